@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.records import checks, record
-from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, spelled
+from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, quote
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
@@ -46,7 +46,7 @@ def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     is_number = type(number) in (int, float) and abs(number) <= LARGEST
     if not is_number or (is_positive and number <= 0):
         rule = "a finite number above 0" if is_positive else "a finite number"
-        raise ValueError(f"{name}={_spell(value)}; expected {rule}")
+        raise ValueError(f"{name}={_spell(value)} must be {rule}")
     return number
 
 
@@ -59,7 +59,7 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
     number = python_value(value)
     if type(number) is not int or not minimum <= number <= LARGEST:
         raise ValueError(
-            f"{name}={_spell(value)}; expected a whole number of at least {minimum}"
+            f"{name}={_spell(value)} must be a whole number of at least {minimum}"
         )
     return number
 
@@ -108,15 +108,15 @@ def read_items(number: int, value: Any, unit: str, earlier_items: int) -> int:
     count = value if type(value) is int else _read_number(number, "items", value)
     # The first comparison is false for NaN.
     if not count >= 1:
-        rule = "at least one"
+        rule = "at least 1"
     elif count > LARGEST or int(count) + earlier_items > LARGEST:
-        rule = f"at most {LARGEST:g} in all"
+        rule = f"at most {LARGEST:g} in all steps together"
     elif count % 1:
         rule = "a whole number"
     else:
         return int(count)
     raise ValueError(
-        f"step {number}: expected {rule} of the {unit}, got items={_spell(value)}"
+        f"step {number}: items={_spell(value)} must be {rule} (counted in {unit})"
     )
 
 
@@ -132,12 +132,48 @@ def read_loss(number: int, value: Any) -> float:
     return loss
 
 
+def read_learning_rate(number: int, value: Any) -> float | None:
+    """Return the learning rate of a step; None if the step does not report it.
+
+    Raises:
+      ValueError: If `value` is not a finite number.
+    """
+    if value is None:
+        return None
+    rate = (
+        value if type(value) is float else _read_number(number, "learning_rate", value)
+    )
+    # The comparison is false for NaN.
+    if not abs(rate) <= LARGEST_SINGLE:
+        raise ValueError(
+            f"step {number}: learning_rate={_spell(value)} must be a finite number"
+        )
+    return rate
+
+
+def read_grad_norm(number: int, value: Any) -> float | None:
+    """Return the norm of the gradient of a step; None if unknown or not finite.
+
+    Scaled losses of 16-bit programs overflow in some steps, which are no mistakes.
+
+    Raises:
+      ValueError: If `value` is not a number, or is below 0.
+    """
+    if value is None:
+        return None
+    norm = value if type(value) is float else _read_number(number, "grad_norm", value)
+    if norm < 0:
+        raise ValueError(f"step {number}: grad_norm={_spell(value)} must be at least 0")
+    # The comparison is false for NaN.
+    return norm if norm <= LARGEST_SINGLE else None
+
+
 def time_fault(seconds: float, count: int, unit: str) -> str:
     """Return why a record may not contain the time of a step, or ""."""
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
     return (
-        f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at "
+        f"{count:g} {unit} in {seconds:g} s; expected at least {SMALLEST:g} s and at "
         f"most {LARGEST:g} {unit} per second"
     )
 
@@ -156,7 +192,7 @@ def _read_number(number: int, name: str, value: Any) -> float:
 
 
 def _spell(value: Any) -> str:
-    return entry.plain(spelled(value))
+    return entry.plain(quote(value))
 
 
 def one_line(error: BaseException) -> str:
@@ -165,7 +201,7 @@ def one_line(error: BaseException) -> str:
 
 
 def python_value(value: Any) -> Any:
-    """Return a framework's number as Python's; anything else unchanged."""
+    """Return a framework's number as a Python number, and anything else unchanged."""
     is_python = type(value) in (str, int, float, bool)
     is_array = bool(getattr(value, "ndim", None))
     if is_python or is_array or not hasattr(value, "item"):

@@ -1,4 +1,4 @@
-"""One run: build the step, warm up, time, and keep everything that the record needs."""
+"""One run: build the step, warm up, time the batches, and collect the record."""
 
 import dataclasses
 import math
@@ -17,15 +17,15 @@ from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
+from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoints import Saver, read_trained_values
 from rnn_scaling.training.clock import StepTimer
-from rnn_scaling.training.cluster import SingleProcess
+from rnn_scaling.training.cluster import RunMembers
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import (
-    ONEDNN_VARIABLE,
     Engine,
     Request,
     peak_device_bytes,
@@ -46,29 +46,30 @@ from rnn_scaling.training.towers import TrainStep
 def run(
     config: RunConfig,
     state: RunState,
-    cluster: SingleProcess,
+    cluster: RunMembers,
     observer: Observer,
 ) -> TrainStep | None:
     """Run `config` from TensorFlow's set-up to the last batch.
 
     Args:
       config: The options.
-      state: Receives all that there is to record, as soon as it is known.
+      state: Receives all facts for the record as soon as they exist.
       cluster: This process among the processes of the run.
-      observer: Is told of each event of the run.
+      observer: Receives each event of the run.
 
     Returns:
       The step that ran, or None if this process has no towers.
 
     Raises:
-      NotFiniteError: if the loss of a batch is infinite or not a number.
-      DataError: if a text file is not what it should be.
-      ClusterError: if another process fails.
-      ValueError, tf.errors.OpError: if the devices cannot do what was asked.
+      NotFiniteError: If the loss of a batch is infinite or not a number.
+      DataError: If a text file breaks a rule.
+      ClusterError: If another process fails.
+      ValueError, tf.errors.OpError: If the devices do not support the options.
     """
     engine = _start(config, state, cluster)
     state.clients = engine.size
-    # Those of one process, also where it drives others; of a coordinator's workers, which are alike, the first.
+    # The devices of one process, even if it drives the devices of other processes. The
+    # workers of a coordinator have equal devices, so the first device is enough.
     devices = engine.tower_devices[:1] or engine.own_devices
     state.resolved.update(devices=list(devices), device_type=engine.device_type)
     state.resolved["onednn"] = uses_onednn()
@@ -78,40 +79,52 @@ def run(
     step = None
     if engine.devices:
         step = build(config, engine, state)
-        for statement in announce_choices(config, state.resolved, engine.transport):
-            observer.notice(statement)
-        state.worker_steps = step.finished_steps
-        step.count_lost = lambda: len(cluster.lost_ranks())
-        saver = Saver(
-            config,
-            state,
-            state.files,
-            cluster if state.clients > 1 else None,
-            observer,
-        )
-        saver.agree()
-        saver.resume(step)
-        run_batches(config, step, state, cluster, Observers([observer, saver]), engine)
-        for statement in _surplus(step):
-            observer.notice(statement)
-        state.skipped_updates = step.skipped_updates()
-        observer.finish()
-        state.keep_memory(peak_device_bytes(engine))
+        _train(config, step, state, cluster, observer, engine)
     else:
-        state.find_counters()
-        cluster.barrier(clusters.BUILT)
-        cluster.barrier(clusters.WARM)
-        state.energy.start()
-        cluster.barrier(clusters.MEASURED)
-        state.energy.stop()
+        _serve(state, cluster)
     state.enter("teardown")
     cluster.report(state, finished=True)
-    cluster.barrier(clusters.TOLD)
+    cluster.barrier(clusters.REPORTED)
     return step
 
 
-def _start(config: RunConfig, state: RunState, cluster: SingleProcess) -> Engine:
-    """The engine of the run's update mode, once all processes have met."""
+def _train(
+    config: RunConfig,
+    step: TrainStep,
+    state: RunState,
+    cluster: RunMembers,
+    observer: Observer,
+    engine: Engine,
+) -> None:
+    """Run all batches and save checkpoints."""
+    for statement in announce_choices(config, state.resolved, engine.transport):
+        observer.notice(statement)
+    state.worker_steps = step.finished_steps
+    step.count_lost = lambda: len(cluster.lost_ranks)
+    saver_cluster = cluster if state.clients > 1 else None
+    saver = Saver(config, state, state.files, saver_cluster, observer)
+    saver.agree()
+    saver.resume(step)
+    run_batches(config, step, state, cluster, Observers([observer, saver]), engine)
+    for statement in _surplus(step):
+        observer.notice(statement)
+    state.skipped_updates = step.skipped_updates()
+    observer.finish()
+    state.keep_memory(peak_device_bytes(engine))
+
+
+def _serve(state: RunState, cluster: RunMembers) -> None:
+    """Take part in the barriers of a run without computing batches."""
+    state.find_counters()
+    cluster.barrier(clusters.BUILT)
+    cluster.barrier(clusters.WARM)
+    state.energy.start()
+    cluster.barrier(clusters.MEASURED)
+    state.energy.stop()
+
+
+def _start(config: RunConfig, state: RunState, cluster: RunMembers) -> Engine:
+    """Return the engine of the run's update mode after all processes have met."""
     if cluster.size > 1:
         state.enter("cluster")
     return registry.load(registry.ENGINES, config.mode.engine).start(
@@ -127,7 +140,7 @@ def _start(config: RunConfig, state: RunState, cluster: SingleProcess) -> Engine
 
 
 def _surplus(step: TrainStep) -> Iterator[Statement]:
-    """Let the last steps end; yield a warning if updates and steps do not match."""
+    """Finish the last steps; yield a warning if updates and steps do not match."""
     surplus = step.end()
     if surplus > 0:
         steps = len(step.finished_steps)
@@ -138,16 +151,17 @@ def _surplus(step: TrainStep) -> Iterator[Statement]:
 def announce_choices(
     config: RunConfig, resolved: dict[str, Any], transport: str = ""
 ) -> Iterator[Statement]:
-    """Yield what runs if the words of the flags do not say it."""
+    """Yield the choices of this run that its flags do not determine."""
     encoder = str(config.model.encoder_type)
     kernel = KERNELS[encoder]
-    ran = resolved.get("encoder_kernel")
-    on_cpus = resolved["device_type"] == "CPU"
+    encoder_kernel = resolved.get("encoder_kernel")
+    uses_cpus = resolved["device_type"] == "CPU"
     if transport:
         yield Statement("run-horovod", values={"transport": transport})
-    if ran and kernel.cpu != kernel.gpu and on_cpus:
-        yield Statement("run-kernel", values={"encoder": encoder, "kernel": ran})
-    if on_cpus and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
+    if encoder_kernel and kernel.cpu != kernel.gpu and uses_cpus:
+        values = {"encoder": encoder, "kernel": encoder_kernel}
+        yield Statement("run-kernel", values=values)
+    if uses_cpus and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
         yield Statement("run-without-onednn", values={"variable": ONEDNN_VARIABLE})
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
         segments = [
@@ -166,14 +180,22 @@ def announce_choices(
 def build(
     config: RunConfig, engine: Engine, state: RunState | None = None
 ) -> TrainStep:
-    """The training step of a run, which describes itself in the run's state unless that is None."""
-    model, trains = config.model, config.model.trains
+    """Return the training step of a run.
+
+    Args:
+      config: The options.
+      engine: The devices.
+      state: Receives the facts of the step for the record, unless it is None.
+    """
+    model = config.model
+    trains = model.trains
     workload = workloads.load(model.model).build(
         model if trains else dataclasses.replace(model, dropout=0.0), engine.device_type
     )
     update = build_update(config, engine, workload, state.weights if state else None)
     feed = build_feed(config, engine, workload, state.first_step if state else 0)
-    # AutoGraph writes a file for each function that it converts, and none of the sources' has anything to convert.
+    # AutoGraph writes a file for each function that it converts, but the functions of
+    # the sources contain nothing to convert.
     build_source = tf.autograph.experimental.do_not_convert(
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
@@ -184,18 +206,19 @@ def build(
     )
     if state is not None:
         state.parameters.update(_parameters(workload, step.variable_states()))
-        has_words = any(
-            spec.kind == "embedding" for spec in workload.variables
-        )  # images use none of the operators
-        # Backward is twice the forward; a search computes hypotheses that it drops.
-        flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
-        state.flops_per_item = None if model.decode else flops if trains else flops / 3
+        # A search also computes hypotheses that it drops.
+        if not model.decode:
+            flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
+            # The backward pass has twice the operations of the forward pass.
+            state.flops_per_item = flops if trains else flops / 3
+        # Networks of images do not use this project's operators.
+        operator_set = operators.STOCK
+        if any(spec.kind == "embedding" for spec in workload.variables):
+            operator_set = operators.name_for(model.compute_dtype)
         state.resolved.update(
             **_kernels(config, workload),
-            operators=operators.name_for(config.model.compute_dtype)
-            if has_words
-            else operators.STOCK,
-            learning_rate=learning_rate.of(config).last if trains else None,
+            operators=operator_set,
+            learning_rate=learning_rate.from_config(config).last if trains else None,
             train_samples=source.num_samples,
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),
@@ -204,31 +227,28 @@ def build(
 
 
 def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
-    """What really runs, for the record; a name has the kernel of gradients, which not all runs need, after " + "."""
-    if config.model.trains:
-        return dict(workload.kernels)
-    forward = {
-        name: kernel.partition(" + ")[0] for name, kernel in workload.kernels.items()
-    }
-    return (
-        {**forward, "decoder_kernel": decoding.KERNEL}
-        if config.model.decode
-        else forward
-    )
+    """Return the kernels that run.
+
+    If the run does not train, the names lose the kernel of the gradients, which follows
+    " + ".
+    """
+    kernels = dict(workload.kernels)
+    if not config.model.trains:
+        for name, kernel in workload.kernels.items():
+            kernels[name] = kernel.partition(" + ")[0]
+    if config.model.decode:
+        kernels["decoder_kernel"] = decoding.KERNEL
+    return kernels
 
 
 def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
-    """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`."""
-    trainable, moving = (
-        sum(math.prod(s.shape) for s in specs)
-        for specs in (workload.variables, workload.moving)
-    )
-    slots = sum(
-        slot.shape.num_elements()
-        for variable_state in states
-        if variable_state.tower in (None, 0)
-        for slot in variable_state.slots
-    )
+    """Return the fields of a `records.parts.Parameters` for one copy of variables."""
+    trainable = sum(math.prod(spec.shape) for spec in workload.variables)
+    moving = sum(math.prod(spec.shape) for spec in workload.moving)
+    slots = 0
+    for variable_state in states:
+        if variable_state.tower in (None, 0):
+            slots += sum(slot.shape.num_elements() for slot in variable_state.slots)
     tables = [spec.shape for spec in workload.variables if spec.kind == "embedding"]
     return {
         "trainable": trainable,
@@ -243,24 +263,29 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
 def build_update(
     config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None
 ) -> VariableUpdate:
-    """The workload's variables under the chosen update mode, with the values of the checkpoint `weights` if given."""
+    """Return the workload's variables under the chosen update mode.
+
+    Args:
+      config: The options.
+      engine: The devices.
+      workload: The network.
+      weights: A checkpoint with the values of the variables, or None to draw them.
+    """
     training = config.training
-    values = (
-        read_trained_values(weights, workload.variables)
-        if weights
-        else first_values(workload.variables, training.seed)
-    )
-    rule = UpdateRule(
-        optimizers.build(
-            training.optimizer, learning_rate.of(config), training.weight_decay
-        ),
-        training.max_gradient_norm,
-        training.loss_scale if config.model.compute_dtype == "float16" else "",
-    )
-    if not config.model.trains:
-        rule = UpdateRule(
-            optimizers.build("sgd", learning_rate.of(config))
-        )  # which keeps nothing
+    if weights:
+        values = read_trained_values(weights, workload.variables)
+    else:
+        values = first_values(workload.variables, training.seed)
+    rate = learning_rate.from_config(config)
+    if config.model.trains:
+        optimizer = optimizers.build(training.optimizer, rate, training.weight_decay)
+        loss_scale = ""
+        if config.model.compute_dtype == "float16":
+            loss_scale = training.loss_scale
+        rule = UpdateRule(optimizer, training.max_gradient_norm, loss_scale)
+    else:
+        # It needs no slots.
+        rule = UpdateRule(optimizers.build("sgd", rate))
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(Setup(workload.variables, values, engine, config.update, rule))
 
@@ -268,6 +293,7 @@ def build_update(
 def build_feed(
     config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0
 ) -> Feed:
+    """Return the batches that the data source must make."""
     batch_sizes = config.tower_batch_sizes()
     devices = engine.devices
     split = config.training.global_batch_size > 0
@@ -289,9 +315,15 @@ def build_feed(
 
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
     if not math.isfinite(loss):
-        remedy = f"lower --learning_rate={config.training.learning_rate:g} or set --max_gradient_norm"
+        remedy = (
+            f"lower --learning_rate={config.training.learning_rate:g} or set "
+            "--max_gradient_norm"
+        )
         if not config.model.trains:
-            remedy = f"the run of --checkpoint_dir={config.output.checkpoint_dir} may have diverged; give another one"
+            remedy = (
+                f"the run of --checkpoint_dir={config.output.checkpoint_dir} may have "
+                "diverged; give another folder"
+            )
         raise NotFiniteError(f"loss is {loss} at batch {batch}; {remedy}")
 
 
@@ -299,7 +331,7 @@ def run_batches(
     config: RunConfig,
     step: TrainStep,
     state: RunState,
-    cluster: SingleProcess,
+    cluster: RunMembers,
     observer: Observer,
     engine: Engine | None = None,
 ) -> None:
@@ -307,17 +339,18 @@ def run_batches(
 
     Several processes run them from one barrier to the next. Bookkeeping and the
     progress line are part of a batch and cost less than benchmarks/overhead.py can
-    measure. If an observer takes longer, or the run looks at its own times, the clock
-    stands still.
+    measure. The clock is stopped while an observer takes longer, or while the run
+    analyses its times.
     """
     ending = Ending(config, state)
-    for statement in ending.before():
+    for statement in ending.warn_before():
         observer.notice(statement)
-    # The load while other ranks still build says nothing about the batches.
+    # The machine's load is measured only after all ranks have built their steps.
     cluster.barrier(clusters.BUILT)
     timer = state.timer
     warmup = config.measure.num_warmup_batches
-    if len(timer.step_s) > warmup:  # the warm-up came before the checkpoint
+    if len(timer.step_s) > warmup:
+        # The warm-up ended before the checkpoint.
         cluster.barrier(clusters.WARM)
         state.wait_for_following()
     observer.begin(
@@ -327,12 +360,12 @@ def run_batches(
         state.enter("batches")
         state.watch_machine()
         timer.start()
-        while not (reason := ending.reason(lambda: _resume(timer, step))):
+        while not (reason := ending.find_reason(lambda: _resume(timer, step))):
             number = len(timer.step_s)
             if number == warmup:
                 cluster.barrier(clusters.WARM)
                 state.wait_for_following()
-                state.energy.start()
+                state.start_measuring()
                 _resume(timer, step)
             result = step()
             loss = result.loss
@@ -340,11 +373,12 @@ def run_batches(
             seconds = timer.end_step(items, loss)
             state.end_batch(result)
             _check_loss(loss, number, config)
-            if observer.batch(Batch(number, seconds, items, loss, result)):
+            is_paused = observer.batch(Batch(number, seconds, items, loss, result))
+            if state.end_window() or is_paused:
                 _resume(timer, step)
         state.energy.stop()
         state.ended_by = reason
-        for statement in ending.after(reason):
+        for statement in ending.describe_targets(reason):
             observer.notice(statement)
         cluster.barrier(clusters.MEASURED)
         observer.measured()
@@ -355,6 +389,6 @@ def run_batches(
 
 
 def _resume(timer: StepTimer, step: TrainStep) -> None:
-    """Start the clock again, unless the workers go on while it stands still."""
+    """Start the clock again, unless workers also run while it is stopped."""
     if not step.runs_between_calls:
         timer.resume()

@@ -1,11 +1,13 @@
-"""The folder of a run's checkpoints: each one complete or none, and checked when it is read. No TensorFlow.
+"""The folder of a run's checkpoints, which are checked when they are read.
 
-DIR/batch_00000200/variables.index, variables.data-00000-of-00001   by tf.train.Checkpoint
-DIR/batch_00000200/variables_1.index ...                            the same of rank 1, where several have towers
-DIR/batch_00000200/run.json                                         the run's options and what each rank had done
-DIR/.run.lock                                                       held by the run that saves here
+This module does not load TensorFlow. In DIR/batch_00000200/:
 
-Rank 0 writes run.json last, which makes the folder a checkpoint. The newest KEPT stay.
+    variables.index, variables.data-00000-of-00001   from tf.train.Checkpoint
+    variables_1.index, ...                           from rank 1, if it has towers
+    run.json                                         the options and each rank's batches
+
+Rank 0 writes run.json last, which completes the checkpoint. The run that saves here
+holds the lock DIR/.run.lock. Only the newest NUM_KEPT checkpoints are kept.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.config.conditions import NOT_COMPARED
+from rnn_scaling.config.conditions import END_OPTIONS, NOT_COMPARED
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import MeasureOptions
 from rnn_scaling.config.spelling import spell
@@ -32,65 +34,53 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.checkpoint/2"
-KEPT = 2
+NUM_KEPT = 2
 RUN = "run.json"
 LOCK = ".run.lock"
 # A resumed run may train longer than was planned.
-MAY_DIFFER = NOT_COMPARED | {
-    *(
-        "num_batches",
-        "num_epochs",
-        "until_steady",
-        "target_ci",
-        "max_batches",
-        "stop_at_loss",
-        "stop_at_accuracy",
-    )
-}
-# Options of the network that leave its weights what they are.
+MAY_DIFFER = NOT_COMPARED | {"num_batches", *END_OPTIONS}
+# Options of the network that do not change its weights.
 SAME_WEIGHTS = {
-    *(
-        "encoder_type",
-        "decoder_type",
-        "time_major",
-        "data_format",
-        "compute_dtype",
-        "xla",
-    ),
-    *(
-        "dropout",
-        "accuracy",
-        "label_smoothing",
-        "forward_only",
-        "decode",
-        "beam_size",
-        "length_penalty",
-    ),
+    "encoder_type",
+    "decoder_type",
+    "time_major",
+    "data_format",
+    "compute_dtype",
+    "xla",
+    "dropout",
+    "accuracy",
+    "label_smoothing",
+    "forward_only",
+    "decode",
+    "beam_size",
+    "length_penalty",
 }
 _NAME = re.compile(r"batch_\d{8,}")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be resumed from; its text is one line for a person."""
+    """A run cannot continue from a checkpoint; the message is one line."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedRank(Part):
-    """One rank in run.json, as `publish` gets it."""
+    """One rank in run.json."""
 
-    told: Mapping[str, Any]  # judged as the columns of a record's rank
+    # Values of each batch by column, checked like a record's rank. Older versions wrote
+    # them as "told".
+    columns: Mapping[str, Any] = dataclasses.field(metadata={"older": "told"})
     resumed: tuple[Resumption, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedRun(Part):
-    """All of run.json, judged in the same way as a record."""
+    """The contents of run.json, checked like a record."""
 
     schema: str
     config: Mapping[str, Any]
-    data: Mapping[str, tuple[int, ...] | None]  # of each file, as `stamp` gives it
+    data: Mapping[str, tuple[int, ...] | None]  # the `stamp` of each data file
     vocabularies: Mapping[str, Count] = dataclasses.field(default_factory=dict)
-    files: Mapping[str, Count]  # bytes of each file of TensorFlow's
+    files: Mapping[str, Count]  # bytes of each of TensorFlow's files
     ranks: tuple[_SavedRank, ...]
 
 
@@ -99,44 +89,52 @@ class Checkpoint:
     """The state of one rank when its run was saved."""
 
     folder: Path
-    batches: int  # that were done, warm-up included
-    columns: Mapping[str, Any]  # of each batch, as `RunState.batches_since` gives them
-    resumed: Sequence[Resumption]  # how the run was resumed before
+    batches: int  # number of finished batches, including the warm-up
+    columns: Mapping[str, Any]  # values of each batch, see `RunState.batches_since`
+    resumed: Sequence[Resumption]  # earlier resumptions of the run
 
 
-def folder_of(directory: str, batches: int) -> Path:
-    """Where a run is saved after so many batches."""
+def checkpoint_path(directory: str, batches: int) -> Path:
+    """Return the folder of the checkpoint after a number of batches."""
     return Path(directory) / f"batch_{batches:08d}"
 
 
-def variables_in(folder: Path, rank: int) -> str:
-    """What the names of TensorFlow's files of a rank begin with."""
+def variables_path(folder: Path, rank: int) -> str:
+    """Return the prefix of the paths of TensorFlow's files of a rank."""
     return str(folder / (f"variables_{rank}" if rank else "variables"))
 
 
-def holder(directory: str) -> str:
-    """Which process holds a folder, as it says itself in the lock; empty where no lock can be read."""
+def read_holder(directory: str) -> str:
+    """Return the description of the process that holds a folder's lock.
+
+    Returns:
+      An empty text if the lock cannot be read.
+    """
     with contextlib.suppress(OSError):
         return input_files.read_text(Path(directory) / LOCK).strip()
     return ""
 
 
 def max_batches(measure: MeasureOptions) -> int:
-    """Batches of the whole run at most, warm-up included; of epochs, which the data decides, any number."""
+    """Return the maximum number of batches of a run, including the warm-up.
+
+    A number of epochs has no maximum here, because it depends on the data.
+    """
     if measure.num_epochs:
         return sys.maxsize
-    return (
-        measure.max_batches
-        if measure.until_steady
-        else measure.num_warmup_batches + measure.num_batches
-    )
+    if measure.until_steady:
+        return measure.max_batches
+    return measure.num_warmup_batches + measure.num_batches
 
 
 @contextlib.contextmanager
 def lock_folder(directory: str) -> Iterator[None]:
-    """Keeps other runs out of a folder until this process ends in any way; the folder is made if missing.
+    """Lock a folder against other runs until this process ends.
 
-    Raises CheckpointError if another run saves there, or nothing can be written there.
+    The folder is created if needed.
+
+    Raises:
+      CheckpointError: If another run saves there, or nothing can be written there.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -155,11 +153,11 @@ def read_newest(
 ) -> Checkpoint | None:
     """Return a rank's part of the last checkpoint of a folder, or None without one.
 
-    Rank 0 removes unfinished ones.
+    Rank 0 removes incomplete checkpoints.
 
     Raises:
-      CheckpointError: If it is damaged, of a run of other options or data, or beyond
-        the last batch of this one.
+      CheckpointError: If it is damaged, or belongs to a run with other options or data,
+        or is later than the last batch of this run.
     """
     folders, unfinished = _folders(Path(directory))
     for folder in unfinished if rank == 0 else ():
@@ -175,25 +173,28 @@ def read_newest(
         _check_data(directory, batches, files, saved.data)
     if rank >= len(saved.ranks):
         raise damaged(folder, ValueError(f"{RUN} has no rank {rank}"))
-    part = saved.ranks[rank]
+    saved_rank = saved.ranks[rank]
     # A column that a rank does not have may be null.
-    columns = {name: value for name, value in part.told.items() if value is not None}
-    return Checkpoint(folder, batches, columns, part.resumed)
+    columns = {
+        name: value for name, value in saved_rank.columns.items() if value is not None
+    }
+    return Checkpoint(folder, batches, columns, saved_rank.resumed)
 
 
 def find_trained(directory: str, config: RunConfig) -> Path:
-    """Return the last checkpoint of a folder, for a run that only uses its network.
+    """Return the last checkpoint of a folder, to use its network without training.
 
     Nothing is written.
 
     Raises:
-      CheckpointError: If there is none, or it is damaged, or of another network or
-        vocabulary.
+      CheckpointError: If the folder has no checkpoint, or if it is damaged, or belongs
+        to another network or vocabulary.
     """
     folders, _ = _folders(Path(directory))
     if not folders:
         raise CheckpointError(
-            f"--checkpoint_dir={directory} holds no checkpoint; train with it first, or leave it out for random weights"
+            f"--checkpoint_dir={directory} contains no checkpoint; train with this folder "
+            "first, or leave the flag out for random weights"
         )
     folder = folders[-1]
     saved = _read(folder)
@@ -204,39 +205,39 @@ def find_trained(directory: str, config: RunConfig) -> Path:
     }
     options = {name: value for name, value in saved.config.items() if name in network}
     _check_options(directory, _batches(folder), options, network)
-    before = saved.vocabularies
-    now = _vocabularies(config)
-    for name in sorted({*before} & {*now}):
-        if before[name] != now[name]:
+    vocabularies = _vocabularies(config)
+    for name in sorted({*saved.vocabularies} & {*vocabularies}):
+        if saved.vocabularies[name] != vocabularies[name]:
             raise CheckpointError(
-                f"--checkpoint_dir={directory} holds weights for other words than those in "
-                f"{spell(name, getattr(config.data, name))}; give the vocabulary of the training, or another folder"
+                f"--checkpoint_dir={directory} contains weights trained with a "
+                f"vocabulary other than {spell(name, getattr(config.data, name))}; "
+                "use that vocabulary, or another folder"
             )
     return folder
 
 
 def _read(folder: Path) -> _SavedRun:
-    """Return what `publish` saved in a checkpoint.
+    """Return the contents of run.json of a checkpoint.
 
     Raises:
-      CheckpointError: If a file is missing or has another size, or if a value of
-        run.json is not of its kind.
+      CheckpointError: If a file is missing or has another size, or if run.json is
+        invalid.
     """
     try:
         content = input_files.parse_json(input_files.read_text(folder / RUN))
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ValueError(f"{RUN} is no {SCHEMA}")
+            raise ValueError(f"{RUN} is not a {SCHEMA}")
         saved = build(_SavedRun, content, RUN)
         if faults := list(checks.config_faults(saved.config)):
             raise ValueError(f"{RUN}: {'. '.join(faults)}")
         if not saved.ranks:
             raise ValueError(f"{RUN} has no rank")
         for rank in saved.ranks:
-            _check_columns(rank.told, _batches(folder))
+            _check_columns(rank.columns, _batches(folder))
         for name, size in saved.files.items():
-            found = (folder / name).stat().st_size
-            if found != size:
-                raise ValueError(f"{name} has {found} of {size} bytes")
+            actual_size = (folder / name).stat().st_size
+            if actual_size != size:
+                raise ValueError(f"{name} has {actual_size} of {size} bytes")
     except (OSError, ValueError) as e:
         raise damaged(folder, e) from None
     return saved
@@ -246,8 +247,8 @@ def _check_columns(columns: Mapping[str, Any], batches: int) -> None:
     """Check the columns of one rank.
 
     Raises:
-      ValueError: If one has a value that a record could not have, or not a value for
-        each batch.
+      ValueError: If a value is not valid in a record, or if a column does not have one
+        value per batch.
     """
     rank = build(Rank, {**columns, "rank": 0}, RUN)
     for name in ("seconds", "items", "loss"):
@@ -259,24 +260,29 @@ def _check_columns(columns: Mapping[str, Any], batches: int) -> None:
 
 
 def _check_options(
-    directory: str, done: int, options: Mapping[str, Any], present: Mapping[str, Any]
+    directory: str,
+    batches: int,
+    saved_options: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> None:
-    for name, value in options.items():
-        if name not in MAY_DIFFER and name in present and present[name] != value:
+    for name, value in saved_options.items():
+        if name not in MAY_DIFFER and name in options and options[name] != value:
             raise CheckpointError(
-                f"--checkpoint_dir={directory} holds batch {done} of a run with {spell(name, value)}, "
-                f"this one has {spell(name, present[name])}; give the same, or another folder"
+                f"--checkpoint_dir={directory} contains batch {batches} of a run with "
+                f"{spell(name, value)}, but this run has {spell(name, options[name])}; "
+                "give the same value, or another folder"
             )
 
 
 def _check_length(directory: str, batches: int, config: RunConfig) -> None:
-    if batches <= (most := max_batches(config.measure)):
+    limit = max_batches(config.measure)
+    if batches <= limit:
         return
     name = "max_batches" if config.measure.until_steady else "num_batches"
     value = getattr(config.measure, name)
     raise CheckpointError(
-        f"--checkpoint_dir={directory} holds batch {batches}, and {spell(name, value)} ends before it; "
-        f"give {batches - most + value} or more, or another folder"
+        f"--checkpoint_dir={directory} contains batch {batches}, but {spell(name, value)} "
+        f"ends before it; give {batches - limit + value} or more, or another folder"
     )
 
 
@@ -284,29 +290,35 @@ def _check_data(
     directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]
 ) -> None:
     for path in sorted({*files, *data}):
-        now = stamp(path) if path in files else None
-        if data.get(path) != now:
-            read = (
-                f"read {path} before it {'changed' if now else 'was removed'}"
-                if path in data
-                else f"lacked {path}"
-            )
-            raise CheckpointError(
-                f"--checkpoint_dir={directory} holds batch {batches} of a run that {read}; give another folder"
-            )
+        current_stamp = stamp(path) if path in files else None
+        if data.get(path) == current_stamp:
+            continue
+        if path not in data:
+            difference = f"did not read {path}"
+        elif current_stamp:
+            difference = f"read {path} before it changed"
+        else:
+            difference = f"read {path} before it was removed"
+        raise CheckpointError(
+            f"--checkpoint_dir={directory} contains batch {batches} of a run that "
+            f"{difference}; give another folder"
+        )
 
 
 def damaged(folder: Path, error: Exception) -> CheckpointError:
-    """The error message for a checkpoint that cannot be read."""
-    reason = (
-        error.strerror
-        if isinstance(error, OSError) and error.strerror
-        else str(error).partition("\n")[0]
+    """Return the error for a checkpoint that cannot be read."""
+    reason = str(error).partition("\n")[0]
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    folders, _ = _folders(folder.parent)
+    earlier = folders[:-1]
+    remedy = (
+        f"{earlier[-1].name} is then the last checkpoint"
+        if earlier
+        else "there is no earlier checkpoint"
     )
-    earlier = _folders(folder.parent)[0][:-1]
-    before = f"{earlier[-1].name} comes" if earlier else "none comes"
     return CheckpointError(
-        f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it: {before} before it"
+        f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it; {remedy}"
     )
 
 
@@ -316,13 +328,16 @@ def publish(
     ranks: Sequence[Mapping[str, Any]],
     files: Sequence[str] = (),
 ) -> None:
-    """Makes a folder with the variables of all ranks a checkpoint, and removes those before the newest KEPT.
-
-    Raises OSError if it cannot be written; the checkpoint before is still there.
+    """Complete a checkpoint and remove all but the newest NUM_KEPT checkpoints.
 
     Args:
-      ranks: of each rank its columns as `told`, and `resumed`, as a `Checkpoint` has them.
-      files: that the run reads its data from.
+      folder: The folder with the variables of all ranks.
+      config: The options.
+      ranks: The `columns` and `resumed` of each rank, as `_SavedRank` reads them.
+      files: The files with the run's data.
+
+    Raises:
+      OSError: If it cannot be written; the earlier checkpoints are kept then.
     """
     saved = {
         "schema": SCHEMA,
@@ -337,20 +352,21 @@ def publish(
     write_text(input_files.json_text(saved), folder / RUN)
     _flush(folder)
     _flush(folder.parent)
-    for old in _folders(folder.parent)[0][:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    complete, _ = _folders(folder.parent)
+    for old_folder in complete[:-NUM_KEPT]:
+        shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def _folders(directory: Path) -> tuple[list[Path], list[Path]]:
-    """The checkpoints of a folder, oldest first, and those which are not complete."""
+    """Return the complete and the incomplete checkpoints of a folder, oldest first."""
+    complete: list[Path] = []
+    incomplete: list[Path] = []
     with contextlib.suppress(OSError):
-        folders = sorted(
-            (path for path in directory.iterdir() if _NAME.fullmatch(path.name)),
-            key=_batches,
-        )
-        complete = [path for path in folders if (path / RUN).exists()]
-        return complete, [path for path in folders if path not in complete]
-    return [], []
+        folders = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+        for path in sorted(folders, key=_batches):
+            is_complete = (path / RUN).exists()
+            (complete if is_complete else incomplete).append(path)
+    return complete, incomplete
 
 
 def _batches(folder: Path) -> int:
@@ -358,17 +374,18 @@ def _batches(folder: Path) -> int:
 
 
 def _vocabularies(config: RunConfig) -> dict[str, int]:
-    """The CRC-32 of each vocabulary file that the run reads, by option; without those that cannot be read."""
+    """Return the CRC-32 of each readable vocabulary file by option."""
     checksums = {}
     for name in ("src_vocab_file", "tgt_vocab_file"):
-        with contextlib.suppress(OSError, ValueError):
-            if path := getattr(config.data, name):
+        path = getattr(config.data, name)
+        if path:
+            with contextlib.suppress(OSError, ValueError):
                 checksums[name] = zlib.crc32(input_files.read_bytes(path))
     return checksums
 
 
 def _flush(path: Path) -> None:
-    """Waits until what was written is on the disk."""
+    """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,13 @@
-"""--checkpoint_dir: saves what a run needs to go on, and goes on from it.
+"""--checkpoint_dir: save the state of a run and continue from it.
 
-A checkpoint holds every tf.Variable that the step reaches: the model's, optimizer slots, moving averages, staged
-copies, deferred gradients, what compression lost, loss scale, counters. They are found by walking through the step's
-own objects, so no mode has to name them, and compared with what the traced step captured, so none can be forgotten.
+A checkpoint contains every tf.Variable that the step reaches: the network's variables,
+optimizer slots, moving averages, staged copies, deferred gradients, errors of the
+compression, loss scale, counters. They are found by a walk through the objects of the
+step, so that no mode has to name them. They are compared with the variables that the
+traced step captured, so that none is missing.
+
+The path of attributes to a variable is its key in the file. So if an attribute of a step,
+an update mode or an optimizer gets another name, earlier checkpoints cannot be read.
 """
 
 import re
@@ -21,60 +26,66 @@ from rnn_scaling.records.decoding import encode
 from rnn_scaling.system import entry
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import CheckpointError
-from rnn_scaling.training.cluster import SingleProcess
+from rnn_scaling.training.cluster import RunMembers, SingleProcess
 from rnn_scaling.training.observers import Batch, Observer, RunView
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
-ORDER = "ordering_token"  # names the handles of variables that only keep collective operators in their order
-# Of the variables' keys, "/" for ".S": of replicas, and of parameter servers, which may hold each in several parts.
-_VALUES = re.compile(
+# Part of the names of variables that only keep collective operators in their order.
+ORDER_VARIABLE = "ordering_token"
+# The keys of the network's variables, with "/" for ".S". Replicas have one key per
+# variable, parameter servers may have one key per part of a variable.
+_VALUE_KEY = re.compile(
     r"variables/_update/(copies/0|.*_variables)/(?P<name>.+?)(/rows_(?P<row>\d+):0)?"
 )
-OWN = ("rnn_scaling.", "models.")  # packages whose objects are walked through
+SEARCHED_PACKAGES = ("rnn_scaling.", "models.")
 
 
 def find_variables(step: TrainStep) -> dict[str, tf.Variable]:
-    """Every variable of a step by the way to it, such as "_update/updaters/0/_slots/projection/0"."""
-    return dict(_reached(step, "", set()))
+    """Return every variable of a step by its path.
+
+    A path is, for example, "_update/updaters/0/_slots/projection/0".
+    """
+    return dict(_walk(step, "", set()))
 
 
-def _reached(
-    owner: Any, path: str, seen: set[int]
-) -> Iterator[tuple[str, tf.Variable]]:
+def _walk(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tf.Variable]]:
+    """Yield the variables that an object reaches, with their paths."""
     if id(owner) in seen:
         return
     seen.add(id(owner))
     if isinstance(owner, tf.Variable):
-        if not isinstance(
-            owner, tf.distribute.DistributedValues
-        ):  # whose parts the modes keep too
+        # The modes also keep the copies of distributed variables.
+        if not isinstance(owner, tf.distribute.DistributedValues):
             yield path.removeprefix("/"), owner
         return
-    parts: Mapping[Any, Any] = {}
+    children: Mapping[Any, Any] = {}
     if isinstance(owner, Mapping):
-        parts = owner
+        children = owner
     elif isinstance(owner, (list, tuple)):
-        parts = dict(enumerate(owner))
-    elif type(owner).__module__.startswith(OWN):
-        parts = getattr(owner, "__dict__", parts)
-    for name in sorted(parts, key=str):
-        yield from _reached(parts[name], f"{path}/{name}", seen)
+        children = dict(enumerate(owner))
+    elif type(owner).__module__.startswith(SEARCHED_PACKAGES):
+        children = getattr(owner, "__dict__", children)
+    for name in sorted(children, key=str):
+        yield from _walk(children[name], f"{path}/{name}", seen)
 
 
 def find_uncovered_variables(step: TrainStep) -> list[str]:
-    """Return the step's variables that `find_variables` misses, by their graph's names."""
-    known = {id(variable.handle) for variable in find_variables(step).values()}
-    captured = [
+    """Return the names of variables that `find_variables` does not find."""
+    covered = {id(variable.handle) for variable in find_variables(step).values()}
+    names = [
         inner.name
         for outer, inner in step.graph().captures
-        if _is_variable(outer) and id(outer) not in known
+        if _is_variable(outer) and id(outer) not in covered
     ]
-    return [name for name in captured if ORDER not in name]
+    return [name for name in names if ORDER_VARIABLE not in name]
 
 
 def _is_variable(captured: Any) -> bool:
-    """Whether a captured tensor is a variable's handle; those of iterators and tables tell no shape."""
+    """Return whether a captured tensor is the handle of a variable.
+
+    Handles of iterators and tables have no shape.
+    """
     return (
         captured.dtype == tf.resource
         and captured._handle_data is not None
@@ -85,48 +96,63 @@ def _is_variable(captured: Any) -> bool:
 def read_trained_values(
     folder: Path, specs: Sequence[VariableSpec]
 ) -> dict[str, np.ndarray]:
-    """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
+    """Return the values of a network's variables in a checkpoint of any update mode.
 
-    Raises CheckpointError if it cannot be read, or lacks one, or has one of another shape.
+    If towers have different values, the first tower is used.
+
+    Raises:
+      CheckpointError: If it cannot be read, or if a variable is missing or has another
+        shape.
     """
+    # The first row of each part, and its values.
     parts: dict[str, dict[int, np.ndarray]] = {}
     try:
-        reader = tf.train.load_checkpoint(checkpoint_folder.variables_in(folder, 0))
+        reader = tf.train.load_checkpoint(checkpoint_folder.variables_path(folder, 0))
         for key in reader.get_variable_to_shape_map():
-            if found := _VALUES.fullmatch(
-                key.partition("/.ATTRIBUTES")[0].replace(".S", "/")
-            ):
-                parts.setdefault(found["name"], {})[int(found["row"] or 0)] = (
-                    reader.get_tensor(key)
-                )
-        return {spec.name: _joined(spec, parts[spec.name]) for spec in specs}
+            path = key.partition("/.ATTRIBUTES")[0].replace(".S", "/")
+            match = _VALUE_KEY.fullmatch(path)
+            if match:
+                first_row = int(match["row"] or 0)
+                values = parts.setdefault(match["name"], {})
+                values[first_row] = reader.get_tensor(key)
+        return {spec.name: _join_parts(spec, parts[spec.name]) for spec in specs}
     except (tf.errors.OpError, KeyError, ValueError) as e:
         raise checkpoint_folder.damaged(folder, e) from None
 
 
-def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
-    """A variable from its parts, by their first rows; a ValueError if it has another shape."""
-    joined = (
-        parts[0]
-        if len(parts) == 1
-        else np.concatenate([rows for _, rows in sorted(parts.items())])
-    )
-    if joined.shape != spec.shape:
+def _join_parts(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return a variable from its parts.
+
+    Args:
+      spec: The variable.
+      parts: Values by first row.
+
+    Raises:
+      ValueError: If the variable has another shape.
+    """
+    pieces = [rows for _, rows in sorted(parts.items())]
+    values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    if values.shape != spec.shape:
         raise ValueError(
-            f"{spec.name} has the shape {joined.shape}, expected {spec.shape}"
+            f"{spec.name} has the shape {values.shape}, expected {spec.shape}"
         )
-    return joined
+    return values
 
 
 class Saver(Observer):
-    """Saves a checkpoint after every --save_every batches and after the last one."""
+    """Saves a checkpoint after every --save_every batches and after the last one.
+
+    `benchmark` calls `agree` and `resume` before the first batch. All ranks must save after
+    the same batches, because each save gathers the columns of all ranks at rank 0. The
+    working thread makes all calls.
+    """
 
     def __init__(
         self,
         config: RunConfig,
         state: RunState,
         files: Sequence[str],
-        cluster: SingleProcess | None = None,
+        cluster: RunMembers | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._config = config
@@ -137,7 +163,9 @@ class Saver(Observer):
         self._step: Any = None
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
         self._every = config.output.save_every
-        self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
+        # Batches in the last checkpoint, and at the last attempt to save one.
+        self._num_saved = state.checkpoint.batches if state.checkpoint else 0
+        self._num_tried = self._num_saved
 
     def begin(self, run: RunView) -> None:
         self._step = run.step
@@ -152,72 +180,83 @@ class Saver(Observer):
         self.save_step(self._step)
 
     def save_step(self, step: TrainStep) -> None:
-        """Saves the batches done so far; where that cannot be written the run goes on, and says so."""
+        """Save the batches so far; if that fails, warn and let the run continue."""
         columns = self._state.batches_since(0)
-        done = len(columns["seconds"])
-        if not self._directory or done == self._tried:
+        num_batches = len(columns["seconds"])
+        if not self._directory or num_batches == self._num_tried:
             return
-        self._tried = done
-        if lacking := find_uncovered_variables(step):
-            raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
-        if problem := self._write(done, columns, step):
-            kind = "warn-checkpoint" if self._saved else "warn-first-checkpoint"
+        self._num_tried = num_batches
+        uncovered = find_uncovered_variables(step)
+        if uncovered:
+            raise ValueError(f"the checkpoint would lack {', '.join(uncovered)}")
+        problem = self._write(num_batches, columns, step)
+        if problem:
+            kind = "warn-checkpoint" if self._num_saved else "warn-first-checkpoint"
             values = {
                 "folder": self._directory,
                 "problem": problem,
-                "batch": done,
-                "saved": self._saved,
+                "batch": num_batches,
+                "saved": self._num_saved,
             }
             self._observer.notice(Statement(kind, values=values))
         else:
-            self._saved = done
+            self._num_saved = num_batches
 
-    def _write(self, done: int, columns: Mapping[str, Any], step: TrainStep) -> str:
-        """Writes a checkpoint together with the other ranks; why it could not be, which rank 0 knows, or empty."""
-        folder = checkpoint_folder.folder_of(self._directory, done)
-        problem = _problem(_write_variables, step, folder, self._cluster.rank)
+    def _write(
+        self, num_batches: int, columns: Mapping[str, Any], step: TrainStep
+    ) -> str:
+        """Write a checkpoint together with the other ranks.
+
+        Returns:
+          At rank 0, why it could not be written; empty if it was, and at other ranks.
+        """
+        folder = checkpoint_folder.checkpoint_path(self._directory, num_batches)
+        problem = _try_to_write(_write_variables, step, folder, self._cluster.rank)
         resumed = [encode(resumption) for resumption in self._state.resumed]
-        parts = self._cluster.gather(
-            f"checkpoint {done}",
-            {"problem": problem, "told": columns, "resumed": resumed},
+        ranks = self._cluster.gather(
+            f"checkpoint {num_batches}",
+            {"problem": problem, "columns": columns, "resumed": resumed},
         )
-        if parts is None:
+        if ranks is None:
             return ""
-        problems = [(rank, part.pop("problem")) for rank, part in enumerate(parts)]
-        whose = (
-            f"rank {rank}: {problem}" if rank else problem
-            for rank, problem in problems
-            if problem
-        )
-        problem = next(whose, "") or _problem(
-            checkpoint_folder.publish, folder, self._config, parts, self._files
-        )
+        for rank, fields in enumerate(ranks):
+            rank_problem = fields.pop("problem")
+            if rank_problem and not problem:
+                problem = f"rank {rank}: {rank_problem}"
+        if not problem:
+            problem = _try_to_write(
+                checkpoint_folder.publish, folder, self._config, ranks, self._files
+            )
         if problem:
             shutil.rmtree(folder, ignore_errors=True)
         return problem
 
     def agree(self) -> None:
-        """Makes sure that all ranks see one folder and go on from one batch; CheckpointError at rank 0 if not."""
+        """Make sure that all ranks use one folder and continue from the same batch.
+
+        Raises:
+          CheckpointError: At rank 0, if they do not.
+        """
         if not self._directory or self._cluster.size == 1:
             return
-        done = self._state.checkpoint.batches if self._state.checkpoint else 0
-        seen = (
-            self._cluster.gather(
-                "checkpoint", [checkpoint_folder.holder(self._directory), done]
-            )
-            or []
-        )
-        for rank, view in enumerate(seen):
-            if view != seen[0]:
+        num_batches = self._state.checkpoint.batches if self._state.checkpoint else 0
+        holder = checkpoint_folder.read_holder(self._directory)
+        views = self._cluster.gather("checkpoint", [holder, num_batches]) or []
+        for rank, view in enumerate(views):
+            if view != views[0]:
                 raise CheckpointError(
-                    f"--checkpoint_dir={self._directory}: rank {rank} does not see there what rank 0 wrote; give a "
-                    "folder that all ranks share"
+                    f"--checkpoint_dir={self._directory}: rank {rank} cannot see "
+                    "the files that rank 0 wrote; give a folder that all ranks share"
                 )
 
     def resume(self, step: TrainStep) -> None:
-        """Brings the step to where a checkpoint was saved, graphs made and threads warm; else a CheckpointError.
+        """Bring the step to the batch of the checkpoint, with graphs and threads ready.
 
-        The last batches before it run once more, as a warm-up that counts nowhere; then the variables are read.
+        The last batches before it run again as a warm-up that is not recorded. Then the
+        variables are read.
+
+        Raises:
+          CheckpointError: If the checkpoint cannot be read.
         """
         state = self._state
         checkpoint = self._state.checkpoint
@@ -228,10 +267,11 @@ class Saver(Observer):
         for _ in range(checkpoint.batches - state.first_step):
             step()
         try:
-            restored = tf.train.Checkpoint(variables=find_variables(step)).read(
-                checkpoint_folder.variables_in(checkpoint.folder, self._cluster.rank)
+            path = checkpoint_folder.variables_path(
+                checkpoint.folder, self._cluster.rank
             )
-            restored.assert_consumed()
+            status = tf.train.Checkpoint(variables=find_variables(step)).read(path)
+            status.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
         state.add_resumption(checkpoint.batches)
@@ -239,21 +279,20 @@ class Saver(Observer):
         self._observer.notice(Statement("run-resumed", values=values))
 
 
-def _problem(do: Callable[..., None], *args: Any) -> str:
-    """Why something could not be written; empty if it was."""
+def _try_to_write(write: Callable[..., None], *args: Any) -> str:
+    """Call `write` and return why it failed, or an empty text."""
     try:
-        do(*args)
+        write(*args)
     except (OSError, tf.errors.OpError) as e:
-        return (
-            e.strerror
-            if isinstance(e, OSError) and e.strerror
-            else entry.first_line(e)[:200]
-        )
+        if isinstance(e, OSError) and e.strerror:
+            return e.strerror
+        return entry.first_line(e)[:200]
     return ""
 
 
 def _write_variables(step: TrainStep, folder: Path, rank: int) -> None:
+    """Write the variables of this rank; the checkpoint is complete after `publish`."""
     folder.mkdir(parents=True, exist_ok=True)
     tf.train.Checkpoint(variables=find_variables(step)).write(
-        checkpoint_folder.variables_in(folder, rank)
+        checkpoint_folder.variables_path(folder, rank)
     )

@@ -1,7 +1,10 @@
-"""This process among those of its run: it joins them, meets them at barriers, tells rank 0 what it measured, and ends
-with them. Nothing of TensorFlow's goes this way.
+"""This process among the processes of its run.
+
+It joins them, meets them at barriers, reports its measurements to rank 0, and ends with
+them. TensorFlow communicates separately.
 """
 
+import abc
 import dataclasses
 import os
 import socket
@@ -13,53 +16,53 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling.cluster import connections, ports
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import NETWORK, Launch
-from rnn_scaling.cluster.member import Member
-from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.cluster.rank_connection import RankConnection
+from rnn_scaling.cluster.rank_info import Hello, RankInfo, ranks_text
 from rnn_scaling.config.run_config import GROUP_OF, RunConfig
-from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import (
     WINDOW,
-    Rank,
     Workers,
     users_of_cores,
     without_each_other,
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.environment import package_versions
+from rnn_scaling.training.rank_report import RankReport, make_rank, reports_of_messages
 
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState
 
-# Barriers, in this order.
+# Barriers in the order of a run.
 BUILT = "built"
 WARM = "warm"
 MEASURED = "measured"
-TOLD = "told"
+REPORTED = "reported"
 TRACED = "traced"
-ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
-REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
-TOLD_ALONE = (
-    "coordinator_address",
-)  # options that may differ between ranks, as those of the output may
-COMPARED_OUTPUT = (
-    "trace_batches",
-    "checkpoint_dir",
-    "save_every",
-)  # of these: what every rank takes part in
+ONE_CLOCK = (
+    "from a barrier after the warm-up to the end of the last batch, by the clock of "
+    "rank 0, which drives all"
+)
+# Seconds between two reports, so that a killed rank loses no more than these.
+REPORT_S = 1.0
+# Seconds from the end of the heartbeat until every rank knows the failure: rank 0 must
+# notice the silence and send the others a message.
+FAILURE_DELAY_S = 2.0
+# Options that may differ between ranks. The options of the output may also differ,
+# except COMPARED_OUTPUT, which concern all ranks.
+MAY_DIFFER = ("coordinator_address",)
+COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What an engine knows of the processes of its run."""
+    """This process and the addresses of all processes, for an engine."""
 
-    role: str  # of this process: coordinator, worker or ps
-    index: int  # its number among those of its role
-    addresses: Mapping[
-        str, tuple[str, ...]
-    ]  # HOST:PORT of each process's engine, by role
+    role: str  # coordinator, worker or ps
+    index: int  # its number among the processes of its role
+    addresses: Mapping[str, tuple[str, ...]]  # HOST:PORT of each engine, by role
     local_rank: int = 0  # its number among the processes on this host
-    local_size: int = 1  # how many are on this host
-    timeout_s: float = 60.0  # within which a fault must end the run
+    local_size: int = 1  # number of processes on this host
+    timeout_s: float = 60.0  # time within which a fault must end the run
 
     @property
     def num_workers(self) -> int:
@@ -67,107 +70,175 @@ class Place:
         return len(self.addresses["worker"])
 
     def require_free_port(self) -> None:
-        """Raises OSError if another program listens at this process's address; TensorFlow's own error names no port."""
+        """Check that no other program listens at this process's address.
+
+        TensorFlow's error would not contain the port.
+
+        Raises:
+          OSError: If the port is in use.
+        """
         address = self.addresses[self.role][self.index]
         try:
             with socket.socket() as probe:
                 probe.bind(("", ports.split(address)[1]))
         except OSError as e:
-            rule = f"TensorFlow cannot listen there ({e.strerror or e})"
             raise OSError(
-                f"port of {address}: {rule}; end the program that does, or give this rank another"
+                f"TensorFlow cannot listen at {address} ({e.strerror or e}); end the "
+                "program that uses this port, or give this rank another port"
             ) from None
 
 
-class SingleProcess:
-    """A run of one process.
+class RunMembers(abc.ABC):
+    """The processes of a run, as one of them sees them.
 
     Attributes:
       rank: The number of this process among the processes of the run.
-      size: How many processes the run has.
+      size: The number of processes.
       role: "coordinator", "worker" or "ps".
-      failure: The failure that ends the run, or None while it goes on.
     """
+
+    rank: int
+    size: int
+    role: str
+
+    @property
+    @abc.abstractmethod
+    def failure(self) -> Failure | None:
+        """The failure that ends the run, unless this process has left the others."""
+
+    @property
+    @abc.abstractmethod
+    def lost_ranks(self) -> Sequence[str]:
+        """A line for each lost rank without which the run continued."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Begin to join the other processes."""
+
+    @abc.abstractmethod
+    def place(self) -> Place | None:
+        """Wait until all processes have joined; return this process's place.
+
+        Returns:
+          None for a single process.
+        """
+
+    @abc.abstractmethod
+    def barrier(self, name: str) -> None:
+        """Wait for all ranks; see `RankConnection.barrier`."""
+
+    @abc.abstractmethod
+    def gather(self, name: str, value: Any) -> list[Any] | None:
+        """Return all ranks' values at rank 0, None elsewhere; see `RankConnection.gather`."""
+
+    @abc.abstractmethod
+    def report(self, state: "RunState", *, finished: bool = False) -> None:
+        """Send new batches to rank 0 if a report is due.
+
+        Args:
+          state: The measurements of this process.
+          finished: Whether this is its last report.
+        """
+
+    @abc.abstractmethod
+    def cut_off_lost_ranks(self) -> None:
+        """Close TensorFlow's connections to lost ranks, which may be frozen."""
+
+    @abc.abstractmethod
+    def wait_for_failure(self) -> bool:
+        """Return whether the failure of another rank explains an error of this rank."""
+
+    @abc.abstractmethod
+    def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
+        """End the run at all ranks because of an error at this rank."""
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Leave the other processes."""
+
+    @abc.abstractmethod
+    def workers(self, state: "RunState") -> Workers | None:
+        """Return the record of all ranks, or None for a single process."""
+
+
+class SingleProcess(RunMembers):
+    """A run of one process, which waits for nobody and reports to nobody."""
 
     rank = 0
     size = 1
     role = "worker"
     failure: Failure | None = None
+    lost_ranks: Sequence[str] = ()
 
     def start(self) -> None:
-        """Begins to join."""
+        pass
 
-    def place(self) -> Place | None:
-        """Waits until all have joined; returns where this process stands among them."""
+    def place(self) -> None:
         return None
 
     def barrier(self, name: str) -> None:
-        """Waits for all ranks; see `Member.barrier`."""
+        pass
 
-    def gather(self, name: str, value: Any) -> list[Any] | None:
-        """Each rank's value, at rank 0, once all have come; None elsewhere; see `Member.gather`."""
+    def gather(self, name: str, value: Any) -> list[Any]:
         return [value]
 
-    def report(self, state: "RunState", finished: bool = False) -> None:
-        """Sends rank 0 what is new, if it is time to."""
+    def report(self, state: "RunState", *, finished: bool = False) -> None:
+        pass
+
+    def cut_off_lost_ranks(self) -> None:
+        pass
 
     def wait_for_failure(self) -> bool:
-        """Whether the failure of another rank explains an error here."""
         return False
 
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
-        """End the run at all ranks because of an error at this rank."""
+        pass
 
     def leave(self) -> None:
-        """Ends this rank's part."""
+        pass
 
-    def workers(self, state: "RunState") -> Workers | None:
-        """What is known of all ranks; None: there is one process."""
+    def workers(self, state: "RunState") -> None:
         return None
 
-    def lost_ranks(self) -> Sequence[str]:
-        """A line for each rank whose loss the run survived."""
-        return ()
 
-
-class Cluster(SingleProcess):
+class Cluster(RunMembers):
     """A run of several processes."""
 
     def __init__(self, launch: Launch, config: RunConfig) -> None:
         roles = config.roles()
         cluster = config.cluster
-        self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
+        self.rank = launch.rank
+        self.size = launch.size
+        self.role = roles[launch.rank]
         self._launch = launch
         self._timeout_s = cluster.cluster_timeout
-        self._saves = bool(config.output.checkpoint_dir)
-        self._heartbeat_s = min(
-            cluster.cluster_heartbeat, cluster.cluster_timeout
-        )  # within which a fault ends the run
+        self._saves_checkpoints = bool(config.output.checkpoint_dir)
+        # Time within which a fault ends the run.
+        self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
         hello = Hello(
-            self.role, _compared(config), _versions(), launch.engine_address()
+            self.role, _compared_options(config), _versions(), launch.engine_address()
         )
-        # A coordinator hands the steps of a worker that dies to others.
+        # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()
-        self._member = Member(
+        self._member = RankConnection(
             launch, hello, self._timeout_s, self._heartbeat_s, survives
         )
         self._window = ONE_CLOCK if "ps" in roles else WINDOW
-        self._peers: Sequence[Peer] = ()
+        self._peers: Sequence[RankInfo] = ()
         self._has_joined = threading.Event()
         self._refusal: Failure | None = None  # why this rank could not join
-        self._passed: dict[str, float] = {}
-        self._cut_off: set[int] = set()
-        self._reporting, self._num_reported, self._reported_at = (
-            threading.Lock(),
-            0,
-            time.perf_counter(),
-        )
-        self._has_told_all = self._has_ended = False
+        self._barrier_times: dict[str, float] = {}
+        self._cut_off_ranks: set[int] = set()
+        # The main thread reports regularly, the working thread at the end.
+        self._report_lock = threading.Lock()
+        self._num_reported = 0
+        self._reported_at = time.perf_counter()
+        self._has_reported_all = False
+        self._has_left = False
 
     @property
-    def failure(self) -> Failure | None:  # type: ignore[override]
-        """The failure that ends the run, unless this process has reported it."""
-        if self._has_ended:
+    def failure(self) -> Failure | None:
+        if self._has_left:
             return None
         return self._refusal or self._member.failure
 
@@ -189,10 +260,9 @@ class Cluster(SingleProcess):
         if self._refusal is not None:
             raise ClusterError(self._refusal.message, self._refusal)
         roles = [peer.role for peer in self._peers]
-        addresses = {
-            role: tuple(peer.address for peer in self._peers if peer.role == role)
-            for role in roles
-        }
+        addresses: dict[str, tuple[str, ...]] = {}
+        for peer in self._peers:
+            addresses[peer.role] = (*addresses.get(peer.role, ()), peer.address)
         index = roles[: self.rank].count(self.role)
         return Place(
             self.role,
@@ -205,135 +275,125 @@ class Cluster(SingleProcess):
 
     def barrier(self, name: str) -> None:
         self._member.barrier(name)
-        self._passed[name] = time.perf_counter()
+        self._barrier_times[name] = time.perf_counter()
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
         return self._member.gather(name, value)
 
-    def report(self, state: "RunState", finished: bool = False) -> None:
+    def report(self, state: "RunState", *, finished: bool = False) -> None:
         if not self._has_joined.is_set() or self.rank == 0:
             return
-        with (
-            self._reporting
-        ):  # the main thread reports as time goes by, the working one at its end
+        with self._report_lock:
             is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
-            if self._has_told_all or not is_due:
+            if self._has_reported_all or not is_due:
                 return
             batches = state.batches_since(self._num_reported)
             self._num_reported += len(batches["seconds"])
             self._reported_at = time.perf_counter()
-            self._has_told_all = finished
+            self._has_reported_all = finished
             if finished or batches["seconds"]:
-                self._member.report(
-                    {"batches": batches, "details": state.details() if finished else {}}
-                )
+                details = state.details() if finished else {}
+                self._member.report(RankReport(batches, details).to_json())
 
     def wait_for_failure(self) -> bool:
         if self._refusal is not None:
             return True
-        return self._member.failed.wait(self._heartbeat_s + 2.0)
+        return self._member.failed.wait(self._heartbeat_s + FAILURE_DELAY_S)
 
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
-        self._has_ended = True
+        self._has_left = True
         self._member.abort(message, kind)
 
     def leave(self) -> None:
-        self._has_ended = True
+        self._has_left = True
         self._member.leave()
 
     def workers(self, state: "RunState") -> Workers:
-        report = {"batches": state.batches_since(0), "details": state.details()}
-        reports = {**self._member.reports(), self.rank: [report]}
-        workers = [peer.rank for peer in self._peers if peer.role == "worker"]
-        for index, rank in enumerate(workers if state.staleness() else ()):
-            reports.setdefault(rank, []).append(
-                {"batches": state.worker_batches(index), "details": {}}
-            )
+        reports = reports_of_messages(self._member.reports())
+        reports[self.rank] = [RankReport(state.batches_since(0), state.details())]
+        if state.staleness():
+            worker_ranks = [peer.rank for peer in self._peers if peer.role == "worker"]
+            for index, rank in enumerate(worker_ranks):
+                report = RankReport(state.worker_batches(index))
+                reports.setdefault(rank, []).append(report)
         failure = self._refusal or self._member.failure
-        known = Workers(
+        lost = [
+            make_rank(self._peers[rank], [], Failure(FailureKind.LOST, rank, message))
+            for rank, message in self._member.lost
+        ]
+        workers = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
             window=self._window,
             window_seconds=self._window_seconds(),
             ranks=tuple(
-                rank_of(peer, reports.get(peer.rank, []), failure)
+                make_rank(peer, reports.get(peer.rank, []), failure)
                 for peer in self._peers
             ),
-            lost=tuple(
-                rank_of(self._peers[rank], [], Failure(FailureKind.LOST, rank, message))
-                for rank, message in self._member.lost
-            ),
+            lost=tuple(lost),
             staleness=state.staleness(),
         )
-        return without_each_other(known)
+        return without_each_other(workers)
 
     def _window_seconds(self) -> float | None:
-        """From barrier to barrier; None before the second, and where checkpoints, which no batch holds, lie between."""
-        if MEASURED not in self._passed or self._saves:
+        """Return the seconds between the barriers WARM and MEASURED.
+
+        Returns:
+          None before MEASURED, or if the run saves checkpoints, because their time does
+          not belong to a batch.
+        """
+        if MEASURED not in self._barrier_times or self._saves_checkpoints:
             return None
-        return self._passed[MEASURED] - self._passed[WARM]
+        return self._barrier_times[MEASURED] - self._barrier_times[WARM]
 
+    @property
     def lost_ranks(self) -> Sequence[str]:
-        lost = self._member.lost
-        for rank, _ in lost:
-            if rank not in self._cut_off:
-                self._cut_off.add(rank)
-                connections.cut(
-                    self._peers[rank].address
-                )  # TensorFlow would wait for one that is frozen
-        return [line for _, line in lost]
+        return [line for _, line in self._member.lost]
+
+    def cut_off_lost_ranks(self) -> None:
+        for rank, _ in self._member.lost:
+            if rank not in self._cut_off_ranks:
+                self._cut_off_ranks.add(rank)
+                # TensorFlow would wait for a frozen rank.
+                connections.cut(self._peers[rank].address)
 
 
-def join_run(launch: Launch | None, config: RunConfig) -> SingleProcess:
-    """The cluster of a run; `launch`: of this process, None where nothing has started several."""
-    return (
-        SingleProcess()
-        if launch is None or config.num_processes == 1
-        else Cluster(launch, config)
-    )
+def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:
+    """Return the processes of a run; `start` joins them.
+
+    Args:
+      launch: This process's rank and size, or None for a single process.
+      config: The options.
+    """
+    if launch is None or config.num_processes == 1:
+        return SingleProcess()
+    return Cluster(launch, config)
 
 
-def shared_cores(workers: Workers) -> str:
-    """What is to be known where processes on one machine share cores; empty where none do."""
-    for (host, core), sharing in users_of_cores(workers).items():
-        if len(sharing) > 1:
-            where = f" of host {host}" if host else ""
-            rule = "the run is slower than with a core for each"
-            return f"{ranks_text(sharing)} share core {core}{where}: {rule}"
+def shared_cores_warning(workers: Workers) -> str:
+    """Return a warning if processes on one machine share a core, or an empty text."""
+    for (host, core), ranks in users_of_cores(workers).items():
+        if len(ranks) > 1:
+            host_text = f" of host {host}" if host else ""
+            return (
+                f"{ranks_text(ranks)} share core {core}{host_text}: the run is slower "
+                "than with one core per rank"
+            )
     return ""
 
 
-def rank_of(
-    peer: Peer, reports: Sequence[Mapping[str, Any]], failure: Failure | None
-) -> Rank:
-    """Return what a rank has reported, with the failure if it began there."""
-    fields: dict[str, Any] = {
-        "rank": peer.rank,
-        "role": peer.role,
-        "host": peer.host,
-        "pid": peer.pid,
-    }
-    for report in reports:
-        for name, values in report["batches"].items():
-            fields.setdefault(name, []).extend(values)
-        fields |= report["details"]
-    if failure is not None and failure.rank == peer.rank:
-        fields["error"] = failure.message
-    return build(Rank, fields)
-
-
-def _compared(config: RunConfig) -> dict[str, Any]:
-    """Options in which all ranks must agree."""
+def _compared_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options that must be equal at all ranks."""
     return {
         name: value
         for name, value in config.flat().items()
         if name in COMPARED_OUTPUT
-        or (GROUP_OF[name] != "output" and name not in TOLD_ALONE)
+        or (GROUP_OF[name] != "output" and name not in MAY_DIFFER)
     }
 
 
 def _versions() -> dict[str, str]:
-    """Of what computes; other packages may differ."""
+    """Return the versions that must be equal at all ranks."""
     packages = {
         name: version
         for name, version in package_versions().items()

@@ -23,6 +23,9 @@ from rnn_scaling.training.state import RunState
 class Ending:
     """Decides before each batch whether the run ends.
 
+    `benchmark.run_batches` calls `warn_before` once, `find_reason` before each batch, and
+    `describe_targets` after the last one. The batches are read from the run's `RunState`.
+
     Attributes:
       max_batches: The largest number of batches of the run, with the warm-up.
     """
@@ -52,16 +55,19 @@ class Ending:
         if done > self.max_batches:
             limit = spell(self._limit, getattr(self._measure, self._limit))
             raise CheckpointError(
-                f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, "
-                f"and {limit} ends with batch {self.max_batches}; raise it, or give "
+                f"--checkpoint_dir={config.output.checkpoint_dir} contains batch {done}, "
+                f"but {limit} ends with batch {self.max_batches}; raise it, or give "
                 "another folder"
             )
 
-    def reason(self, resume: Callable[[], None]) -> str:
+    def find_reason(self, resume: Callable[[], None]) -> str:
         """Return the option that ends the run now, or "" if the run continues.
 
+        A target is named even if it is reached with the last batch.
+
         Args:
-          resume: Starts the clock again; called after the times were analysed.
+          resume: Starts the clock of the next batch. It is called if the run continues
+            after its times were analysed, which takes longer than bookkeeping.
         """
         measure = self._measure
         timer = self._state.timer
@@ -74,20 +80,20 @@ class Ending:
         if (
             measure.until_steady
             and done >= measure.num_warmup_batches + measure.num_batches
-            and self._known_rate.due(done)
+            and self._known_rate.is_due(done)
         ):
             if self._known_rate.reached(timer.step_s, timer.step_items):
                 return "until_steady"
             resume()
         return ""
 
-    def before(self) -> Iterator[Statement]:
+    def warn_before(self) -> Iterator[Statement]:
         """Yield a warning if no batch is left to train."""
         done = len(self._state.timer.step_s)
         if done == self.max_batches:
             yield Statement("warn-nothing-trained", values={"batch": done})
 
-    def after(self, reason: str) -> Iterator[Statement]:
+    def describe_targets(self, reason: str) -> Iterator[Statement]:
         """Yield for each target whether it ended the run."""
         for name, target in self._targets.items():
             kind = "run-target-reached" if name == reason else "run-target-missed"
@@ -122,10 +128,10 @@ def _batches_of_epochs(config: RunConfig) -> int:
     batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / global_batch)
     if batches <= measure.num_warmup_batches:
         raise corpus.DataError(
-            f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} "
-            f"batches of {global_batch}, all in "
-            f"--num_warmup_batches={measure.num_warmup_batches}; raise the one or lower "
-            "the other"
+            f"--num_epochs={measure.num_epochs:g} with {samples:,} samples gives {batches} "
+            f"batches of {global_batch}, all of which are warm-up "
+            f"(--num_warmup_batches={measure.num_warmup_batches}); raise the number of "
+            "epochs, or lower that of warm-up batches"
         )
     return batches
 
@@ -133,7 +139,7 @@ def _batches_of_epochs(config: RunConfig) -> int:
 def _samples_of_epoch(config: RunConfig) -> int:
     data = config.data
     if is_read(config, "data_dir"):
-        return image_files.count(image_files.files(data))
+        return image_files.count_images(image_files.list_files(data))
     texts = {}
     for name in TEXT_FILES:
         if name.endswith("_file_name") and is_read(config, name):

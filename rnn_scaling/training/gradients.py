@@ -1,7 +1,7 @@
-"""Gradients as graph functions: place, pack, add, measure, clip. Nothing here keeps state.
+"""Gradients as graph functions without state: place, pack, add, measure, clip.
 
-A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]` and their indices `[R]` in a
-variable `[V, ...]`; an index may come several times, and such rows add up.
+A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]` and
+their indices `[R]` in a variable `[V, ...]`. Rows with the same index are added.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,18 +14,22 @@ from rnn_scaling.data.pipeline import map_devices
 Tensors: TypeAlias = "Sequence[tf.Tensor]"
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Tensors], list[tf.Tensor]]
-Reduce = Callable[
-    [Tensors], list[tf.Tensor]
-]  # one tensor a tower -> their sum on each tower's device
+# Takes one tensor per tower and returns their sum on each tower's device.
+Reduce = Callable[[Tensors], list[tf.Tensor]]
 
 
 def place(tensors: Tensors, devices: Sequence[str]) -> list[tf.Tensor]:
-    """Tensor i on device i; a tensor that is there already is not copied."""
+    """Return tensor i on device i; a tensor is only copied to another device."""
     return map_devices(devices, tf.identity, tensors)
 
 
 def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device; `add` gets two or more, each on its device."""
+    """Return a function that sums one tensor per tower, on each tower's device.
+
+    Args:
+      devices: The devices of the towers.
+      add: Sums two or more tensors, each on its tower's device.
+    """
 
     def reduce(tensors: Tensors) -> list[tf.Tensor]:
         placed = place(tensors, devices)
@@ -35,12 +39,12 @@ def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
 
 
 def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
-    """Size of a tensor, whose shape is static, or of a variable."""
+    """Return the bytes of a variable, or of a tensor with a static shape."""
     return int(tensor.shape.num_elements() * tensor.dtype.size)
 
 
 def densify(gradient: Gradient) -> tf.Tensor:
-    """`[V, ...]`: rows of equal index added, zeros elsewhere; a dense gradient as it is."""
+    """Return a dense gradient `[V, ...]`: rows with the same index are added."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.math.unsorted_segment_sum(
@@ -49,7 +53,10 @@ def densify(gradient: Gradient) -> tf.Tensor:
 
 
 def add(grads: Sequence[Gradient]) -> Gradient:
-    """The sum of the towers' gradients, on the current device; of sparse ones the rows of all, in tower order."""
+    """Return the sum of the towers' gradients, on the current device.
+
+    The sum of sparse gradients contains the rows of all towers, in tower order.
+    """
     if isinstance(grads[0], tf.IndexedSlices):
         values = tf.concat([gradient.values for gradient in grads], axis=0)
         indices = tf.concat([gradient.indices for gradient in grads], axis=0)
@@ -58,27 +65,37 @@ def add(grads: Sequence[Gradient]) -> Gradient:
 
 
 def squared_norm(gradient: Gradient) -> tf.Tensor:
-    """float32 scalar: the sum of squares of the dense gradient, rows of equal index added before."""
+    """Return the sum of squares of a gradient, a float32 scalar.
+
+    Rows with the same index are added before.
+    """
     values = gradient
     if isinstance(gradient, tf.IndexedSlices):
-        # Only touched rows are non-zero: add duplicates among them instead of filling the whole table.
-        touched, segment = tf.unique(gradient.indices)
+        # Only the touched rows are not zero, so the other rows are not filled in.
+        unique_indices, segment = tf.unique(gradient.indices)
         values = tf.math.unsorted_segment_sum(
-            gradient.values, segment, tf.size(touched)
+            gradient.values, segment, tf.size(unique_indices)
         )
     return tf.reduce_sum(tf.square(tf.cast(values, tf.float32)))
 
 
 def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
-    """What to multiply gradients by so that their global L2 norm is at most `max_norm` > 0; NaN stays NaN."""
+    """Return the factor that limits the gradients' global L2 norm to `max_norm` > 0.
+
+    It is NaN if the norm is NaN.
+    """
     return max_norm / tf.maximum(global_norm, max_norm)
 
 
 def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
-    """All gradients as one vector, cut in at most `pieces` parts whose sizes differ by at most one element.
+    """Concatenate all gradients and cut the vector in pieces of nearly equal size.
 
-    Returns the parts, and the function that makes gradients of (reduced) parts. `grads`: dense, of one dtype and static
-    shapes.
+    Args:
+      grads: Dense gradients of one dtype, with static shapes.
+      pieces: Maximum number of pieces, whose sizes differ by at most one element.
+
+    Returns:
+      The pieces, and the function that makes gradients of (reduced) pieces.
     """
     if not grads:
         return [], list
@@ -91,9 +108,10 @@ def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     ]
 
     def unpack(packed: Tensors) -> list[tf.Tensor]:
-        parts = tf.split(_join(packed), sizes)
+        flat = tf.split(_join(packed), sizes)
         return [
-            tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)
+            tf.reshape(vector, shape)
+            for vector, shape in zip(flat, shapes, strict=True)
         ]
 
     return list(tf.split(_join(grads), piece_sizes)), unpack
@@ -102,16 +120,25 @@ def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
 def pack_small(
     grads: Tensors, max_bytes: int, max_group: int
 ) -> tuple[list[tf.Tensor], Unpack]:
-    """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
+    """Concatenate small gradients of the same dtype.
 
-    A pack stands where its first gradient stood; one that is larger, or alone, stays as it is. 0 bytes: all stay.
-    Result and `grads` as of `repack`, of any dtypes.
+    A pack takes the position of its first gradient.
+
+    Args:
+      grads: Dense gradients with static shapes.
+      max_bytes: Larger gradients are not packed; 0 to pack nothing.
+      max_group: Maximum number of gradients in a pack.
+
+    Returns:
+      The packs and other gradients, and the function that makes gradients of (reduced)
+      packs.
     """
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]
-    packed = [
-        grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups
-    ]
+    packed = []
+    for group in groups:
+        members = [grads[index] for index in group]
+        packed.append(members[0] if len(members) == 1 else _join(members))
 
     def unpack(packed: Tensors) -> list[tf.Tensor]:
         restored: dict[int, tf.Tensor] = {}
@@ -119,18 +146,16 @@ def pack_small(
             if len(group) == 1:
                 restored[group[0]] = tensor
                 continue
-            parts = tf.split(tensor, [shapes[i].num_elements() for i in group])
-            restored.update(
-                (i, tf.reshape(part, shapes[i]))
-                for i, part in zip(group, parts, strict=True)
-            )
-        return [restored[i] for i in range(len(shapes))]
+            flat = tf.split(tensor, [shapes[index].num_elements() for index in group])
+            for index, vector in zip(group, flat, strict=True):
+                restored[index] = tf.reshape(vector, shapes[index])
+        return [restored[index] for index in range(len(shapes))]
 
     return packed, unpack
 
 
 def _group_small(grads: Tensors, max_bytes: int, max_group: int) -> list[list[int]]:
-    """Indices of the gradients, by pack, in the order of each pack's first."""
+    """Return the indices of each pack's gradients, ordered by their first gradient."""
     groups: list[list[int]] = []
     open_group: dict[tf.DType, list[int]] = {}
     for index, grad in enumerate(grads):

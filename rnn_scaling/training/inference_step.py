@@ -1,6 +1,7 @@
-"""The step of a run that does not train: each tower computes the loss of its batch, or with --decode translates it.
+"""The step of a run that does not train.
 
-Name scopes: input, tower_<i>/input, tower_<i>/forward.
+Each tower computes the loss of its batch, or translates it with --decode. Name scopes:
+input, tower_<i>/input, tower_<i>/forward.
 """
 
 from typing import Any, cast
@@ -19,29 +20,34 @@ class InferenceStep(TrainStep):
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             batches = self._source.next_batches(step)
-        tower = self._evaluated if self._config.model.forward_only else self._translated
+        tower = self._evaluate if self._config.model.forward_only else self._translate
         return self._update.run(lambda index: tower(index, batches[index], step)), None
 
-    def _evaluated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
-        """The counts of a tower's batch and its loss."""
+    def _evaluate(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
+        """Return the counts of a tower's batch and its loss."""
         inputs = self._inputs(index, batch, step)
         with tf.name_scope(f"tower_{index}/forward/"):
             weights = {**inputs.weights, **self._read_moving(index)}
             outcome = self._workload.forward(weights, inputs.rows, batch, inputs.seed)
         return self._counts(index, outcome, [batch])
 
-    def _translated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
-        """As `_counts`: the loss is minus the score, the items are words, and a position is a sentence's step."""
+    def _translate(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
+        """Return numbers like `_counts` for a translated batch.
+
+        The loss is the negative score, the items are words, and each sentence has one
+        position per step.
+        """
         with tf.name_scope(f"tower_{index}/forward/"):
-            best = self.translation(index, batch)
+            translation = self.translation(index, batch)
         with tf.name_scope(f"tower_{index}/counts/"):
-            words = tf.reduce_sum(tf.cast(best.lengths, tf.float64))
-            loss = -tf.reduce_sum(tf.cast(best.scores, tf.float64))
-            positions = tf.cast(best.num_steps * tf.size(best.lengths), tf.float64)
+            words = tf.reduce_sum(tf.cast(translation.lengths, tf.float64))
+            loss = -tf.reduce_sum(tf.cast(translation.scores, tf.float64))
+            num_positions = translation.num_steps * tf.size(translation.lengths)
+            positions = tf.cast(num_positions, tf.float64)
             return tf.stack([loss, words, words, positions])
 
     def translation(self, index: int, batch: Any) -> decoding.Translation:
-        """The best translation of each sentence of a tower's batch."""
+        """Return the best translation of each sentence of a tower's batch."""
         model = self._config.model
         data = self._config.data
         search = Search(model.beam_size, model.length_penalty, data.tgt_max_len)

@@ -1,4 +1,4 @@
-"""Keeps what TensorFlow's C++ code writes to stderr out of the way, and shows it when a run fails."""
+"""Hide the messages of TensorFlow's C++ code on stderr until a run fails."""
 
 import faulthandler
 import os
@@ -12,17 +12,20 @@ LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
 
 class NativeLog:
-    """Sends file descriptor 2 to a temporary file; Python's own sys.stderr still reaches the user.
+    """Redirects file descriptor 2 to a temporary file, but not sys.stderr.
 
-    TensorFlow 2.21 writes some messages whatever TF_CPP_MIN_LOG_LEVEL says. If the user sets that variable, nothing is
-    hidden.
+    TensorFlow 2.21 writes some messages in spite of TF_CPP_MIN_LOG_LEVEL. If the user
+    sets that variable, nothing is hidden.
 
-    A failed CHECK or a crash in C++ ends the process with no Python to run, and the file with it. So a small process
-    waits beside this one: what Python's faulthandler says then goes through it to the user, after the file's end.
+    A failed CHECK or a crash in C++ ends the process, so that no Python code could
+    print the file. Therefore a small process waits for a crash. It prints the last
+    lines of the file and then the output of Python's faulthandler.
+
+    Create at most one per process, and keep it: the redirection lasts until the end.
     """
 
     def __init__(self) -> None:
-        """To be called before there are threads: it forks."""
+        """Redirect the messages; call it before threads start, because it forks."""
         self._file = None
         if LEVEL_VARIABLE in os.environ:
             return
@@ -31,8 +34,9 @@ class NativeLog:
         terminal = entry.PlainText(
             os.fdopen(os.dup(2), "wb"), "utf-8", "replace", line_buffering=True
         )
-        terminal.bars = True
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        terminal.has_bars = True
+        # It stays open as long as the process runs.
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
         crash_reader, self._crash = os.pipe()
         ready_reader, ready = os.pipe()
         if os.fork() == 0:
@@ -41,32 +45,38 @@ class NativeLog:
             )
         os.close(crash_reader)
         os.close(ready)
-        os.read(
-            ready_reader, 1
-        )  # until it has left the group, a signal to the group would end it too
+        # Wait until it has left the process group, whose signals would end it.
+        os.read(ready_reader, 1)
         os.close(ready_reader)
         os.dup2(self._file.fileno(), 2)
         sys.stderr = terminal
         faulthandler.enable(file=self._crash)
 
     def tail(self, lines: int = 20) -> str:
-        """The last suppressed lines as text; "" if there are none."""
+        """Return the last hidden lines."""
         return "" if self._file is None else _tail(self._file.fileno(), lines)
 
 
 def _tail(file: int, lines: int) -> str:
-    # pread, as the writer's position is shared by every process that has the file.
+    # pread, because all processes that have the file share one position.
     content = os.pread(file, os.fstat(file).st_size, 0)
     return "\n".join(content.decode("utf-8", "replace").splitlines()[-lines:])
 
 
 def _wait_for_a_crash(crash: int, terminal: int, log: int, ready: int) -> NoReturn:
-    """Copies `crash` to `terminal` until its writer has ended, after the end of `log`; silent when nothing comes.
+    """Copy `crash` to `terminal` until its writer ends, after the last lines of `log`.
 
-    It writes a byte to `ready` when it no longer belongs to its parent's process group.
+    Nothing is printed if `crash` stays empty.
+
+    Args:
+      crash: A pipe that receives the output of faulthandler.
+      terminal: The user's stderr.
+      log: The file with TensorFlow's messages.
+      ready: Gets a byte when this process has left its parent's process group.
     """
     try:
-        # Out of the group, which Ctrl-C and a sweep's time limit end, and of what a reader of stdout waits for.
+        # Ctrl-C and the time limit of a sweep end the process group. A reader of stdout
+        # must not wait for this process.
         os.setsid()
         os.write(ready, b".")
         os.dup2(terminal, 2)

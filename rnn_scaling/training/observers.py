@@ -19,7 +19,7 @@ class OutputError(Exception):
     Attributes:
       flag: The flag that asks for the output, with its value.
       reason: Why it cannot be written, without the flag.
-      content: What the output is, as in "record"; "folder" for several files.
+      content: The kind of output, such as "record"; "folder" for several files.
     """
 
     def __init__(self, flag: str, reason: str, content: str) -> None:
@@ -42,7 +42,7 @@ class RunView:
 
     Attributes:
       config: The options.
-      state: What is known of the run so far.
+      state: The facts of the run so far.
       step: The `TrainStep` that runs; any object in tests.
       engine: The devices and processes, or None in tests.
       max_batches: Batches of the run at most, with the warm-up; 0 if unknown.
@@ -78,6 +78,9 @@ class Batch:
 
 class Observer:
     """Follows a run. A subclass overrides the events that it needs.
+
+    The working thread of the run (`training.run`) sends all events but `save` and
+    `notice`, which also come from the main thread; `save` never comes from both at once.
 
     The order is: `begin`, `batch` for each batch, `measured`, `end`, `finish`. After
     an error or an interruption only `end` follows. `save` may come at any time.
@@ -120,10 +123,10 @@ class Observer:
         """Look inside the step. The record is saved, and any error may be raised."""
 
     def conclude(self, record: RunRecord) -> None:
-        """The record is complete.
+        """Finish the outputs after the record is complete.
 
         Raises:
-          OutputError: If an output besides the record cannot be written.
+          OutputError: If another output than the record cannot be written.
         """
 
 

@@ -1,11 +1,13 @@
-"""Update rules on TensorFlow's fused kernels, one variable and one gradient at a time.
+"""Update rules on TensorFlow's fused operators, one variable at a time.
 
-The semantics are those of the dense optimizer: an embedding's IndexedSlices give the same values as the dense
-gradient would. All rules but SGD therefore densify them (rows without a gradient move too); SGD scatters.
+An embedding's IndexedSlices give the same values as the dense gradient. Therefore all
+rules except SGD densify them: rows without a gradient also change. SGD scatters.
 
-Weight decay c reaches variables of two axes and more (matrices, kernels, embeddings): no biases, and no gains or shifts
-of a normalisation. For sgd, momentum and rmsprop c w is added to the clipped gradient, as of a loss with c/2 |w|^2. For
-adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter, arXiv:1711.05101).
+Weight decay c applies to variables with at least two axes (matrices, kernels,
+embeddings), not to biases, or to gains and shifts of a normalisation. For sgd, momentum
+and rmsprop, c w is added to the clipped gradient, like the gradient of c/2 |w|^2. For
+adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter,
+arXiv:1711.05101).
 """
 
 import dataclasses
@@ -22,7 +24,8 @@ MOMENTUM = 0.9
 ADAM_BETA_1 = 0.9
 ADAM_BETA_2 = 0.999
 ADAM_EPSILON = 1e-7
-# tf_cnn_benchmarks' defaults for tf.train.RMSPropOptimizer, which starts the mean square at 1.
+# tf_cnn_benchmarks' defaults for tf.train.RMSPropOptimizer, whose mean square starts
+# at 1.
 RMSPROP_DECAY = 0.9
 RMSPROP_MOMENTUM = 0.9
 RMSPROP_EPSILON = 1.0
@@ -32,7 +35,7 @@ Rate = Any  # a number, or a float64 scalar
 
 
 class _Update(NamedTuple):
-    """What a rule is given: the arguments of `Optimizer.apply`, and the learning rate of this step."""
+    """The arguments of a rule: the learning rate and `Optimizer.apply`'s arguments."""
 
     rate: Rate
     variable: tf.Variable
@@ -43,27 +46,26 @@ class _Update(NamedTuple):
 
     @property
     def scaled_rate(self) -> tf.Tensor:
-        """The learning rate with the gradient's scale, which saves a pass over the gradient."""
-        rate = tf.cast(self.rate, self.variable.dtype)
-        return (
-            rate
-            if self.scale is None
-            else rate * tf.cast(self.scale, self.variable.dtype)
-        )
+        """The learning rate times the gradient's scale, which saves a pass over it."""
+        return self._scaled(tf.cast(self.rate, self.variable.dtype))
 
     @property
     def dense(self) -> tf.Tensor:
-        gradient = densify(self.gradient)
-        return (
-            gradient
-            if self.scale is None
-            else gradient * tf.cast(self.scale, self.variable.dtype)
-        )
+        """The dense gradient times its scale."""
+        return self._scaled(densify(self.gradient))
+
+    def _scaled(self, tensor: tf.Tensor) -> tf.Tensor:
+        if self.scale is None:
+            return tensor
+        return tensor * tf.cast(self.scale, self.variable.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule. It holds no state: the caller keeps the slots of each copy of each variable."""
+    """An update rule without state.
+
+    The caller keeps the slots of each copy of each variable.
+    """
 
     name: str
     learning_rate: LearningRate
@@ -72,7 +74,7 @@ class Optimizer:
     weight_decay: float = 0.0
 
     def slots(self, variable: tf.Variable, device: str) -> Slots:
-        """The state that one variable needs, of its shape on `device`. Not for use in a tf.function."""
+        """Create the state of one variable on `device`, outside of any tf.function."""
         with tf.device(device):
             return tuple(
                 tf.Variable(
@@ -91,41 +93,56 @@ class Optimizer:
         scale: tf.Tensor | None,
         step: tf.Tensor,
     ) -> Any:
-        """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
+        """Update the variable and its slots in place, on the variable's device.
 
-        `scale` multiplies the gradient, as `gradients.clip_scale`'s (None: 1); `step`: updates done so far, int64.
+        Args:
+          variable: The variable.
+          slots: Its state.
+          gradient: Its gradient.
+          scale: A factor of the gradient, such as `gradients.clip_scale`; None for 1.
+          step: The number of earlier updates, int64.
+
+        Returns:
+          The operation that updates the variable.
         """
         with tf.device(variable.device):
             rate = self.learning_rate.last
             if not self.learning_rate.is_constant:
-                rate = self.learning_rate.at(tf.cast(step, tf.float64), tf)
+                rate = self.learning_rate.value(tf.cast(step, tf.float64), tf)
             update = _Update(rate, variable, slots, gradient, scale, step)
             if self.weight_decay and len(variable.shape) > 1:
-                update = self._decayed(update)
+                update = self._apply_decay(update)
             return self._rule(update)
 
-    def _decayed(self, update: _Update) -> _Update:
-        """The update with weight decay in its gradient; of a decoupled rule, after the weights have decayed."""
+    def _apply_decay(self, update: _Update) -> _Update:
+        """Return the update with weight decay in its gradient.
+
+        A decoupled rule changes the variable here instead.
+        """
         variable = update.variable
-        lost = tf.constant(self.weight_decay, variable.dtype) * variable.read_value()
+        decay = tf.constant(self.weight_decay, variable.dtype) * variable.read_value()
         if self.name not in DECOUPLED:
-            return update._replace(gradient=update.dense + lost, scale=None)
-        lost *= tf.cast(update.rate, variable.dtype)
-        tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=lost)
+            return update._replace(gradient=update.dense + decay, scale=None)
+        decay *= tf.cast(update.rate, variable.dtype)
+        tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=decay)
         return update
 
 
 def build(
     name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0
 ) -> Optimizer:
-    """An optimizer: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7)."""
+    """Return an optimizer.
+
+    Args:
+      name: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9,
+        0.999, 1e-7).
+      learning_rate: The learning rate, possibly with a schedule.
+      weight_decay: The factor c, or 0 for no decay.
+    """
     first_slots, rule = _RULES[name]
-    rate = (
-        learning_rate
-        if isinstance(learning_rate, LearningRate)
-        else LearningRate(learning_rate)
-    )
-    return Optimizer(name, rate, first_slots, rule, weight_decay)
+    if not isinstance(learning_rate, LearningRate):
+        learning_rate = LearningRate(learning_rate)
+    return Optimizer(name, learning_rate, first_slots, rule, weight_decay)
 
 
 def _sgd(update: _Update) -> Any:
@@ -154,13 +171,17 @@ def _momentum(update: _Update) -> Any:
 
 
 def _adam(update: _Update) -> Any:
-    """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
+    """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2.
+
+    w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
 
     Source: Kingma and Ba, 2015, the variant that ends section 2; t = step + 1.
     """
-    dtype, (m, v) = update.variable.dtype, update.slots
-    # In float64, since 1 - b2^t loses three of float32's seven digits at the first steps. The kernel would compute it
-    # so from its beta powers: it gets powers of zero and a rate that is corrected already.
+    dtype = update.variable.dtype
+    m, v = update.slots
+    # In float64, because 1 - b2^t loses three of float32's seven digits at the first
+    # steps. TensorFlow's operator would compute it in float32 from its beta powers, so
+    # it gets powers of zero and a rate that is already corrected.
     count = tf.cast(update.step + 1, tf.float64)
     rate = update.rate * tf.sqrt(
         1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count)
@@ -182,8 +203,9 @@ def _adam(update: _Update) -> Any:
 
 
 def _rmsprop(update: _Update) -> Any:
-    """s = d s + (1 - d) g^2; a = 0.9 a + lr g / sqrt(s + eps); w -= a. s starts at 1."""
-    dtype, (square, accumulated) = update.variable.dtype, update.slots
+    """s = d s + (1 - d) g^2; a = 0.9 a + lr g / sqrt(s + eps); w -= a; s is 1 first."""
+    dtype = update.variable.dtype
+    square, accumulated = update.slots
     return tf.raw_ops.ResourceApplyRMSProp(
         var=update.variable.handle,
         ms=square.handle,
@@ -196,9 +218,8 @@ def _rmsprop(update: _Update) -> Any:
     )
 
 
-_RULES: dict[
-    str, tuple[tuple[float, ...], Callable[[_Update], Any]]
-] = {  # name -> first values of its slots, the rule
+# The first values of each rule's slots, and the rule.
+_RULES: dict[str, tuple[tuple[float, ...], Callable[[_Update], Any]]] = {
     "sgd": ((), _sgd),
     "momentum": ((0.0,), _momentum),
     "rmsprop": ((1.0, 0.0), _rmsprop),

@@ -1,4 +1,7 @@
-"""A process before its framework loads, which sizes itself by its cores and reads its environment then."""
+"""Prepare a process before TensorFlow loads.
+
+TensorFlow sizes its thread pools by the cores and reads the environment when it loads.
+"""
 
 import contextlib
 import gc
@@ -17,23 +20,28 @@ from rnn_scaling.system.machine.cores import (
     bind_to_cores,
     share_a_core,
 )
+from rnn_scaling.system.machine.environment import cpu_vector_units
 from rnn_scaling.system.machine.gpus import prepare_cuda_order, visible_gpus
+from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE, turn_on_onednn
+from rnn_scaling.system.machine.system import read_text
 from rnn_scaling.training.state import RunState
 
-API = "tensorflow._api.v2."  # the modules that only give names to what others define: tf.data, tf.lite, ...
-# Packages of the same names would take their places when they load late, and compat.v1 replaces itself.
-AT_ONCE = (f"{API}distribute", f"{API}lite", f"{API}compat.")
+# Modules that only contain names of other modules' contents, such as tf.data.
+API = "tensorflow._api.v2."
+# If they loaded late, packages with the same names would replace them; compat.v1
+# replaces itself.
+EAGER_API = (f"{API}distribute", f"{API}lite", f"{API}compat.")
 
 
 class _LazyApi(PathFinder):
-    """Finds TensorFlow's modules of names; each loads when a name is looked up, because a run needs few of them."""
+    """Loads TensorFlow's API modules at their first use; a run uses few of them."""
 
     @classmethod
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        waits = fullname.startswith(API) and not fullname.startswith(AT_ONCE)
-        spec = super().find_spec(fullname, path) if waits else None
+        is_lazy = fullname.startswith(API) and not fullname.startswith(EAGER_API)
+        spec = super().find_spec(fullname, path) if is_lazy else None
         if spec is not None and spec.loader is not None:
             spec.loader = util.LazyLoader(spec.loader)
         return spec
@@ -41,14 +49,14 @@ class _LazyApi(PathFinder):
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """While TensorFlow loads: its names wait until they are used, and no garbage is collected."""
+    """Speed up the loading of TensorFlow: load API modules late, collect no garbage."""
     gc.disable()
     sys.meta_path.insert(0, _LazyApi)
     try:
         yield
     finally:
         sys.meta_path.remove(_LazyApi)
-        gc.freeze()  # later collections do not search what was loaded
+        gc.freeze()  # later collections skip the loaded modules
         gc.enable()
 
 
@@ -59,7 +67,7 @@ def prepare_process(
 
     Args:
       config: The options.
-      state: Receives what was chosen.
+      state: Receives the choices.
       launch: This process among several, or None for a single process.
 
     Yields:
@@ -70,19 +78,19 @@ def prepare_process(
     measure = config.measure
     resolved = state.resolved
     if devices.device == "cpu":
-        wanted = devices.num_devices * devices.cpu_cores_per_device
-        resolved["oversubscribed"] = wanted > len(cores)
+        num_cores = devices.num_devices * devices.cpu_cores_per_device
+        resolved["oversubscribed"] = num_cores > len(cores)
         if resolved["oversubscribed"]:
             yield Statement(
                 "warn-few-cores",
                 values={
                     "devices": devices.num_devices,
                     "each": devices.cpu_cores_per_device,
-                    "wanted": wanted,
+                    "wanted": num_cores,
                     "cores": len(cores),
                 },
             )
-        cores = bind_to_cores(wanted, launch.local_rank if launch else 0)
+        cores = bind_to_cores(num_cores, launch.local_rank if launch else 0)
         if share_a_core(cores):
             yield Statement("warn-hyper-threads")
     resolved["cpu_affinity"] = cores
@@ -109,14 +117,25 @@ def prepare_process(
             "intra": intra,
         },
     )
+    yield from _prepare_libraries(config)
+
+
+def _prepare_libraries(config: RunConfig) -> Iterator[Statement]:
+    """Choose what TensorFlow and its libraries read from the environment."""
     prepare_cuda_order()
-    if WORKLOADS[config.model.model].needs_keras:
-        os.environ["KERAS_BACKEND"] = (
-            "tensorflow"  # whatever the user's own Keras runs on
-        )
+    workload = WORKLOADS[config.model.model]
+    if config.devices.device == "cpu" and not workload.image_sizes:
+        vector_units = cpu_vector_units(read_text("/proc/cpuinfo"))
+        if turn_on_onednn(vector_units or ()):
+            yield Statement("run-with-onednn", values={"variable": ONEDNN_VARIABLE})
+    if workload.needs_keras:
+        # It overrides the backend in the user's configuration of Keras.
+        os.environ["KERAS_BACKEND"] = "tensorflow"
     else:
-        # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that runs.
-        sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # its import fails, which TensorFlow allows
+        # TensorFlow imports Keras, which imports matplotlib: a third of the import time
+        # for code that never runs. With None the import of Keras fails, which
+        # TensorFlow allows.
+        sys.modules.setdefault("keras", None)  # type: ignore[arg-type]
     if config.model.xla:
         # Auto-clustering leaves the CPU out by default.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")

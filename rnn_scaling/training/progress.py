@@ -15,7 +15,7 @@ LAYOUT = "{desc} |{bar}| {n_fmt}/{total_fmt} batches{postfix}, {remaining} left"
 
 
 class Progress:
-    """Shows each batch after the clock was read."""
+    """Shows each batch after the clock was read; only one thread may use it."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Progress:
             self._write_line(rate)
 
     def _write_line(self, rate: str) -> None:
+        """Print a line with the batches, the rate and the remaining seconds."""
         phase = "warm-up" if self._done <= self._warmup else "measuring"
         done = str(self._done)
         remaining = ""

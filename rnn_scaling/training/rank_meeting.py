@@ -1,23 +1,25 @@
-"""Ranks of somebody's trainer meet at rank 0. A file next to the result file says where; rank 0 removes it then."""
+"""Let the ranks of any trainer meet at rank 0.
+
+A file next to the result file contains the address until all ranks have met.
+"""
 
 import contextlib
 import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling.cluster import ports, tokens
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.launch import RETRY_S, Launch
-from rnn_scaling.cluster.member import CONNECT_S, Member
-from rnn_scaling.cluster.peers import Hello, Peer
+from rnn_scaling.cluster.rank_connection import CONNECT_S, RankConnection
+from rnn_scaling.cluster.rank_info import Hello, RankInfo
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
-from rnn_scaling.training.cluster import rank_of
+from rnn_scaling.training.rank_report import RankReport, make_rank, reports_of_messages
 
 # Barriers.
 START = "before the first step"
@@ -25,7 +27,7 @@ END = "after the last step"
 
 
 class RankMeeting:
-    """This process among the ranks of its run, two at least."""
+    """This process among the ranks of its run, which has at least two."""
 
     def __init__(
         self,
@@ -35,55 +37,72 @@ class RankMeeting:
         timeout_s: float,
         warmup: int,
     ) -> None:
-        """warmup: steps before the second barrier, the same number at every rank."""
+        """Create the meeting; `join` connects.
+
+        Args:
+          result_file: The record, whose folder all ranks can read.
+          rank: The number of this process.
+          num_ranks: The number of processes.
+          timeout_s: How long ranks wait for each other.
+          warmup: Steps before the second barrier, the same number at every rank.
+        """
         self._file = result_file.with_name(f".{result_file.name}.meeting")
         self._rank = rank
         self._num_ranks = num_ranks
         self._timeout_s = timeout_s
         self._warmup = warmup
-        self._member: Member | None = None
-        self._peers: Sequence[Peer] = ()
+        self._member: RankConnection | None = None
+        self._peers: Sequence[RankInfo] = ()
 
     def join(self) -> None:
-        """Waits until all ranks are there; ClusterError if they do not come in time, or disagree."""
+        """Wait for all ranks.
+
+        Raises:
+          ClusterError: If a rank does not arrive in time, or if ranks disagree.
+        """
         try:
             launch = self._invite() if self._rank == 0 else self._find()
             hello = Hello("worker", {"num_warmup_batches": self._warmup}, {})
-            # A rank that computes without releasing Python's lock is silent for long, and yet not lost.
-            self._member = Member(
+            # A rank that computes without releasing Python's lock is silent for a long
+            # time without being lost.
+            self._member = RankConnection(
                 launch, hello, self._timeout_s, heartbeat_s=self._timeout_s
             )
             self._peers = self._member.join()
         except ClusterError as e:
-            needs = f"each of the {self._num_ranks} ranks needs a Recorder with this result_file"
-            raise ClusterError(f"{e}; {needs}, or give rank=0, num_ranks=1") from None
+            raise ClusterError(
+                f"{e}; each of the {self._num_ranks} ranks needs a Recorder with this "
+                "result_file, or give rank=0, num_ranks=1"
+            ) from None
         finally:
             self._remove_file()
         self.barrier(START)
 
     def barrier(self, name: str) -> None:
-        """Waits for all ranks; ClusterError if one has ended or died, or does not come in time."""
+        """Wait for all ranks.
+
+        Raises:
+          ClusterError: If a rank has ended, or does not arrive in time.
+        """
         assert self._member is not None
         self._member.barrier(name, self._timeout_s)
 
-    def end(
-        self, report: Mapping[str, Any], error: str
-    ) -> tuple[tuple[Rank, ...], str]:
+    def end(self, report: RankReport, error: str) -> tuple[tuple[Rank, ...], str]:
         """End this rank's part: with all others, or at once if it has failed.
 
         Args:
-          report: This rank's `batches` and `details`, as the fields of a
-            `records.workers.Rank`.
+          report: All measurements of this rank.
           error: Why this rank has failed, or "".
 
         Returns:
-          At rank 0 the ranks that have reported; and why the run has failed, or "".
+          The ranks that have reported to this rank, and why the run has failed, or "".
         """
         member = self._member
-        if member is None or not self._peers:  # it has not joined
+        if member is None or not self._peers:
+            # It has not joined.
             self._remove_file()
             return (), ""
-        member.report(report)
+        member.report(report.to_json())
         if error:
             member.abort(error)
         else:
@@ -91,10 +110,12 @@ class RankMeeting:
                 self.barrier(END)
             with contextlib.suppress(ClusterError):
                 member.leave()
-        reports = {**member.reports(), self._rank: [report]}
-        known = [peer for peer in self._peers if peer.rank in reports]
+        reports = reports_of_messages(member.reports())
+        reports[self._rank] = [report]
         ranks = tuple(
-            rank_of(peer, reports[peer.rank], member.failure) for peer in known
+            make_rank(peer, reports[peer.rank], member.failure)
+            for peer in self._peers
+            if peer.rank in reports
         )
         return ranks, member.failure.message if member.failure else ""
 
@@ -103,38 +124,35 @@ class RankMeeting:
             self._file.unlink(missing_ok=True)
 
     def _invite(self) -> Launch:
-        host = (
-            os.environ.get("MASTER_ADDR") or socket.gethostname()
-        )  # torchrun sets the variable on several hosts
+        # torchrun sets the variable on several hosts.
+        host = os.environ.get("MASTER_ADDR") or socket.gethostname()
         launch = self._launch(
-            ports.joined(host, ports.free()), uuid.uuid4().hex, tokens.generate()
+            ports.join(host, ports.find_free()),
+            uuid.uuid4().hex,
+            tokens.generate_token(),
         )
+        invitation = {
+            "meeting": launch.rendezvous,
+            "job": launch.job,
+            "token": launch.token,
+        }
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with open_new(self._file) as file:
             os.chmod(file.fileno(), 0o600)
-            file.write(
-                input_files.json_text(
-                    {
-                        "meeting": launch.meeting,
-                        "job": launch.job,
-                        "token": launch.token,
-                    }
-                )
-            )
+            file.write(input_files.json_text(invitation))
         return launch
 
     def _find(self) -> Launch:
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
-            # The file may be missing, half-written or that of a run that was killed.
+            # The file may be missing or incomplete, or a killed run may have left it.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                found = input_files.parse_json(input_files.read_text(self._file))
-                socket.create_connection(
-                    ports.split(found["meeting"]), CONNECT_S
-                ).close()
-                return self._launch(found["meeting"], found["job"], found["token"])
+                invitation = input_files.parse_json(input_files.read_text(self._file))
+                address = ports.split(invitation["meeting"])
+                socket.create_connection(address, CONNECT_S).close()
+                return self._launch(**invitation)
             time.sleep(RETRY_S)
-        raise ClusterError(f"rank 0 did not come within {self._timeout_s:g} s")
+        raise ClusterError(f"rank 0 did not arrive within {self._timeout_s:g} s")
 
     def _launch(self, meeting: str, job: str, token: str) -> Launch:
         host = socket.gethostname()

@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,10 +16,10 @@ from rnn_scaling.analysis import stalls
 from rnn_scaling.cluster import launch
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records import record
+from rnn_scaling.records import early_steps, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind, RunError
+from rnn_scaling.records.parts import EarlySteps, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import (
     WINDOW,
@@ -36,8 +36,13 @@ from rnn_scaling.system.processes import alive
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
+from rnn_scaling.training.rank_report import RankReport
 from rnn_scaling.training.recording import Recording, killed_error
 
+EARLY_STEPS_REMEDY = (
+    "Pass the loss to step(), which waits for it, or synchronise before step(); call "
+    "resume() after a pause."
+)
 # The Recorders of this process that have not written their record, by its path.
 _open_recorders: weakref.WeakValueDictionary[str, "Recorder"] = (
     weakref.WeakValueDictionary()
@@ -133,7 +138,7 @@ class Recorder:
                 "flops_per_item", flops_per_item, is_positive=True
             )
         if not (isinstance(unit, str) and unit and unit.isprintable()):
-            raise ValueError(f"unit={unit!r}; expected a name like 'tokens'")
+            raise ValueError(f"unit={unit!r} must be a name such as 'tokens'")
         options = config or _flat_options(
             trainer, num_devices, num_warmup_batches, options or {}
         )
@@ -171,6 +176,8 @@ class Recorder:
 
         self._process = os.getpid()
         self._num_items = 0
+        # Learning rate and norm of the gradient of each step.
+        self._updates: list[tuple[float | None, float | None]] = []
         self._early_steps: EarlySteps | None = None
         self._result: RunRecord | None = None
         self._is_written = False
@@ -218,7 +225,7 @@ class Recorder:
         self.recording.enter("batches")
         self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
         if not self._timer.warmup_steps:
-            self.recording.energy.start()
+            self.recording.start_measuring()
         self._timer.start()
 
     def resume(self) -> None:
@@ -231,14 +238,26 @@ class Recorder:
           RuntimeError: If the record is already written.
         """
         self._require_open("resume")
+        self.recording.end_window()
         self._timer.resume()
 
-    def step(self, items: Any, loss: Any = math.nan) -> float:
+    def step(
+        self,
+        items: Any,
+        loss: Any = math.nan,
+        *,
+        grad_norm: Any = None,
+        learning_rate: Any = None,
+    ) -> float:
         """Record that a step has ended on all devices.
 
         Args:
           items: Items of the step, at least one.
           loss: The loss; reading it waits until the devices have finished the step.
+          grad_norm: Norm of the gradient of all devices, after the exchange and before
+            clipping; None if unknown. A norm that is not finite is recorded as unknown.
+          learning_rate: Learning rate of the update, a finite number; None if unknown.
+            Of several ranks, the record has the rates and norms of rank 0.
 
         Returns:
           The seconds of the step.
@@ -254,17 +273,24 @@ class Recorder:
         number = len(timer.step_s)
         loss = acceptance.read_loss(number, loss)
         count = acceptance.read_items(number, items, self._unit, self._num_items)
+        update = (
+            acceptance.read_learning_rate(number, learning_rate),
+            acceptance.read_grad_norm(number, grad_norm),
+        )
         seconds = timer.end_step(count, loss)
         if fault := acceptance.time_fault(seconds, count, self._unit):
             timer.remove_last()
             raise ValueError(f"step {number}: {fault}")
         self._num_items += count
+        self._updates.append(update)
         if self._display is not None:
             self._display.batch(seconds, count, loss)
         if len(timer.step_s) == timer.warmup_steps:
             if self._ranks is not None:
                 self._ranks.barrier(f"after {timer.warmup_steps} steps")
-            self.recording.energy.start()
+            self.recording.start_measuring()
+            timer.resume()
+        elif self.recording.end_window():
             timer.resume()
         return seconds
 
@@ -303,13 +329,13 @@ class Recorder:
                 record.write(self._result, self._path)
                 self._is_written = True
                 _open_recorders.pop(os.path.realpath(self._path), None)
-                self._print_warnings(self._result.error)
+                self._print_warnings(self._result)
         except Exception as e:
             reason = getattr(e, "strerror", None) or acceptance.one_line(e)
             reason = f"{reason}; the record was not written"
             if error is None and isinstance(e, OSError):
                 raise OSError(
-                    e.errno, f"{reason}, close() tries again", str(self._path)
+                    e.errno, f"{reason}; close() tries again", str(self._path)
                 ) from e
             if error is None:
                 raise
@@ -320,7 +346,7 @@ class Recorder:
         """Refuse a call after the end; no record would contain its step."""
         if self._result is not None:
             raise RuntimeError(
-                f"{method}() after the end: {self._path} is complete; "
+                f"{method}() was called after the end: {self._path} is complete; "
                 "create another Recorder with its own result file"
             )
 
@@ -337,7 +363,7 @@ class Recorder:
         warmup = self._timer.warmup_steps
         if error is None and num_steps <= warmup:
             error = ValueError(
-                f"{num_steps} steps, and the first {warmup} are warm-up: "
+                f"the run has {num_steps} steps, but the first {warmup} are warm-up; "
                 "lower num_warmup_batches"
             )
         workers = None
@@ -367,10 +393,7 @@ class Recorder:
         Returns:
           At rank 0 all ranks; and the error that leaves the run without a result.
         """
-        report = {
-            "batches": self.recording.batches_since(0),
-            "details": self.recording.details(),
-        }
+        report = RankReport(self.recording.batches_since(0), self.recording.details())
         message = acceptance.one_line(error) if error else ""
         ranks, failure = meeting.end(report, message)
         if self._rank or not ranks:
@@ -384,13 +407,14 @@ class Recorder:
             self.recording.load = None
         return without_each_other(workers), error
 
-    def _print_warnings(self, error: RunError | None) -> None:
+    def _print_warnings(self, result: RunRecord) -> None:
         """Warn about a run that may not be trusted."""
+        error = result.error
         if error is None:
-            cautions = [
-                _early_steps_caution(self._early_steps),
-                self.recording.load_caution(),
-            ]
+            cautions = [self.recording.load_caution(result)]
+            if self._early_steps is not None:
+                sign = early_steps.describe(self._early_steps)
+                cautions.insert(0, f"{sign} {EARLY_STEPS_REMEDY}")
             entry.warn(*filter(None, cautions))
             return
         is_unexpected = error.type in (ClusterError.__name__, acceptance.UNREADABLE)
@@ -401,8 +425,23 @@ class Recorder:
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         result = self.recording.record(status, error, workers)
-        batches = dataclasses.replace(result.batches, early_steps=self._early_steps)
+        # A step may be ending in another thread, or another rank has fewer steps.
+        updates = self._updates[: len(result.batches.seconds)]
+        updates += [(None, None)] * (len(result.batches.seconds) - len(updates))
+        batches = dataclasses.replace(
+            result.batches,
+            learning_rate=_known([rate for rate, _ in updates]),
+            grad_norm=_known([norm for _, norm in updates]),
+            early_steps=self._early_steps,
+        )
         return dataclasses.replace(result, batches=batches)
+
+
+def _known(values: Sequence[float | None]) -> tuple[float | None, ...] | None:
+    """Return the values of all steps; None if no step has one."""
+    if all(value is None for value in values):
+        return None
+    return tuple(values)
 
 
 def _place_of_process(rank: int | None, num_ranks: int | None) -> tuple[int, int, str]:
@@ -423,7 +462,7 @@ def _place_of_process(rank: int | None, num_ranks: int | None) -> tuple[int, int
     launched_size = 1
     launcher = ""
     if num_ranks != 1 and None in (rank, num_ranks):
-        launched_rank, launched_size, launcher = launch.place(
+        launched_rank, launched_size, launcher = launch.detect_rank(
             os.environ, socket.gethostname()
         )
     if rank is None:
@@ -442,28 +481,10 @@ def _different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
     for rank in ranks:
         if len(rank.seconds) != num_steps:
             return (
-                f"rank {rank.rank} took {len(rank.seconds)} steps, and rank 0 "
-                f"{num_steps}: give every rank the same number"
+                f"rank {rank.rank} took {len(rank.seconds)} steps, but rank 0 "
+                f"took {num_steps}; give every rank the same number of steps"
             )
     return ""
-
-
-def _early_steps_caution(found: EarlySteps | None) -> str:
-    """Return a warning about steps that did not wait for the devices, or ""."""
-    if found is None:
-        return ""
-    total = f"all {found.total_steps} steps took {found.total_seconds:.3g} s"
-    if found.kind == EarlyStepsKind.LONG_END:
-        pattern = f"{found.seconds:.3g} s passed after the last step"
-    elif found.kind == EarlyStepsKind.FAST_START:
-        pattern = f"the first {found.steps} took {found.seconds:.3g} s"
-    else:
-        pattern = f"{found.steps} of them took {found.seconds:.3g} s"
-    return (
-        f"{total}, and {pattern}: was step() called before the devices had finished? "
-        "Give step() the loss, which it waits for, or synchronise before it; call "
-        "resume() after a pause."
-    )
 
 
 def _require_closed(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every timed run measures: its clock, phases, load, clocks, energy and memory."""
+"""The measurements of every timed run: times, load, clocks, energy, memory."""
 
 import dataclasses
 import math
@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.clock_texts import caution_text
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.records.decoding import build, encode
-from rnn_scaling.records.environment import Clocks, Environment, Resolved
+from rnn_scaling.records.environment import Clocks, Environment, LoadWindows, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import (
@@ -26,20 +28,24 @@ from rnn_scaling.records.workers import WORKER, Workers, join_batches
 from rnn_scaling.system.machine import clock_sampler, peaks
 from rnn_scaling.system.machine.clock_sampler import ClockSampler
 from rnn_scaling.system.machine.energy import EnergyMeter
-from rnn_scaling.system.machine.environment import commit_of, read_environment
+from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.system.machine.load import (
     NOTICEABLE,
     Load,
     LoadMeter,
     Sample,
-    of_one_device,
+    WindowMeter,
+    share_of_one_device,
 )
 from rnn_scaling.system.machine.system import peak_process_bytes
 from rnn_scaling.system.processes import alive
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
 MAX_SAMPLED_DEVICES = 4096
+# Digits of the windows in a record: their shares err by more than 0.001.
+SHARE_DIGITS = 4
+SECONDS_DIGITS = 6
 
 
 def killed_error() -> RunError:
@@ -111,6 +117,8 @@ class Recording:
         self._memory: Memory | None = None
         self.load: Load | None = None
         self._meter: LoadMeter | None = None
+        self._window_meter: WindowMeter | None = None
+        self._sample: Sample | None = None
         self._sampler: ClockSampler | None = None
         self.energy = EnergyMeter()
 
@@ -130,6 +138,7 @@ class Recording:
           sample: Reads the load, see `machine.load.LoadMeter`. With None, the load of
             all other processes counts.
         """
+        self._sample = sample
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
             # The names of a user's devices are unknown.
@@ -148,6 +157,27 @@ class Recording:
             gpus = gpus[: self.flat["num_devices"]]
         self.energy.find(gpus)
 
+    def start_measuring(self) -> None:
+        """Start the meters of the measured batches, right before the first of them."""
+        self.energy.start()
+        self._window_meter = WindowMeter(
+            self.resolved.get("cpu_affinity", []),
+            self.flat["num_devices"],
+            self._sample,
+        )
+
+    def end_window(self) -> bool:
+        """Read the load after a batch, if its window is long enough.
+
+        Returns:
+          True if it was read, which takes some time.
+        """
+        meter = self._window_meter
+        return meter is not None and meter.end_batch(self._num_measured())
+
+    def _num_measured(self) -> int:
+        return len(self.timer.step_s) - self.timer.warmup_steps
+
     def stop_watching(self) -> list[str]:
         """Stop watching the machine.
 
@@ -157,22 +187,33 @@ class Recording:
         self.energy.stop()
         if self._meter is not None:
             self.load = self._meter.read()
+        if self._window_meter is not None:
+            self._window_meter.finish(self._num_measured())
         if self._sampler is None:
             return []
         self._sampler.stop()
-        return [caution.text for caution in clock_cautions(self._clocks())]
+        return list(map(caution_text, clock_cautions(self._clocks())))
 
-    def load_caution(self) -> str:
-        """Return a warning about other processes on the run's cores, or ""."""
-        if self.load is None:
+    def load_caution(self, record: RunRecord) -> str:
+        """Return a warning about other processes on the run's cores, or "".
+
+        Args:
+          record: The complete record.
+        """
+        if left_out := disturbance.batches_left_out([[record]]):
+            return (
+                f"other processes disturbed {left_out['batches']} of "
+                f"{left_out['measured']} batches, which do not count in reports"
+            )
+        if self.load is None or disturbance.has_counted_windows(record):
             return ""
         num_cores = len(self.resolved.get("cpu_affinity", []))
         num_devices = self.flat["num_devices"]
-        if of_one_device(self.load.others, num_cores, num_devices) <= NOTICEABLE:
+        if share_of_one_device(self.load.others, num_cores, num_devices) <= NOTICEABLE:
             return ""
         return (
             f"other processes used {self.load.others:.0%} of this run's cores while it "
-            f"ran; {self.unit}/s may be low"
+            f"ran; {self.unit}/s may be too low"
         )
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
@@ -213,13 +254,29 @@ class Recording:
         They are fields of a `records.workers.Rank`.
         """
         memory = self._memory
+        windows = self.load_windows()
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self.load.others if self.load else None,
+            "load_windows": encode(windows) if windows else None,
             "peak_process_bytes": memory.peak_process_bytes if memory else None,
             "energy": self.energy.read(),
         }
+
+    def load_windows(self) -> LoadWindows | None:
+        """Return the load of each window so far; None if it is unknown."""
+        windows = self._window_meter.windows() if self._window_meter else None
+        if not windows:
+            return None
+        loads = [window.load for window in windows]
+        return LoadWindows(
+            batches=tuple(window.batches for window in windows),
+            seconds=tuple(round(load.seconds, SECONDS_DIGITS) for load in loads),
+            others=tuple(round(load.others, SHARE_DIGITS) for load in loads),
+            steal=tuple(round(load.steal, SHARE_DIGITS) for load in loads),
+            own=tuple(round(load.own, SHARE_DIGITS) for load in loads),
+        )
 
     def record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
@@ -244,7 +301,12 @@ class Recording:
         gpus_after = query_gpus() if environment.gpus and status == "ok" else []
         load = None
         if self.load is not None:
-            load = build(RecordedLoad, dataclasses.asdict(self.load))
+            load = RecordedLoad(
+                others=self.load.others,
+                steal=self.load.steal,
+                seconds=self.load.seconds,
+                windows=self.load_windows(),
+            )
         resolved = {
             **self.resolved,
             "peak_flops_per_second": self._peak_flops(environment),
@@ -282,7 +344,7 @@ class Recording:
         if self._environment is None:
             fields = read_environment(self.variables)
             if self.program_folder is not None:
-                fields["program_commit"] = commit_of(self.program_folder)
+                fields["program_commit"] = read_commit(self.program_folder)
             self._environment = build(Environment, fields)
         return self._environment
 
@@ -317,7 +379,7 @@ class Recording:
         dtype = self.flat.get("compute_dtype")
         if not cores or not dtype:
             return None
-        return peaks.of_run(encode(environment), self.resolved, cores, dtype)
+        return peaks.run_peak(encode(environment), self.resolved, cores, dtype)
 
     def _clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None

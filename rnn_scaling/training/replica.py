@@ -1,4 +1,7 @@
-"""One copy of the variables and its update (slots, clipping, loss scale): what every update mode is built from."""
+"""One copy of the variables and its update: slots, clipping, loss scale.
+
+Every update mode is built from these classes.
+"""
 
 import abc
 import dataclasses
@@ -17,7 +20,7 @@ from rnn_scaling.training.engines.local import Engine
 T = TypeVar("T")
 Gradients = Mapping[str, "gradients.Gradient"]
 Specs = Sequence[VariableSpec]
-Values = Mapping[str, np.ndarray]  # initial, by the variable's name
+Values = Mapping[str, np.ndarray]  # initial values by the variable's name
 
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -25,37 +28,38 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRule:
-    """What every mode does with a gradient once it is complete."""
+    """The update of the variables by complete gradients, in every mode.
+
+    `verification.rule.UpdateRule` is the same in NumPy, to check this one.
+    """
 
     optimizer: optimizers.Optimizer
-    max_gradient_norm: float = (
-        0.0  # largest global L2 norm of the gradients; 0 leaves them as they are
-    )
-    loss_scale: str = (
-        ""  # of float16, "dynamic" or a number; empty: the loss is not scaled
-    )
+    # Maximum global L2 norm of the gradients; 0 for no limit.
+    max_gradient_norm: float = 0.0
+    # The loss scale for float16: "dynamic", a number, or empty for no scale.
+    loss_scale: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class VariableState:
-    """A variable, or the part of one that a parameter server holds, and the optimizer's slots for it."""
+    """A variable, or a parameter server's part of it, with the optimizer's slots."""
 
-    name: str  # of the model's variable
-    tower: int | None  # whose copy it is; None: the one that all share
+    name: str  # name of the network's variable
+    tower: int | None  # the tower that owns the copy; None if all towers share it
     variable: tf.Variable
     slots: tuple[tf.Variable, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What an update mode is built from.
+    """The arguments of an update mode.
 
     Attributes:
       specs: The variables of the network.
       values: Their initial values.
       engine: The devices of the towers, and of parameter servers.
       options: The options of the update.
-      rule: What happens to a gradient once it is complete.
+      rule: How complete gradients are applied.
     """
 
     specs: Specs
@@ -66,9 +70,13 @@ class Setup:
 
 
 class VariableUpdate(abc.ABC):
-    """How towers get their variables, and what happens to their gradients.
+    """The exchange of gradients between towers, and their use in the update.
 
-    Its methods add operators to the step.
+    Its methods add operators to the step while `TrainStep` traces it: `total_items`
+    first, then `weights`, `lookup` and `loss_scale` for each tower inside `run`, and
+    `apply` once at the end, which calls `due` if the mode may apply late gradients.
+    Afterwards only `variable_states` and `skipped_updates` are called, outside of the
+    step.
 
     Attributes:
       devices: The devices of the towers.
@@ -98,7 +106,7 @@ class VariableUpdate(abc.ABC):
     def due(self, tower_gradients: Sequence[Gradients]) -> Sequence[Gradients]:
         """Return the gradients that this step applies.
 
-        With --variable_consistency=relaxed, they are those of the step before.
+        With --variable_consistency=relaxed, they are the gradients of the step before.
         """
         if not self._deferred:
             return tower_gradients
@@ -108,53 +116,65 @@ class VariableUpdate(abc.ABC):
         ]
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
+        """Return the number that each tower divides its summed loss by.
 
-        The items of all towers, of other processes too, that it shares its update with. `items`: that each tower's loss
-        is a sum over, float32 scalars on the host.
+        It is the number of items of all towers, in all processes, that share an update.
+        So the exchange only has to add gradients.
+
+        Args:
+          items: The items in each tower's summed loss, float32 scalars on the host.
         """
         return [tf.add_n(list(items))] * len(items)
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
-        """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
+        """Build every tower: call `tower(index)` on each tower's device."""
         return gradients.map_devices(self.devices, tower, range(len(self.devices)))
 
     @abc.abstractmethod
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
-        """The dense variables' values, float32, on the tower's device."""
+        """Return the dense variables' values, float32, on the tower's device."""
 
     @abc.abstractmethod
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Rows of an embedding by their numbers, `ids.shape + [D]`, on the tower's device."""
+        """Return rows of an embedding, `ids.shape + [D]`, on the tower's device."""
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
-        """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
+        """Return the factor of a tower's loss, or None without loss scaling."""
         return self.updaters[tower if len(self.updaters) > 1 else 0].loss_scale()
 
     @abc.abstractmethod
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
-        """Exchanges the towers' gradients and updates the variables."""
+        """Exchange the towers' gradients and update the variables."""
 
     @abc.abstractmethod
     def variable_states(self) -> list[VariableState]:
-        """Every variable that the update changes, with its slots."""
+        """Return every variable that the update changes, with its slots."""
 
     def skipped_updates(self) -> int | None:
-        """How many updates a copy left out, the most of any; None without loss scaling. Not for use in a step."""
-        skipped = [
-            updater.skipped for updater in self.updaters if updater.skipped is not None
+        """Return the largest number of updates that a copy skipped, outside of a step.
+
+        Returns:
+          None without loss scaling.
+        """
+        counts = [
+            int(updater.skipped.numpy())
+            for updater in self.updaters
+            if updater.skipped is not None
         ]
-        return max((int(count.numpy()) for count in skipped), default=None)
+        return max(counts, default=None)
 
     def all_reduce(self) -> list[dict[str, Any]]:
-        """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
+        """Return the chosen all-reduce as [{algorithm, shards, max_bytes}].
+
+        It is empty for modes without a choice.
+        """
         return []
 
 
 def place(
     specs: Specs, values: Values, device: str, prefix: str
 ) -> dict[str, tf.Variable]:
-    """Creates the variables of `specs` with these initial values on one device."""
+    """Create the variables of `specs` with their initial values on one device."""
     with tf.device(device):
         return {
             spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}")
@@ -163,21 +183,27 @@ def place(
 
 
 def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
-    """Sums the variables' bytes, without slots, over their devices."""
+    """Return the bytes of the variables, without slots, by device."""
     total: dict[str, int] = {}
     for variable_state in states:
         variable = variable_state.variable
-        total[variable.device] = total.get(variable.device, 0) + gradients.num_bytes(
-            variable
-        )
+        total.setdefault(variable.device, 0)
+        total[variable.device] += gradients.num_bytes(variable)
     return total
 
 
 class _LossScale:
-    """What a loss is multiplied by, the steps in a row whose gradients were finite, and those that were not, in all."""
+    """The factor of a loss, with counts of steps.
+
+    It counts consecutive steps with finite gradients, and all steps with other ones.
+    """
 
     def __init__(self, kind: str) -> None:
-        """kind: "dynamic" or a number. The variables are on the current device."""
+        """Create the variables on the current device.
+
+        Args:
+          kind: "dynamic" or a number.
+        """
         self._is_dynamic = kind == "dynamic"
         self.value = tf.Variable(
             INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False
@@ -186,7 +212,11 @@ class _LossScale:
         self.skipped = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def adjust(self, finite: tf.Tensor) -> None:
-        """Counts, and halves a dynamic scale, or doubles it after enough steps; on the current device."""
+        """Count a step and adjust a dynamic scale, on the current device.
+
+        The scale is halved if the gradients are not finite, and doubled after enough
+        finite steps.
+        """
         self.skipped.assign(tf.where(finite, self.skipped, self.skipped + 1))
         if not self._is_dynamic:
             return
@@ -200,7 +230,8 @@ class _LossScale:
 class Updater:
     """Applies gradients to variables that are updated together.
 
-    All arithmetic on a gradient happens on its variable's device; only norms and the scale travel.
+    All arithmetic on a gradient happens on its variable's device. Only norms and the
+    scale are sent to other devices.
     """
 
     def __init__(
@@ -223,24 +254,28 @@ class Updater:
         self.skipped = self._loss_scale.skipped if self._loss_scale else None
 
     def slots(self, name: str) -> optimizers.Slots:
+        """Return the optimizer's slots of a variable."""
         return self._slots[name]
 
     def loss_scale(self) -> tf.Tensor | None:
-        """The present one, a float32 scalar; None without loss scaling."""
+        """Return the current loss scale, a float32 scalar, or None without one."""
         return None if self._loss_scale is None else self._loss_scale.value.read_value()
 
     def apply(self, grads: Gradients) -> list[Any]:
-        """Updates every variable once; returns what must have run until then, as `tf.control_dependencies` takes it.
+        """Update every variable once.
+
+        With loss scaling, gradients that are not finite skip the update and halve a
+        dynamic scale, which is doubled after 2,000 finite steps.
 
         Args:
-          grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
-            update and halve a dynamic scale; after 2,000 finite steps it doubles.
+          grads: Gradients of the unscaled mean loss by variable name.
+
+        Returns:
+          The operations of the update, for `tf.control_dependencies`.
         """
-        norm = (
-            self._global_norm(grads)
-            if self._max_gradient_norm or self._loss_scale is not None
-            else None
-        )
+        norm = None
+        if self._max_gradient_norm or self._loss_scale is not None:
+            norm = self._global_norm(grads)
         if self._loss_scale is None:
             return self._update(grads, norm)
 
@@ -272,6 +307,7 @@ class Updater:
         return applied
 
     def _global_norm(self, grads: Gradients) -> tf.Tensor:
+        """Return the L2 norm of all gradients together, on the updater's device."""
         squares = []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
@@ -281,7 +317,10 @@ class Updater:
 
 
 class Replicas(VariableUpdate):
-    """A copy of the variables on every tower's device, each with its updater: what four of the modes start from."""
+    """A copy of the variables on every tower's device, each with its updater.
+
+    It is the base class of most modes.
+    """
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -308,7 +347,7 @@ class Replicas(VariableUpdate):
         return tf.gather(self.copies[tower][name], ids)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
-        """Updates each copy with its own gradients."""
+        """Update each copy with the gradients of its tower."""
         for index, (updater, grads) in enumerate(
             zip(self.updaters, tower_gradients, strict=True)
         ):
@@ -316,38 +355,37 @@ class Replicas(VariableUpdate):
                 updater.apply(grads)
 
     def variable_states(self) -> list[VariableState]:
-        return [
-            VariableState(name, tower, variable, updater.slots(name))
-            for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters))
-            for name, variable in copy.items()
-        ]
+        states = []
+        for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters)):
+            for name, variable in copy.items():
+                states.append(VariableState(name, tower, variable, updater.slots(name)))
+        return states
 
 
 class DeferredGradients:
-    """Holds one tower's gradients back for exactly one step; the first step yields zeros."""
+    """Delays one tower's gradients by exactly one step; the first step gets zeros."""
 
     def __init__(self, specs: Specs, device: str) -> None:
-        self._device, self._specs = device, list(specs)
+        self._device = device
+        self._specs = list(specs)
         self._dense: dict[str, tf.Variable] = {}
         self._rows: dict[str, tuple[tf.Variable, tf.Variable]] = {}
         with tf.device(device):
             for spec in self._specs:
                 if spec.kind == "embedding":
-                    rows = _resizable(
-                        tf.zeros([0, spec.shape[1]]), [None, spec.shape[1]]
-                    )
-                    self._rows[spec.name] = (
-                        rows,
-                        _resizable(tf.zeros([0], tf.int64), [None]),
-                    )
+                    width = spec.shape[1]
+                    rows = _create_resizable(tf.zeros([0, width]), [None, width])
+                    indices = _create_resizable(tf.zeros([0], tf.int64), [None])
+                    self._rows[spec.name] = (rows, indices)
                 else:
                     self._dense[spec.name] = tf.Variable(
                         tf.zeros(spec.shape), trainable=False
                     )
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
-        """Returns the gradients of the step before and keeps these for the next."""
-        # XLA refuses variables whose shape changes, as that of an embedding's rows does with the batch.
+        """Return the gradients of the step before and keep `grads` for the next."""
+        # XLA refuses variables whose shape changes. An embedding's rows change shape
+        # with the batch.
         with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
             previous = {
                 name: variable.read_value() for name, variable in self._dense.items()
@@ -370,5 +408,5 @@ class DeferredGradients:
         return previous
 
 
-def _resizable(initial: tf.Tensor, shape: list[int | None]) -> tf.Variable:
+def _create_resizable(initial: tf.Tensor, shape: list[int | None]) -> tf.Variable:
     return tf.Variable(initial, shape=tf.TensorShape(shape), trainable=False)

@@ -1,7 +1,9 @@
 """One run of the trainer: `run` trains, and returns the record whatever happens.
 
-The run is a thread, so that Ctrl-C is answered while a step keeps the devices busy.
-TensorFlow loads inside that thread.
+Two threads share a run. The *working thread* loads TensorFlow, trains and saves the
+record. The *main thread* waits for it, so that Ctrl-C and the failure of another rank
+are answered while a step keeps the devices busy. Python cannot stop the working thread:
+after an interruption the main thread returns, and the program must exit.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.conditions import is_read
-from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, either
+from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, join_with_or
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import corpus
 from rnn_scaling.records.parts import RunError
@@ -119,7 +121,17 @@ def run(
 
 
 class Run:
-    """The main thread of a run; `measure` is the other one."""
+    """One run, shared by the main thread and the working thread.
+
+    `run` and `_wait` belong to the main thread, and so do `_interrupt` and
+    `_end_with`, which end the run early. `measure` and `fail` belong to the working
+    thread.
+
+    Both threads save records. Only `_save_finished` and `_save_unless_finished` may do
+    so while both run; they decide under `_record_lock` whose record is kept. `_failure`
+    is written by the thread that ends the run. The main thread reads what the working
+    thread wrote only after `_finished` is set.
+    """
 
     def __init__(
         self,
@@ -139,10 +151,14 @@ class Run:
         self._stamps = {path: corpus.stamp(path) for path in self.state.files}
         # Locks that the process holds until it ends.
         self._locks = contextlib.ExitStack()
+        # Guards `_record`, `_is_recorded` and `_ended_early`, and all writing of records.
+        self._record_lock = threading.Lock()
         self._record: RunRecord | None = None
-        self._failure: Failure | None = None
-        # Whether the record of the finished run is saved; no later error changes it.
+        # Whether the record of the finished run is saved. No failure replaces it.
         self._is_recorded = False
+        # Whether the run was recorded as failed or interrupted. It cannot finish then.
+        self._ended_early = False
+        self._failure: Failure | None = None
         self._another_rank_failed = False
         self._num_lost_ranks_reported = 0
         self._signal_name = ""
@@ -171,7 +187,7 @@ class Run:
             self._prepare()
         # The ranks look for each other while TensorFlow loads.
         self._cluster.start()
-        threading.Thread(target=self._run_thread, daemon=True).start()
+        threading.Thread(target=self._measure_and_finish, daemon=True).start()
         self._wait()
         assert self._record is not None
         return RunResult(
@@ -186,12 +202,12 @@ class Run:
 
             step = benchmark.run(self.config, self.state, self._cluster, self._observer)
         except Exception as e:
-            if not self._is_caused_by_another_rank(e):
+            if not self._wait_for_failed_rank(e):
                 self.fail(self._explained(e))
             return
         if change := corpus.describe_changes(self._stamps):
             self._notice("warn-changed-data", text=change)
-        self._is_recorded = self._save(self._make_record("ok"))
+        self._save_finished(self._measured_record())
         if not self._inspect(step):
             return
         if step is not None:
@@ -213,7 +229,8 @@ class Run:
         self._cluster.report(self.state, finished=True)
         self._cluster.abort(message)
         self._failure = self._own_failure(message)
-        self._save(self._make_record("failed", RunError(type=kind, message=message)))
+        error_fields = RunError(type=kind, message=message)
+        self._save_unless_finished(self._make_record("failed", error_fields))
 
     def _notice(self, kind: str, **values: Any) -> None:
         self._observer.notice(Statement(kind, values=values))
@@ -248,15 +265,17 @@ class Run:
                 self._interrupt()
                 return
             self._cluster.report(self.state)
-            self._warn_about_lost_ranks()
-        self._warn_about_lost_ranks()
+            self._drop_lost_ranks()
+        self._drop_lost_ranks()
         if self._another_rank_failed:
             failure = self._cluster.failure
-            assert failure is not None  # `wait_for_failure` saw it
+            assert failure is not None  # `_wait_for_failed_rank` saw it
             self._end_with(failure)
 
-    def _warn_about_lost_ranks(self) -> None:
-        lines = self._cluster.lost_ranks()
+    def _drop_lost_ranks(self) -> None:
+        """Cut off the lost ranks, and warn about each of them once."""
+        self._cluster.cut_off_lost_ranks()
+        lines = self._cluster.lost_ranks
         for line in lines[self._num_lost_ranks_reported :]:
             self._notice("warn-lost-rank", text=line)
         self._num_lost_ranks_reported = len(lines)
@@ -264,9 +283,9 @@ class Run:
     def _cautions(self) -> list[str]:
         """Return the reasons why this machine was slower than usual."""
         assert self._record is not None
-        cautions = [self.state.load_caution()]
+        cautions = [self.state.load_caution(self._record)]
         if self._record.workers:
-            cautions.append(clusters.shared_cores(self._record.workers))
+            cautions.append(clusters.shared_cores_warning(self._record.workers))
         return [caution for caution in cautions if caution]
 
     def _find_checkpoint(self) -> None:
@@ -292,7 +311,8 @@ class Run:
         if checkpoint is not None:
             self.state.resume_from(checkpoint)
 
-    def _run_thread(self) -> None:
+    def _measure_and_finish(self) -> None:
+        """Run the working thread."""
         try:
             self.measure()
         finally:
@@ -313,16 +333,33 @@ class Run:
         self._notice("run-looks-for-record", folder=data.data_dir)
         return str(module.find_fault(data, error))  # type: ignore[union-attr]
 
-    def _is_caused_by_another_rank(self, error: Exception) -> bool:
-        """Return whether the end of another rank explains an error.
+    def _wait_for_failed_rank(self, error: Exception) -> bool:
+        """Wait for the failure of another rank if it may explain an error here.
 
-        Its failure is then reported instead.
+        The main thread then reports that failure instead of this error. The error often
+        arrives first, so this may take as long as a lost rank is noticed.
+
+        Returns:
+          Whether another rank failed.
         """
-        is_likely = type(error).__name__ in PEER_ERROR_TYPES or any(
-            text in str(error) for text in PEER_ERROR_TEXTS
-        )
-        self._another_rank_failed = is_likely and self._cluster.wait_for_failure()
+        if is_peer_error(error) and self._cluster.wait_for_failure():
+            self._another_rank_failed = True
         return self._another_rank_failed
+
+    def _measured_record(self) -> RunRecord:
+        """Return the record of a measured run, before its trace.
+
+        It states that the trace is missing, which a killed process could not add.
+        """
+        record = self._make_record("ok")
+        num_batches = self.config.output.trace_batches
+        if num_batches:
+            line = (
+                f"--trace_batches={num_batches}: the run ended before the trace "
+                "was complete"
+            )
+            record = dataclasses.replace(record, missing_output=line)
+        return record
 
     def _inspect(self, step: Any) -> bool:
         """Inspect the step if the user asked for it; the measured numbers are kept.
@@ -342,49 +379,44 @@ class Run:
             # Processes without towers also serve the traced steps.
             self._cluster.barrier(clusters.TRACED)
             if step is not None:
-                self._save(self._make_record("ok"))
+                self._save_finished(self._make_record("ok"))
         except Exception as e:
-            if self._is_caused_by_another_rank(e):
+            if self._wait_for_failed_rank(e):
                 return False
             line = f"--trace_batches={num_batches}: {entry.first_line(e)}"
-            self._record_missing_output(line)
+            self._record_missing_output(self._make_record("ok"), line)
             self._cluster.abort(line, FailureKind.TRACE)
         return True
 
     def _conclude(self) -> None:
-        """Let observers write what is complete only now."""
+        """Let observers write their last outputs."""
         assert self._record is not None
         try:
             self._observer.conclude(self._record)
         except OutputError as e:
-            self._record_missing_output(str(e))
+            self._record_missing_output(self._record, str(e))
 
-    def _record_missing_output(self, line: str) -> None:
-        """Save a finished run's record with the reason why an output is missing."""
+    def _record_missing_output(self, record: RunRecord, line: str) -> None:
+        """Save a finished run's record with one more reason why an output is missing."""
         self._notice("warn-missing-output", text=line)
-        assert self._record is not None
-        lines = [self._record.missing_output] if self._record.missing_output else []
+        lines = [record.missing_output] if record.missing_output else []
         lines.append(line)
-        self._save(
-            dataclasses.replace(
-                self._record, missing_output=entry.plain("; ".join(lines))
-            )
-        )
+        missing_output = entry.plain("; ".join(lines))
+        self._save_finished(dataclasses.replace(record, missing_output=missing_output))
 
     def _end_with(self, failure: Failure) -> None:
         """End together with the other ranks after one of them has failed."""
         lacks_only_trace = self._is_recorded and failure.kind is FailureKind.TRACE
         if lacks_only_trace:
             if self._cluster.rank == 0:
-                self._record = self._make_record("ok")
-                self._record_missing_output(failure.message)
+                record = self._make_record("ok")
+                self._record_missing_output(record, failure.message)
         elif self._reports(failure):
             entry.fail(failure.message)
         self._cluster.report(self.state, finished=True)
         # Rank 0 waits a moment for the reports of the other ranks.
         self._cluster.leave()
-        if not self._is_recorded:
-            self._save(self._failed_record(failure))
+        self._save_unless_finished(self._failed_record(failure))
         if not lacks_only_trace:
             self._failure = failure
 
@@ -431,15 +463,36 @@ class Run:
         """End the run; the caller must exit, because the thread cannot be stopped."""
         message = f"interrupted by {self._signal_name}"
         entry.note(f"\n{message}")
-        if not self._is_recorded:  # else the finished record is kept
-            error = RunError(type="Interrupted", message=message)
-            self._save(self._make_record("interrupted", error))
+        error = RunError(type="Interrupted", message=message)
+        self._save_unless_finished(self._make_record("interrupted", error))
         self._cluster.abort(message, FailureKind.INTERRUPTED)
         self._failure = Failure(FailureKind.INTERRUPTED, self._cluster.rank, message)
         sys.stderr.flush()
 
+    def _save_finished(self, record: RunRecord) -> None:
+        """Save the record of a run whose batches have all been measured.
+
+        From now on, no failure and no interruption replaces it. If the run has already
+        been recorded as ended early, that record stays, because the end was reported.
+        """
+        with self._record_lock:
+            if not self._ended_early:
+                is_saved = self._save(record)
+                # If a later addition cannot be saved, the first record is still there.
+                self._is_recorded = self._is_recorded or is_saved
+
+    def _save_unless_finished(self, record: RunRecord) -> None:
+        """Save the record of a run that ended early, unless it is recorded already."""
+        with self._record_lock:
+            if not self._is_recorded and not self._ended_early:
+                self._ended_early = True
+                self._save(record)
+
     def _save(self, record: RunRecord) -> bool:
-        """Let the observers save a record; report an error of one of them."""
+        """Let the observers save a record; report an error of one of them.
+
+        The caller must hold `_record_lock`.
+        """
         self._record = record
         try:
             self._observer.save(record)
@@ -455,7 +508,7 @@ class Run:
 def config_of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
     """Return the options with the outputs of this rank.
 
-    Those of rank 0 are the run's. Other ranks keep only their traces.
+    Rank 0 writes the outputs of the run. Other ranks write only their traces.
     """
     if launch is None or launch.rank == 0:
         return config
@@ -473,6 +526,13 @@ def _data_files(config: RunConfig) -> list[str]:
         folder = Path(config.data.data_dir)
         return [str(path) for path in folder.glob(config.data.file_pattern)]
     return [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
+
+
+def is_peer_error(error: Exception) -> bool:
+    """Return whether a rank may have this error because another rank has ended."""
+    if type(error).__name__ in PEER_ERROR_TYPES:
+        return True
+    return any(text in str(error) for text in PEER_ERROR_TEXTS)
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
@@ -505,7 +565,7 @@ def _data_format_refusal(error: Exception, data_format: str) -> str:
         if NHWC_ONLY_ERROR.search(line):
             cause = line.strip()[:200].rstrip(".")
             return (
-                f"--data_format={data_format}: unsupported here ({cause}); use "
+                f"--data_format={data_format} is not supported here ({cause}); use "
                 "--data_format=NHWC, or float32 with oneDNN on "
                 "(TF_ENABLE_ONEDNN_OPTS=1)"
             )
@@ -519,4 +579,4 @@ def _memory_remedy(config: RunConfig) -> str:
             choices.append(f"--{name}")
     if is_read(config, "tgt_vocab_size"):
         choices.append("the vocabularies")
-    return f"lower {either(choices)}, or use --compute_dtype=bfloat16"
+    return f"lower {join_with_or(choices)}, or use --compute_dtype=bfloat16"

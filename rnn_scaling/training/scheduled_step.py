@@ -40,7 +40,15 @@ MOVING_ERRORS = (
 class ScheduledStep(TrainStep):
     """Waits, per call, until any of the workers have finished one more step per worker.
 
-    Steps begin independently of the calls, so that no worker waits for another.
+    Steps begin independently of the calls, so that no worker waits for another. Threads
+    named lanes schedule the steps and wait for them; the working thread of the run calls
+    the step and `end`. Lanes hand their results, and their errors, to it through
+    `_results`. `_lock` guards `_next_number` and `_is_ending`, and makes sure that steps
+    are scheduled in the order of their numbers. Only the working thread writes
+    `finished_steps`.
+
+    Attributes:
+      finished_steps: The steps, in the order in which they ended.
     """
 
     runs_between_calls = True
@@ -54,7 +62,6 @@ class ScheduledStep(TrainStep):
         config: RunConfig,
     ) -> None:
         super().__init__(workload, source, update, engine, config)
-        # In the order in which the steps ended.
         self.finished_steps: list[WorkerStep] = []
         self._async_update = update
         self._num_workers = config.cluster.num_workers
@@ -97,7 +104,7 @@ class ScheduledStep(TrainStep):
     def end(self) -> int:
         """Begin no further step and wait for the running ones.
 
-        It does not wait for a step that hangs on a lost worker.
+        Call it once, after the last call of the step. It does not wait for a step that hangs on a lost worker.
 
         Returns:
           The number of updates by workers that died in a step which another worker ran
@@ -144,6 +151,12 @@ class ScheduledStep(TrainStep):
             self._results.put(e)
 
     def _wait_for_step(self) -> WorkerStep:
+        """Wait for the next step that ends.
+
+        Raises:
+          ClusterError: If no worker is left.
+          BaseException: The error of a lane.
+        """
         while True:
             try:
                 result = self._results.get(timeout=CHECK_S)
@@ -206,5 +219,5 @@ def build(
     config: RunConfig,
 ) -> TrainStep:
     """Build the step of a coordinator, or a plain one if a single process does all."""
-    kind = TrainStep if engine.strategy is None else ScheduledStep
-    return kind(workload, source, update, engine, config)
+    step_class = TrainStep if engine.strategy is None else ScheduledStep
+    return step_class(workload, source, update, engine, config)

@@ -1,12 +1,14 @@
-"""A step whose towers share one global batch and one loss, as Keras' recipes for several GPUs train.
+"""A step whose towers share one global batch and one loss.
 
-The batch lies on the host. Each tower computes the outputs of its slice with the variables that all share; the host
-concatenates the outputs and computes one loss. Its gradient goes back through the concatenation, to each tower that of
-its own outputs.
+Keras' recipes for several GPUs train like this. The batch is on the host. Each tower
+computes the outputs of its slice with the shared variables; the host concatenates the
+outputs and computes one loss. The gradient flows back through the concatenation, so
+that each tower gets the gradient of its outputs.
 
-Slices are cut on the host, and each device gets its own, or on the devices, and each gets the whole batch. Parts of a
-batch that only the loss reads stay on the host; what is known while tracing, as the lengths of full sentences, goes
-nowhere.
+Slices are cut on the host, so that each device receives only its slice, or on the
+devices, so that each device receives the complete batch. Parts of a batch that only the
+loss reads stay on the host. Parts whose values are constants while tracing, such as the
+lengths of full sentences, are not copied.
 """
 
 import itertools
@@ -25,7 +27,7 @@ from rnn_scaling.training.towers import TowerInputs, TrainStep, count_row
 
 
 class Slices:
-    """One global batch cut in the towers' slices, none of its samples left out."""
+    """One global batch, cut in consecutive slices for the towers."""
 
     def __init__(
         self,
@@ -40,64 +42,59 @@ class Slices:
         self._cuts_on_host = cuts_on_host
         self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
-        self._known = {
+        self._static_values = {
             name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)
         }
         lookups = workload.lookups(batch)
-        self._read = {
-            name: self._reader(
-                name,
-                [table for table, ids in lookups.items() if ids is part],
-                elsewhere,
-            )
-            for name, part in zip(batch._fields, batch)
-        }
-        self.on_host = pipeline.cut(batch, batch_sizes, workload.layout)
+        self._readers = {}
+        for name, part in zip(batch._fields, batch):
+            tables = {table for table, ids in lookups.items() if ids is part}
+            self._readers[name] = self._reader(name, tables, elsewhere)
+        self.host_slices = pipeline.cut(batch, batch_sizes, workload.layout)
 
-    @property
-    def parts(self) -> tuple[SlicedPart, ...]:
-        fields = zip(self._batch._fields, self._batch)
-        sizes = {
-            name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None
-            for name, part in fields
-        }
-        return tuple(
-            SlicedPart(name=name, bytes=sizes[name], read=read)
-            for name, read in self._read.items()
-        )
+    def describe_parts(self) -> tuple[SlicedPart, ...]:
+        """Return the size and the reader of each part of the batch."""
+        parts = []
+        for name, tensor in zip(self._batch._fields, self._batch):
+            size = None
+            if tensor.shape.is_fully_defined():
+                size = gradients.num_bytes(tensor)
+            parts.append(SlicedPart(name=name, bytes=size, read=self._readers[name]))
+        return tuple(parts)
 
-    def of_tower(self, tower: int) -> Any:
-        """The tower's slice, for its device, which is the current one."""
+    def tower_slice(self, tower: int) -> Any:
+        """Return the tower's slice on the current device."""
         return type(self._batch)(
-            *(self._part(name, tower) for name in self._batch._fields)
+            *(self._slice_part(name, tower) for name in self._batch._fields)
         )
 
-    def _part(self, name: str, tower: int) -> tf.Tensor:
+    def _slice_part(self, name: str, tower: int) -> tf.Tensor:
         part = getattr(self._batch, name)
-        known = self._known[name]
-        read = self._read[name]
-        axis, (start, stop) = self._axis(part), self._edges[tower : tower + 2]
-        if known is not None:
-            return tf.constant(known.take(np.arange(start, stop), axis))
-        if not self._cuts_on_host and read != slicing.LOSS:
+        static_value = self._static_values[name]
+        reader = self._readers[name]
+        axis = self._axis(part)
+        start, stop = self._edges[tower : tower + 2]
+        if static_value is not None:
+            return tf.constant(static_value.take(np.arange(start, stop), axis))
+        if not self._cuts_on_host and reader != slicing.LOSS:
             return part[(slice(None),) * axis + (slice(start, stop),)]
-        piece = getattr(self.on_host[tower], name)
-        # Once a step, and not at each turn of a loop that reads it.
-        return tf.identity(piece) if read == slicing.TOWER else piece
+        piece = getattr(self.host_slices[tower], name)
+        # Copied once per step, not in each iteration of a loop that reads it.
+        return tf.identity(piece) if reader == slicing.TOWER else piece
 
-    def _reader(
-        self, name: str, tables: Sequence[str], elsewhere: Collection[str]
-    ) -> str:
-        if self._known[name] is not None:
-            return slicing.KNOWN
+    def _reader(self, name: str, tables: set[str], elsewhere: Collection[str]) -> str:
+        if self._static_values[name] is not None:
+            return slicing.STATIC
         if name in self._layout.labels:
             return slicing.LOSS
         if not tables:
             return slicing.TOWER
-        return slicing.ELSEWHERE if set(tables) & set(elsewhere) else slicing.LOOKUP
+        return slicing.LOOKUP if tables.isdisjoint(elsewhere) else slicing.ELSEWHERE
 
 
 class SlicedStep(TrainStep):
+    """A step that cuts one global batch for all towers and computes one loss."""
+
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload = self._workload
         config = self._config
@@ -109,13 +106,15 @@ class SlicedStep(TrainStep):
             slices = Slices(
                 workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere()
             )
-        self.cut = slicing.Cut(config.update.slice_on, slices.parts, batch_sizes)
+        self.cut = slicing.Cut(
+            config.update.slice_on, slices.describe_parts(), batch_sizes
+        )
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([[batch]])
 
         def forward(tower: int) -> tuple[TowerInputs, Outputs]:
             with tf.name_scope(f"tower_{tower}/input/slice/"):
-                piece = slices.of_tower(tower)
+                piece = slices.tower_slice(tower)
             inputs = self._inputs(tower, piece, step)
             with tf.name_scope(f"tower_{tower}/forward/"):
                 weights = {**inputs.weights, **self._read_moving(tower)}
@@ -139,12 +138,13 @@ class SlicedStep(TrainStep):
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
         self._assign_moving([output.moving for output in outputs])
-        return [
-            self._counts_of(*args)
-            for args in zip(range(len(outputs)), sums, slices.on_host)
-        ], None
+        counts = []
+        for tower, (outcome, piece) in enumerate(zip(sums, slices.host_slices)):
+            counts.append(self._tower_counts(tower, outcome, piece))
+        return counts, None
 
     def _tables_elsewhere(self) -> set[str]:
+        """Return the variables that are not on the host."""
         states = self._update.variable_states()
         return {
             state.name for state in states if state.variable.device != self.engine.host
@@ -157,7 +157,18 @@ class SlicedStep(TrainStep):
         denominator: tf.Tensor,
         loss_scale: tf.Tensor | None,
     ) -> tuple[list[Outcome], list[tf.Tensor]]:
-        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits."""
+        """Compute the loss of the global batch and its gradients.
+
+        Args:
+          batch: The global batch.
+          logits: The logits of each tower.
+          denominator: The number of items.
+          loss_scale: The factor of the loss, or None for no factor.
+
+        Returns:
+          Each tower's part of the loss, and the gradients of the scaled mean with
+          respect to its logits.
+        """
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
             joined = tf.concat(
                 list(logits), self._workload.layout.sample_axis(logits[0])
@@ -166,29 +177,26 @@ class SlicedStep(TrainStep):
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
-            summed = [
-                losses,
-                *(
-                    [self._workload.correct(joined, batch)]
-                    if self._config.model.accuracy
-                    else []
-                ),
-            ]
-            of_towers = [
-                [
-                    tf.reduce_sum(part)
-                    for part in tf.split(terms, self._config.tower_batch_sizes())
-                ]
-                for terms in summed
-            ]
+            tower_losses = self._sum_per_tower(losses)
+            tower_correct: Sequence[tf.Tensor | None] = [None] * len(tower_losses)
+            if self._config.model.accuracy:
+                correct = self._workload.correct(joined, batch)
+                tower_correct = self._sum_per_tower(correct)
             outcomes = [
-                Outcome(loss, correct=next(iter(correct), None))
-                for loss, *correct in zip(*of_towers)
+                Outcome(loss, correct=correct)
+                for loss, correct in zip(tower_losses, tower_correct)
             ]
             return outcomes, tf.gradients(mean_loss, list(logits))
 
-    def _counts_of(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
-        """As `_counts`; what is counted is counted on the host, so that nothing of the batch moves for it."""
+    def _sum_per_tower(self, terms: tf.Tensor) -> list[tf.Tensor]:
+        pieces = tf.split(terms, self._config.tower_batch_sizes())
+        return [tf.reduce_sum(piece) for piece in pieces]
+
+    def _tower_counts(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
+        """Return the same numbers as `_counts`, computed on the host.
+
+        So no part of the batch is copied for them.
+        """
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
                 row = count_row(outcome, self._workload.counts(piece))

@@ -1,9 +1,11 @@
-"""What it takes to hand the slices of one global batch to the towers, in closed form: bytes that a step moves. Pure.
+"""Predict the bytes that a step copies to give each tower its slice of a global batch.
 
-A part of P bytes that towers read, of a batch of B samples of which tower i has b_i: cut on the host, P * b_i / B go to
-tower i and P to all; cut on the devices, P go to each of N and N * P to all. Ids are such a part, as they number the
-rows of a tower's gradient; cut on the devices they come back for the look-up, P * b_i / B from each. A tower whose
-device is the host costs nothing.
+A batch has B samples, of which tower i needs b_i. Consider a part of P bytes that
+towers read. If it is cut on the host, P * b_i / B bytes go to tower i and P bytes to
+all towers. If it is cut on the devices, P bytes go to each of N towers and N * P bytes
+to all. Ids are such a part, because they number the rows of a tower's gradient. If they
+are cut on the devices, P * b_i / B bytes return from each tower for the look-up. A
+tower whose device is the host needs no copy.
 """
 
 import dataclasses
@@ -13,41 +15,43 @@ from rnn_scaling.records.step_parts import SlicedPart
 # The values of --slice_on: where slices are cut.
 HOST = "host"
 DEVICE = "device"
-TOWER = "tower"
-LOOKUP = "lookup"
-ELSEWHERE = "lookup elsewhere"
-LOSS = "loss"
-KNOWN = "known"
-"""What reads a part of the batch: the towers; a look-up too, on the host or on another device; the loss alone; nobody,
-for its values are known while tracing."""
+# The readers of a part of the batch. Records contain them, so they never change.
+TOWER = "tower"  # only the towers
+LOOKUP = "lookup"  # also a look-up on the host
+ELSEWHERE = "lookup elsewhere"  # also a look-up on another device
+LOSS = "loss"  # only the loss
+STATIC = "known"  # no operator, because its values are constants of the graph
 
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How a global batch is cut. on: HOST or DEVICE. batch_sizes: samples of each tower."""
+    """How a global batch is cut."""
 
-    on: str
+    location: str  # HOST or DEVICE
     parts: tuple[SlicedPart, ...]
-    batch_sizes: tuple[int, ...]
+    batch_sizes: tuple[int, ...]  # samples of each tower
 
 
-def predicted_bytes(cut: Cut, tower: int) -> tuple[int, int] | None:
-    """Bytes of the batch that the host sends to a tower's other device in a step, and that come back.
+def predict_bytes(cut: Cut, tower: int) -> tuple[int, int] | None:
+    """Return the bytes of the batch that a step copies between host and a tower.
 
-    None where the lengths of sentences vary, or rows are looked up on devices that are not the host.
+    Returns:
+      The bytes from the host to the tower's device, which is not the host, and back.
+      None if the lengths of sentences vary, or if rows are looked up on other devices.
     """
     samples = cut.batch_sizes[tower]
     all_samples = sum(cut.batch_sizes)
-    there = 0
-    back = 0
+    cuts_on_devices = cut.location == DEVICE
+    bytes_sent = 0
+    bytes_returned = 0
     for part in cut.parts:
-        if part.read in (LOSS, KNOWN):
+        if part.read in (LOSS, STATIC):
             continue
         if part.bytes is None or part.read == ELSEWHERE:
             return None
-        tower_bytes = (
-            part.bytes // all_samples * samples
-        )  # every sample has as many bytes
-        there += part.bytes if cut.on == DEVICE else tower_bytes
-        back += tower_bytes if cut.on == DEVICE and part.read == LOOKUP else 0
-    return there, back
+        # All samples have the same number of bytes.
+        tower_bytes = part.bytes // all_samples * samples
+        bytes_sent += part.bytes if cuts_on_devices else tower_bytes
+        if cuts_on_devices and part.read == LOOKUP:
+            bytes_returned += tower_bytes
+    return bytes_sent, bytes_returned

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnn_scaling.analysis.learning import ACCURACY
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.models.workloads import unit_of
+from rnn_scaling.models.workloads import item_unit
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import encode
@@ -58,6 +58,10 @@ class RunState(Recording):
     Its phases are `start`, `cluster` if there are several processes, `build`, `resume`
     after a checkpoint, `batches` and `teardown`.
 
+    The working thread of a run fills it, while the main thread may ask for the record or
+    the newest batches at any time, without a lock. Therefore each list only grows, and
+    a batch counts only after `end_batch` has extended its last column, `tower_items`.
+
     Attributes:
       graph: The graph of the step, if the run was traced.
       trace: The trace of the step, if the run was traced.
@@ -83,7 +87,7 @@ class RunState(Recording):
         scaling = "strong" if config.training.global_batch_size else "weak"
         super().__init__(
             config.flat(),
-            unit_of(vars(config.model)),
+            item_unit(vars(config.model)),
             {"scaling": scaling},
             clock,
             started,
@@ -112,7 +116,7 @@ class RunState(Recording):
     def wait_for_following(self) -> None:
         """Wait until the next process has loaded, if one may start early.
 
-        The load of the run's cores is measured from then on.
+        After that, the load of the run's cores is measured.
         """
         if self._is_in_turn:
             self._wait_outside_phases(early_start.wait_for_following)
@@ -121,7 +125,7 @@ class RunState(Recording):
     def _wait_outside_phases(self, wait: Callable[[], None]) -> None:
         """Wait without adding the seconds to a phase.
 
-        A run that starts alone does not wait.
+        A run without other processes does not wait.
         """
         start = self._clock()
         wait()
@@ -250,11 +254,11 @@ class RunState(Recording):
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         """Return the record like `Recording`, with the inspection of the step."""
-        # The certificates of all processes; this one's is the first.
+        # The certificate of this process is the first of all.
         by_rank = [self.certificate]
         if workers:
             by_rank = [rank.certificate for rank in workers.ranks]
-        certificate = certificates.joined(filter(None, by_rank))
+        certificate = certificates.merge(filter(None, by_rank))
         result = super().record(status, error, workers)
         return dataclasses.replace(
             result, graph=self.graph, trace=self.trace, certificate=certificate

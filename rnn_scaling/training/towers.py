@@ -182,7 +182,7 @@ class TrainStep:
         return self._update.skipped_updates()
 
     def graph(self) -> tf.Graph:
-        """Return the graph of the step as it was traced from Python."""
+        """Return the traced graph of the step, before TensorFlow changes it."""
         return self._function.get_concrete_function().graph
 
     def variable_states(self) -> list[VariableState]:
@@ -234,7 +234,7 @@ class TrainStep:
     def _ready_time(self) -> tf.Tensor | None:
         """Return the time when all towers had computed their gradients.
 
-        It is only known on CPUs. The host of a GPU knows when the computation began.
+        Only CPUs have it. The host of a GPU only has the begin of the computation.
         """
         if self.engine.device_type != "CPU":
             return None
@@ -250,7 +250,7 @@ class TrainStep:
 
     def _denominators(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
         """Return `VariableUpdate.total_items` of batches `[tower][micro-batch]`."""
-        # cuDNN, too, needs the lengths on the host.
+        # cuDNN also needs the lengths on the host.
         with tf.device(self.engine.host):
             items = [
                 tf.add_n(list(map(self._workload.loss_items, tower_batches)))

@@ -1,4 +1,7 @@
-"""TensorFlow's collective ops, `CollectiveReduceV2`: the ring that `tf.distribute` uses, in the runtime."""
+"""TensorFlow's collective operators, such as `CollectiveReduceV2`.
+
+`tf.distribute` uses the same ring, which is part of the runtime.
+"""
 
 import dataclasses
 import functools
@@ -12,11 +15,12 @@ from tensorflow.python.ops import resource_variable_ops
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.gradients import Reduce, Tensors, map_devices, place
 
-# tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
+# tf.distribute's strategies count both keys up from 1 and 100, so these start higher.
 _group_keys = itertools.count(1_000_000)
 _instance_keys = itertools.count(1_000_000)
 SHAPES = 1_000_000
-# A collective remembers its first shape by its key, so each shape of one whose shape changes gets a key of its own.
+# A collective remembers its first shape by its key. So a collective whose shape changes
+# needs one key per shape.
 _shape_keys = itertools.count(10_000_000, SHAPES)
 
 
@@ -24,14 +28,17 @@ _shape_keys = itertools.count(10_000_000, SHAPES)
 class CollectiveGroup:
     """The towers, or other devices, of all processes that exchange tensors."""
 
-    devices: tuple[str, ...]  # of this process
-    size: int  # how many there are in all processes
-    hint: str = (
-        "auto"  # what moves the tensors: "auto" (a ring of TensorFlow's own) or "nccl"
-    )
+    devices: tuple[str, ...]  # devices of this process
+    size: int  # devices of all processes
+    hint: str = "auto"  # the transport: "auto" (TensorFlow's ring) or "nccl"
 
     def reduce(self, tensors: Tensors, merge: str = "Add") -> list[tf.Tensor]:
-        """The sum, or with `merge` "Max" the maximum, over all members' tensors of one static shape, on each device."""
+        """Return the sum over all members, or the maximum, on each device.
+
+        Args:
+          tensors: One tensor per device, all of one static shape.
+          merge: "Add" or "Max".
+        """
         options = {
             **self._options(),
             "instance_key": next(_instance_keys),
@@ -39,32 +46,36 @@ class CollectiveGroup:
             "final_op": "Id",
         }
 
-        def reduced(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+        def reduce_tensor(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
             return tf.raw_ops.CollectiveReduceV2(
                 input=tensor, ordering_token=order, **options
             )
 
-        return map_devices(self.devices, reduced, tensors, self._orders())
+        return map_devices(self.devices, reduce_tensor, tensors, self._orders())
 
     def gather(
         self, tensors: Tensors, shape_key: tf.Tensor | None = None
     ) -> list[tf.Tensor]:
-        """All members' tensors, joined along the first axis in the order of ranks, on each device.
+        """Return the concatenation of all members' tensors on each device.
+
+        They are joined along the first axis in the order of ranks.
 
         Args:
-          tensors: one a device, on it; of all members of one shape.
-          shape_key: int32 scalar below SHAPES, another for each shape that they may have; None: they have but one.
+          tensors: One tensor per device, on that device. All members have the same
+            shape.
+          shape_key: int32 scalar below SHAPES that differs for each shape that the
+            tensors may have, or None if their shape never changes.
         """
         options = self._options()
         instance_key = next(_instance_keys if shape_key is None else _shape_keys)
 
-        def gathered(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+        def gather_tensor(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
             key = instance_key if shape_key is None else instance_key + shape_key
             return tf.raw_ops.CollectiveGatherV2(
                 input=tensor, instance_key=key, ordering_token=order, **options
             )
 
-        return map_devices(self.devices, gathered, tensors, self._orders())
+        return map_devices(self.devices, gather_tensor, tensors, self._orders())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -74,15 +85,22 @@ class CollectiveGroup:
         }
 
     def _orders(self) -> list[list[tf.Tensor]]:
-        """A resource of each device to order operations by, without which ranks of one tf.function wait for ever."""
+        """Return one resource per device that orders its collective operations.
+
+        Without an order the ranks of one tf.function may wait for each other without
+        end.
+        """
         return [[_token(device).handle] for device in self.devices]
 
 
 class WorkerReduce:
-    """The workers of an engine: their towers, and their hosts for what is small and concerns a process."""
+    """Exchange between the towers of all workers, and between the workers' hosts.
+
+    The hosts exchange small numbers that each worker has once.
+    """
 
     def __init__(self, engine: Engine) -> None:
-        # NCCL takes one rank a GPU, so logical GPUs go through the hosts.
+        # NCCL takes one rank per GPU, so logical GPUs exchange through the hosts.
         has_gpus = engine.device_type == "GPU" and engine.num_physical == len(
             engine.devices
         )
@@ -92,7 +110,11 @@ class WorkerReduce:
         self._hosts = CollectiveGroup((engine.host,), engine.size)
 
     def total(self, counts: Tensors) -> tf.Tensor:
-        """The sum of a scalar over all towers of all workers, on the host; `counts`: one a tower of this worker."""
+        """Return the sum of a scalar over all towers of all workers, on the host.
+
+        Args:
+          counts: One scalar per tower of this worker.
+        """
         with tf.device(self._hosts.devices[0]):
             worker_total = tf.add_n(list(counts))
         return self._hosts.reduce([worker_total])[0]
@@ -100,18 +122,19 @@ class WorkerReduce:
     def most_rows(
         self, tower_rows: Sequence[Mapping[str, tf.IndexedSlices]]
     ) -> dict[str, tf.Tensor]:
-        """Rows of the largest tower of all, at least 1, by name: int32 scalars on the host."""
+        """Return the largest number of rows that any tower of any worker has, by name.
+
+        Returns:
+          int32 scalars on the host, at least 1.
+        """
         names = sorted(tower_rows[0])
         if not names:
             return {}
         with tf.device(self._hosts.devices[0]):
-            counts = tf.stack(
-                [
-                    [tf.shape(rows[name].indices)[0] for name in names]
-                    for rows in tower_rows
-                ]
-            )
-            largest = tf.maximum(1, tf.reduce_max(counts, 0))
+            counts = []
+            for rows in tower_rows:
+                counts.append([tf.shape(rows[name].indices)[0] for name in names])
+            largest = tf.maximum(1, tf.reduce_max(tf.stack(counts), 0))
         return dict(
             zip(names, tf.unstack(self._hosts.reduce([largest], "Max")[0], len(names)))
         )
@@ -119,20 +142,24 @@ class WorkerReduce:
     def gather(
         self, slices: Sequence[tf.IndexedSlices], most_rows: tf.Tensor
     ) -> list[tf.IndexedSlices]:
-        """The sum of sparse gradients, one a tower here: the rows of all towers of all workers, on each tower's device.
+        """Return the rows of all towers of all workers, on each tower's device.
 
-        A tower with fewer rows `[R, D]` than the largest adds zeros to row 0, which change nothing.
+        They are the sum of the sparse gradients. A tower with fewer rows `[R, D]` than
+        the largest adds zeros to row 0, which do not change the sum.
+
+        Args:
+          slices: One sparse gradient per tower of this worker.
+          most_rows: The largest number of rows of a tower.
         """
 
-        def padded(rows: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
+        def pad(rows: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
             missing = most_rows - tf.shape(rows.indices)[0]
             values = tf.pad(rows.values, [[0, missing], [0, 0]])
             return values, tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]])
 
-        parts = zip(*map_devices(self.towers.devices, padded, slices))
-        all_values, all_indices = (
-            self.towers.gather(part, most_rows) for part in parts
-        )
+        values, indices = zip(*map_devices(self.towers.devices, pad, slices))
+        all_values = self.towers.gather(values, most_rows)
+        all_indices = self.towers.gather(indices, most_rows)
         shape = slices[0].dense_shape
         return [tf.IndexedSlices(v, i, shape) for v, i in zip(all_values, all_indices)]
 
@@ -140,10 +167,15 @@ class WorkerReduce:
 def build(
     devices: Sequence[str], shards: int, group: CollectiveGroup | None = None
 ) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device; `group`: with the towers of other processes.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    Keys are unique in the process: each list of devices is a group, each traced reduction an instance. Processes that
-    trace the same steps count them alike.
+    Keys are unique in the process: each list of devices is a group, and each traced
+    reduction is an instance. Processes that trace the same steps use the same keys.
+
+    Args:
+      devices: The devices of the towers.
+      shards: Ignored.
+      group: The towers of all processes, or None for this process only.
     """
     members = group or CollectiveGroup(tuple(devices), len(devices))
 
@@ -161,7 +193,9 @@ def _group_key(devices: tuple[str, ...]) -> int:
 
 @functools.cache
 def _token(device: str) -> tf.Variable:
-    # Outside of the tf.function that is being traced, and not as tf.Variable, whose later traces may make none.
+    # Created outside of the tf.function that is traced now. A tf.Variable would fail
+    # because later traces must not create variables.
+
     with tf.init_scope(), tf.device(device):
         return resource_variable_ops.ResourceVariable(
             0.0, trainable=False, name="collective_order"

@@ -1,6 +1,6 @@
-"""Dense gradients of all towers in, their sums out: pack, choose the algorithm by size, reduce, unpack."""
+"""Sum dense gradients over the towers: pack, choose the algorithm by size, reduce."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -20,17 +20,21 @@ def reduce_dense(
     agg_max_group: int,
     group: CollectiveGroup | None = None,
 ) -> list[list[tf.Tensor]]:
-    """Sums each gradient over the towers.
+    """Return the sum of each gradient over the towers, on each tower's device.
 
     Args:
-      tower_grads: `[tower][gradient]`; towers agree in number, dtypes and static shapes.
-      segments: which algorithm takes a tensor of which size, all possible by `all_reduce_spec.problems`; a pack counts
-        as one tensor.
-      repacking: exchange all gradients in this many equal pieces, whatever `agg_max_bytes` is; 0: off.
-      agg_max_bytes, agg_max_group: pack gradients of at most this many bytes (0: none), at most so many in a pack.
+      tower_grads: `[tower][gradient]`; all towers have the same number of gradients,
+        dtypes and static shapes.
+      devices: The devices of the towers.
+      segments: The algorithm for each range of sizes; a pack counts as one tensor.
+      repacking: Number of equal pieces in which all gradients are exchanged, which
+        ignores `agg_max_bytes`; 0 to turn this off.
+      agg_max_bytes: Gradients of at most this size are packed; 0 for no packs.
+      agg_max_group: Maximum number of gradients in a pack.
+      group: The towers of all processes, or None for this process only.
 
     Returns:
-      `[tower][gradient]`, the sums, on each tower's device.
+      The sums `[tower][gradient]`.
     """
 
     def pack(grads: Tensors) -> tuple[list[tf.Tensor], gradients.Unpack]:
@@ -39,22 +43,34 @@ def reduce_dense(
         return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
 
     packs, unpacks = zip(*gradients.map_devices(devices, pack, tower_grads))
-    spanning = [] if group is None else [group]
-    reduces = {}
-    for segment in segments:
-        algorithm = segment.algorithm
-        shards = segment.shards
-        reduces[algorithm, shards] = load(ALL_REDUCES, algorithm).build(
-            devices, shards, *spanning
-        )
+    reduce_functions = _build_reduce_functions(devices, segments, group)
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
-    # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
+    # In the order of backpropagation, last gradient first: collective operators run in
+    # the order of tracing, which must be equal at all ranks.
     for tensors in reversed(list(zip(*packs, strict=True))):
         segment = select(segments, gradients.num_bytes(tensors[0]))
-        for tower, tensor in enumerate(
-            reduces[segment.algorithm, segment.shards](tensors)
-        ):
+        reduce_function = reduce_functions[segment.algorithm, segment.shards]
+        for tower, tensor in enumerate(reduce_function(tensors)):
             summed[tower].insert(0, tensor)
     return gradients.map_devices(
         devices, lambda unpack, packed: unpack(packed), unpacks, summed
     )
+
+
+def _build_reduce_functions(
+    devices: Sequence[str],
+    segments: Sequence[SpecSegment],
+    group: CollectiveGroup | None,
+) -> dict[tuple[str, int], Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]]:
+    """Return the all-reduce of each algorithm and number of shards in the segments.
+
+    Only all-reduces that work across processes accept a group.
+    """
+    group_arguments = [] if group is None else [group]
+    reduce_functions = {}
+    for segment in segments:
+        build = load(ALL_REDUCES, segment.algorithm).build
+        reduce_functions[segment.algorithm, segment.shards] = build(
+            devices, segment.shards, *group_arguments
+        )
+    return reduce_functions

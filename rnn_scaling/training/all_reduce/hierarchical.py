@@ -1,4 +1,4 @@
-"""TensorFlow's hierarchical copy: two halves of the towers add up, then the halves' sums meet and go back."""
+"""TensorFlow's hierarchical copy: sum within each half of the towers first."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,10 +10,12 @@ from rnn_scaling.training.gradients import Reduce, Tensors, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    Whole tensors are added, on devices that take turns. TensorFlow's `aggregate_gradients_using_hierarchical_copy`
-    would silently leave the last of an odd number of towers out of the sum: the registry's `ranks` refuse these.
+    It suits two groups of GPUs with fast links inside each group. Tensors are not cut;
+    the devices that add them take turns. The registry's `ranks` refuse an odd number of
+    towers, because TensorFlow's `aggregate_gradients_using_hierarchical_copy` would
+    silently omit the last one from the sum.
     """
     turns = itertools.count()
 
@@ -32,7 +34,10 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 
 
 def _order(num_devices: int, turn: int) -> list[int]:
-    """The towers, so that TensorFlow's function, which adds on the first, adds on tower `turn`; the groups stay."""
+    """Return the towers in an order that begins with tower `turn`.
+
+    TensorFlow's function adds on the first tower. Both groups keep their members.
+    """
     half = num_devices // 2
     lead = turn % num_devices
     order = [(lead + i) % half for i in range(half)]

@@ -1,4 +1,4 @@
-"""NVIDIA's NCCL through TensorFlow's own op: each tower on a GPU of its own."""
+"""NVIDIA's NCCL through TensorFlow's operator, with one GPU per tower."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from rnn_scaling.training.gradients import Reduce, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `nccl_ops.all_sum`.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    Every tower's result must be used: a step that fetches only some of them waits for ever.
+    Every tower's result must be used: a step that fetches only some results never ends.
     """
     return reduce_with(devices, nccl_ops.all_sum)

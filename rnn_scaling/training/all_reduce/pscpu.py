@@ -1,4 +1,4 @@
-"""The additions on the host: on the towers' own devices if these are CPUs, else on the towers' host CPU."""
+"""Additions on CPUs: on the towers' devices if they are CPUs, otherwise on the host."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,16 @@ from rnn_scaling.training.gradients import Reduce
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device, added on CPUs in `shards` pieces."""
+    """Return a function that sums one tensor per tower, on each tower's device.
+
+    Each tensor is cut in `shards` pieces, which CPUs add.
+    """
     return psgpu.build(devices, shards, [_host_cpu(device) for device in devices])
 
 
 def _host_cpu(device: str) -> str:
-    """`device` itself if it is a CPU, else the first CPU of the same host."""
+    """Return `device` if it is a CPU, otherwise the first CPU of the same host."""
     spec = tf.DeviceSpec.from_string(device)
-    return (
-        device
-        if spec.device_type == "CPU"
-        else spec.replace(device_type="CPU", device_index=0).to_string()
-    )
+    if spec.device_type == "CPU":
+        return device
+    return spec.replace(device_type="CPU", device_index=0).to_string()

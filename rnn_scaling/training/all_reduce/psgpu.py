@@ -1,4 +1,4 @@
-"""The additions on the towers' GPUs, spread over them: shards of the tensors meet there, as on parameter servers."""
+"""Additions spread over the towers' GPUs, like parameter servers."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,24 @@ from rnn_scaling.training.gradients import Reduce, Tensors, place, reduce_with
 def build(
     devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()
 ) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device, added in `shards` pieces on `gather_devices`.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    Each piece is one AddN on the gather device that has been given the fewest bytes so far, so that whole tensors
-    (`shards` = 1) spread over the devices too. By default they are the towers'.
+    Each piece is one AddN on the gather device that has received the fewest bytes so
+    far. So even tensors that are not cut (`shards` = 1) are spread over the devices.
+
+    Args:
+      devices: The devices of the towers.
+      shards: Pieces of each tensor.
+      gather_devices: Devices that add the pieces; by default the towers' devices.
 
     Source: TensorFlow's `build_shuffle_all_reduce`.
     """
     gather_devices = gather_devices or devices
-    given_bytes = [0] * len(gather_devices)
+    device_bytes = [0] * len(gather_devices)
 
     def next_device(num_bytes: int) -> str:
-        index = given_bytes.index(min(given_bytes))
-        given_bytes[index] += max(1, num_bytes)
+        index = device_bytes.index(min(device_bytes))
+        device_bytes[index] += max(1, num_bytes)
         return gather_devices[index]
 
     def add(placed: Tensors) -> list[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs of towers."""
+"""TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,21 @@ from rnn_scaling.training.gradients import Reduce, Tensors, map_devices, reduce_
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device; the algorithm's own pieces are n-ths of the tensor.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and Gropp, 2005.
+    The pieces of the algorithm are n-ths of the tensor.
+
+    Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and
+    Gropp, 2005.
     """
 
     def add(placed: Tensors) -> list[tf.Tensor]:
-        shape, size = placed[0].shape, placed[0].shape.num_elements()
+        shape = placed[0].shape
+        size = shape.num_elements()
         flat = map_devices(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
-        if padding := -size % len(
-            devices
-        ):  # each of the log2(n) halvings must come out even
+        # Each of the log2(n) halvings needs an even number of elements.
+        padding = -size % len(devices)
+        if padding:
             flat = map_devices(
                 devices, lambda tensor: tf.pad(tensor, [[0, padding]]), flat
             )

@@ -1,4 +1,7 @@
-"""TensorFlow's ring all-reduce, drawn into the graph: n - 1 additions and n - 1 copies of an n-th each."""
+"""TensorFlow's ring all-reduce as graph operators: n - 1 additions and n - 1 copies.
+
+Each of them handles an n-th of the tensor.
+"""
 
 from collections.abc import Sequence
 
@@ -9,9 +12,10 @@ from rnn_scaling.training.gradients import Reduce, Tensors, place, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
-    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `build_ring_all_reduce`.
+    """Return a function that sums one tensor per tower, on each tower's device.
 
-    `shards` rings run at once, each in a rotated order over its share of the tensor; at most one a device.
+    `shards` rings, at most one per device, run at the same time. Each has its share of
+    the tensor and a rotated order of the devices.
     """
     order = list(range(len(devices)))
 

@@ -1,12 +1,13 @@
-"""Workers whose towers meet in TensorFlow's collective ops: a server in each process, no strategy around them.
+"""Workers that exchange through TensorFlow's collective operators, without a strategy.
 
-What `tf.distribute.MultiWorkerMirroredStrategy` does underneath; plain `CollectiveReduceV2` then spans the workers.
+Each process runs a server, which `tf.distribute.MultiWorkerMirroredStrategy` would also
+start. A plain `CollectiveReduceV2` then spans the workers.
 """
 
 from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
-from tensorflow.python.eager import (
-    context,
-)  # no public name leads to the collective ops of several processes
+
+# TensorFlow has no public name for the collective operators of several processes.
+from tensorflow.python.eager import context
 
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
@@ -16,7 +17,7 @@ LEADER = local.task_name(JOB, 0)  # numbers the members of each group
 
 
 def start(request: Request) -> Engine:
-    """Sets up this worker's devices and a server by which the others' collectives reach them."""
+    """Set up this worker's devices and a server for the other workers."""
     if request.place is None:
         return local.start(request)
     local.configure(request)

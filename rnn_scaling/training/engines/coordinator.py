@@ -1,7 +1,8 @@
-"""A coordinator that hands steps to workers as they become free: tf.distribute's ParameterServerStrategy.
+"""A coordinator that schedules steps on free workers.
 
-The strategy connects the processes; its ClusterCoordinator runs a step on a worker, and again on another if that one
-dies. The variables are placed by their bytes and not by the strategy, which deals them to the servers in turn.
+tf.distribute's ParameterServerStrategy connects the processes. Its ClusterCoordinator
+runs a step on a worker, and on another worker if the first one dies. This project
+places the variables by their size; the strategy would assign them in turn.
 """
 
 import dataclasses
@@ -12,23 +13,26 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.grpc_cluster import serve, server_devices
 from rnn_scaling.training.engines.local import Engine, Request, task_name
 
-WHERE_IT_RUNS = ""  # the device of a step's tower: that of the worker which runs it
+# The device of a step's tower: TensorFlow uses the worker that runs the step.
+UNPLACED = ""
 # The names in this project and in TensorFlow's strategy.
 COORDINATOR = "coordinator"
 CHIEF = "chief"
 
 
 def start(request: Request) -> Engine:
-    """Sets this process up; only the coordinator gets a device, on the worker that runs a step."""
+    """Set up this process.
+
+    Only the coordinator gets a device, which is on the worker that runs a step.
+    """
     place = request.place
     if place is None:
         return local.start(request)
     if place.role != COORDINATOR:
         return serve(request, place)
     local.configure(dataclasses.replace(request, device="cpu", num_devices=1))
-    tf.get_logger().setLevel(
-        "CRITICAL"
-    )  # it prints pages about a worker that dies; the meeting says it in a line
+    # TensorFlow prints pages about a worker that dies; the rendezvous reports one line.
+    tf.get_logger().setLevel("CRITICAL")
     jobs = {
         CHIEF if role == COORDINATOR else role: list(addresses)
         for role, addresses in place.addresses.items()
@@ -41,8 +45,8 @@ def start(request: Request) -> Engine:
     return Engine(
         rank=0,
         size=1,
-        devices=(WHERE_IT_RUNS,),
-        host=WHERE_IT_RUNS,
+        devices=(UNPLACED,),
+        host=UNPLACED,
         device_type=request.device.upper(),
         num_physical=1,
         servers=server_devices(place),

@@ -1,15 +1,16 @@
-"""Workers and parameter servers that one client drives: the first worker, whose step function spans them all.
+"""Workers and parameter servers that one client drives.
 
-Every other process is a TensorFlow server (gRPC) that runs what the client tells it.
+The client is the first worker, whose step function spans all processes. Every other
+process is a TensorFlow server (gRPC) that runs the client's operators.
 """
 
 import dataclasses
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import (
-    context,
-)  # no public name leads to the configuration of devices and threads
+
+# TensorFlow has no public name for the configuration of devices and threads.
+from tensorflow.python.eager import context
 
 from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
@@ -20,9 +21,14 @@ _running: list[Any] = []  # servers; each ends with its object
 
 
 def start(request: Request) -> Engine:
-    """Sets this process up: the first worker gets the devices of all workers, any other process serves and gets none.
+    """Set up this process.
 
-    Raises DeviceError as `local.start`, or if this process cannot listen; OpError if another cannot be reached.
+    The first worker gets the devices of all workers. Every other process only serves
+    and gets no device.
+
+    Raises:
+      DeviceError: For the reasons of `local.start`, or if this process cannot listen.
+      OpError: If another process cannot be reached.
     """
     place = request.place
     if place is None:
@@ -30,23 +36,24 @@ def start(request: Request) -> Engine:
     if (place.role, place.index) != ("worker", 0):
         return serve(request, place)
     local.configure(request)
-    # Its own address is in the cluster: TensorFlow would advertise a loopback one otherwise.
+    # The cluster contains its address, because TensorFlow would otherwise advertise a
+    # loopback address.
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(dict(place.addresses)), "worker", 0, protocol="grpc"
     )
     engine = local.describe(request, task_name("worker", 0), 0, 1)
-    devices = [
-        f"{task_name('worker', worker)}/device:{engine.device_type}:{index}"
-        for worker in range(place.num_workers)
-        for index in range(request.num_devices)
-    ]
+    devices = []
+    for worker in range(place.num_workers):
+        task = task_name("worker", worker)
+        for index in range(request.num_devices):
+            devices.append(f"{task}/device:{engine.device_type}:{index}")
     return dataclasses.replace(
         engine, devices=tuple(devices), servers=server_devices(place)
     )
 
 
 def serve(request: Request, place: Place) -> Engine:
-    """Starts this process's server, which runs what the client tells it until the process ends; see `start`."""
+    """Start this process's server, which runs until the process ends; see `start`."""
     local.configure(
         dataclasses.replace(request, device="cpu", num_devices=1)
         if place.role == "ps"
@@ -69,7 +76,7 @@ def serve(request: Request, place: Place) -> Engine:
 
 
 def server_devices(place: Place) -> tuple[str, ...]:
-    """The CPUs of the processes that only hold variables."""
+    """Return the CPUs of the processes that only store variables."""
     return tuple(
         f"{task_name('ps', index)}/device:CPU:0"
         for index in range(len(place.addresses.get("ps", ())))

@@ -1,4 +1,4 @@
-"""Workers whose sums are Horovod's, by Gloo: each on its own devices."""
+"""Workers that exchange through Horovod, by default over Gloo."""
 
 import dataclasses
 import math
@@ -29,7 +29,8 @@ def start(request: Request) -> Engine:
         else [ports.LOOPBACK]
     )
     os.environ.update(slots(hosts, engine.rank))
-    # Also under mpirun, which takes the end of a run for a failure where MPI was begun and not finished.
+    # Gloo is the default even under mpirun, which reports a failure if a process ends
+    # after MPI was initialised and not finalised.
     transport = os.environ.setdefault("HOROVOD_CONTROLLER", "gloo")
     os.environ.setdefault("HOROVOD_CPU_OPERATIONS", transport)
     if transport == "gloo" and place:
@@ -40,14 +41,20 @@ def start(request: Request) -> Engine:
         raise DeviceError(f"Horovod ({transport}): {e}") from None
     if (hvd.rank(), hvd.size()) != (engine.rank, engine.size):
         raise DeviceError(
-            f"Horovod ({transport}) calls this worker {hvd.rank()} of {hvd.size()}, but it is {engine.rank} of "
-            f"{engine.size}; HOROVOD_CONTROLLER=gloo lets nothing but this program count"
+            f"Horovod ({transport}) numbers this worker {hvd.rank()} of {hvd.size()}, "
+            f"but it is {engine.rank} of {engine.size}; with HOROVOD_CONTROLLER=gloo "
+            "this program numbers the workers"
         )
     return dataclasses.replace(engine, transport=transport)
 
 
 def load() -> ModuleType:
-    """horovod.tensorflow, which needs Keras; DeviceError if it does not load, as if built for another TensorFlow."""
+    """Import horovod.tensorflow, which needs Keras.
+
+    Raises:
+      DeviceError: If it does not load, for example because it was built for another
+        version of TensorFlow.
+    """
     if "keras" in sys.modules and sys.modules["keras"] is None:
         del sys.modules["keras"]
     try:
@@ -55,17 +62,18 @@ def load() -> ModuleType:
     except Exception as e:
         reason = entry.first_line(e)
         raise DeviceError(
-            f"horovod.tensorflow does not load; ./run.sh setup-horovod builds it anew ({reason})"
+            f"horovod.tensorflow cannot be imported ({reason}); ./run.sh setup-horovod "
+            "rebuilds it"
         ) from e
     return hvd
 
 
 def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
-    """Where a worker stands among all, in the variables that Horovod reads."""
+    """Return the ranks and sizes of a worker as the variables that Horovod reads."""
     local = [peer_rank for peer_rank, host in enumerate(hosts) if host == hosts[rank]]
     local_rank = local.index(rank)
-    # Those that have the same number on their hosts.
-    across = [
+    # Ranks with the same local rank on their hosts.
+    cross = [
         peer_rank
         for peer_rank, host in enumerate(hosts)
         if hosts[:peer_rank].count(host) == local_rank
@@ -74,27 +82,35 @@ def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
     for prefix, number, count in (
         ("HOROVOD_", rank, len(hosts)),
         ("HOROVOD_LOCAL_", local_rank, len(local)),
-        ("HOROVOD_CROSS_", across.index(rank), len(across)),
+        ("HOROVOD_CROSS_", cross.index(rank), len(cross)),
     ):
         variables |= {f"{prefix}RANK": str(number), f"{prefix}SIZE": str(count)}
     return variables
 
 
-def _interface_of(host: str) -> str:
-    """This machine's network interface that has the address of `host`; DeviceError if none has it."""
+def _network_interface(host: str) -> str:
+    """Return this machine's network interface that has the address of `host`.
+
+    Raises:
+      DeviceError: If no interface has this address.
+    """
     import psutil  # comes with Horovod
 
-    wanted = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    host_addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
     for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address in wanted for address in addresses):
+        if any(address.address in host_addresses for address in addresses):
             return str(name)
     raise DeviceError(
-        f"no network interface of this machine has the address of {host}; HOROVOD_GLOO_IFACE names one"
+        f"no network interface of this machine has the address of {host}; name one "
+        "with HOROVOD_GLOO_IFACE"
     )
 
 
 def _prepare_gloo(place: Place) -> None:
-    """Says where Gloo's workers find each other: at the address of worker 0's engine, where that serves a table."""
+    """Prepare Gloo's rendezvous at the address of worker 0's engine.
+
+    Worker 0 serves the table in which Gloo's workers find each other.
+    """
     host, port = ports.split(place.addresses[JOB][0])
     os.environ.update(
         HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=str(port)
@@ -103,16 +119,17 @@ def _prepare_gloo(place: Place) -> None:
         "HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s))
     )
     if "HOROVOD_GLOO_IFACE" not in os.environ:
-        os.environ["HOROVOD_GLOO_IFACE"] = _interface_of(
+        os.environ["HOROVOD_GLOO_IFACE"] = _network_interface(
             ports.split(place.addresses[JOB][place.index])[0]
         )
-    if place.index:  # Horovod ends this process where it finds no table yet
+    if place.index:
+        # Horovod ends a process that does not find the table.
         try:
             connections.wait_for_server(place.addresses[JOB][0], place.timeout_s)
         except OSError as e:
             rule = f"Horovod's table at worker 0's address {e} (--cluster_timeout)"
             raise DeviceError(
-                f"{rule}; see what rank 0 printed, or give a longer timeout"
+                f"{rule}; read the output of rank 0, or give a longer timeout"
             ) from None
     else:
         from horovod.runner.http.http_server import (
@@ -121,11 +138,11 @@ def _prepare_gloo(place: Place) -> None:
         )
 
         try:
-            server = RendezvousHTTPServer(
-                (host, port), RendezvousHandler, False
-            )  # at this address alone
+            # It listens at this address only.
+            server = RendezvousHTTPServer((host, port), RendezvousHandler, False)
         except OSError as e:
             raise OSError(
-                f"port {port} of {host}, where Horovod's workers find each other: {e.strerror}"
+                f"cannot open port {port} of {host} for Horovod's workers: {e.strerror}"
             ) from None
+
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,6 +1,7 @@
-"""A process with a tower on each of its devices, logical ones when there are too few real ones.
+"""A process with one tower per device.
 
-The towers of workers that exchange nothing are numbered over all workers.
+If it has too few physical devices, they are divided into logical devices. The towers of
+workers that exchange nothing are numbered over all workers.
 """
 
 import dataclasses
@@ -16,73 +17,80 @@ from rnn_scaling.system.machine.gpus import (
 )
 from rnn_scaling.training.cluster import Place
 
-ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
-MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
+# Share of a GPU's free memory that its logical devices divide. cuDNN and the driver
+# need the remaining memory.
+MEMORY_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Where towers run."""
+    """The devices of the towers, and this process among the processes of the step."""
 
-    rank: int  # of this process among those that run the step, each with its own towers
-    size: int  # how many run it: 1 where one client runs the step for all and drives the devices of others
+    rank: int  # this process among the processes that run the step
+    # Processes that run the step; 1 if one client drives the devices of all processes.
+    size: int
     devices: tuple[str, ...]  # full name of each tower's device
-    host: str  # the CPU device that holds what belongs to no tower
+    host: str  # the CPU for tensors that do not belong to a tower
     device_type: str  # "CPU" or "GPU"
-    num_physical: int  # real devices behind `own_devices`
-    transport: str = ""  # what carries the sums of workers, if it can be chosen
-    strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
-    servers: tuple[str, ...] = ()  # devices of the processes that only hold variables
-    tower_devices: tuple[
-        str, ...
-    ] = ()  # where each step's tower may be, if `devices` does not say
+    num_physical: int  # physical devices behind `own_devices`
+    transport: str = ""  # transport of the workers' sums, if it can be chosen
+    # The strategy of tf.distribute, for modes that must create it first.
+    strategy: Any = None
+    servers: tuple[str, ...] = ()  # devices of processes that only store variables
+    # Possible devices of a step's tower, if `devices` is not fixed.
+    tower_devices: tuple[str, ...] = ()
 
     @property
     def num_towers(self) -> int:
-        """Towers of all processes; every process has the same number."""
+        """Towers of all processes, which all have the same number of towers."""
         return self.size * len(self.devices)
 
     @property
     def own_devices(self) -> tuple[str, ...]:
-        """The devices of this process, which are the first where it drives those of others too."""
+        """The devices of this process.
+
+        They come first if it also drives devices of other processes.
+        """
         return tuple(
             device for device in self.devices if _task(device) == _task(self.host)
         )
 
     @property
     def first_tower(self) -> int:
-        """Number of this process's first tower among all."""
+        """The number of this process's first tower, counted over all processes."""
         return self.rank * len(self.devices)
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
+    """The devices and threads that a run needs."""
+
     device: str  # "cpu" or "gpu"
     num_devices: int  # towers of this process
-    inter_op_threads: int = 0  # that dispatch operators
-    intra_op_threads: int = 0  # inside one operator on the CPU
+    inter_op_threads: int = 0  # threads that dispatch operators
+    intra_op_threads: int = 0  # threads inside one operator on the CPU
     xla: bool = False  # whether XLA clusters the step's operators
-    place: Place | None = (
-        None  # of this process among those of its run; None: it is alone
-    )
+    # This process among the processes of the run; None for a single process.
+    place: Place | None = None
 
 
 def start(request: Request) -> Engine:
-    """Sets up TensorFlow's devices and thread pools; to be called before any other TensorFlow operation.
+    """Set up TensorFlow's devices and thread pools, before any TensorFlow operation.
 
-    Raises DeviceError if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the
-    GPUs, or nvidia-smi does not tell how much memory they may divide.
+    Raises:
+      DeviceError: If TensorFlow does not find a requested GPU, if the towers would
+        spread unevenly over the GPUs, or if nvidia-smi does not report the free memory.
     """
     configure(request)
-    place = (
-        request.place
-    )  # of a worker that exchanges nothing with the others, or not by TensorFlow
-    rank, size = (place.index, place.num_workers) if place else (0, 1)
+    # A worker with a place exchanges nothing with the others, or not by TensorFlow.
+    place = request.place
+    rank = place.index if place else 0
+    size = place.num_workers if place else 1
     return describe(request, task_name("localhost", 0), rank, size)
 
 
 def configure(request: Request) -> None:
-    """Configures TensorFlow before its first operation starts it; errors as in `start`."""
+    """Configure TensorFlow before its first operation; raises like `start`."""
     tf.config.threading.set_inter_op_parallelism_threads(request.inter_op_threads)
     tf.config.threading.set_intra_op_parallelism_threads(request.intra_op_threads)
     if request.xla:
@@ -94,38 +102,44 @@ def configure(request: Request) -> None:
 
 
 def describe(request: Request, task: str, rank: int, size: int) -> Engine:
-    """The engine of this process after `configure`, which starts TensorFlow; DeviceError if its devices are others."""
-    wanted = request.num_devices
+    """Start TensorFlow after `configure` and return the engine of this process.
+
+    Raises:
+      DeviceError: If TensorFlow does not have the requested devices.
+    """
+    num_devices = request.num_devices
     device_type = request.device.upper()
-    names = _names(task, device_type)[:wanted]
-    if len(names) < wanted:
+    names = _device_names(task, device_type)[:num_devices]
+    if len(names) < num_devices:
         raise DeviceError(
-            f"expected {wanted} {device_type} devices, got {len(names)}: TensorFlow had started before"
+            f"expected {num_devices} {device_type} devices, got {len(names)}: "
+            "TensorFlow had already started"
         )
-    num_physical = (
-        1
-        if device_type == "CPU"
-        else min(wanted, len(tf.config.list_physical_devices("GPU")))
-    )
-    return Engine(rank, size, names, _names(task, "CPU")[0], device_type, num_physical)
+    num_physical = 1
+    if device_type == "GPU":
+        num_physical = min(num_devices, len(tf.config.list_physical_devices("GPU")))
+    host = _device_names(task, "CPU")[0]
+    return Engine(rank, size, names, host, device_type, num_physical)
 
 
 def task_name(job: str, index: int) -> str:
-    """What the names of the devices of a process begin with."""
+    """Return the prefix of the names of a process's devices."""
     return f"/job:{job}/replica:0/task:{index}"
 
 
 def uses_onednn() -> bool:
-    """Whether TensorFlow rewrites graphs for oneDNN and runs its kernels on CPUs.
+    """Return whether TensorFlow rewrites graphs for oneDNN and runs its CPU operators.
 
-    By default it does on processors with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX and on ARM's Neoverse V1;
-    ONEDNN_VARIABLE overrules that. Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
+    By default it does on processors with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX and
+    on ARM's Neoverse V1. ONEDNN_VARIABLE overrides that.
+
+    Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
     """
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def peak_device_bytes(engine: Engine) -> list[int] | None:
-    """The most that TensorFlow had in use on each GPU at once; None on CPUs, where it does not count."""
+    """Return the peak of the bytes in use on each GPU, or None on CPUs."""
     if engine.device_type != "GPU":
         return None
     return [
@@ -145,9 +159,8 @@ def _configure_cpus(count: int) -> None:
 
 def _configure_gpus(count: int, place: Place | None) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    if (
-        place is not None and len(gpus) >= place.local_size * count
-    ):  # else each process sees GPUs of its own, or shares
+    # With fewer GPUs, each process sees only its own GPUs, or the processes share them.
+    if place is not None and len(gpus) >= place.local_size * count:
         gpus = gpus[place.local_rank * count :]
     if not gpus:
         raise DeviceError(
@@ -157,16 +170,16 @@ def _configure_gpus(count: int, place: Place | None) -> None:
     uneven = uneven_towers(count, len(gpus))
     if uneven:
         raise DeviceError(uneven)
-    used = gpus[: min(count, len(gpus))]
-    tf.config.set_visible_devices(used, "GPU")
-    for index, gpu in enumerate(used):
-        towers = count // len(used)
+    gpus = gpus[: min(count, len(gpus))]
+    tf.config.set_visible_devices(gpus, "GPU")
+    for index, gpu in enumerate(gpus):
+        towers = count // len(gpus)
         if towers == 1:
             tf.config.experimental.set_memory_growth(gpu, True)
             continue
         limit_mib = int(free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
-        part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
-        tf.config.set_logical_device_configuration(gpu, [part] * towers)
+        logical_device = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
+        tf.config.set_logical_device_configuration(gpu, [logical_device] * towers)
 
 
 def _task(device: str) -> tuple[str | None, int | None]:
@@ -174,9 +187,13 @@ def _task(device: str) -> tuple[str | None, int | None]:
     return spec.job, spec.task
 
 
-def _names(task: str, device_type: str) -> tuple[str, ...]:
-    """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
-    # TensorFlow's names in a process without a cluster leave the task out.
-    known = [device.name for device in tf.config.list_logical_devices(device_type)]
-    names = [name for name in known if name.startswith(("/device:", f"{task}/"))]
-    return tuple(f"{task}/device:{device_type}:{index}" for index in range(len(names)))
+def _device_names(task: str, device_type: str) -> tuple[str, ...]:
+    """Return the full names of a process's devices, which variables also use.
+
+    A graph with two spellings of a device would show two devices.
+    """
+    # In a process without a cluster, TensorFlow's names do not contain the task.
+    prefixes = ("/device:", f"{task}/")
+    devices = tf.config.list_logical_devices(device_type)
+    count = sum(device.name.startswith(prefixes) for device in devices)
+    return tuple(f"{task}/device:{device_type}:{index}" for index in range(count))

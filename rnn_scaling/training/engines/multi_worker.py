@@ -1,4 +1,7 @@
-"""Workers under tf.distribute.MultiWorkerMirroredStrategy, which sets up TensorFlow's collectives by itself."""
+"""Workers under tf.distribute.MultiWorkerMirroredStrategy.
+
+The strategy sets up TensorFlow's collective operators by itself.
+"""
 
 import dataclasses
 
@@ -8,13 +11,12 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 JOB = "worker"
-BYTES_PER_PACK = (
-    8 << 20
-)  # halves the step for 80 MB of gradients compared with one pack
+# Halves the step for 80 MB of gradients compared with one pack.
+BYTES_PER_PACK = 8 << 20
 
 
 def start(request: Request) -> Engine:
-    """Makes the strategy of this worker, which also starts TensorFlow and its server."""
+    """Create this worker's strategy, which also starts TensorFlow and its server."""
     if request.place is None:
         return local.start(request)
     local.configure(request)

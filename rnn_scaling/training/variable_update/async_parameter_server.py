@@ -1,8 +1,9 @@
-"""async_parameter_server: one copy of the variables, updated by each worker as soon as it has a gradient.
+"""async_parameter_server: workers update the variables without waiting for others.
 
-A step reads the variables, computes, and updates them, without regard to other workers. A counter next to the variables
-says how many updates there were: read before the variables are, and raised by one after all of them are updated. How
-far it moved in between, the own update left out, is the step's staleness.
+All workers share one copy of the variables. A step reads the variables, computes, and
+updates them without waiting for other workers. A counter next to the variables counts
+the updates: a step reads it before the variables, and adds one after it has updated all
+of them. The step's staleness is the number of updates by other workers in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,10 @@ from rnn_scaling.training.variable_update.parameter_server import (
 
 
 class AsyncParameterServer(ParameterServer):
-    staleness: tf.Tensor  # int64, of the traced step: updates of others that were counted since it read the counter
+    """One copy of the variables that workers update independently."""
+
+    # int64: updates by other workers since the traced step read the counter.
+    staleness: tf.Tensor
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -27,7 +31,7 @@ class AsyncParameterServer(ParameterServer):
 
     @property
     def num_updates(self) -> int:
-        """Steps that were applied so far; to be read outside of a step."""
+        """The number of updates so far; read it outside of a step."""
         return int(self._version.numpy())
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
@@ -39,11 +43,12 @@ class AsyncParameterServer(ParameterServer):
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         super().apply(tower_gradients)
         with tf.name_scope("exchange/version/"), tf.control_dependencies(self._applied):
-            # Reads and raises the counter as one action: no two steps get the same number.
-            before = tf.raw_ops.ResourceCountUpTo(
+            # Reads and increments the counter atomically, so that no two steps get the
+            # same number.
+            num_updates = tf.raw_ops.ResourceCountUpTo(
                 resource=self._version.handle, limit=tf.int64.max, T=tf.int64
             )
-        self.staleness = before - self._read_version
+        self.staleness = num_updates - self._read_version
 
 
 build = AsyncParameterServer

@@ -1,4 +1,4 @@
-"""horovod: as replicated, a copy of the variables on each device; the sums over workers are Horovod's."""
+"""horovod: a copy of the variables on each device; Horovod sums over the workers."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,8 @@ from rnn_scaling.training.replica import Gradients, Replicas, Setup
 
 
 class Horovod(Replicas):
+    """Copies of the variables whose gradients Horovod sums over the workers."""
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._host = setup.engine.host
@@ -20,18 +22,18 @@ class Horovod(Replicas):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"), tf.device(self._host):
-            # An operation each, last first, as backpropagation yields them: Horovod joins those that are ready.
-            names = reversed(list(tower_gradients[0]))
-            summed = {
-                name: self._sum(name, [grads[name] for grads in tower_gradients])
-                for name in names
-            }
+            # One operation per gradient in the order of backpropagation, last gradient
+            # first. Horovod joins the operations that are ready.
+            summed = {}
+            for name in reversed(list(tower_gradients[0])):
+                grads = [tower[name] for tower in tower_gradients]
+                summed[name] = self._sum(name, grads)
         super().apply([summed] * len(self.updaters))
 
     def _sum(
         self, name: str, grads: Sequence[gradients.Gradient]
     ) -> gradients.Gradient:
-        """The sum over the towers of all workers: dense, or the rows of all."""
+        """Return the sum over the towers of all workers, dense or as all their rows."""
         if name not in self.gathered:
             grads = [gradients.densify(gradient) for gradient in grads]
         return self._over_workers(name, gradients.add(grads))

@@ -1,4 +1,7 @@
-"""independent: a copy of the variables on each device, nothing exchanged: the ceiling of what scaling can reach."""
+"""independent: a copy of the variables on each device, without any exchange.
+
+Its speed is an upper bound for the other modes.
+"""
 
 from collections.abc import Sequence
 
@@ -8,6 +11,8 @@ from rnn_scaling.training.replica import Replicas
 
 
 class Independent(Replicas):
+    """Copies of the variables that train independently."""
+
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(items)
 

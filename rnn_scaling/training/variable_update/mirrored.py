@@ -1,6 +1,7 @@
-"""mirrored: tf.distribute.MirroredStrategy, the way a TensorFlow user trains on several devices of a machine.
+"""mirrored and multi_worker_mirrored: the strategies of tf.distribute.
 
-multi_worker_mirrored: MultiWorkerMirroredStrategy, the same for several machines; the engine has made it.
+Users of TensorFlow train with MirroredStrategy on several devices of a machine. On
+several machines they use MultiWorkerMirroredStrategy, which the engine creates.
 """
 
 import itertools
@@ -10,14 +11,15 @@ import tensorflow as tf
 
 from rnn_scaling.training.replica import Gradients, Replicas, Setup, Specs, T, Values
 
-_key_bases = itertools.count(
-    2_000_000, 1_000
-)  # apart from those of all_reduce/collective.py
+# They differ from the keys of all_reduce/collective.py.
+_key_bases = itertools.count(2_000_000, 1_000)
 
 
 class _Strategy(tf.distribute.MirroredStrategy):
-    """Has collective keys of its own, since TensorFlow remembers the shapes of each key: a second strategy of a process
-    would fail where its tensors have others.
+    """A strategy with collective keys that no other strategy of the process has.
+
+    TensorFlow remembers the shape of each key, so a second strategy with the same keys
+    would fail if its tensors had other shapes.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
@@ -26,7 +28,10 @@ class _Strategy(tf.distribute.MirroredStrategy):
 
 
 class Mirrored(Replicas):
-    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
+    """Mirrored variables, whose gradients the replica context's all_reduce sums.
+
+    The towers run in `strategy.run`.
+    """
 
     def __init__(self, setup: Setup) -> None:
         engine = setup.engine
@@ -41,14 +46,13 @@ class Mirrored(Replicas):
                 spec.name: tf.Variable(values[spec.name], name=spec.name)
                 for spec in specs
             }
-        self._mirrored = mirrored  # the strategy's own objects must outlive their parts
-        parts = {
-            name: self._strategy.experimental_local_results(v)
-            for name, v in mirrored.items()
-        }
-        return [
-            {name: parts[name][i] for name in parts} for i in range(len(self.devices))
-        ]
+        self._mirrored = mirrored  # the strategy's objects must outlive the copies
+        copies: list[dict[str, tf.Variable]] = [{} for _ in self.devices]
+        for name, variable in mirrored.items():
+            local_results = self._strategy.experimental_local_results(variable)
+            for copy, local_variable in zip(copies, local_results):
+                copy[name] = local_variable
+        return copies
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not self._has_peers:
@@ -89,7 +93,7 @@ class Mirrored(Replicas):
         self._strategy.run(replica)
 
     def _index(self) -> int:
-        """Which of this process's towers is being built."""
+        """Return the number of this process's tower that is built now."""
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(number)) - self._first_tower
 

@@ -1,6 +1,7 @@
-"""parameter_server and distributed_parameter_server: one copy of the variables, which all towers read and update.
+"""parameter_server and distributed_parameter_server: all towers share one copy.
 
-It lies on the host, is spread over GPUs, or over processes that do nothing else.
+The variables are on the host, or spread over GPUs or over processes that only store
+variables.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from rnn_scaling.training.replica import (
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Rows [start, stop) of a variable on one device; the whole variable when it is not split."""
+    """Rows [start, stop) of a variable on one device."""
 
     name: str
     start: int
@@ -36,25 +37,32 @@ class Partition:
 def place_parts(
     specs: Specs, devices: Sequence[str], partition: bool
 ) -> dict[str, list[Partition]]:
-    """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
+    """Balance variables over devices by size.
 
-    With `partition`, a variable larger than a device's share (all bytes / devices) is split along its first dimension,
-    in as many equal parts as it takes to fit. Variables come in the order of `specs`, parts in that of their rows.
+    The largest comes first, and each goes to the device with the smallest load.
+
+    Args:
+      specs: The variables.
+      devices: The devices.
+      partition: Whether a variable larger than a device's share (total size / devices)
+        is split along its first dimension, into equal parts of at most that share.
+
+    Returns:
+      The parts of each variable in the order of their rows.
     """
     sizes = {spec.name: math.prod(spec.shape) for spec in specs}
     share = sum(sizes.values()) / len(devices)
-    wanted: list[tuple[float, str, int, int]] = []
+    pieces: list[tuple[float, str, int, int]] = []
     for spec in specs:
         rows = spec.shape[0]
-        pieces = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
-        edges = [round(rows * k / pieces) for k in range(pieces + 1)]
+        count = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
+        edges = [round(rows * k / count) for k in range(count + 1)]
         row_size = sizes[spec.name] / rows
-        wanted += [
-            ((b - a) * row_size, spec.name, a, b) for a, b in zip(edges, edges[1:])
-        ]
+        for start, stop in zip(edges, edges[1:]):
+            pieces.append(((stop - start) * row_size, spec.name, start, stop))
     load = dict.fromkeys(devices, 0.0)
     placed: dict[str, list[Partition]] = {spec.name: [] for spec in specs}
-    for size, name, start, stop in sorted(wanted, key=lambda piece: -piece[0]):
+    for size, name, start, stop in sorted(pieces, key=lambda piece: -piece[0]):
         device = min(load, key=load.__getitem__)
         load[device] += size
         placed[name].append(Partition(name, start, stop, device))
@@ -65,7 +73,9 @@ def place_parts(
 
 
 class ParameterServer(VariableUpdate):
-    _applied: Sequence[Any] = ()  # what must have run until the variables are updated
+    """One copy of the variables that all towers read and update."""
+
+    _applied: Sequence[Any] = ()  # the operations that update the variables
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -74,16 +84,13 @@ class ParameterServer(VariableUpdate):
         self._parts = place_parts(
             specs, self.servers, setup.options.partition_large_variables
         )
-        self._variables = {
-            name: [_create(part, setup.values) for part in parts]
-            for name, parts in self._parts.items()
-        }
-        flat = {
-            variable.name: variable
-            for parts in self._variables.values()
-            for variable in parts
-        }
-        self._updater = Updater(flat, setup.rule, self.servers[0])
+        self._variables: dict[str, list[tf.Variable]] = {}
+        by_name: dict[str, tf.Variable] = {}
+        for name, parts in self._parts.items():
+            variables = [_create(part, setup.values) for part in parts]
+            self._variables[name] = variables
+            by_name |= {variable.name: variable for variable in variables}
+        self._updater = Updater(by_name, setup.rule, self.servers[0])
         self.updaters = [self._updater]
         self._staged: list[dict[str, tf.Variable]] = []
         if setup.options.staged_vars:
@@ -109,7 +116,8 @@ class ParameterServer(VariableUpdate):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            # Copies the variables, before this step's update, to the towers for their next step.
+            # Before this step's update, copy the variables to the towers for their next
+            # step.
             for device, staged in zip(self.devices, self._staged):
                 for name, variable in staged.items():
                     variable.assign(self._read(name, device))
@@ -130,11 +138,12 @@ class ParameterServer(VariableUpdate):
             self._applied = self._updater.apply(summed)
 
     def variable_states(self) -> list[VariableState]:
-        return [
-            VariableState(name, None, variable, self._updater.slots(variable.name))
-            for name, parts in self._variables.items()
-            for variable in parts
-        ]
+        states = []
+        for name, variables in self._variables.items():
+            for variable in variables:
+                slots = self._updater.slots(variable.name)
+                states.append(VariableState(name, None, variable, slots))
+        return states
 
     def _read(self, name: str, device: str) -> tf.Tensor:
         values = [variable.read_value() for variable in self._variables[name]]
@@ -144,7 +153,7 @@ class ParameterServer(VariableUpdate):
     def _split(
         self, name: str, gradient: gradients.Gradient, tower: int
     ) -> list[gradients.Gradient]:
-        """One tower's gradient of a variable -> its parts' gradients."""
+        """Split one tower's gradient of a variable into the gradients of its parts."""
         parts = self._parts[name]
         with tf.device(self.devices[tower]):
             if name not in self.gathered:
@@ -153,7 +162,7 @@ class ParameterServer(VariableUpdate):
                 return [gradient]
             if not isinstance(gradient, tf.IndexedSlices):
                 return tf.split(gradient, [part.stop - part.start for part in parts], 0)
-            return [_rows_within(gradient, part) for part in parts]
+            return [_select_rows(gradient, part) for part in parts]
 
 
 def _create(part: Partition, values: Values) -> tf.Variable:
@@ -167,7 +176,7 @@ def _create(part: Partition, values: Values) -> tf.Variable:
 def _lookup(
     variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor
 ) -> tf.Tensor:
-    """Rows `ids`, each from the part that holds it; only these rows leave the parts' devices."""
+    """Return the rows `ids`; only these rows leave the devices of the parts."""
     if len(parts) == 1:
         with tf.device(parts[0].device):
             return tf.gather(variables[0], ids)
@@ -184,12 +193,13 @@ def _lookup(
     return tf.reshape(joined, tf.concat([tf.shape(ids), tf.shape(joined)[1:]], 0))
 
 
-def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
-    inside = tf.where(
+def _select_rows(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
+    positions = tf.where(
         (gradient.indices >= part.start) & (gradient.indices < part.stop)
     )[:, 0]
-    values = tf.gather(gradient.values, inside)
-    indices = tf.gather(gradient.indices, inside) - part.start
+    values = tf.gather(gradient.values, positions)
+    indices = tf.gather(gradient.indices, positions) - part.start
+
     return tf.IndexedSlices(
         values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]])
     )

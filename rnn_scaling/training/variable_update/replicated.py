@@ -1,6 +1,7 @@
-"""replicated: a copy of the variables on each device; the gradients are all-reduced, each device updates its copy.
+"""replicated: a copy of the variables on each device, with all-reduced gradients.
 
-collective_all_reduce is the same, with an all-reduce that spans the towers of several workers.
+Each device updates its copy. collective_all_reduce is the same with an all-reduce that
+spans the towers of several workers.
 """
 
 import dataclasses
@@ -20,6 +21,8 @@ from rnn_scaling.training.replica import Gradients, Replicas, Setup
 
 
 class Replicated(Replicas):
+    """Copies of the variables that exchange their gradients with an all-reduce."""
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         options = setup.options
@@ -40,11 +43,9 @@ class Replicated(Replicas):
         )
 
     def total_items(self, items: Tensors) -> list[tf.Tensor]:
-        return (
-            super().total_items(items)
-            if self._workers is None
-            else [self._workers.total(items)] * len(items)
-        )
+        if self._workers is None:
+            return super().total_items(items)
+        return [self._workers.total(items)] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
@@ -57,11 +58,14 @@ class Replicated(Replicas):
     def _exchange(
         self, tower_gradients: Sequence[Gradients]
     ) -> list[dict[str, gradients.Gradient]]:
-        """Sums over the towers, on every tower's device."""
+        """Return the sums over the towers, on every tower's device."""
         workers = self._workers
         gathered = sorted(self.gathered)
-        rows = [{name: grads[name] for name in gathered} for grads in tower_gradients]
-        # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
+        rows = []
+        for grads in tower_gradients:
+            rows.append({name: grads[name] for name in gathered})
+        # Collective operators run in the order of tracing. The numbers of rows come
+        # first because they are computed before the backward pass.
         most_rows = {} if workers is None else workers.most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
         dense = gradients.map_devices(
@@ -107,7 +111,7 @@ class Replicated(Replicas):
         slices: Sequence[tf.IndexedSlices],
         change: Callable[[tf.Tensor], tf.Tensor],
     ) -> list[tf.IndexedSlices]:
-        """Sparse gradients, one a tower, with other rows."""
+        """Return one sparse gradient per tower with changed rows."""
         return gradients.map_devices(
             self.devices,
             lambda rows: tf.IndexedSlices(
@@ -120,7 +124,7 @@ class Replicated(Replicas):
 def _resolve_segments(
     spec: str, engine: Engine
 ) -> tuple[all_reduce_spec.SpecSegment, ...]:
-    """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
+    """Return the all-reduce of `spec`, or the best for the devices if it is auto."""
     if spec == all_reduce_spec.AUTO and engine.size > 1:
         spec = all_reduce_spec.AUTO_OVER_WORKERS
     elif spec == all_reduce_spec.AUTO:

@@ -1,4 +1,8 @@
-"""The findings of an audit as text, Markdown or JSON."""
+"""The findings of an audit as text, Markdown or JSON.
+
+Programs of users read the JSON, schema "rnn_scaling.audit/3". Its keys are the field
+names of `FileReport`, `Finding` and `Statement`: never rename one.
+"""
 
 import dataclasses
 import math
@@ -16,13 +20,14 @@ from rnn_scaling.system.files.terminal import counted
 
 SCHEMA = "rnn_scaling.audit/3"
 MOST_FILES = 3  # files with a summary each
-_COLUMN_KINDS = (INVERSE, EFFICIENCIES)
+# Relations of a whole column that have separate templates.
+_COLUMN_RELATIONS = (INVERSE, EFFICIENCIES)
 
 
-def fits(place: Place) -> str:
-    """Return what fits in a cell: "3.78" or "0.372 to 0.398".
+def expected_text(place: Place) -> str:
+    """Return the number that should be in a cell: "3.78", or "0.372 to 0.398".
 
-    It has the digits on which the bounds agree.
+    It has the fewest digits with which the middle is still between the bounds.
     """
     if not math.isfinite(place.low + place.high):
         return "another number"
@@ -53,13 +58,13 @@ def _row_name(place: Place, finding: Finding) -> str:
     return f"line {place.line}"
 
 
-def statements(finding: Finding) -> list[Statement]:
+def make_statements(finding: Finding) -> list[Statement]:
     """Return the finding and, if it is known, the likely mistake."""
     first = finding.places[0]
     places = []
     for place in finding.places:
         row = _row_name(place, finding)
-        text = f"{place.column} {place.printed} in {row} (should be {fits(place)})"
+        text = f"{place.column} {place.printed} in {row} (should be {expected_text(place)})"
         places.append(text)
     values: dict[str, Any] = {
         "column": first.column,
@@ -68,7 +73,7 @@ def statements(finding: Finding) -> list[Statement]:
         "relation": finding.relation,
         "strength": finding.strength,
         "line": first.line,
-        "fits": fits(first),
+        "fits": expected_text(first),
         "places": places,
         "choices": " or ".join(places),
     }
@@ -77,15 +82,16 @@ def statements(finding: Finding) -> list[Statement]:
     if finding.kind == "copy":
         values["other"] = _row_name(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
-    if finding.kind == "column" and finding.relation in _COLUMN_KINDS:
+    if finding.kind == "column" and finding.relation in _COLUMN_RELATIONS:
         kind = f"audit-column-{finding.relation}"
-    found = [Statement(kind, finding.source, values)]
+    statements = [Statement(kind, finding.source, values)]
     if first.hint and finding.kind == "number":
-        found.append(Statement("audit-hint", finding.source, {"hint": first.hint}))
-    return found
+        statements.append(Statement("audit-hint", finding.source, {"hint": first.hint}))
+    return statements
 
 
 def _location(finding: Finding) -> str:
+    """Return the file and line; only the file if the finding has no line (0)."""
     line = finding.places[0].line
     return f"{finding.source}:{line}" if line else finding.source
 
@@ -94,6 +100,7 @@ def _excerpt(finding: Finding) -> str:
     """Return the rows of the finding, with marked cells."""
     if not finding.excerpt:
         return ""
+    # Each row of an excerpt has its line and its cells; the first is the header.
     (_, head), *rows = finding.excerpt
     marked = {(place.line, place.column, place.printed) for place in finding.places}
     lines = []
@@ -137,7 +144,7 @@ def render_text(reports: Sequence[FileReport]) -> str:
 def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
     for report in reports:
         for finding in report.findings:
-            sentences = wording.sentences(statements(finding))
+            sentences = wording.sentences(make_statements(finding))
             yield f"{_location(finding)}: {finding.strength}: {sentences}"
             yield _excerpt(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
@@ -152,7 +159,7 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
     lines = []
     for report in reports:
         for finding in report.findings:
-            sentences = wording.sentences(statements(finding))
+            sentences = wording.sentences(make_statements(finding))
             lines.append([_location(finding), finding.strength, sentences])
     table = markdown_table(["Where", "Strength", "Finding"], lines, padded=False)
     return "\n".join([table, *(f"- {_summary(report)}" for report in reports)])
@@ -170,7 +177,7 @@ def render_json(reports: Sequence[FileReport]) -> str:
 
 def _finding_data(finding: Finding) -> dict[str, Any]:
     fields = dataclasses.asdict(finding)
-    fields["statements"] = list(map(dataclasses.asdict, statements(finding)))
+    fields["statements"] = list(map(dataclasses.asdict, make_statements(finding)))
     return fields
 
 

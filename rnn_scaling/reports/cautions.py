@@ -1,35 +1,35 @@
 """Statements that a reader needs before trusting the numbers of a report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import learning, plausibility
-from rnn_scaling.analysis.comparison.differences import SHARES
+from rnn_scaling.analysis.comparison.differences import LOAD_NAMES
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.keys import Key, drop_options
 from rnn_scaling.analysis.plausibility import Doubt
 from rnn_scaling.analysis.rows import Row, process_rates
-from rnn_scaling.analysis.series_titles import kernel_on_cpus
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.series_titles import cpu_replacement_kernel
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
 from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.differences import DifferenceTexts
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import sentence, sentences, start_with_capital
 from rnn_scaling.system.files.terminal import counted
 
-LOADS = set(SHARES.values())
+LOADS = set(LOAD_NAMES.values())
 DOUBTS = {
     Doubt.LINES_AT_ONCE: "log-lines-at-once",
     Doubt.LONGER_THAN_PROCESS: "log-longer-than-process",
     Doubt.SPREAD: "log-spread",
     Doubt.OTHER_RATE: "log-other-rate",
 }
-LEAST_ROUNDING = 0.005  # share of a rate; less rounding of printed digits is no caution
+# Share of a rate; below it, the rounding of printed digits is not mentioned.
+LEAST_ROUNDING = 0.005
 
 
 def caution_texts(summary: Summary) -> list[str]:
@@ -39,15 +39,13 @@ def caution_texts(summary: Summary) -> list[str]:
 
 def statements(summary: Summary) -> list[Statement]:
     """Return cautions about machines, differences, losses, programs and logs."""
-    records: list[RunRecord] = []
-    for row in summary.rows:
-        records += row.records
-    differences = []
-    for difference in summary.differences:
-        if difference.severity == INCOMPARABLE or difference.name in LOADS:
-            differences.append(_difference_statement(difference))
+    differences = [
+        _difference_statement(difference)
+        for difference in summary.differences
+        if difference.severity == INCOMPARABLE or difference.name in LOADS
+    ]
     return [
-        *environment.statements(records),
+        *environment.statements(summary.records),
         *differences,
         *hand_made_strong_scaling(summary),
         *loss_statements(summary),
@@ -70,36 +68,39 @@ def opening_paragraphs(summary: Summary) -> list[str]:
 
     They are about machines, unfinished runs, logs, and the meaning of units and means.
     """
-    found = []
+    statements = []
     if len(summary.machines) > 1:
-        machines = []
-        for k, (name, num_runs) in enumerate(summary.machines, 1):
-            machines.append(f"machine {k} is {name} ({counted(num_runs, 'run')})")
-        found.append(Statement("several-machines", values={"machines": machines}))
+        machines = [
+            f"machine {k} is {name} ({counted(num_runs, 'run')})"
+            for k, (name, num_runs) in enumerate(summary.machines, 1)
+        ]
+        statements.append(state("several-machines", machines=machines))
     if summary.files_in_progress:
-        values = {"files": list(summary.files_in_progress)}
-        found.append(Statement("runs-going-on", values=values))
-    found += _program_statements(summary)
-    paragraphs = [*map(sentence, found), sentences(_terms(summary))]
+        statements.append(state("runs-going-on", files=list(summary.files_in_progress)))
+    statements += _program_statements(summary)
+    paragraphs = [*map(sentence, statements), sentences(_terms(summary))]
     return list(filter(None, paragraphs))
 
 
 def _terms(summary: Summary) -> list[Statement]:
     """Return the meaning of units and means, and which kernel ran on CPUs."""
-    units: dict[tuple[str, str], None] = {}
     kernels = set()
     for series in summary.series:
-        rows = [row.row for row in series.rows]
-        units[series.unit, rows[0].items] = None
-        if kernel := kernel_on_cpus(rows):
-            kernels.add((rows[0].options["encoder_type"], kernel))
+        if kernel := cpu_replacement_kernel(series.configurations):
+            kernels.add((series.options["encoder_type"], kernel))
 
-    found = [Statement("unit-meaning", unit, {"items": items}) for unit, items in units]
+    statements = unit_statements(summary.rows)
     if any(len(row.good_runs) > 1 for row in summary.rows):
-        found.append(Statement("geometric-means"))
+        statements.append(state("geometric-means"))
     for encoder, kernel in sorted(kernels):
-        found.append(Statement("kernel-on-cpus", encoder, {"kernel": kernel}))
-    return found
+        statements.append(state("kernel-on-cpus", encoder, kernel=kernel))
+    return statements
+
+
+def unit_statements(rows: Iterable[Row]) -> list[Statement]:
+    """Return the meaning of each unit."""
+    units = dict.fromkeys((row.unit, row.items) for row in rows)
+    return [state("unit-meaning", unit, items=items) for unit, items in units]
 
 
 def _difference_statement(difference: DifferenceTexts) -> Statement:
@@ -110,47 +111,37 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
         "effect": difference.effect,
     }
     if difference.first == difference.second:
-        return Statement("condition-of-runs", name[:1].upper() + name[1:], values)
-    return Statement("condition-differs", name, values)
-
-
-def _finished_runs(summary: Summary) -> list[tuple[str, RunRecord]]:
-    """Return (file, record) of all runs with status "ok"."""
-    runs = []
-    for row in summary.row_summaries:
-        for name, run in zip(row.files, row.row.records):
-            if run.status == "ok":
-                runs.append((name, run))
-    return runs
+        return state("condition-of-runs", start_with_capital(name), **values)
+    return state("condition-differs", name, **values)
 
 
 def _late_failures(summary: Summary) -> list[Statement]:
     """Return which programs failed after they had written their records."""
-    runs = _finished_runs(summary)
-    failed = [f"{name} ({run.ended})" for name, run in runs if run.ended]
-    return [Statement("failed-late", values={"files": failed})] if failed else []
+    failed = [
+        f"{name} ({run.ended})"
+        for name, run in summary.named_runs
+        if run.status == "ok" and run.ended
+    ]
+    return [state("failed-late", files=failed)] if failed else []
 
 
 def _log_statements(summary: Summary) -> list[Statement]:
-    """Return what is unknown about runs whose rates are from logs."""
-    good: list[RunRecord] = []
-    for row in summary.rows:
-        good += row.good_runs
+    """Return the unknown facts about runs whose rates are from logs."""
+    good = summary.good_runs
     logs = [run for run in good if not run.batches.seconds]
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
     rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
 
-    found = []
+    statements = []
     if logs:
-        values = {"logs": len(logs), "runs": len(good)}
-        found.append(Statement("rates-from-logs", values=values))
+        statements.append(state("rates-from-logs", logs=len(logs), runs=len(good)))
     if formats:
-        found.append(Statement("log-formats", values={"formats": formats}))
+        statements.append(state("log-formats", formats=formats))
     if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
-        found.append(Statement("log-rates-alike"))
+        statements.append(state("log-rates-alike"))
     if rounding >= LEAST_ROUNDING:
-        found.append(Statement("log-digits", values={"rounding": rounding}))
-    return found
+        statements.append(state("log-digits", rounding=rounding))
+    return statements
 
 
 def _has_equal_log_rates(row: Row) -> bool:
@@ -162,18 +153,18 @@ def _has_equal_log_rates(row: Row) -> bool:
 
 def program_output_statements(summary: Summary) -> list[Statement]:
     """Return why printed rates are doubtful, and the warnings of other programs."""
-    runs = []
-    for name, run in _finished_runs(summary):
-        if run.output is not None:
-            runs.append((name, run, run.output))
-    found = []
+    runs = [
+        (name, run, run.output)
+        for name, run in summary.named_runs
+        if run.status == "ok" and run.output is not None
+    ]
+    statements = []
     for doubt, kind in DOUBTS.items():
-        doubtful = [run for run in runs if doubt in plausibility.doubts(run[1])]
+        doubtful = [run for run in runs if doubt in plausibility.find_doubts(run[1])]
         if doubtful:
             files = [name for name, *_ in doubtful]
-            values = {"files": files, **_doubt_values(doubtful[0][2])}
-            found.append(Statement(kind, values=values))
-    return [*found, *_warnings([(name, output) for name, _, output in runs])]
+            statements.append(state(kind, files=files, **_doubt_values(doubtful[0][2])))
+    return [*statements, *_warnings([(name, output) for name, _, output in runs])]
 
 
 def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
@@ -184,13 +175,13 @@ def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
         "span_ms": max(1.0, 1000 * (output.span_s or 0.0)),
         "process_s": output.process_s or 0.0,
         "printed_s": output.printed_s or 0.0,
-        "spread": plausibility.spread(output),
+        "spread": plausibility.rate_spread(output),
         "ratio": max(ratio, 1 / ratio),
     }
 
 
 def _warnings(outputs: Sequence[tuple[str, PrintedOutput]]) -> list[Statement]:
-    """Return the warnings of programs; those that differ only in numbers count once."""
+    """Return the warnings of programs, once if they differ only in numbers."""
     lines: dict[str, str] = {}
     files = []
     for name, output in outputs:
@@ -201,27 +192,30 @@ def _warnings(outputs: Sequence[tuple[str, PrintedOutput]]) -> list[Statement]:
             lines.setdefault(mask_numbers(plain), f"`{plain}`")
     if not lines:
         return []
-    values = {"files": files, "warnings": list(lines.values())}
-    return [Statement("program-warnings", values=values)]
+    return [state("program-warnings", files=files, warnings=list(lines.values()))]
 
 
 def loss_statements(summary: Summary) -> list[Statement]:
     """Return which runs have a loss that grew many times, or that is not finite."""
-    found = []
+    statements = []
     if summary.diverged_files:
-        values = {
-            "remedy": learning.REMEDY,
-            "files": list(summary.diverged_files),
-            "times": learning.MANIFOLD,
-        }
-        found.append(Statement("loss-grew", values=values))
+        statements.append(
+            state(
+                "loss-grew",
+                remedy=learning.REMEDY,
+                files=list(summary.diverged_files),
+                times=learning.DIVERGENCE_FACTOR,
+            )
+        )
     if summary.files_without_loss:
-        values = {
-            "remedy": learning.REMEDY,
-            "files": list(summary.files_without_loss),
-        }
-        found.append(Statement("loss-not-finite", values=values))
-    return found
+        statements.append(
+            state(
+                "loss-not-finite",
+                remedy=learning.REMEDY,
+                files=list(summary.files_without_loss),
+            )
+        )
+    return statements
 
 
 def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
@@ -231,17 +225,16 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     """
     groups: dict[tuple[str, Key], list[Row]] = {}
     for series in summary.series:
-        row = series.rows[0].row
+        row = series.configurations[0]
         if row.batch_size is not None:
             key = drop_options(row.key, (*scale.AXES, "batch_size"))
-            group = groups.setdefault((series.machine, key), [])
-            group.extend(member.row for member in series.rows)
-    found = []
+            groups.setdefault((series.machine, key), []).extend(series.configurations)
+    statements = []
     for rows in groups.values():
         has_one_total = len({row.global_batch_size for row in rows}) == 1
         if has_one_total and len({row.batch_size for row in rows}) > 1:
-            found.append(_hand_made_statement(rows))
-    return found
+            statements.append(_hand_made_statement(rows))
+    return statements
 
 
 def _hand_made_statement(rows: Sequence[Row]) -> Statement:
@@ -252,9 +245,10 @@ def _hand_made_statement(rows: Sequence[Row]) -> Statement:
     for row in ordered:
         devices = counted(row.num_devices, "device")
         sizes.append(f"--batch_size={row.batch_size} on {devices}")
-    values = {
-        "sizes": sizes,
-        "total": first.global_batch_size,
-        "samples": first.samples,
-    }
-    return Statement("strong-scaling-by-hand", ", ".join(filter(None, names)), values)
+    return state(
+        "strong-scaling-by-hand",
+        ", ".join(filter(None, names)),
+        sizes=sizes,
+        total=first.global_batch_size,
+        samples=first.samples,
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.records.certificate import Certificate, joined
+from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.records.certificate import Certificate, merge
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 
@@ -14,7 +14,7 @@ NOT_CERTIFIED = "not certified"
 
 def row_certificate(row: Row) -> Certificate | None:
     """Return the joined certificate of a row's runs; None if no run has one."""
-    return joined([record.certificate for record in row.records if record.certificate])
+    return merge([record.certificate for record in row.records if record.certificate])
 
 
 def certificate_text(certificate: Certificate) -> str:
@@ -28,7 +28,7 @@ def verdict_text(rows: Sequence[Row]) -> str:
     """Return the worst verdict of rows in a word or two."""
     certificates = [row_certificate(row) for row in rows]
     known = [certificate for certificate in certificates if certificate]
-    worst = joined(known)
+    worst = merge(known)
     if worst is None:
         return NOT_CERTIFIED
     if not worst.holds:
@@ -40,13 +40,13 @@ def verdict_text(rows: Sequence[Row]) -> str:
 
 
 def trains_wrong(series: SeriesSummary) -> bool:
-    """Return whether a row is known to train wrong; such a series is not ranked."""
+    """Return whether the certificate of a row failed; such a series is not ranked."""
     certificates = [row_certificate(row.row) for row in series.rows]
     return any(certificate and not certificate.holds for certificate in certificates)
 
 
 def alarms(summary: Summary) -> list[Statement]:
-    """Return which series train wrong; the answer begins with them."""
+    """Return the series whose certificate failed; the answer begins with them."""
     names = []
     for series in summary.series:
         for row in series.rows:
@@ -54,4 +54,4 @@ def alarms(summary: Summary) -> list[Statement]:
             if certificate and not certificate.holds:
                 findings = certificate_text(certificate).rstrip(".")
                 names.append(f"{series.title}, on {row.devices} ({findings})")
-    return [Statement("trains-wrong", values={"names": names})] if names else []
+    return [state("trains-wrong", names=names)] if names else []

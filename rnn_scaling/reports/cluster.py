@@ -1,4 +1,7 @@
-"""The ranks of a distributed run: lost workers, staleness, late ranks, seconds by rank."""
+"""The ranks of a distributed run: lost workers, staleness, late ranks, seconds by rank.
+
+The keys of `row_data` are part of report.json: never rename one.
+"""
 
 import dataclasses
 import operator
@@ -7,17 +10,17 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps.parts import spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
 from rnn_scaling.config import registry
-from rnn_scaling.records.parts import EarlyStepsKind, Phases
+from rnn_scaling.records import early_steps
+from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
-from rnn_scaling.reports.wording import phrase
 from rnn_scaling.system.files.terminal import three_digits
 
 # Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
@@ -42,30 +45,20 @@ def worker_statements(row: Row, title: str) -> list[Statement]:
     if losing and losing[0].workers:
         first = _failure_text(losing[0].workers.lost[0])
         lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
-        statements.append(Statement("workers-lost", title, values | lost))
+        statements.append(state("workers-lost", title, **values | lost))
     patterns = [_early_steps_text(run) for run in row.good_runs]
     patterns = [pattern for pattern in patterns if pattern]
     if patterns:
         steps = {"steps": len(patterns), "text": patterns[0]}
-        statements.append(Statement("steps-not-waited-for", title, values | steps))
+        statements.append(state("steps-not-waited-for", title, **values | steps))
     return statements
 
 
 def _early_steps_text(run: RunRecord) -> str:
     """Return the sign that steps did not wait for the devices, or an empty text."""
-    pattern = run.batches.early_steps
-    if pattern is None:
+    if run.batches.early_steps is None:
         return run.batches.unwaited or ""
-    if pattern.kind not in {kind.value for kind in EarlyStepsKind}:
-        return phrase(Statement("early-steps-other"))
-    values = {
-        "steps": pattern.steps,
-        "total": pattern.total_steps,
-        "seconds": pattern.seconds,
-        "share": pattern.seconds / max(pattern.total_seconds, 1e-9),
-        "total_seconds": pattern.total_seconds,
-    }
-    return phrase(Statement(f"early-steps-{pattern.kind}", values=values))
+    return early_steps.describe(run.batches.early_steps)
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
@@ -78,9 +71,10 @@ def _ranks(run: RunRecord) -> Sequence[Rank]:
 
 
 def _failure_text(rank: Rank) -> str:
-    """Return the rank, its host and why it ended; an error may name the rank itself."""
+    """Return the rank, its host and why it ended."""
     error = (rank.error or "").rstrip(".")
-    if error.startswith(f"rank {rank.rank} "):
+    # An older record has no kind of failure, but its error may name the rank.
+    if rank.failure is not None or error.startswith(f"rank {rank.rank} "):
         return error
     name = f"rank {rank.rank} on {rank.host}" if rank.host else f"rank {rank.rank}"
     return f"{name}: {error}" if error else name
@@ -98,7 +92,7 @@ def _staleness(
     if not oldest:
         return []
     mean = sum(age * count for age, count in counts.items()) / counts.total()
-    return [Statement(kind, title, {"mean": mean, "most": oldest})]
+    return [state(kind, title, mean=mean, most=oldest)]
 
 
 def late_ranks(run: RunRecord) -> Lateness | None:
@@ -120,12 +114,12 @@ def row_section(row: Row, title: str) -> Section | None:
         verdicts = [
             verdict.late_ranks for verdict in map(late_ranks, repeats) if verdict
         ]
-        values = {
-            "runs": len(row.good_runs),
-            "same": verdicts.count(lateness.late_ranks),
-            "others": len(repeats),
-        }
-        note = Statement("ranks-of-first-run", values=values)
+        note = state(
+            "ranks-of-first-run",
+            runs=len(row.good_runs),
+            same=verdicts.count(lateness.late_ranks),
+            others=len(repeats),
+        )
         section = dataclasses.replace(section, notes=(*section.notes, note))
     return section if section.grids or section.notes else None
 
@@ -193,23 +187,23 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     notes = _staleness("gradients-age", [run])
     if lateness:
         batches = len(lateness.ranks[0].seconds)
-        notes.append(Statement("ranks-scatter", values={"batches": batches}))
+        notes.append(state("ranks-scatter", batches=batches))
         if len(lateness.ranks) > MOST_RANKS:
             count = len(lateness.ranks)
-            notes.append(Statement("ranks-folded", values={"ranks": count}))
+            notes.append(state("ranks-folded", ranks=count))
     if run.workers:
-        failed = [rank for rank in run.workers.ranks if rank.error]
+        failed = [rank for rank in run.workers.ranks if rank.failure or rank.error]
         for rank in run.workers.lost[:MOST_RANKS]:
-            notes.append(Statement("rank-lost", _failure_text(rank)))
+            notes.append(state("rank-lost", _failure_text(rank)))
         for rank in failed[:MOST_RANKS]:
-            notes.append(Statement("rank-failed", _failure_text(rank)))
+            notes.append(state("rank-failed", _failure_text(rank)))
         if run.workers.window:
-            notes.append(Statement("common-window", run.workers.window))
+            notes.append(state("common-window", run.workers.window))
     return notes
 
 
 def phases_grid(run: RunRecord) -> Grid:
-    """Return the seconds of each phase, by rank if they are recorded, and of the run."""
+    """Return the seconds of each phase of the run, and of its ranks if recorded."""
     names = [name for name in PHASES if name != "cluster" or run.workers]
     timed = [(rank, rank.phases) for rank in _ranks(run) if rank.phases]
     slowest_first = sorted(timed, key=lambda pair: -_seconds_before_training(pair[1]))
@@ -275,7 +269,7 @@ def _select_ranks(
 ) -> list[tuple[Member, str]]:
     """Return the ranks of a table, each with a remark.
 
-    Of more than MOST_RANKS ranks, they are the slowest, the median and the fastest.
+    If there are more than MOST_RANKS, these are the slowest, the median and the fastest.
     """
     if len(in_order) <= MOST_RANKS:
         return [(member, "") for member in in_order]

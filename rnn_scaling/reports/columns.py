@@ -1,20 +1,26 @@
-"""The columns of a report: each quantity is described once, for tables, CSV and JSON."""
+"""The columns of a report: each quantity is described once, for tables, CSV and JSON.
+
+The `name` of a column is a key in report.json, and it or `csv_name` is a header in
+table.csv: programs of users read both, so never rename one.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Callable, Iterable
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
-from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, rounded
+from rnn_scaling.reports.numbers import plain, plus_minus, rounded
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, mean_seconds
+from rnn_scaling.system.files.markdown import csv_cell
 
 Item = TypeVar("Item")
-CsvCell = tuple[str, object]  # name of the column, value
 SECONDS_DIGITS = 3
 
 
@@ -44,34 +50,48 @@ class Column(Generic[Item]):
             return f"{self.factor * value:.{self.digits}f}"
         return str(value)
 
-    def csv_cells(self, item: Item | None) -> list[CsvCell]:
-        """Return the cells of a CSV line; empty cells if the item or its value is unknown."""
+    def csv_fields(self, item: Item | None) -> dict[str, Any]:
+        """Return the fields of a CSV line; None if the item or its value is unknown."""
         name = self.csv_name or self.name
         value = None if item is None else self.value(item)
         if not self.has_interval:
-            return [(name, "" if value is None else value)]
-        names = (name, f"{name}_low", f"{name}_high")
-        numbers = (value.value, value.low, value.high) if value else (None,) * 3
-        cells = ["" if number is None else rounded(number) for number in numbers]
-        return list(zip(names, cells))
-
-    def json_value(self, item: Item) -> Any:
-        """Return the value for JSON, where an interval is an object."""
-        value = self.value(item)
-        return interval_data(value) if isinstance(value, Interval) else value
+            return {name: value}
+        fields = {}
+        for suffix, attribute in (("", "value"), ("_low", "low"), ("_high", "high")):
+            number = getattr(value, attribute, None)
+            fields[name + suffix] = None if number is None else rounded(number)
+        return fields
 
 
-def csv_line(columns: Iterable[Column[Item]], item: Item | None) -> list[CsvCell]:
-    """Return the cells of an item in a CSV line."""
-    cells: list[CsvCell] = []
+def csv_line(columns: Iterable[Column[Item]], item: Item | None) -> dict[str, Any]:
+    """Return the fields of an item in a CSV line."""
+    fields: dict[str, Any] = {}
     for column in columns:
-        cells += column.csv_cells(item)
-    return cells
+        fields |= column.csv_fields(item)
+    return fields
+
+
+def csv_text(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
+    """Return lines as CSV, with a header of all their fields.
+
+    Args:
+      lines: The fields of each line.
+      names: The first names of the header.
+    """
+    header = dict.fromkeys(names)
+    for line in lines:
+        header |= dict.fromkeys(line)
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(header))
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: csv_cell(value) for name, value in line.items()})
+    return stream.getvalue()
 
 
 def json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
     """Return the fields of an item in JSON."""
-    return {column.name: column.json_value(item) for column in columns}
+    return {column.name: column.value(item) for column in columns}
 
 
 RowColumn = Column[Row]

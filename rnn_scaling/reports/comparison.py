@@ -1,4 +1,8 @@
-"""Compare two sets of runs, and render the result as text, Markdown or JSON."""
+"""Compare two sets of runs, and render the result as text, Markdown or JSON.
+
+Programs of users read the JSON, schema "rnn_scaling.compare/1": keys may be added, but
+never rename one or change its meaning.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -7,19 +11,24 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.costs import MachineCost, statements
-from rnn_scaling.analysis.comparison.differences import NOT_RECORDED, Difference, some
+from rnn_scaling.analysis.comparison.differences import (
+    NOT_RECORDED,
+    Difference,
+    join_some,
+)
 from rnn_scaling.analysis.comparison.judgement import (
     LabelledDifference,
     Question,
     Report,
-    of_machine,
+    describes_machine,
 )
 from rnn_scaling.analysis.comparison.matching import Change, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
+from rnn_scaling.analysis.confidence import Interval, Scatter
+from rnn_scaling.analysis.interval_kinds import IntervalKind, Note
+from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, Metric
 from rnn_scaling.analysis.significance import Gate, Verdict
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.records.options import UNKNOWN
 from rnn_scaling.reports import machine_costs
@@ -32,11 +41,13 @@ from rnn_scaling.reports.comparison_statements import (
     verdict_statements,
 )
 from rnn_scaling.reports.differences import describe, value_text
-from rnn_scaling.reports.numbers import plus_minus, spread_text
+from rnn_scaling.reports.interval_texts import interval_text, note_text
+from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.numbers import plus_minus, signed_percent, spread_text
 from rnn_scaling.reports.sections import Grid, Section, markdown
-from rnn_scaling.reports.wording import phrase, sentences
+from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
-from rnn_scaling.system.files import input_files, terminal
+from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.terminal import counted
 
@@ -91,7 +102,7 @@ def read_and_judge(before: Path, after: Path, question: Question) -> Report:
         for side in sides:
             entry.warn(*(f"{line}; left out" for line in side.left_out))
         for side, prices in zip(sides, question.prices):
-            entry.warn(*prices.unmatched([file.record for file in side.runs]))
+            entry.warn(*prices.unmatched_warnings([file.record for file in side.runs]))
         return judgement.judge(*sides, question)
     except InputError as e:
         raise entry.Refusal(*str(e).splitlines()) from None
@@ -122,7 +133,7 @@ def print_machines(
     if output is not None and not costs:
         raise entry.Refusal(
             f"--output={output} needs prices of the machines; "
-            "give --machines=FILE (docs/machines.md)"
+            "give --machines=FILE (docs/compare.md)"
         )
     for report in reports:
         terminal.tell(f"{render_text(report)}\n")
@@ -154,6 +165,9 @@ def render_markdown(report: Report) -> str:
 JSON_NAMES = {
     "run_counts": "processes",
     "rounding_half_width": "by_digits",
+    "differences": "found",
+    "differences_inside": "within",
+    "ran_in_two_sessions": "two_sittings",
 }
 
 
@@ -161,18 +175,17 @@ def render_json(report: Report) -> str:
     """Return the comparison as JSON."""
     verdict = verdict_statements(report)
     fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict)}
-    fields["statements"] = [
-        statement.data() for statement in (*verdict, *method_statements(report))
-    ]
-    for field in dataclasses.fields(report):
-        fields[field.name] = _plain_data(getattr(report, field.name))
+    fields["statements"] = [*verdict, *method_statements(report)]
+    fields |= _plain_data(report)
     fields["metric"] = report.metric.name
     fields["changes"] = list(map(_change_data, report.changes))
-    fields["within"] = {side: _plain_data(found) for side, found in report.within}
+    fields["within"] = {
+        side: _plain_data(difference) for side, difference in report.differences_inside
+    }
     for name in ("results", "machine_ratios"):
         for result in fields[name]:
             result["reason"] = result["reason"] or ""
-    return input_files.json_text(fields).rstrip("\n")
+    return json_text(fields).rstrip("\n")
 
 
 def _change_data(change: Change) -> dict[str, str]:
@@ -183,9 +196,13 @@ def _change_data(change: Change) -> dict[str, str]:
 def _plain_data(value: Any) -> Any:
     """Return a part of a report as JSON data, with statements and differences in words."""
     if isinstance(value, Statement):
-        return phrase(value)
+        return sentence(value)
     if isinstance(value, Difference):
         return describe(value, is_json=True).data()
+    if isinstance(value, IntervalKind):
+        return interval_text(value)
+    if isinstance(value, Note):
+        return note_text(value)
     if isinstance(value, (list, tuple)):
         return [_plain_data(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -194,6 +211,8 @@ def _plain_data(value: Any) -> Any:
     for field in dataclasses.fields(value):
         name = JSON_NAMES.get(field.name, field.name)
         data[name] = _plain_data(getattr(value, field.name))
+    if isinstance(value, Scatter):
+        data["note"] = data["note"] or ""
     return data
 
 
@@ -226,9 +245,11 @@ def _head(report: Report, sides: Sides) -> list[str]:
         before, after = report.machines
         lines += [f"machine before: {before}", f"machine after: {after}"]
     if report.only_before:
-        lines.append(f"only before, not compared: {some(report.only_before, '; ')}")
+        lines.append(
+            f"only before, not compared: {join_some(report.only_before, '; ')}"
+        )
     if report.only_after:
-        lines.append(f"only after, not compared: {some(report.only_after, '; ')}")
+        lines.append(f"only after, not compared: {join_some(report.only_after, '; ')}")
     return lines
 
 
@@ -254,8 +275,8 @@ def _number_cells(result: Result, metric: Metric) -> list[str]:
     return [
         result.label,
         "+".join(map(str, result.runs)),
-        plus_minus(metric.in_printed_unit(result.before), metric.digits),
-        plus_minus(metric.in_printed_unit(result.after), metric.digits),
+        plus_minus(metric.to_printed_unit(result.before), metric.digits),
+        plus_minus(metric.to_printed_unit(result.after), metric.digits),
         _change_text(result.comparison.ratio if result.comparison else None),
         _p_text(result.p_adjusted),
     ]
@@ -271,17 +292,13 @@ def _change_text(ratio: Interval | None) -> str:
     """Return "+3.0 % (-1.0 % to +7.0 %)"; "n/a" for None."""
     if ratio is None:
         return "n/a"
-    change = _signed_percent(ratio.value)
+    change = signed_percent(ratio.value)
     if ratio.ends is None:
         return change
     if ratio.is_wide:
         return f"{change} ({spread_text(ratio)})"
-    low, high = map(_signed_percent, ratio.ends)
+    low, high = map(signed_percent, ratio.ends)
     return f"{change} ({low} to {high})"
-
-
-def _signed_percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _step_times_grid(report: Report) -> Grid | None:
@@ -293,19 +310,19 @@ def _step_times_grid(report: Report) -> Grid | None:
             lines.append([result.label, *changes])
     if not lines:
         return None
-    head = ["configuration", *(f"p{percentile}" for percentile in BATCHES_NEEDED)]
+    head = ["configuration", *(f"p{percentile}" for percentile in PERCENTILE_BATCHES)]
     return Grid(f"Change of the {report.step_time} (95 % CI)", head, lines)
 
 
 def _missing_percentiles(report: Report) -> list[Statement]:
     """Return how many batches percentiles need, if a shown configuration lacks one."""
     needed = {
-        f"p{percentile}": batches for percentile, batches in BATCHES_NEEDED.items()
+        f"p{percentile}": batches for percentile, batches in PERCENTILE_BATCHES.items()
     }
     for result in report.results:
         ratios = [change.ratio for change in result.step_times]
         if any(ratios) and None in ratios:
-            return [Statement("batches-needed", report.step_time, needed)]
+            return [state("batches-needed", report.step_time, **needed)]
     return []
 
 
@@ -336,7 +353,7 @@ def _sections(report: Report, sides: Sides) -> list[Section]:
     if step_times := _step_times_grid(report):
         grids.append(step_times)
         remarks = _missing_percentiles(report)
-    sections = [Section("", tuple(grids), tuple(remarks))]
+    sections = [Section("", grids, tuple(remarks))]
     if report.machine_costs:
         sections.append(machine_costs.section(report.machine_costs))
 
@@ -345,7 +362,7 @@ def _sections(report: Report, sides: Sides) -> list[Section]:
         "runs": _run_notes(report),
         **_difference_notes(report),
     }
-    for side, differences in report.within:
+    for side, differences in report.differences_inside:
         title = f"runs {side} differ among themselves"
         notes[title] = _differences_within(differences)
     for title, entries in notes.items():
@@ -358,7 +375,7 @@ def _run_notes(report: Report) -> list[str]:
     """Return the notes about the runs of configurations."""
     lines = []
     for result in report.results:
-        lines += [f"{result.label}: {phrase(note)}" for note in result.notes]
+        lines += [f"{result.label}: {sentence(note)}" for note in result.notes]
     if len(lines) > MOST_NOTES:
         lines[MOST_NOTES:] = [f"{len(lines) - MOST_NOTES} more"]
     return lines
@@ -371,16 +388,16 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
     incomparable = []
     cautions = []
     not_recorded: dict[str, None] = {}
-    for found in report.found:
-        difference = found.difference
-        text = _difference_text(found, num_configurations)
-        if report.machines and of_machine(difference):
+    for labelled in report.differences:
+        difference = labelled.difference
+        text = _difference_text(labelled, num_configurations)
+        if report.machines and describes_machine(difference):
             machines.append(difference)
-        elif difference.is_grave:
-            is_accepted = difference.what in report.accepted
+        elif difference.is_incomparable:
+            is_accepted = difference.name in report.accepted
             incomparable.append(f"{text} (accepted)" if is_accepted else text)
         elif difference.effect == NOT_RECORDED:
-            not_recorded[difference.what] = None
+            not_recorded[difference.name] = None
         else:
             cautions.append(text)
     return {
@@ -391,12 +408,14 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
     }
 
 
-def _difference_text(found: LabelledDifference, num_configurations: int) -> str:
+def _difference_text(labelled: LabelledDifference, num_configurations: int) -> str:
     """Return a difference with its effect, and its configurations if it is not in all."""
-    text = f"{_values_text(found.difference)}; {describe(found.difference).effect}"
-    if len(found.labels) in (0, num_configurations):
+    text = (
+        f"{_values_text(labelled.difference)}; {describe(labelled.difference).effect}"
+    )
+    if len(labelled.labels) in (0, num_configurations):
         return text
-    return f"{text} [{some(found.labels, '; ')}]"
+    return f"{text} [{join_some(labelled.labels, '; ')}]"
 
 
 def _values_text(difference: Difference) -> str:
@@ -412,8 +431,8 @@ def _machine_notes(differences: Iterable[Difference]) -> list[str]:
     axes = [f"--{name}" for name in scale.AXES]
     first: dict[str, Difference] = {}
     for difference in differences:
-        if difference.what not in axes:
-            first.setdefault(difference.what, difference)
+        if difference.name not in axes:
+            first.setdefault(difference.name, difference)
     return list(map(_values_text, first.values()))
 
 

@@ -6,20 +6,24 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.analysis.comparison.costs import statements
+from rnn_scaling.analysis.comparison.drift import Source
 from rnn_scaling.analysis.comparison.judgement import (
     MachineRatio,
     MachineVerdict,
     Report,
-    of_machine,
+    describes_machine,
 )
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import ORDERED, Interval
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.significance import Gate, Verdict
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.reports import training_differences
+from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.wording import phrase
+from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.machine.load import NOTICEABLE
 
 MOST_STEP_TIMES = 3  # statements about step times
@@ -51,14 +55,21 @@ A_AND_B = Sides("A", "B", is_gate=False)
 
 def reason_text(result: Result | MachineRatio) -> str:
     """Return why a result cannot be judged; "" if it can."""
-    return phrase(result.reason) if result.reason else ""
+    return sentence(result.reason) if result.reason else ""
 
 
 def verdict_statements(report: Report) -> list[Statement]:
-    """Return the answer, and step times that changed although the metric did not."""
+    """Return the answer, other trainings, and step times that changed.
+
+    Step times are mentioned if the metric did not change.
+    """
     names = (report.before, report.after)
     answer = _machine_statements if report.machines else _gate_statements
-    return [*answer(report), *step_time_statements(report, names)]
+    return [
+        *answer(report),
+        *training_differences.change_statements(report.changed_training, names),
+        *step_time_statements(report, names),
+    ]
 
 
 def step_time_statements(
@@ -78,22 +89,26 @@ def step_time_statements(
     for result in report.results:
         if result.verdict is not Verdict.SAME:
             continue
-        shown = []
-        for change in result.step_times:
-            if change.is_shown and change.ratio:
-                shown.append((change.percentile, change.ratio))
+        shown = [
+            (change.percentile, change.ratio)
+            for change in result.step_times
+            if change.is_shown and change.ratio
+        ]
         if shown:
             percentile, ratio = shown[-1]
             kind = "step-time-grew" if ratio.value > 1 else "step-time-shrank"
-            values = {
-                "percentile": percentile,
-                "time": report.step_time,
-                "metric": report.metric.title,
-                "before": names[0],
-                "after": names[1],
-                **_percent_values(ratio),
-            }
-            found.append(Statement(kind, result.label, values))
+            found.append(
+                state(
+                    kind,
+                    result.label,
+                    percentile=percentile,
+                    time=report.step_time,
+                    metric=report.metric.title,
+                    before=names[0],
+                    after=names[1],
+                    **_percent_values(ratio),
+                )
+            )
     found.sort(key=lambda statement: -statement.values["change"])
     return found[:MOST_STEP_TIMES]
 
@@ -115,7 +130,7 @@ def _machine_statements(report: Report) -> list[Statement]:
 
 def _gate_statements(report: Report) -> list[Statement]:
     """Return whether the second side is slower than the limit allows."""
-    sessions = [Statement("two-sittings")] if report.two_sittings else []
+    sessions = session_statements(report)
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
     slower = []
@@ -129,20 +144,50 @@ def _gate_statements(report: Report) -> list[Statement]:
         ratio, label = min(slower)
         values |= {"slower": len(slower), "change": 100 * (ratio - 1)}
         kind = "regressions" if total > 1 else "regression"
-        return [Statement(kind, label, values), *sessions]
+        return [state(kind, label, **values), *sessions]
     if not unjudged and report.exit_status == 0:
-        return [Statement("no-regression", values=values), *sessions]
+        return [state("no-regression", **values), *sessions]
 
-    incomparable = [f.difference for f in report.found if f.difference.is_grave]
+    incomparable = [
+        f.difference for f in report.differences if f.difference.is_incomparable
+    ]
     if not unjudged:
-        names = [difference.what for difference in incomparable]
-        return [Statement("not-judged", values={"reasons": names})]
+        names = [difference.name for difference in incomparable]
+        return [state("not-judged", reasons=names)]
     reasons = list(dict.fromkeys(map(reason_text, unjudged)))
     values |= {"unjudged": len(unjudged), "reasons": reasons}
     kind = "some-not-judged" if total > 1 else "not-judged"
-    found = [Statement(kind, values=values)]
-    if any(map(of_machine, incomparable)):
-        found.append(Statement("compare-machines-instead"))
+    found = [state(kind, **values)]
+    if any(map(describes_machine, incomparable)):
+        found.append(state("compare-machines-instead"))
+    return [*found, *sessions]
+
+
+def session_statements(report: Report) -> list[Statement]:
+    """Return how far apart two sessions are, and the drift between them; [] if one."""
+    if report.minutes_apart is None:
+        return []
+    values: dict[str, Any] = {"apart": report.minutes_apart}
+    drifting = [
+        (result.drift, result.comparison)
+        for result in report.results
+        if result.drift and result.comparison
+    ]
+    if not drifting:
+        return [state("two-sittings-of-ratios", **values)]
+    largest, comparison = max(drifting, key=lambda pair: pair[0].half_width or 0.0)
+    values["drift"] = 100 * (largest.half_width or 0.0)
+    values["sessions"] = largest.sessions
+    kind = "two-sittings"
+    if largest.source is Source.HISTORY:
+        kind = "two-sittings-with-history"
+    found = [state(kind, **values)]
+    interleaved = verdicts.detectable_if_interleaved(comparison, largest)
+    now = comparison.detectable
+    if now is not None and interleaved is not None and interleaved < now:
+        found.append(
+            state("interleaved-runs-would-show", now=now, interleaved=interleaved)
+        )
     return found
 
 
@@ -156,22 +201,32 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
     names = {"before": report.before, "after": report.after}
     if len(ratios) == 1:
         [only] = ratios
-        values = {
-            **names,
-            "ratio": only.ratio,
-            "low": only.low,
-            "high": only.high,
-            "reason": reason_text(only),
-        }
-        return [Statement(f"machine-{only.kind.value}", SCOPES[scope], values)]
+        return [
+            state(
+                f"machine-{only.kind.value}",
+                SCOPES[scope],
+                **names,
+                ratio=only.ratio,
+                low=only.low,
+                high=only.high,
+                reason=reason_text(only),
+            )
+        ]
 
     groups = group_by(ratios, [ratio.kind for ratio in ratios])
     found = []
     for kind in MachineVerdict:
         if kind in groups:
-            values = {**names, "total": len(ratios), **_range_values(groups[kind])}
             name = f"machine-{kind.value}-series"
-            found.append(Statement(name, SCOPES[scope], values))
+            found.append(
+                state(
+                    name,
+                    SCOPES[scope],
+                    **names,
+                    total=len(ratios),
+                    **_range_values(groups[kind]),
+                )
+            )
     return found
 
 
@@ -185,14 +240,21 @@ def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
 
 
 def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
-    """Return which runs do not count because they were disturbed; [] if none."""
+    """Return which runs, and how many batches, do not count; [] if all count."""
     files: list[str] = []
     for result in report.results:
         for name, disturbed in zip(sides.names, result.disturbed):
             files.extend(f"{name} {file}" for file in disturbed)
-    values = {"files": list(dict.fromkeys(files)), "threshold": NOTICEABLE}
-    kind = "disturbed-pairs" if report.paired else "disturbed-runs"
-    return [Statement(kind, values=values)] if files else []
+    found = []
+    if files:
+        kind = "disturbed-pairs" if report.paired else "disturbed-runs"
+        names = list(dict.fromkeys(files))
+        found.append(state(kind, files=names, threshold=NOTICEABLE))
+    if report.batches_left_out:
+        found.append(
+            state("disturbed-batches", **report.batches_left_out, threshold=NOTICEABLE)
+        )
+    return found
 
 
 def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]:
@@ -203,11 +265,11 @@ def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[State
     for result in report.results:
         for side in (result.before, result.after):
             if side and has_interval(side):
-                kinds[side.kind] = None
-    found += [Statement("interval-kind", kind) for kind in kinds]
+                kinds[interval_text(side.kind)] = None
+    found += [state("interval-kind", kind) for kind in kinds]
     found += _test_statements(report)
     if any(map(_has_step_time_interval, report.results)):
-        found.append(Statement("step-time-intervals", report.step_time))
+        found.append(state("step-time-intervals", report.step_time))
     return [*found, *_single_run_statements(report)]
 
 
@@ -215,8 +277,13 @@ def _test_statements(report: Report) -> list[Statement]:
     """Return the test of the changes, and what it assumes."""
     num_judged = sum(result.p_adjusted is not None for result in report.results)
     caveat = ""
-    if report.two_sittings:
+    sources = {result.drift.source for result in report.results if result.drift}
+    if Source.ASSUMED in sources:
         caveat = "sittings-drift"
+    elif Source.HISTORY in sources:
+        caveat = "sittings-drift-of-history"
+    elif report.ran_in_two_sessions:
+        caveat = "sittings-of-ratios"
     elif report.machines:
         caveat = "all-devices-of-runs"
     test = "unpaired-test"
@@ -227,21 +294,22 @@ def _test_statements(report: Report) -> list[Statement]:
 
     found = []
     if num_judged:
-        found.append(Statement(test))
+        found.append(state(test))
         if any(map(_includes_drift, report.results)):
-            found.append(Statement("drift-in-interval"))
+            found.append(state("drift-in-interval"))
     if num_judged > 1:
-        values = {"configurations": num_judged}
-        found.append(Statement("corrected-p", values=values))
+        found.append(state("corrected-p", configurations=num_judged))
     if caveat:
-        found.append(Statement(caveat))
+        found.append(state(caveat))
     elif num_judged and test == "unpaired-test":
-        found.append(Statement("independent-sides"))
+        found.append(state("independent-sides"))
     return found
 
 
 def _includes_drift(result: Result) -> bool:
-    return result.comparison is not None and ORDERED in result.comparison.ratio.kind
+    if result.comparison is None:
+        return False
+    return Note.ORDERED in result.comparison.ratio.kind.notes
 
 
 def _has_step_time_interval(result: Result) -> bool:
@@ -250,44 +318,45 @@ def _has_step_time_interval(result: Result) -> bool:
 
 def _single_run_statements(report: Report) -> list[Statement]:
     """Return why one run on a side shows no change, and how many runs would show one."""
-    single = []
-    for result in report.results:
-        if result.comparison is not None and result.comparison.p_value is None:
-            single.append(result)
+    single = [
+        result
+        for result in report.results
+        if result.comparison is not None and result.comparison.p_value is None
+    ]
     if not single:
         return []
 
     are_both_single = all(max(result.runs) == 1 for result in single)
-    found = [Statement("one-run-a-side" if are_both_single else "one-run-on-one-side")]
+    found = [state("one-run-a-side" if are_both_single else "one-run-on-one-side")]
     limit = report.max_regression
-    runs = []
-    for spread in verdicts.ASSUMED_SPREADS:
-        if count := verdicts.runs_for_spread(spread, limit):
-            runs.append(f"{count} at {100 * spread:.0f} %")
+    runs = [
+        f"{count} at {100 * spread:.0f} %"
+        for spread in verdicts.ASSUMED_SPREADS
+        if (count := verdicts.runs_for_spread(spread, limit))
+    ]
     if runs:
-        values = {"limit": 100 * limit, "runs": runs}
-        found.append(Statement("runs-needed", values=values))
+        found.append(state("runs-needed", limit=100 * limit, runs=runs))
     return found
 
 
 def ab_statements(report: Report) -> list[Statement]:
     """Return which of two settings is faster, or why that is not clear."""
-    differing: dict[str, None] = {}
-    for found in report.found:
-        if found.difference.is_grave:
-            differing[found.difference.what] = None
+    differing: dict[str, None] = {
+        found.difference.name: None
+        for found in report.differences
+        if found.difference.is_incomparable
+    }
     options = [name for name in differing if name.startswith("--")]
     if options:
-        return [Statement("ab-other-work", values={"options": options})]
+        return [state("ab-other-work", options=options)]
     if differing:
-        return [Statement("ab-unlike", values={"facts": list(differing)})]
+        return [state("ab-unlike", facts=list(differing))]
 
     results = report.results
     if len(results) == 1 and results[0].comparison is not None:
         return [_ratio_statement(results[0].comparison.ratio, results[0].runs[0])]
     reasons = list(dict.fromkeys(reason_text(r) for r in results if r.reason))
-    values = {"reasons": reasons or ["no configuration in common"]}
-    return [Statement("ab-no-answer", values=values)]
+    return [state("ab-no-answer", reasons=reasons or ["no configuration in common"])]
 
 
 def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
@@ -299,13 +368,13 @@ def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
     """
     values: dict[str, Any] = {"ratio": interval_values(ratio), "pairs": pairs}
     if ratio.ends is None:
-        return Statement("ab-one-pair", values=values)
+        return state("ab-one-pair", **values)
     low, high = ratio.ends
     if low <= 1 <= high:
         digits = 2 if high - low >= 0.05 else 3
         values |= {"low": round(low, digits), "high": round(high, digits)}
-        return Statement("ab-wide" if ratio.is_wide else "ab-tie", values=values)
+        return state("ab-wide" if ratio.is_wide else "ab-tie", **values)
     if ratio.value > 1:
-        return Statement("ab-faster", "B", {**values, "other": "A"})
+        return state("ab-faster", "B", **values, other="A")
     values["ratio"] = interval_values(ratio.inverse())
-    return Statement("ab-faster", "A", {**values, "other": "B"})
+    return state("ab-faster", "A", **values, other="B")

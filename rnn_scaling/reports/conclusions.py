@@ -5,35 +5,42 @@ Bonferroni's correction over all pairs keeps the chance of any false difference 
 A number without an interval over processes is never compared with another.
 """
 
-import itertools
-import math
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis import disturbance, significance
-from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis import correlation, disturbance
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import (
-    REPEATS,
-    foreseen_effect,
     is_above,
-    more_repeats,
 )
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config.naming import program
+from rnn_scaling.config.naming import family, program
 from rnn_scaling.config.spelling import command
-from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import certificates, cluster
+from rnn_scaling.reports import certificates, headline, training_differences
 from rnn_scaling.reports import series_statements as one_series
+from rnn_scaling.reports.fastest_series import (
+    DECISIONS,
+    conditions,
+    devices_text,
+    fastest,
+    measured_counts,
+    most_devices,
+)
+from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.summary import RowSummary, Scaling, SeriesSummary, Summary
+from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
 from rnn_scaling.system.machine.load import NOTICEABLE
 
+# Kinds of statements that come before the answer.
+ALARM_KINDS = ("trains-wrong", *training_differences.KINDS)
+MOST_HEADLINES = 5  # lines
 MOST_ANSWERS = 3  # scalings of many models that have an answer each
 MOST_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
 
@@ -41,6 +48,73 @@ MOST_LOADED = 3  # more disturbed runs are not worth repeating: the machine is b
 def answer_text(summary: Summary) -> str:
     """Return the answer in English."""
     return sentences(answer_statements(summary))
+
+
+def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
+    """Return the answer in paragraphs.
+
+    Returns:
+      The headline of each scaling, of MOST_HEADLINES lines in all, and the details of
+      each scaling. Without headlines, the beginning of the details takes their place.
+    """
+    alarms: list[Statement] = []
+    groups: list[list[Statement]] = [[]]
+    statements = answer_statements(summary)
+    for statement in statements:
+        if statement.kind == "scaling":
+            groups.append([])
+        is_alarm = statement.kind in ALARM_KINDS
+        (alarms if is_alarm else groups[-1]).append(statement)
+
+    headlines = [sentences(alarms)] if alarms else []
+    has_first = any(each.kind in headline.KINDS for each in statements)
+    details = []
+    for group in groups:
+        title = [each for each in group if each.kind == "scaling"]
+        others = [each for each in group if each not in title]
+        first = others
+        rest: list[Statement] = []
+        if has_first:
+            first = [each for each in others if each.kind in headline.KINDS]
+            rest = [each for each in others if each.kind not in headline.KINDS]
+        shown = _fitting_statements(title, first, headlines)
+        if shown:
+            headlines.append(sentences([*title, *shown]))
+        rest = [*first[len(shown) :], *rest]
+        if rest:
+            details.append(sentences([*title, *rest]))
+    return headlines, details
+
+
+def _fitting_statements(
+    title: Sequence[Statement],
+    statements: Sequence[Statement],
+    headlines: Sequence[str],
+) -> list[Statement]:
+    """Return the first statements that fit in the headlines, which are not too long.
+
+    Without any headline, the first statement fits.
+    """
+    num_lines = sum(map(_num_lines, headlines))
+    explained: list[list[Statement]] = []
+    for statement in statements:
+        if explained and statement.kind in headline.EXPLANATIONS:
+            explained[-1].append(statement)
+        else:
+            explained.append([statement])
+    shown: list[Statement] = []
+    for group in explained:
+        text = sentences([*title, *shown, *group])
+        is_first = not headlines and not shown
+        if not is_first and num_lines + _num_lines(text) > MOST_HEADLINES:
+            break
+        shown += group
+    return shown
+
+
+def _num_lines(text: str) -> int:
+    """Return the lines of a text on a usual terminal."""
+    return len(textwrap.wrap(text, DEFAULT_COLUMNS))
 
 
 def overview_text(summary: Summary) -> str:
@@ -55,7 +129,7 @@ def answer_statements(summary: Summary) -> list[Statement]:
     """
     if not summary.measured:
         return [Statement("no-run-succeeded")]
-    found = certificates.alarms(summary)
+    found = [*certificates.alarms(summary), *training_differences.alarms(summary)]
     if summary.has_many_models:
         for name, series in summary.tables:
             found += _model_statements(summary, name, series)
@@ -112,19 +186,21 @@ def _model_statements(
     if not registry.mode_of(series[0].mode).trains_one_model:
         return found
 
-    works: dict[int, list[float]] = {}
-    efficiencies: dict[int, list[float]] = {}
+    compared: dict[int, list[tuple[Interval, Interval, str]]] = {}
     for member in series:
         for row in member.rows:
-            count = row.row.num_devices
             work = row.row.metric(WORK_PER_EXCHANGE)
+            count = row.row.num_devices
             if work and row.efficiency and count > 1:
-                works.setdefault(count, []).append(work.value)
-                efficiencies.setdefault(count, []).append(row.efficiency.value)
+                model = (work, row.efficiency, family(member.model))
+                compared.setdefault(count, []).append(model)
     # The number of devices that most models have.
-    count = max(works, key=lambda count: (len(works[count]), count), default=0)
-    follows = significance.state_efficiency_trend(
-        works.get(count, []), efficiencies.get(count, [])
+    count = max(compared, key=lambda count: (len(compared[count]), count), default=0)
+    models = compared.get(count, [])
+    follows = correlation.state_efficiency_trend(
+        [work for work, _, _ in models],
+        [efficiency for _, efficiency, _ in models],
+        [name for _, _, name in models],
     )
     return [*found, follows]
 
@@ -134,25 +210,31 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     if len(series) == 1:
         return one_series.statements(series[0])
     unranked = _unranked_statements(series)
-    several = [member for member in series if most_devices(member) > 1]
-    if not several:
+    parallel = [member for member in series if most_devices(member) > 1]
+    if not parallel:
         measured, excluded = _select_sound([s for s in series if s.row_on(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
         none = Statement("none-on-several", values={"series": len(series)})
         return [*first, *excluded, none, *unranked]
 
-    rivals = _select_one_model(several) or several
+    rivals = _select_one_model(parallel) or parallel
     candidates, excluded = _select_sound(rivals)
-    if len(rivals) < len(several):
+    if len(rivals) < len(parallel):
         excluded = [Statement("ranked-one-model"), *excluded]
     if not candidates:
         none = Statement("none-sound", values={"series": len(rivals)})
         return [none, *excluded, *unranked]
 
-    found = _fastest_on_one_device(candidates)
+    sound, _ = _select_sound(parallel)
+    found = headline.statements(sound)
+    found += _fastest_on_one_device(candidates)
     if len(candidates) == 1:
         found.append(Statement("one-ranked", values={"series": len(series)}))
-    return [*found, *_fastest_on_several(candidates), *excluded, *unranked]
+    ranked = _fastest_on_several(candidates)
+    if any(each.kind in headline.DECISIONS for each in found):
+        # One decision is enough.
+        ranked = [each for each in ranked if each.kind not in DECISIONS]
+    return [*found, *ranked, *excluded, *unranked]
 
 
 def _select_one_model(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
@@ -234,15 +316,10 @@ def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which series is fastest on the most devices that all have."""
     if len(candidates) == 1:
         return one_series.statements(candidates[0])
-    common_counts = set.intersection(*map(_measured_counts, candidates)) - {1}
+    common_counts = set.intersection(*map(measured_counts, candidates)) - {1}
     if not common_counts:
         return [Statement("no-common-devices"), *conditions(candidates, None)]
     return fastest(candidates, max(common_counts))
-
-
-def _measured_counts(series: SeriesSummary) -> set[int]:
-    """Return the numbers of devices on which a series was measured."""
-    return {row.row.num_devices for row in series.rows if row.row.rate is not None}
 
 
 def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -335,26 +412,32 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
 
 
 def disturbed_left_out(summary: Summary) -> list[Statement]:
-    """Return which good runs do not count because they were disturbed; [] if none."""
+    """Return which good runs, and how many batches, do not count; [] if all count."""
     files = []
     loads = []
     num_good = 0
+    counted = []
     for row in summary.row_summaries:
         num_good += len(row.row.good_runs)
+        counted.append(row.row.counted_runs)
         left_out = {id(run) for run in row.row.disturbed_runs}
         for name, run in zip(row.files, row.row.records):
             if id(run) in left_out:
                 files.append(name)
                 loads.append(disturbance.load(run))
-    if not files:
-        return []
-    values = {
-        "files": files,
-        "runs": num_good,
-        "share": max(loads),
-        "threshold": NOTICEABLE,
-    }
-    return [Statement("disturbed-left-out", values=values)]
+    found = []
+    if files:
+        values = {
+            "files": files,
+            "runs": num_good,
+            "share": max(loads),
+            "threshold": NOTICEABLE,
+        }
+        found.append(Statement("disturbed-left-out", values=values))
+    if batches := disturbance.batches_left_out(counted):
+        values = {**batches, "threshold": NOTICEABLE}
+        found.append(Statement("batches-left-out", values=values))
+    return found
 
 
 def all_missing_run_commands(summary: Summary) -> list[str]:
@@ -393,7 +476,7 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
             numbers += [("parts", part.points) for part in row.loss.displayed_parts]
         for column, value in numbers:
             if value is not None and has_interval(value):
-                columns_by_kind.setdefault(value.kind, {})[column] = None
+                columns_by_kind.setdefault(interval_text(value.kind), {})[column] = None
     if len(columns_by_kind) < 2:
         return list(columns_by_kind)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_by_kind.items()]
@@ -402,221 +485,3 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
 def _efficiency(series: SeriesSummary) -> Interval:
     assert series.largest_row and series.largest_row.efficiency
     return series.largest_row.efficiency
-
-
-def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
-    """Return which series is fastest, and the load and faults that slowed runs.
-
-    Args:
-      series: At least two series, all with a rate on `count` devices.
-      count: The number of devices.
-    """
-    ordered = sorted(series, key=lambda member: -_rate(member, count).value)
-    first, *slower = ordered
-    rivals = [
-        member for member in slower if not _is_slower(member, first, count, len(series))
-    ]
-    place = {"series": len(series), "devices": devices_text(series, count)}
-    common: list[Statement] = []
-    if count > 1 and any(most_devices(member) != count for member in series):
-        common.append(Statement("most-common-devices", values=place))
-    if rivals:
-        return [
-            *_unclear_statements(ordered, rivals, count, place, common),
-            *_statements_elsewhere(ordered, count),
-            *conditions(series, count),
-        ]
-
-    values: dict[str, Any] = {
-        **place,
-        "rate": interval_values(_rate(first, count)),
-        "unit": first.unit,
-    }
-    found = [Statement("fastest", first.title, values), *common]
-    if count > 1:
-        found += one_series.scaling_statements(first)
-        found += _worker_statements(first, None)
-    found += _statements_elsewhere(ordered, count, first)
-    return [*found, *conditions(series, count, first if count > 1 else None)]
-
-
-def _unclear_statements(
-    ordered: Sequence[SeriesSummary],
-    rivals: Sequence[SeriesSummary],
-    count: int,
-    place: dict[str, Any],
-    common: Sequence[Statement],
-) -> list[Statement]:
-    """Return the series that may be the fastest, and the repeats that would decide it.
-
-    Args:
-      ordered: All series, the fastest first.
-      rivals: Series that may be as fast as the first one.
-      count: The number of devices.
-      place: Values of the number of series and devices.
-      common: The statement after the first one, if the series have more devices.
-    """
-    first = ordered[0]
-    best = _rate(first, count)
-    slowed = []
-    for member in rivals:
-        is_below = is_above(best, _rate(member, count), len(ordered))
-        if is_below and not _lost_workers(member.row_on(count)):
-            slowed.append(member)
-    all_slowed = len(slowed) == len(rivals)
-    tied = [first]
-    tied += [member for member in rivals if member not in slowed or all_slowed]
-
-    values = {**place, "tied": _rates(tied, count)}
-    found = [Statement("fastest-unclear", values=values), *common]
-    if num_slower := len(ordered) - 1 - len(rivals):
-        found.append(Statement("others-slower", values={"others": num_slower}))
-    if all_slowed:
-        return [*found, Statement("quiet-runs-would-tell")]
-    if slowed:
-        values = {"slowed": _rates(slowed, count)}
-        found.append(Statement("slowed-by-load", values=values))
-    rates = [_rate(member, count) for member in tied]
-    return [*found, _useful_repeats(rates, len(ordered))]
-
-
-def _statements_elsewhere(
-    series: Sequence[SeriesSummary], count: int, ranked: SeriesSummary | None = None
-) -> list[Statement]:
-    """Return which series are faster on fewer devices, and which failed on more.
-
-    Args:
-      series: The series that are compared.
-      count: The number of devices of the comparison; nothing is stated for 1.
-      ranked: The fastest series, whose own statements contain its fastest row.
-    """
-    if count == 1:
-        return []
-    found = []
-    for member in series:
-        if member.faster_on_fewer_devices and member is not ranked:
-            found.append(one_series.scaling_statements(member)[0])
-    for member in series:
-        found += one_series.failure_statements(member)
-    return found
-
-
-def _rates(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    rates = []
-    for member in series:
-        rate = interval_values(_rate(member, count))
-        rates.append({"name": member.title, "rate": rate, "unit": member.unit})
-    return rates
-
-
-def _is_slower(
-    series: SeriesSummary, best: SeriesSummary, count: int, among: int
-) -> bool:
-    """Return whether a series is slower than the best one, whatever slowed its runs.
-
-    Args:
-      series: The series, which has a rate on `count` devices.
-      best: The series with the highest rate on `count` devices.
-      count: The number of devices.
-      among: The number of series that are compared.
-
-    Returns:
-      False if a run lost workers, or if load that only `series` had may explain the
-      difference. Load that both had slowed both.
-    """
-    row = series.row_on(count)
-    best_row = best.row_on(count)
-    if row is None or best_row is None or _lost_workers(row):
-        return False
-    lost_share = disturbance.max_slowing_beyond(
-        row.row.counted_runs, best_row.row.counted_runs
-    )
-    if lost_share >= 1:
-        return False
-    undisturbed = _rate(series, count).scaled(1 / (1 - lost_share))
-    return is_above(_rate(best, count), undisturbed, among)
-
-
-def _useful_repeats(rates: Sequence[Interval], among: int) -> Statement:
-    """Return how many repeats would show which difference, in 80 of 100 cases.
-
-    Args:
-      rates: The rates that are not separated, the highest first.
-      among: The number of series that are compared.
-    """
-    now, repeats = more_repeats(rates)
-    if any(rate.standard_error is None or rate.ends is None for rate in rates):
-        return Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
-    effects = []
-    rounding = 0.0
-    for rate in rates[1:]:
-        change = ratio(rates[0], rate)
-        error = (change.standard_error or 0.0) / change.value
-        effects.append(foreseen_effect(error, change.degrees, now, repeats, among))
-        rounding = max(rounding, change.rounding)
-    if not max(effects):
-        return Statement("few-digits" if rounding else "same-rates")
-    smallest = -100 * math.expm1(-max(effects) - rounding)
-    values = {"repeats": repeats, "percent": one_series.round_up(smallest)}
-    return Statement("repeats-would-show-differences", values=values)
-
-
-def conditions(
-    series: Sequence[SeriesSummary],
-    count: int | None,
-    ranked: SeriesSummary | None = None,
-) -> list[Statement]:
-    """Return what slowed the runs of series that are compared.
-
-    Args:
-      series: The series.
-      count: The number of devices, whose rows count with those on one device; None: all
-        rows count.
-      ranked: The series whose own statements are shown; they contain its workers, and
-        the runs behind them count too.
-    """
-    rows = []
-    for row in itertools.chain.from_iterable(member.rows for member in series):
-        if count is None or row.row.num_devices in (1, count):
-            rows.append(row)
-    records: list[RunRecord] = []
-    for row in rows:
-        records += row.row.counted_runs
-    if ranked and ranked.largest_row:
-        records += one_series.records_behind(ranked.largest_row)
-    different_records = {id(record): record for record in records}
-
-    shared_cores = filter(None, map(one_series.shared_core_statements, rows))
-    found = list(next(shared_cores, []))
-    for member in series:
-        if member is not ranked:
-            found += _worker_statements(member, count)
-    return [*found, *one_series.other_load_statements([*different_records.values()])]
-
-
-def _worker_statements(series: SeriesSummary, count: int | None) -> list[Statement]:
-    """Return statements about workers on a number of devices; None: on the most."""
-    row = series.largest_row if count is None else series.row_on(count)
-    return cluster.worker_statements(row.row, series.title) if row else []
-
-
-def _lost_workers(row: RowSummary | None) -> bool:
-    """Return whether a run of a row continued without some of its workers."""
-    return row is not None and bool(cluster.runs_with_losses(row.row))
-
-
-def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
-    """Return "4 workers of one device each" if all series have these, else "4 devices"."""
-    texts = {row.devices for member in series if (row := member.row_on(count))}
-    return texts.pop() if len(texts) == 1 else counted(count, "device")
-
-
-def _rate(series: SeriesSummary, count: int) -> Interval:
-    row = series.row_on(count)
-    assert row and row.row.rate
-    return row.row.rate
-
-
-def most_devices(series: SeriesSummary) -> int:
-    """Return the most devices on which a series was measured; 0 if all runs failed."""
-    return series.largest_row.row.num_devices if series.largest_row else 0

@@ -1,22 +1,29 @@
-"""Operators and kernels of a step as tables, statements and data."""
+"""Operators and kernels of a step as tables, statements and data.
+
+Programs of users read inspect.json, schema "rnn_scaling.inspect/1". Some of its keys
+are the field names of `StepCounts` and of the lines of `growth.fit_lines`: never rename
+one.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.metrics import common_unit, with_article
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import PHASES
-from rnn_scaling.reports import placement_table, report_files
+from rnn_scaling.reports import missing_results, placement_table, report_files
+from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.summary import Summary
+from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
-from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.terminal import tell
 
 SCHEMA = "rnn_scaling.inspect/1"
@@ -41,9 +48,12 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
       Whether all counts agree.
     """
     inspection = counts.inspect(records)
-    entry.warn(*(f"{line}; left out" for line in inspection.left_out))
+    entry.warn(*(f"{sentence(reason)}; left out" for reason in inspection.left_out))
     if not inspection.groups:
-        entry.fail("no run was counted")
+        remedy = "repeat them with --trace_batches=1 in another --out"
+        entry.fail(
+            missing_results.message("no run was counted", records.values(), remedy)
+        )
         return False
 
     placed: dict[tuple, tuple[str, RunRecord]] = {}
@@ -59,12 +69,8 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     details = sections(inspection, is_full=True)
     details += [placement_table.section(*labelled) for labelled in placed.values()]
     page = f"# Operators and kernels of a step\n\n{markdown(details)}"
-    files = {
-        "inspect.md": page.encode,
-        "inspect.json": input_files.json_text(content(inspection)).encode,
-    }
-    report_files.write_files(files, out, force=True, flag="--out")
-    entry.note(f"wrote {out / 'inspect.md'} and inspect.json")
+    data = json_text(content(inspection))
+    report_files.write_results(out, "inspect", page, data)
     return not inspection.differences
 
 
@@ -85,17 +91,17 @@ def content(inspection: Inspection) -> dict[str, Any]:
         fields = {
             "title": group.title,
             "counts": list(map(_counts_data, group.counts)),
-            "why": [statement.data() for statement in reasons(group)],
+            "why": reasons(group),
         }
         groups.append(fields)
-    lines = growth.lines(inspection.groups)
+    lines = growth.fit_lines(inspection.groups)
     return {
         "schema": SCHEMA,
         "groups": groups,
         "growth": list(map(dataclasses.asdict, lines)),
-        "differences": list(inspection.differences),
-        "varying": list(inspection.varying),
-        "left_out": list(inspection.left_out),
+        "differences": list(map(sentence, inspection.differences)),
+        "varying": list(map(sentence, inspection.varying)),
+        "left_out": list(map(sentence, inspection.left_out)),
     }
 
 
@@ -115,7 +121,7 @@ def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
       inspection: The counts.
       is_full: Whether all tables of a group are wanted.
     """
-    found = []
+    group_sections = []
     for group in inspection.groups:
         grids = [
             _comparison_grid(
@@ -135,13 +141,24 @@ def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
         ]
         if is_full:
             grids += _detailed_grids(group)
-        found.append(Section(group.title, tuple(grids), tuple(reasons(group))))
-    agreement = tuple(counts.agreement(inspection))
+        group_sections.append(Section(group.title, grids, tuple(reasons(group))))
     return [
-        *found,
+        *group_sections,
         *_growth_sections(inspection.groups),
-        Section("Do the runs agree?", notes=agreement),
+        Section("Do the runs agree?", notes=tuple(agreement(inspection))),
     ]
+
+
+def agreement(inspection: Inspection) -> list[Statement]:
+    """Return whether runs of one configuration have the same counts, as they must."""
+    if inspection.differences:
+        texts = map(sentence, inspection.differences)
+        return [state("counts-differ", text) for text in texts]
+    if inspection.varying:
+        texts = map(sentence, inspection.varying)
+        statements = [state("counts-vary", text) for text in texts]
+        return [*statements, state("counts-of-last-step")]
+    return counts.agreement(inspection)
 
 
 def _detailed_grids(group: CountGroup) -> list[Grid]:
@@ -183,12 +200,12 @@ def _comparison_grid(
         head.append(f"{encoders[-1]} / {encoders[0]}")
     lines = []
     for num_devices in group.device_counts:
-        found = [group.find(encoder, num_devices) for encoder in encoders]
+        counts_by_encoder = [group.find(encoder, num_devices) for encoder in encoders]
         line = [str(num_devices)]
-        line += [text(column) if column else NOT_RUN for column in found]
+        line += [text(column) if column else NOT_RUN for column in counts_by_encoder]
         if len(encoders) > 1:
-            first = found[0]
-            last = found[-1]
+            first = counts_by_encoder[0]
+            last = counts_by_encoder[-1]
             ratio = NOT_RUN
             if first and last and value(first):
                 ratio = f"{value(last) / value(first):.2f}"
@@ -206,8 +223,8 @@ def reasons(group: CountGroup) -> list[Statement]:
         first = group.find(encoders[0], num_devices)
         last = group.find(encoders[-1], num_devices)
         if first and last and first.kernels and last.kernels:
-            fewer, more = sorted((first, last), key=lambda column: column.kernels)
-            return counts.encoder_difference(fewer, more)
+            low, high = sorted((first, last), key=lambda column: column.kernels)
+            return counts.encoder_difference(low, high)
     return []
 
 
@@ -297,7 +314,7 @@ def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> list[str
 
 def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
     """Return how kernels grow with the sequence length; [] for a single length."""
-    lines = growth.lines(groups)
+    lines = growth.fit_lines(groups)
     if not lines:
         return []
     columns: Columns = {
@@ -307,13 +324,29 @@ def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
         "Kernels per step": lambda line: " ".join(
             f"{value:,}" for value in line.values
         ),
-        "a + b x T": lambda line: line.verdict,
+        "a + b x T": _line_text,
         "Lengths T": lambda line: f"{line.option} {', '.join(map(str, line.lengths))}",
     }
     if len({line.title for line in lines}) > 1:
         columns = {"Runs": lambda line: line.title, **columns}
     grid = make_grid("", columns, lines)
     return [Section("Growth with the sequence length T", (grid,))]
+
+
+def formula(line: growth.Line) -> str:
+    """Return a line such as "1,234 + 56 T"."""
+    sign = "-" if line.slope < 0 else "+"
+    return f"{_fraction_text(line.start)} {sign} {_fraction_text(abs(line.slope))} T"
+
+
+def _line_text(line: growth.Line) -> str:
+    if len(line.lengths) == 2:  # any line fits two lengths
+        return f"{formula(line)} (only two lengths)"
+    return formula(line) if line.is_exact else "not linear"
+
+
+def _fraction_text(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):,.3f}"
 
 
 def _sort_counts(group: CountGroup) -> list[StepCounts]:

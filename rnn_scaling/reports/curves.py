@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.reports.pictures import charts, figures
-from rnn_scaling.reports.scaling_data import groups
+from rnn_scaling.reports.pictures.charts import Chart
+from rnn_scaling.reports.scaling_data import Group, groups
 from rnn_scaling.reports.summary import Summary
 
 PANELS_PER_LINE = 3
 WIDTH = 11  # inches
 PANEL_HEIGHT = 3.4
 LEGEND_ENTRY_HEIGHT = 0.1
+FLOPS = "flops_per_second"
 
 
 def render(summary: Summary) -> bytes:
@@ -22,30 +26,53 @@ def render(summary: Summary) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    measured_groups = groups(summary)
-    if not measured_groups:
+    panels_of_groups = [(group, _panels(group)) for group in groups(summary)]
+    if not panels_of_groups:
         raise ValueError("expected at least one successful run")
-    panels_of_groups = []
-    heights = []
-    for group in measured_groups:
-        panels = [group.chart(metric) for metric in group.drawn]
-        if group.by_work:
-            panels.append(group.by_work)
-        panels_of_groups.append(panels)
-        num_lines = math.ceil(len(panels) / PANELS_PER_LINE)
-        num_entries = min(len(group.lines), figures.MOST_LINES)
-        heights.append(PANEL_HEIGHT * num_lines + LEGEND_ENTRY_HEIGHT * num_entries)
-
+    heights = [_height(group, panels) for group, panels in panels_of_groups]
     with figures.style(is_fixed=True):
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         subfigures = figure.subfigures(
             len(heights), 1, squeeze=False, height_ratios=heights
         )
-        for subfigure, panels in zip(subfigures[:, 0], panels_of_groups):
-            num_lines = math.ceil(len(panels) / PANELS_PER_LINE)
-            for k, chart in enumerate(panels, 1):
-                axes = subfigure.add_subplot(num_lines, PANELS_PER_LINE, k)
-                charts.draw(axes, chart)
-            last = subfigure.axes[:2][-1]
-            figures.add_legend(subfigure, last, loc="outside lower left", ncols=2)
+        for subfigure, (_, panels) in zip(subfigures[:, 0], panels_of_groups):
+            for k, chart in enumerate(panels):
+                axes = subfigure.add_subplot(_num_lines(panels), PANELS_PER_LINE, k + 1)
+                charts.draw(axes, chart, has_names=k % PANELS_PER_LINE == 0)
+            figures.add_legend(subfigure, columns=2, place="outside ")
         return figures.as_file(figure)
+
+
+def _num_lines(panels: Sequence[Chart]) -> int:
+    return math.ceil(len(panels) / PANELS_PER_LINE)
+
+
+def _height(group: Group, panels: Sequence[Chart]) -> float:
+    """Return the inches of the panels and the legend of a group."""
+    num_entries = min(len(group.lines), figures.MOST_LINES)
+    panel_height = PANEL_HEIGHT
+    if any(panel.has_rows for panel in panels):
+        panel_height = max(2.0, 1.0 + charts.ROW_INCHES * num_entries)
+    return panel_height * _num_lines(panels) + LEGEND_ENTRY_HEIGHT * num_entries
+
+
+def _panels(group: Group) -> list[Chart]:
+    """Return the charts of a group.
+
+    Rows of two numbers of devices have no panel for a metric that follows from another
+    one: a speedup from the efficiency, and operations per second from the rate.
+    """
+    panels = [group.chart(metric) for metric in group.picture_metrics]
+    names = {panel.metric.name for panel in panels}
+    if panels and all(panel.has_rows for panel in panels):
+        redundant = set()
+        if EFFICIENCY.name in names:
+            redundant.add(SPEEDUP.name)
+        if any(name.endswith("s_per_second") and name != FLOPS for name in names):
+            redundant.add(FLOPS)
+        panels = [panel for panel in panels if panel.metric.name not in redundant]
+        # The efficiency comes first, as in the table.
+        panels.sort(key=lambda panel: panel.metric.name != EFFICIENCY.name)
+    if group.efficiency_over_work:
+        panels.append(group.efficiency_over_work)
+    return panels

@@ -1,11 +1,14 @@
-"""Differences between runs in words, for tables, sentences and JSON."""
+"""Differences between runs in words, for tables, sentences and JSON.
+
+The keys of `data` are part of the JSON of reports and comparisons: never rename one.
+"""
 
 import dataclasses
 from typing import Any
 
-from rnn_scaling.analysis.comparison.differences import Difference, Quantity, some
-from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports.wording import phrase
+from rnn_scaling.analysis.comparison.differences import Difference, Quantity, join_some
+from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.reports.wording import sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +39,15 @@ def describe(difference: Difference, is_json: bool = False) -> DifferenceTexts:
       difference: The difference.
       is_json: Whether values of options are spelled as Python values.
     """
-    is_spelled = is_json and difference.what.startswith("--")
-    first = [value_text(value, is_spelled) for value in difference.a]
-    second = [value_text(value, is_spelled) for value in difference.b]
-    effect = Statement(difference.effect, values={"unit": difference.unit})
+    is_spelled = is_json and difference.name.startswith("--")
+    first = [value_text(value, is_spelled) for value in difference.first]
+    second = [value_text(value, is_spelled) for value in difference.second]
+    effect = state(difference.effect, unit=difference.unit)
     return DifferenceTexts(
-        difference.what,
-        some(first),
-        some(second),
-        phrase(effect),
+        difference.name,
+        join_some(first),
+        join_some(second),
+        sentence(effect),
         difference.severity.value,
     )
 
@@ -52,7 +55,7 @@ def describe(difference: Difference, is_json: bool = False) -> DifferenceTexts:
 def value_text(value: Any, is_spelled: bool = False) -> str:
     """Return a value of a difference as text."""
     if isinstance(value, Statement):
-        return phrase(value)
+        return sentence(value)
     if isinstance(value, Quantity):
         return f"{value.number:.4g} {value.unit}"
     if is_spelled:

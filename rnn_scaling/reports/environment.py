@@ -4,17 +4,33 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.clock_texts import caution_text
 from rnn_scaling.analysis.clocks import clock_cautions, medians
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import throttling, topology
 
 SHOWN = 4  # different values that are listed
+UPDATES_SKIPPED = "updates-skipped"  # because of float16
+# The kinds of cautions in their order.
+_KINDS = (
+    "gpus-shared",
+    "cpu-devices",
+    "cpu-devices-only",
+    "too-few-cores",
+    "gpus-throttled",
+    "workers-on-one-host",
+    "network-simulated",
+    "window-off",
+    UPDATES_SKIPPED,
+    "clocks",
+    "far-links",
+)
 # The common window may differ from rank 0's clock by the larger of these: barriers take
 # some time.
 BARRIERS_S = 0.1
@@ -33,9 +49,9 @@ class EnvironmentFact:
         """The value; several values with their numbers of runs."""
         if len(self.values) == 1:
             return self.values[0][0]
-        texts = []
-        for value, count in self.values[:SHOWN]:
-            texts.append(f"{value} ({counted(count, 'run')})")
+        texts = [
+            f"{value} ({counted(count, 'run')})" for value, count in self.values[:SHOWN]
+        ]
         num_hidden = len(self.values) - SHOWN
         if num_hidden > 0:
             texts.append(f"{num_hidden} more")
@@ -52,144 +68,95 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
         for name, value in run_facts(record).items():
             if value not in (None, ""):
                 counts.setdefault(name, Counter())[str(value)] += 1
-    found = []
-    for name, values in counts.items():
-        found.append(EnvironmentFact(name, tuple(values.items())))
-    return (*found, *_load_facts(records), *_clock_facts(records))
+    recorded_facts = [
+        EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()
+    ]
+    return (*recorded_facts, *_load_facts(records), *_clock_facts(records))
 
 
 def statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return cautions about shared devices, cores, hosts, clocks and links."""
-    found = []
-    for kind, check in _CHECKS.items():
-        if count := sum(map(bool, map(check, records))):
-            found.append(_counted_runs(kind, count, records))
-    links: dict[str, None] = {}
-    for run in records:
-        if run.workers and len(run.workers.workers) > 1 and run.workers.link:
-            links[run.workers.link] = None
-    found += [Statement("network-simulated", link) for link in links]
-    if shares := [share for share in map(_window_deviation, records) if share]:
-        found.append(
-            _counted_runs("window-off", len(shares), records, most=max(shares))
-        )
-    return [
-        *found,
-        *skipped_updates(records),
-        *_clock_statements(records),
-        *_link_statements(records),
-    ]
+    """Return cautions about shared devices, cores, hosts, clocks and links.
 
-
-def skipped_updates(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return how many runs skipped updates because of float16; [] if none did."""
-    counts = [run.batches.skipped_updates or 0 for run in records]
-    num_runs = sum(map(bool, counts))
-    if not num_runs:
-        return []
-    return [_counted_runs("updates-skipped", num_runs, records, most=max(counts))]
-
-
-def _counted_runs(
-    kind: str,
-    count: int,
-    records: Sequence[RunRecord],
-    subject: str = "",
-    **values: object,
-) -> Statement:
-    """Return a statement about some of the runs.
-
-    Args:
-      kind: The kind of the statement.
-      count: The number of runs that it is about.
-      records: All runs.
-      subject: The subject.
-      **values: Further values.
+    Each has the number of runs, and the values of the first or most extreme one.
     """
-    if kind == "cpu-devices" and not any(map(_has_gpus, records)):
-        kind = "cpu-devices-only"
-    return Statement(kind, subject, {"runs": count, "total": len(records), **values})
+    counts: Counter[Hashable] = Counter()
+    findings: dict[Hashable, Statement] = {}
+    for record in records:
+        for key, finding in _findings(record):
+            counts[key] += 1
+            known = findings.setdefault(key, finding)
+            if finding.values.get("most", 0) > known.values.get("most", 0):
+                findings[key] = finding
+    has_gpus = any(run.resolved.device_type not in ("CPU", None) for run in records)
+    found = []
+    for key, finding in findings.items():
+        kind = finding.kind
+        if kind == "cpu-devices" and not has_gpus:
+            kind = "cpu-devices-only"
+        runs = {"runs": counts[key], "total": len(records)}
+        found.append(state(kind, finding.subject, **runs, **finding.values))
+    return sorted(found, key=lambda statement: _KINDS.index(statement.kind))
 
 
-def _has_gpus(record: RunRecord) -> bool:
-    return record.resolved.device_type not in ("CPU", None)
+def _findings(record: RunRecord) -> list[tuple[Hashable, Statement]]:
+    """Return what a reader should know about the machine of a run.
 
-
-def _has_workers_on_one_host(record: RunRecord) -> bool:
+    Returns:
+      Pairs of a key, which is equal for the same finding in other runs, and the finding.
+    """
+    resolved = record.resolved
+    found = []
+    if resolved.logical_devices:
+        is_cpu = resolved.device_type == "CPU"
+        found.append(state("cpu-devices" if is_cpu else "gpus-shared"))
+    if resolved.oversubscribed:
+        found.append(state("too-few-cores"))
+    if any(map(_is_throttled, record.environment.gpus_after)):
+        found.append(state("gpus-throttled"))
     workers = record.workers
-    return (
-        workers is not None
-        and len(workers.workers) > 1
-        and 0 < len(workers.hosts) < len(workers.workers)
-    )
+    if workers and len(workers.workers) > 1:
+        if 0 < len(workers.hosts) < len(workers.workers):
+            found.append(state("workers-on-one-host"))
+        if workers.link:
+            found.append(state("network-simulated", workers.link))
+        if deviation := _window_deviation(record, workers.window_seconds):
+            found.append(state("window-off", most=deviation))
+    if skipped := record.batches.skipped_updates:
+        found.append(state(UPDATES_SKIPPED, most=skipped))
+    if links := _link_statement(record):
+        found.append(links)
+    keyed: list[tuple[Hashable, Statement]] = []
+    keyed += [((finding.kind, finding.subject), finding) for finding in found]
+    # The text of a caution contains numbers, so its key identifies it.
+    for caution in clock_cautions(record.environment.clocks):
+        keyed.append((caution.key, state("clocks", caution_text(caution))))
+    return keyed
 
 
-_CHECKS: Mapping[str, Callable[[RunRecord], object]] = {
-    "gpus-shared": lambda record: (
-        record.resolved.logical_devices and record.resolved.device_type != "CPU"
-    ),
-    "cpu-devices": lambda record: (
-        record.resolved.logical_devices and record.resolved.device_type == "CPU"
-    ),
-    "too-few-cores": lambda record: record.resolved.oversubscribed,
-    "gpus-throttled": lambda record: any(
-        map(_is_throttled, record.environment.gpus_after)
-    ),
-    "workers-on-one-host": _has_workers_on_one_host,
-}
-
-
-def _window_deviation(run: RunRecord) -> float:
+def _window_deviation(run: RunRecord, window_s: float | None) -> float:
     """Return the difference of the common window from rank 0's clock, as a share.
 
     Returns:
       0.0 if barriers explain the difference.
     """
-    workers = run.workers
-    if workers is None or len(workers.workers) < 2 or not run.throughput:
-        return 0.0
-    if not workers.window_seconds:
+    if not run.throughput or not window_s:
         return 0.0
     measured = math.fsum(run.batches.seconds[run.batches.warmup :])
-    difference = abs(workers.window_seconds - measured)
+    difference = abs(window_s - measured)
     is_explained = difference <= max(BARRIERS_S, BARRIERS_SHARE * measured)
     return 0.0 if is_explained else difference / measured
 
 
-def _clock_statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return which GPUs ran at other clocks than equal ones, or were slowed down.
-
-    Each kind of caution has one statement, with the numbers of its first run.
-    """
-    counts: Counter[Any] = Counter()
-    texts: dict[Any, str] = {}
-    for record in records:
-        for caution in clock_cautions(record.environment.clocks):
-            counts[caution.key] += 1
-            texts.setdefault(caution.key, caution.text)
-    return [
-        _counted_runs("clocks", count, records, subject=texts[key])
-        for key, count in counts.items()
-    ]
-
-
-def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return which runs used GPUs with farther links than others of the machine."""
-    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for record in records:
-        matrix = record.environment.topology
-        exchanges = registry.mode_of(record.options["variable_update"]).trains_one_model
-        if matrix is not None and exchanges and record.resolved.device_type == "GPU":
-            gpus = record.environment.gpus[: record.options["num_devices"]]
-            counts[matrix, tuple(str(gpu.get("index")) for gpu in gpus)] += 1
-    found = []
-    for (matrix, indices), count in counts.items():
-        if values := _far_links(matrix, indices):
-            used = ",".join(indices)
-            found.append(
-                _counted_runs("far-links", count, records, subject=used, **values)
-            )
-    return found
+def _link_statement(record: RunRecord) -> Statement | None:
+    """Return that a run used GPUs with farther links than others of the machine."""
+    matrix = record.environment.topology
+    exchanges = registry.mode_of(record.options["variable_update"]).trains_one_model
+    if matrix is None or not exchanges or record.resolved.device_type != "GPU":
+        return None
+    gpus = record.environment.gpus[: record.options["num_devices"]]
+    indices = tuple(str(gpu.get("index")) for gpu in gpus)
+    values = _far_links(matrix, indices)
+    return state("far-links", ",".join(indices), **values) if values else None
 
 
 # The runs of a report use few sets of GPUs, and 16 GPUs have 12,870 sets of 8.
@@ -228,7 +195,7 @@ def run_facts(record: RunRecord) -> dict[str, Any]:
     memory = None
     if env.memory_bytes is not None:
         memory = f"{env.memory_bytes / 2**30:.1f} GiB"
-    found: dict[str, Any] = {
+    facts_by_title: dict[str, Any] = {
         **_gpu_facts(record),
         "CPU": env.cpu,
         "CPU vector units": " ".join(env.cpu_vector_units or ()),
@@ -248,18 +215,18 @@ def run_facts(record: RunRecord) -> dict[str, Any]:
     }
     if env.commit:
         changes = ", with changes that are not committed" if env.commit.modified else ""
-        found["Commit"] = f"{env.commit.hash[:12]}{changes}"
+        facts_by_title["Commit"] = f"{env.commit.hash[:12]}{changes}"
     if workers := record.workers:
         hosts = ""
         if workers.hosts:
             num_hosts = counted(len(workers.hosts), "host")
             hosts = f"{len(workers.workers)} on {num_hosts}"
-        found |= {
+        facts_by_title |= {
             "Launcher": workers.launcher,
             "Workers on hosts": hosts,
             "Network between workers": workers.link,
         }
-    return found
+    return facts_by_title
 
 
 def _gpu_facts(record: RunRecord) -> dict[str, str]:
@@ -291,10 +258,11 @@ def _parameters_text(record: RunRecord) -> str:
 
 
 def _load_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
-    loads = []
-    for record in records:
-        if load := record.environment.load:
-            loads.append(load.others + load.steal)
+    loads = [
+        load.others + load.steal
+        for record in records
+        if (load := record.environment.load)
+    ]
     if not loads:
         return []
     mean = sum(loads) / len(loads)

@@ -3,6 +3,9 @@
 The page's script draws them from JSON, and `pictures.charts` draws static pictures.
 Neither depends on reports, histories or machines. The first metric and the first axis
 are the defaults.
+
+The field names of the dataclasses are the keys that the page's script reads: rename
+them in both.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Metric:
     ideal: str = ""
 
     @classmethod
-    def of(cls, metric: metrics.Metric) -> Metric:
+    def from_analysis(cls, metric: metrics.Metric) -> Metric:
         ideal = ""
         if metric.ideal is not None:
             ideal = "one" if metric.ideal(2) == 1 else "n"
@@ -42,10 +45,10 @@ class Metric:
         unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
         return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
 
-    def ideal_at(self, place: float) -> float | None:
-        """Return what perfect scaling gives on a number of devices, or None."""
-        whole = 100.0 if self.unit == "%" else 1.0
-        return {"one": whole, "n": place}.get(self.ideal)
+    def ideal_value(self, devices: float) -> float | None:
+        """Return the number that perfect scaling gives, or None if there is no ideal."""
+        unity = 100.0 if self.unit == "%" else 1.0
+        return {"one": unity, "n": devices}.get(self.ideal)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Axis:
     # "number", "log"; "time": x is an ISO 8601 date; "order": x is any text; "metric": x
     # is the metric of this name. Only in static pictures, "amount": lines without marks.
     kind: str = "number"
-    order: Sequence[str] = ()  # the texts in order; empty: as the points have them
+    order: Sequence[str] = ()  # all texts of an axis of the kind "order"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Line:
     group: str = ""  # a chart shows the lines of one group
     colour: int = 0  # numbers of a colour and of a shape
     shape: int = 0
+    shared: str = ""  # heading of several lines: the words that their titles share
+    short: str = ""  # the name below that heading; "" if it is the title
+    anchor: str = ""  # id to which the line of the first table leads
+    # Metric -> cell of the first table, for the last point.
+    cells: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,20 +96,20 @@ class Mark:
     """A vertical line with a text, on charts over `axis`."""
 
     axis: str
-    at: float | str
+    x: float | str
     text: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run, for the table of runs and the run panel."""
+    """A run in the table of runs and in the panel of a run."""
 
     name: str  # its file; in the address
     title: str
     options: Mapping[str, str]  # columns of the table if runs differ in them
     status: str
     values: Mapping[str, float]  # metric -> value
-    # Of every step, or the minimum and maximum of each `bucket` steps.
+    # Milliseconds of every step, or the minimum and maximum of each `bucket` steps.
     step_ms: Sequence[float | None]
     steps: int  # number of steps
     bucket: int  # 0: every step
@@ -134,13 +142,10 @@ def to_json(explorer: Explorer) -> str:
     runs = [dict(vars(run)) for run in explorer.runs]
     shared = {}
     for name in ("options", "facts"):
-        every = [run[name].items() for run in runs]
-        common = set.intersection(*map(set, every)) if every else set()
-        shared[name] = (
-            {key: text for key, text in runs[0][name].items() if (key, text) in common}
-            if runs
-            else {}
-        )
+        item_sets = [set(run[name].items()) for run in runs]
+        common = set.intersection(*item_sets) if runs else set()
+        first_items = runs[0][name].items() if runs else ()
+        shared[name] = dict(item for item in first_items if item in common)
         for run in runs:
             run[name] = dict(item for item in run[name].items() if item not in common)
     content = {**vars(explorer), "runs": runs, "shared": shared}
@@ -149,7 +154,7 @@ def to_json(explorer: Explorer) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an interval as [value, low, high], and other data by their fields."""
+    """Return an interval as [value, low, high], and another object as its fields."""
     if isinstance(value, Interval):
         return [short(end) for end in (value.value, *(value.ends or (None, None)))]
     return vars(value)

@@ -1,23 +1,27 @@
-"""A history for the terminal, as CSV and as JSON."""
+"""A history for the terminal, as CSV and as JSON.
+
+Programs of users read history.json, schema "rnn_scaling.history_report/2": keys may be
+added, but never rename one or change its meaning.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.history.curves import Curve, Point, Step, Timeline
+from rnn_scaling.analysis.history.curves import ChangePoint, Curve, Point, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
+from rnn_scaling.reports.columns import csv_text
+from rnn_scaling.reports.json_data import interval_data, json_text
+from rnn_scaling.reports.numbers import plus_minus, rounded, signed_percent
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.system.files import input_files
-from rnn_scaling.system.files.markdown import csv_cell, escaped
+from rnn_scaling.system.files.markdown import escaped
 
-SCHEMA = "rnn_scaling.history_report/1"
+SCHEMA = "rnn_scaling.history_report/2"
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 16
 # Entries that a reliable search for change points of 5 % needs (docs/history.md).
@@ -29,37 +33,43 @@ def _size_statement(timeline: Timeline) -> Statement:
     entries = timeline.entries
     days = sorted(entry.measured[:10] for entry in entries if entry.measured)
     days = days or ["unknown"]
-    values = {
-        "entries": len(entries),
-        "commits": len({entry.source[:2] for entry in entries if entry.commit}),
-        "machines": len({entry.machine.name for entry in entries}),
-        "first": days[0],
-        "last": days[-1],
-        "steps": sum(len(curve.steps) for curve in timeline.curves),
-        "curves": len(timeline.curves),
-    }
-    return Statement("history-size", values=values)
+    return state(
+        "history-size",
+        entries=len(entries),
+        commits=len({entry.source[:2] for entry in entries if entry.commit}),
+        machines=len({entry.machine.name for entry in entries}),
+        first=days[0],
+        last=days[-1],
+        change_points=sum(len(curve.change_points) for curve in timeline.curves),
+        curves=len(timeline.curves),
+    )
 
 
-def _change_statements(curve: Curve, step: Step) -> list[Statement]:
-    """Return the size of a change, its commits, and the versions that changed with it."""
-    change = step.change
+def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statement]:
+    """Return the size of a change, its commits, and the versions that changed then."""
+    change = change_point.change
     low, high = change.ends or (change.value, change.value)
-    commit = step.after.commit
-    values: dict[str, Any] = {
-        "change": _percent(change.value),
-        "low": _percent(low),
-        "high": _percent(high),
-        "before": step.before.name,
-        "after": step.after.name,
-        "commits": step.commits,
-        "title": (commit and commit.subject) or "subject unknown",
-    }
-    found = [Statement(f"history-step-{step.range}", curve.title, values)]
-    versions = [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]
+    commit = change_point.after.commit
+    kind = f"history-change-{change_point.range}"
+    statements = [
+        state(
+            kind,
+            curve.title,
+            change=_percent(change.value),
+            low=_percent(low),
+            high=_percent(high),
+            before=change_point.before.name,
+            after=change_point.after.name,
+            commits=change_point.commits,
+            title=(commit and commit.subject) or "subject unknown",
+        )
+    ]
+    versions = [
+        f"{name} {old} -> {new}" for name, (old, new) in change_point.versions.items()
+    ]
     if versions:
-        found.append(Statement("history-versions", values={"versions": versions}))
-    return found
+        statements.append(state("history-versions", versions=versions))
+    return statements
 
 
 def _percent(ratio: float) -> float:
@@ -69,23 +79,26 @@ def _percent(ratio: float) -> float:
 
 def paragraphs(timeline: Timeline) -> list[list[Statement]]:
     """Return the size of the history, its change points, and remarks on the search."""
-    found = [[_size_statement(timeline)]]
+    groups = [[_size_statement(timeline)]]
     for curve in timeline.curves:
-        found += [_change_statements(curve, step) for step in curve.steps]
+        for change_point in curve.change_points:
+            groups.append(_change_statements(curve, change_point))
 
     longest = max(timeline.curves, key=lambda curve: len(curve.points))
     num_entries = len(longest.points)
     remarks = []
     if num_entries > 2:
-        scatter = {
-            "process": longest.process_deviation,
-            "entry": longest.entry_deviation,
-        }
-        remarks.append(Statement("history-scatter", longest.title, scatter))
+        remarks.append(
+            state(
+                "history-scatter",
+                longest.title,
+                process=longest.process_deviation,
+                entry=longest.entry_deviation,
+            )
+        )
     if num_entries < ENOUGH:
-        values = {"enough": ENOUGH, "entries": num_entries}
-        remarks.append(Statement("history-few", values=values))
-    return [*found, remarks] if remarks else found
+        remarks.append(state("history-few", enough=ENOUGH, entries=num_entries))
+    return [*groups, remarks] if remarks else groups
 
 
 def table(timeline: Timeline) -> Grid:
@@ -98,14 +111,14 @@ def table(timeline: Timeline) -> Grid:
         f"Latest ({unit}/s)": lambda curve: plus_minus(
             curve.points[-1].rate, RATE.digits
         ),
-        "Steps": _changes_text,
+        "Change points": _changes_text,
         "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
     return make_grid("", columns, timeline.curves)
 
 
 def _changes_text(curve: Curve) -> str:
-    changes = [f"{_percent(step.change.value):+.1f} %" for step in curve.steps]
+    changes = [signed_percent(point.change.value) for point in curve.change_points]
     return ", ".join(changes) or "-"
 
 
@@ -132,20 +145,20 @@ def text(timeline: Timeline) -> str:
 
 def points(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the fields of each entry of each curve."""
-    found = []
+    lines = []
     for curve in timeline.curves:
-        for k, point in enumerate(curve.points):
-            found.append(_point_data(curve, k, point))
-    return found
+        for index, point in enumerate(curve.points):
+            lines.append(_point_data(curve, index, point))
+    return lines
 
 
 def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
     entry = point.entry
-    interval = interval_data(point.rate) or {}
+    interval = interval_data(point.rate)
     fields: dict[str, Any] = {
         "configuration": curve.title,
         "machine": curve.machine,
-        "entry": point.place,
+        "entry": point.index,
     }
     for name in ("hash", "modified", "date", "subject"):
         fields[name] = getattr(entry.commit, name, None)
@@ -157,7 +170,7 @@ def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
         "items_per_second": interval["value"],
         "low": interval["low"],
         "high": interval["high"],
-        "step": index in curve.levels.cuts,
+        "change_point": index in curve.levels.cuts,
     }
     for name in METRICS:
         value = point.metric(name)
@@ -168,32 +181,32 @@ def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
 
 def to_json(timeline: Timeline) -> bytes:
     """Return all statements, curves and points as JSON."""
-    statements = []
-    for paragraph in paragraphs(timeline):
-        statements += [statement.data() for statement in paragraph]
     content = {
         "schema": SCHEMA,
-        "statements": statements,
+        "statements": list(itertools.chain.from_iterable(paragraphs(timeline))),
         "curves": list(map(_curve_data, timeline.curves)),
         "points": points(timeline),
     }
-    return input_files.json_text(content).encode()
+    return json_text(content).encode()
 
 
 def _curve_data(curve: Curve) -> dict[str, Any]:
-    steps = []
-    for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found):
+    change_points = []
+    levels = curve.levels
+    for change_point, first, revealed_by in zip(
+        curve.change_points, levels.cuts, levels.found
+    ):
         fields: dict[str, Any] = {
-            "first": cut,
-            "found": found,
-            "change": interval_data(step.change),
-            "range": step.range,
-            "before": step.before.name,
-            "after": step.after.name,
-            "commits": step.commits,
-            "versions": step.versions,
+            "first": first,
+            "found": revealed_by,
+            "change": change_point.change,
+            "range": change_point.range,
+            "before": change_point.before.name,
+            "after": change_point.after.name,
+            "commits": change_point.commits,
+            "versions": change_point.versions,
         }
-        steps.append(fields)
+        change_points.append(fields)
     deviations = {
         "process": rounded(curve.process_deviation),
         "entry": rounded(curve.entry_deviation),
@@ -202,19 +215,11 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
         "configuration": curve.title,
         "options": curve.options,
         "standard_deviations": deviations,
-        "steps": steps,
+        "change_points": change_points,
     }
 
 
 def to_csv(timeline: Timeline) -> bytes:
     """Return a line for each entry of each curve."""
     lines = [{"schema": REPORT_SCHEMA, **fields} for fields in points(timeline)]
-    names: dict[str, None] = {}
-    for line in lines:
-        names.update(dict.fromkeys(line))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(names))
-    writer.writeheader()
-    for line in lines:
-        writer.writerow({name: csv_cell(value) for name, value in line.items()})
-    return stream.getvalue().encode()
+    return csv_text(lines).encode()

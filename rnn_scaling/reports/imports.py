@@ -1,37 +1,37 @@
-"""Imported logs as tables, CSV and JSON: the rates and what follows from them, then the rest.
+"""Imported logs as Markdown, CSV and JSON: rates, speedups, findings and other tables.
 
-Speedup and efficiency are those of `analysis.rows`, as in every report.
+Like every report, it gets speedup and efficiency from `analysis.rows`.
+
+Programs of users read the JSON, schema "rnn_scaling.import/2": keys may be added, but
+never rename one or change its meaning.
 """
 
 import csv
 import dataclasses
 import io
+import itertools
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.analysis import outliers
 from rnn_scaling.analysis.audit import auditing
 from rnn_scaling.analysis.audit.finding import Finding as AuditFinding
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import group_by_series
+from rnn_scaling.analysis.slow_links import slow_link_statements
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records.importers import mlperf_scores, outliers
+from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers.mlperf import Mlperf
-from rnn_scaling.records.importers.reading import (
-    Finding,
-    FindingKind,
-    ImportedRun,
-    Reading,
-)
-from rnn_scaling.records.printed_number import Printed
+from rnn_scaling.records.importers.reading import ImportedRun, Reading
 from rnn_scaling.records.record import RecordError, from_json, write
 from rnn_scaling.records.tables import table as audit_tables
-from rnn_scaling.reports import log_findings, table
+from rnn_scaling.reports import log_findings, mlperf_scores, table
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
@@ -41,7 +41,7 @@ from rnn_scaling.system.files.markdown import Table, Value, csv_cell, markdown_t
 SCHEMA = "rnn_scaling.import/2"
 MARKDOWN_ROWS = 100
 _SIZES = (TRAINER, "num_devices", "batch_size", "global_batch_size", "device")
-# Options that say how values are exchanged: on one device nothing is.
+# Options of the exchange between devices; one device exchanges nothing.
 _EXCHANGE = re.compile(
     r"variables|sync|staged_vars|singlesess|horovod_on|hierarchical_copy|agg_small_grads|"
     r"gradient_repacking|compact_gradient|network_topology|server_protocol|"
@@ -52,19 +52,18 @@ _FINDING_COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """One run, and the row of the analysis that it is in."""
+    """One run with its row of the analysis."""
 
     source: str
     run: ImportedRun
-    row: Row | None  # None without a rate, or on an unknown number of devices
+    row: Row | None  # None if the rate or the number of devices is unknown
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.source}:{self.run.line}"
 
     @property
     def unit(self) -> str:
-        """The unit of its rate."""
         return f"{self.run.record.unit or 'items'}/s"
 
     @property
@@ -75,19 +74,19 @@ class Member:
     @property
     def series(self) -> str:
         """The options of the run without its size."""
-        words = []
+        labels = []
         for name, value in self.run.options.items():
             if name in _SIZES:
                 continue
             if value is True:
-                words.append(name)
+                labels.append(name)
             elif isinstance(value, str) and not value[:1].isdigit():
-                words.append(value)
+                labels.append(value)
             else:
-                words.append(f"{name} {value}")
+                labels.append(f"{name} {value}")
         if self.run.options.get("device") == "cpu":
-            words.append("on CPUs")
-        return ", ".join(words)
+            labels.append("on CPUs")
+        return ", ".join(labels)
 
     @property
     def global_batch_size(self) -> int | None:
@@ -106,7 +105,7 @@ class Member:
         return "strong" if row.options["global_batch_size"] else "weak"
 
     def metric(self, metric: Metric) -> float | None:
-        """Return a metric of its row; None if it is not known."""
+        """Return a metric of the row, or None if it is unknown."""
         value = self.row.metric(metric) if self.row else None
         return value.value if value else None
 
@@ -116,50 +115,58 @@ class Imported:
     """The content of several logs."""
 
     readings: Sequence[Reading]
-    # By unit, in the order of the logs.
-    members: Mapping[str, Sequence[Member]]
-    # Findings of the audit and number of comparisons by unit; None without the audit.
+    by_unit: Mapping[str, Sequence[Member]]  # in the order of the logs
+    # Findings of the audit and number of comparisons of each unit, or None if nothing
+    # was audited.
     audited: Sequence[tuple[Sequence[AuditFinding], int]] | None = None
 
     @property
     def rows(self) -> list[Row]:
         """The rows of the analysis."""
-        rows = [each.row for members in self.members.values() for each in members]
-        return list(dict.fromkeys(row for row in rows if row is not None))
+        rows = dict.fromkeys(member.row for member in self.members)
+        return [row for row in rows if row is not None]
+
+    @property
+    def members(self) -> list[Member]:
+        """The runs of all units."""
+        return list(itertools.chain.from_iterable(self.by_unit.values()))
 
 
 def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
     """Return the runs of all logs with their rows of the analysis."""
-    runs = [(reading.source, run) for reading in readings for run in reading.runs]
-    known = [
-        run.record
-        for _, run in runs
-        if run.record.throughput and run.options.get("num_devices")
-    ]
-    rows = _with_lent_baselines(build_rows(known))
-    row_of = {id(record): row for row in rows for record in row.records}
+    comparable = []
+    for reading in readings:
+        for run in reading.runs:
+            if run.record.throughput and run.options.get("num_devices"):
+                comparable.append(run.record)
+    rows: dict[int, Row] = {}
+    for row in _with_lent_baselines(build_rows(comparable)):
+        rows |= {id(record): row for record in row.records}
+
     by_unit: dict[str, list[Member]] = {}
-    for source, run in runs:
-        member = Member(source, run, row_of.get(id(run.record)))
-        by_unit.setdefault(member.unit, []).append(member)
+    for reading in readings:
+        for run in reading.runs:
+            member = Member(reading.source, run, rows.get(id(run.record)))
+            by_unit.setdefault(member.unit, []).append(member)
     audited = [audit(members) for members in by_unit.values()] if is_audited else None
     return Imported(readings, by_unit, audited)
 
 
 def _with_lent_baselines(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; those without a baseline get one that differs in the exchange.
+    """Give rows without a baseline one that differs only in the exchange.
 
-    If several do, it is the fastest: no speedup is flattered by a slow mode.
+    If several rows qualify, the fastest is used, so that a slow exchange does not
+    flatter the speedup.
     """
-    alone = [row for row in rows if row.baseline is row and row.rate]
-    lent = []
+    baselines = [row for row in rows if row.baseline is row and row.rate]
+    completed = []
     for row in rows:
-        fitting = [one for one in alone if _work(one) == _work(row)]
-        if row.baseline is None and fitting:
-            fastest = max(fitting, key=_rate)
+        candidates = [base for base in baselines if _work(base) == _work(row)]
+        if row.baseline is None and candidates:
+            fastest = max(candidates, key=_rate)
             row = dataclasses.replace(row, one_device=fastest)
-        lent.append(row)
-    return lent
+        completed.append(row)
+    return completed
 
 
 def _rate(row: Row) -> float:
@@ -179,30 +186,23 @@ def _work(row: Row) -> tuple[object, ...]:
 
 def statements(imported: Imported) -> list[Statement]:
     """Return the outliers of each log, of the scores and of the rates."""
-    found = []
+    results = []
     for reading in imported.readings:
-        found += [
-            _statement(f"{reading.source}:{each.line}", each)
-            for each in reading.findings
-        ]
+        results += slow_link_statements(reading)
         for run in reading.runs:
             findings = run.record.log_findings or ()
             unit = run.record.unit or "items"
-            found += log_findings.log_statements(reading.source, findings, unit)
-    _, of_scores = mlperf_scores.find_scores(imported.readings)
-    found += [_statement(source, finding) for source, finding in of_scores]
-    for members in imported.members.values():
-        found += _slow_repeats(members)
+            results += log_findings.log_statements(reading.source, findings, unit)
+    _, outlying_scores = mlperf_scores.find_scores(imported.readings)
+    results += outlying_scores
+    for members in imported.by_unit.values():
+        results += _slow_repeats(members)
     for series in group_by_series(imported.rows):
-        found += _from_smallest(series)
+        results += _speedup_from_smallest(series)
     for row in imported.rows:
-        if row.one_device and _is_lent(row):
-            found.append(Statement("import-lent-baseline", _label(row)))
-    return found
-
-
-def _statement(subject: str, finding: Any) -> Statement:
-    return Statement(f"import-{finding.kind.value}", subject, finding.values)
+        if _has_lent_baseline(row):
+            results.append(Statement("import-lent-baseline", _label(row)))
+    return results
 
 
 def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
@@ -212,7 +212,7 @@ def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
         if member.row is not None:
             by_row.setdefault(member.row, []).append(member)
 
-    found = []
+    results = []
     for row, repeats in by_row.items():
         rates = [member.rate or 0.0 for member in repeats]
         limit = outliers.slow_limit(rates)
@@ -226,12 +226,12 @@ def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
                     "series": _label(row),
                     "devices": row.num_devices,
                 }
-                finding = Finding(FindingKind.SLOW_REPEAT, member.run.line, values)
-                found.append(_statement(member.place, finding))
-    return found
+                slow = Statement("import-slow-repeat", member.location, values)
+                results.append(slow)
+    return results
 
 
-def _from_smallest(series: Sequence[Row]) -> list[Statement]:
+def _speedup_from_smallest(series: Sequence[Row]) -> list[Statement]:
     """Return the speedup from the smallest number of devices, if that is not one."""
     rated = [row for row in series if row.rate]
     if len(rated) < 2 or rated[0].num_devices == 1 or rated[-1].baseline:
@@ -250,13 +250,13 @@ def _from_smallest(series: Sequence[Row]) -> list[Statement]:
     return [Statement("import-from-smallest", _label(first), values)]
 
 
-def _is_lent(row: Row) -> bool:
-    one = row.one_device
-    return one is not None and _exchange(one) != _exchange(row)
+def _has_lent_baseline(row: Row) -> bool:
+    baseline = row.one_device
+    return baseline is not None and _exchange(baseline) != _exchange(row)
 
 
 def _exchange(row: Row) -> dict[str, Any]:
-    """Return the options that say how values are exchanged."""
+    """Return the options of the exchange between devices."""
     options = row.options.items()
     return {name: value for name, value in options if _EXCHANGE.search(name)}
 
@@ -266,122 +266,126 @@ def _label(row: Row) -> str:
     return Member("", ImportedRun(0, record), row).series or str(record.config[TRAINER])
 
 
-def tables_of(imported: Imported) -> list[Table]:
-    """Return every table: rates, the findings of the audit, scores, then the others."""
-    tables = [rates_table(unit, each) for unit, each in imported.members.items()]
+def all_tables(imported: Imported) -> list[Table]:
+    """Return the tables of rates, findings of the audit, scores, then of the logs."""
+    tables = [rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
     for findings, comparisons in imported.audited or ():
         tables.append(_findings_table(findings, comparisons))
     scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
         tables.append(scores)
     for reading in imported.readings:
-        for each in reading.tables:
-            title = each.title
-            if len(imported.readings) > 1:
-                title = f"{reading.source}: {title}"
-            tables.append(dataclasses.replace(each, title=title))
+        prefix = f"{reading.source}: " if len(imported.readings) > 1 else ""
+        for printed in reading.tables:
+            title = prefix + printed.title
+            tables.append(dataclasses.replace(printed, title=title))
     return tables
 
 
 def rates_table(unit: str, members: Sequence[Member]) -> Table:
     """Return the runs of one unit by series and devices, as printed and as analysed."""
-    ordered = sorted(
-        members, key=lambda each: (each.series, each.run.options.get("num_devices", 0))
-    )
     columns: dict[str, Callable[[Member], Value]] = {
-        "File": lambda each: each.place,
-        "Series": lambda each: each.series or None,
-        "Devices": lambda each: each.run.options.get("num_devices"),
-        "Batch size per device": lambda each: each.run.options.get("batch_size"),
-        "Global batch size": lambda each: each.global_batch_size,
-        f"Rate ({unit})": lambda each: _text(each.run.rate) or each.rate,
-        "Speedup": lambda each: each.metric(SPEEDUP),
-        "Efficiency": lambda each: each.metric(EFFICIENCY),
-        "Scaling": lambda each: each.scaling,
+        "File": lambda member: member.location,
+        "Series": lambda member: member.series or None,
+        "Devices": lambda member: member.run.options.get("num_devices"),
+        "Batch size per device": lambda member: member.run.options.get("batch_size"),
+        "Global batch size": lambda member: member.global_batch_size,
+        f"Rate ({unit})": lambda member: _text(member.run.rate) or member.rate,
+        "Speedup": lambda member: member.metric(SPEEDUP),
+        "Efficiency": lambda member: member.metric(EFFICIENCY),
+        "Scaling": lambda member: member.scaling,
     }
-    always = {"File", "Devices", f"Rate ({unit})", "Speedup", "Efficiency"}
-    cells = {title: [cell(each) for each in ordered] for title, cell in columns.items()}
-    for name in dict.fromkeys(name for each in ordered for name in each.run.extra):
-        title = name[:1].upper() + name[1:]
-        cells[title] = [_text(each.run.extra.get(name)) for each in ordered]
-    kept = {
-        title: values
-        for title, values in cells.items()
-        if title in always or any(values)
-    }
-    return Table("Rates", tuple(kept), tuple(zip(*kept.values())))
+    permanent = {"File", "Devices", f"Rate ({unit})", "Speedup", "Efficiency"}
+    ordered = sorted(
+        members,
+        key=lambda member: (member.series, member.run.options.get("num_devices", 0)),
+    )
+    cells: dict[str, list[Value]] = {}
+    for title, cell in columns.items():
+        values = list(map(cell, ordered))
+        if title in permanent or any(values):
+            cells[title] = values
+    extra_names: dict[str, None] = {}
+    for member in ordered:
+        extra_names |= dict.fromkeys(member.run.extra)
+    for name in extra_names:
+        texts = [_text(member.run.extra.get(name)) for member in ordered]
+        if any(texts):
+            cells[name[:1].upper() + name[1:]] = list(texts)
+    return Table("Rates", tuple(cells), tuple(zip(*cells.values())))
 
 
-def _text(cell: Printed | None) -> str | None:
+def _text(cell: PrintedNumber | None) -> str | None:
     return None if cell is None else cell.text
 
 
 def audit(members: Sequence[Member]) -> tuple[list[AuditFinding], int]:
     """Return the findings of the audit for one unit, and the number of comparisons.
 
-    Runs are checked with those that have the same baseline, so that different work is
-    never compared.
+    Only runs with the same baseline are checked together, because different work must
+    not be compared.
     """
     comparable: dict[object, list[Member]] = {}
     for member in members:
         row = member.row
         first = row.baseline or row if row else None
         comparable.setdefault(first or member.series, []).append(member)
-    found: list[AuditFinding] = []
+    findings: list[AuditFinding] = []
     compared = 0
     for group in comparable.values():
-        count, findings = auditing.check(_audited_table(group))
+        count, group_findings = auditing.check(_audited_table(group))
         compared += count
-        found += findings
-    return found, compared
+        findings += group_findings
+    return findings, compared
 
 
 def _audited_table(members: Sequence[Member]) -> audit_tables.Table:
     """Return runs as a table of texts, under headers that the audit reads."""
-    texts = {
-        "series": [each.series for each in members],
-        "devices": [str(each.run.options.get("num_devices", "")) for each in members],
-        "batch size": [str(each.run.options.get("batch_size", "")) for each in members],
-        "global batch size": [str(each.global_batch_size or "") for each in members],
-        "seconds": [_text(each.run.extra.get("seconds")) or "" for each in members],
-        "rate": [_text(each.run.rate) or "" for each in members],
-        "speedup": [
-            _text(each.run.extra.get("speedup as printed")) or "" for each in members
-        ],
+    cells: dict[str, Callable[[Member], object]] = {
+        "series": lambda member: member.series,
+        "devices": lambda member: member.run.options.get("num_devices"),
+        "batch size": lambda member: member.run.options.get("batch_size"),
+        "global batch size": lambda member: member.global_batch_size or None,
+        "seconds": lambda member: _text(member.run.extra.get("seconds")),
+        "rate": lambda member: _text(member.run.rate),
+        "speedup": lambda member: _text(member.run.extra.get("speedup as printed")),
     }
-    kept = {
-        title: cells
-        for title, cells in texts.items()
-        if any(cells) or title in ("series", "devices")
-    }
-    lines = [each.run.line for each in members]
-    rows = tuple(zip(lines, zip(*kept.values())))
-    return audit_tables.Table(members[0].source, 0, tuple(kept), rows)
+    columns = {}
+    for title, cell in cells.items():
+        values = map(cell, members)
+        texts = ["" if value is None else str(value) for value in values]
+        if any(texts) or title in ("series", "devices"):
+            columns[title] = texts
+    lines = [member.run.line for member in members]
+    rows = tuple(zip(lines, zip(*columns.values())))
+    return audit_tables.Table(members[0].source, 0, tuple(columns), rows)
 
 
 def _findings_table(findings: Sequence[AuditFinding], comparisons: int) -> Table:
     rows: list[tuple[Value, ...]] = []
-    for found in findings:
-        for cell in found.places:
-            where = f"{found.source}:{cell.line}"
-            place = (cell.row, cell.column, cell.printed)
-            rows.append((where, found.strength, *place, found.relation))
+    for finding in findings:
+        for cell in finding.places:
+            location = f"{finding.source}:{cell.line}"
+            printed = (cell.row, cell.column, cell.printed)
+            rows.append((location, finding.strength, *printed, finding.relation))
     title = f"Findings of the audit: {len(findings)} in {comparisons} comparisons"
     return Table(title, _FINDING_COLUMNS, tuple(rows))
 
 
 def write_records(imported: Imported, folder: Path) -> list[str]:
-    """Write the runs as run records; return a sentence for each that has none."""
+    """Write the runs as run records; return the errors of runs that have no record."""
     errors = []
     folder.mkdir(parents=True, exist_ok=True)
-    members = [each for group in imported.members.values() for each in group]
-    for number, member in enumerate(members, 1):
+    for number, member in enumerate(imported.members, 1):
         name = f"{Path(member.source).stem}-{number}.json"
         if member.row is None:
-            errors.append(f"{member.place}: no record: its devices or rate are unknown")
+            reason = "the log has no rate of this run"
+            if member.run.record.throughput:
+                reason = "the log does not name the devices; add --num_devices=N"
+            errors.append(f"{member.location}: no record: {reason}")
             continue
         try:
-            checked = from_json(member.run.record.to_json(), member.place)
+            checked = from_json(member.run.record.to_json(), member.location)
             write(checked, folder / name)
         except RecordError as e:
             errors.append(str(e))
@@ -391,64 +395,62 @@ def write_records(imported: Imported, folder: Path) -> list[str]:
 
 
 def render_markdown(imported: Imported) -> str:
-    """Return tables with their notes, for reading."""
-    parts = []
-    for each in tables_of(imported):
-        shown = markdown_table(each.columns, each.rows[:MARKDOWN_ROWS])
-        part = f"### {each.title}\n\n{shown}"
-        left = len(each.rows) - MARKDOWN_ROWS
-        if left > 0:
-            part += f"\n{left} more rows; --output=csv prints them\n"
-        parts.append(part)
+    """Return the tables with their notes, for readers."""
+    paragraphs = []
+    for full in all_tables(imported):
+        text = markdown_table(full.columns, full.rows[:MARKDOWN_ROWS])
+        paragraph = f"### {full.title}\n\n{text}"
+        num_omitted = len(full.rows) - MARKDOWN_ROWS
+        if num_omitted > 0:
+            paragraph += f"\n{num_omitted} more rows; --output=csv prints them\n"
+        paragraphs.append(paragraph)
     for series in group_by_series(imported.rows):
         speedups = [row.metric(SPEEDUP) for row in series]
         if any(speedup and has_interval(speedup) for speedup in speedups):
-            parts.append(f"### {_label(series[0])}\n\n{table.rates_table(series)}")
-    if sentences := [sentence(each) for each in statements(imported)]:
-        lines = [f"- {line}\n" for line in sentences]
-        parts.append("What stands out:\n" + "".join(lines))
-    notes = [
-        f"- {reading.format.partition(':')[0]}: {note}\n"
-        for reading in imported.readings
-        for note in reading.notes
-    ]
+            text = table.rates_table(series)
+            paragraphs.append(f"### {_label(series[0])}\n\n{text}")
+    sentences = map(sentence, statements(imported))
+    if lines := [f"- {line}\n" for line in sentences]:
+        paragraphs.append("What stands out:\n" + "".join(lines))
+    notes = []
+    for reading in imported.readings:
+        name = reading.format.partition(":")[0]
+        notes += [f"- {name}: {note}\n" for note in reading.notes]
     if mlperf_scores.find_scores(imported.readings)[0]:
         notes.append(f"- {Mlperf.name}: {mlperf_scores.NOTE}\n")
-    parts.append("Notes:\n" + "".join(dict.fromkeys(notes)))
-    return entry.printable("\n".join(parts), lines=True)
+    paragraphs.append("Notes:\n" + "".join(dict.fromkeys(notes)))
+    return entry.printable("\n".join(paragraphs), lines=True)
 
 
 def render_csv(imported: Imported) -> str:
     """Return the tables one below the other: `# title`, header, rows, an empty line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for each in tables_of(imported):
-        out.write(f"# {entry.printable(each.title)}\n")
-        writer.writerow(map(csv_cell, each.columns))
-        writer.writerows(map(csv_cell, row) for row in each.rows)
+    for content in all_tables(imported):
+        out.write(f"# {entry.printable(content.title)}\n")
+        writer.writerow(map(csv_cell, content.columns))
+        writer.writerows(map(csv_cell, row) for row in content.rows)
         out.write("\n")
     return out.getvalue()
 
 
 def render_json(imported: Imported) -> str:
     """Return each log, and the rates of all logs together."""
-    found = statements(imported)
+    remarks = statements(imported)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "logs": [_log_json(reading) for reading in imported.readings],
         "rates": _rates_json(imported),
-        "statements": [each.data() for each in found],
-        "remarks": [sentence(each) for each in found],
+        "statements": [statement.data() for statement in remarks],
+        "remarks": list(map(sentence, remarks)),
     }
     scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
         document["scores"] = _table_json(scores)
     if imported.audited is not None:
-        document["findings"] = [
-            dataclasses.asdict(finding)
-            for findings, _ in imported.audited
-            for finding in findings
-        ]
+        document["findings"] = []
+        for findings, _ in imported.audited:
+            document["findings"] += map(dataclasses.asdict, findings)
     return input_files.json_text(document)
 
 
@@ -461,7 +463,7 @@ def _log_json(reading: Reading) -> dict[str, Any]:
     tables: list[dict[str, Any]] = []
     if points:
         tables.append({"title": reading.format, "points": points})
-    tables += [_table_json(each) for each in reading.tables]
+    tables += map(_table_json, reading.tables)
     return {
         "format": reading.format,
         "source": reading.source,
@@ -486,23 +488,23 @@ def _run_json(member: Member) -> dict[str, Any]:
 
 def _rates_json(imported: Imported) -> list[dict[str, Any]]:
     """Return every rate with the results of its row."""
-    members = [each for group in imported.members.values() for each in group]
-    places = {id(each.run.record): each.place for each in members}
+    members = imported.members
+    locations = {id(member.run.record): member.location for member in members}
     rates = []
-    for each in members:
-        row = each.row
+    for member in members:
+        row = member.row
         baseline = row.baseline if row else None
         records = baseline.records if baseline else ()
         rates.append(
             {
-                **_run_json(each),
+                **_run_json(member),
                 "runs": len(row.records) if row else 1,
-                "mean_rate": row.rate.value if row and row.rate else each.rate,
-                "speedup": each.metric(SPEEDUP),
-                "efficiency": each.metric(EFFICIENCY),
+                "mean_rate": row.rate.value if row and row.rate else member.rate,
+                "speedup": member.metric(SPEEDUP),
+                "efficiency": member.metric(EFFICIENCY),
                 "speedup_interval": _ends(row.metric(SPEEDUP) if row else None),
-                "scaling": each.scaling,
-                "baseline": [places[id(record)] for record in records],
+                "scaling": member.scaling,
+                "baseline": [locations[id(record)] for record in records],
             }
         )
     return rates
@@ -514,9 +516,9 @@ def _ends(interval: Interval | None) -> list[float | None] | None:
     return [interval.low, interval.high]
 
 
-def _table_json(each: Table) -> dict[str, Any]:
-    rows = [list(row) for row in each.rows]
-    return {"title": each.title, "columns": list(each.columns), "rows": rows}
+def _table_json(content: Table) -> dict[str, Any]:
+    rows = list(map(list, content.rows))
+    return {"title": content.title, "columns": list(content.columns), "rows": rows}
 
 
 RENDER: Mapping[str, Callable[[Imported], str]] = {

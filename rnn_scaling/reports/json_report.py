@@ -1,4 +1,8 @@
-"""The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md)."""
+"""The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md).
+
+Programs of users read the keys: new ones may be added, but never rename one or change
+its meaning. Keys with the name of a column come from `columns`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,16 +25,18 @@ from rnn_scaling.reports import (
 from rnn_scaling.reports.columns import RowColumn, json_fields
 from rnn_scaling.reports.csv_table import further_options
 from rnn_scaling.reports.environment import EnvironmentFact
-from rnn_scaling.reports.numbers import interval_data, rounded
+from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.numbers import rounded
 from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import series_text, statements
 from rnn_scaling.reports.summary import (
+    Failure,
     RowSummary,
     RunSteadyState,
     SeriesSummary,
     Summary,
 )
-from rnn_scaling.system.files import input_files
+from rnn_scaling.reports.wording import sentence, sentences
 
 # Rows up to which the text is also for people; indenting takes several times as long.
 MOST_INDENTED = 1000
@@ -38,19 +44,17 @@ MOST_INDENTED = 1000
 
 def render(summary: Summary) -> bytes:
     """Return the report as JSON."""
-    answer = [
-        *conclusions.answer_statements(summary),
-        *conclusions.overview_statements(summary),
-        *cautions.statements(summary),
-    ]
+    answer = conclusions.answer_statements(summary)
+    overview = conclusions.overview_statements(summary)
+    warnings = cautions.statements(summary)
     metrics = [columns.metric_column(metric) for metric in select_metrics(summary.rows)]
     options = further_options(summary)
-    fields: dict[str, Any] = {
+    data: dict[str, Any] = {
         "schema": REPORT_SCHEMA,
-        "answer": conclusions.answer_text(summary),
-        "overview": conclusions.overview_text(summary),
-        "statements": [statement.data() for statement in answer],
-        "cautions": cautions.caution_texts(summary),
+        "answer": sentences(answer),
+        "overview": sentences(overview),
+        "statements": [*answer, *overview, *warnings],
+        "cautions": [sentence(each) for each in warnings],
         "runs": summary.num_runs,
         "opening": cautions.opening_paragraphs(summary),
         "left_out": list(summary.left_out),
@@ -58,18 +62,27 @@ def render(summary: Summary) -> bytes:
         "series": [
             _series_data(series, summary, metrics, options) for series in summary.series
         ],
-        "failures": [vars(failure) for failure in summary.failures],
+        "failures": [_failure_data(failure) for failure in summary.failures],
         "environment": [_fact_data(fact) for fact in summary.facts],
         "differences": [difference.data() for difference in summary.differences],
     }
     if summary.learning:
-        fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
+        data["learning"] = learning.as_json(summary.learning, summary.row_titles)
     if inspection := counts_report.inspect_summary(summary):
         counts = counts_report.content(inspection)
         names = ("groups", "growth", "differences")
-        fields["counts"] = {name: counts[name] for name in names}
+        data["counts"] = {name: counts[name] for name in names}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
-    return input_files.json_text(fields, indent).encode()
+    return json_text(data, indent).encode()
+
+
+def _failure_data(failure: Failure) -> dict[str, Any]:
+    return {
+        "file": failure.file,
+        "title": failure.title,
+        "num_devices": failure.num_devices,
+        "reason": failure.reason,
+    }
 
 
 def _fact_data(fact: EnvironmentFact) -> dict[str, Any]:
@@ -86,89 +99,95 @@ def _series_data(
     commands = conclusions.missing_run_commands(series)
     fastest = series.faster_on_fewer_devices
 
-    fields = json_fields((columns.TITLE, columns.SCALING), series)
+    data = json_fields((columns.TITLE, columns.SCALING), series)
     if summary.unit == ITEMS:
-        fields |= json_fields((columns.UNIT,), series)
-    fields["sentence"] = series_text(series)
-    fields["statements"] = [statement.data() for statement in statements(series)]
-    fields["missing"] = [summary.command_for_folder(command) for command in commands]
+        data |= json_fields((columns.UNIT,), series)
+    data["sentence"] = series_text(series)
+    data["statements"] = statements(series)
+    data["missing"] = [summary.command_for_folder(command) for command in commands]
     if series.machine:
-        fields |= json_fields((columns.MACHINE,), series)
+        data |= json_fields((columns.MACHINE,), series)
     if series.facts:
-        fields["facts"] = dict(series.facts)
-    fields |= start_up.as_json([row.row for row in series.rows])
+        data["facts"] = dict(series.facts)
+    data |= start_up.as_json(series.configurations)
     if fastest:
-        fields["fastest_on"] = fastest.row.num_devices
+        data["fastest_on"] = fastest.row.num_devices
     if series.num_diverged:
-        fields["runs_diverged"] = series.num_diverged
-    fields["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]
-    return fields
+        data["runs_diverged"] = series.num_diverged
+    data["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]
+    return data
 
 
 def _row_data(
-    row: RowSummary,
+    row_summary: RowSummary,
     metrics: Sequence[RowColumn],
     options: Sequence[str],
     summary: Summary,
 ) -> dict[str, Any]:
-    fields = json_fields(columns.WORK, row.row)
-    fields["options"] = {name: row.row.reported(name) for name in options}
-    fields |= json_fields((columns.KERNEL,), row.row)
-    fields["files"] = list(row.files)
-    fields |= json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row.row)
-    if row.row.disturbed_runs:
-        fields |= json_fields((columns.RUNS_DISTURBED,), row.row)
-    fields["command"] = repeat_command(row.row, {})
-    fields |= json_fields((*metrics, columns.WITHIN_RUN), row.row)
-    fields["attribution"] = _attribution_data(row, summary.unit)
-    fields["steady_state"] = [_steady_state_data(run) for run in row.steady]
-    fields["speedups"] = start_up.speedups(row.row)
-    fields |= json_fields((columns.PADDING, columns.IMBALANCE), row)
-    if row.step_parts:
-        fields["step"] = steps.as_json(row.step_parts)
-    if row.row.num_workers > 1:
-        fields["workers"] = cluster.row_data(row.row)
+    row = row_summary.row
+    data = json_fields(columns.WORK, row)
+    data["options"] = {name: row.reported(name) for name in options}
+    data |= json_fields((columns.KERNEL,), row)
+    data["files"] = list(row_summary.files)
+    data |= json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row)
+    if row.disturbed_runs:
+        data |= json_fields((columns.RUNS_DISTURBED,), row)
+    data["command"] = repeat_command(row, {})
+    data |= json_fields((*metrics, columns.WITHIN_RUN), row)
+    data["attribution"] = _attribution_data(row_summary, summary.unit)
+    data["steady_state"] = [_steady_state_data(run) for run in row_summary.steady]
+    data["speedups"] = start_up.speedups(row)
+    data |= json_fields((columns.PADDING, columns.IMBALANCE), row_summary)
+    if row_summary.step_parts:
+        data["step"] = steps.as_json(row_summary.step_parts)
+    if row.num_workers > 1:
+        data["workers"] = cluster.row_data(row)
     if summary.is_certified:
-        fields["certificate"] = encode(certificates.row_certificate(row.row))
-    return fields
+        data["certificate"] = encode(certificates.row_certificate(row))
+    return data
 
 
-def _attribution_data(row: RowSummary, unit: str) -> dict[str, Any] | None:
-    loss = row.loss
+def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | None:
+    loss = row_summary.loss
     if loss is None:
         return None
-    rate = RATE.named_after(unit).name
+    rate = RATE.with_unit(unit).name
     parts = []
     for part in loss.parts:
-        fields = {
+        part_data = {
             "name": part.name,
-            rate: interval_data(part.value),
-            "points": interval_data(part.points),
+            rate: part.value,
+            "points": part.points,
+            # An old name for a significant part, which programs of users read.
             "told": part.is_significant,
             "commands": list(part.commands),
         }
-        parts.append(fields)
+        parts.append(part_data)
     return {
-        "ideal": interval_data(loss.ideal),
-        "loss": interval_data(loss.loss),
+        "ideal": loss.ideal,
+        "loss": loss.loss,
         "parts": parts,
-        "residual": interval_data(loss.residual),
-        "loss_points": interval_data(loss.loss_points),
-        "residual_points": interval_data(loss.residual_points),
-        "rest_points": interval_data(loss.unexplained.points),
+        "residual": loss.residual,
+        "loss_points": loss.loss_points,
+        "residual_points": loss.residual_points,
+        "rest_points": loss.unexplained.points,
     }
 
 
 def _steady_state_data(run: RunSteadyState) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    state = run.state
+    data: dict[str, Any] = {
         "file": run.file,
         "warmup": run.record.batches.warmup,
+        "kind": state.kind,
+        "start": state.start,
+        "rate_default": state.rate_default,
+        "rate_steady": state.rate_steady,
+        "move": state.move,
+        "text": run.text,
     }
-    for name in ("kind", "start", "rate_default", "rate_steady", "move"):
-        fields[name] = getattr(run.state, name)
-    fields["text"] = run.text
-    measured = Measured((run.record,), 0, None, None)
+    measured = Measured.of_run(run.record)
     for metric in STEP_TIMES:
         value = metric.compute(measured)
-        fields[metric.name] = value and rounded(value.value)
-    return fields
+        data[metric.name] = None if value is None else rounded(value.value)
+    return data

@@ -1,25 +1,28 @@
-"""The time to a target of accuracy or loss, on one device and on several."""
+"""The time to a target of accuracy or loss, on one device and on several.
+
+The keys of `as_json` are part of report.json: never rename one.
+"""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.learning import (
     ACCURACY,
     LOSS,
     WINDOW_BATCHES,
-    Learned,
     Learning,
+    LearningResult,
     Target,
-    curve,
+    smooth,
 )
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.reports.columns import Column, CsvCell, csv_line, json_fields
+from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.reports.columns import Column, csv_line, json_fields
 from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Section, make_grid
@@ -28,11 +31,11 @@ if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
 
 SECONDS = "seconds"
-MOST_POINTS = 300  # of a line of a picture
+MOST_POINTS = 300  # points in one line of a picture
 COLOURS_PER_SHAPE = 6
 
 Titles = dict[Row, str]  # title of the series of each row
-LearnedColumn = Column[Learned]
+ResultColumn = Column[LearningResult]
 
 
 def target_text(target: Target) -> str:
@@ -42,159 +45,165 @@ def target_text(target: Target) -> str:
     return f"a loss of {target.value:g}"
 
 
-def statements(learning: Learning, titles: Titles) -> list[Statement]:
+def make_statements(learning: Learning, titles: Titles) -> list[Statement]:
     """Return whether several devices reach the target sooner than one device.
 
     If no configuration has several devices, the statements are about one device.
     Configurations that train differently come first, because their times compare
     different trainings.
     """
-    found = []
+    statements = []
     differing_rows = set()
-    for proof in learning.other_losses:
+    for proof in learning.other_training:
+        if proof.loss is None:
+            continue
         differing_rows.add(proof.row)
-        values = {
-            "devices": proof.row.devices,
-            "fewer_devices": proof.reference.devices,
-            "step": proof.step,
-            "loss": proof.loss,
-            "fewer_devices_loss": proof.reference_loss,
-            "repeats": proof.repeats,
-        }
-        found.append(Statement("target-other-losses", titles[proof.row], values))
+        statements.append(
+            state(
+                "target-other-losses",
+                titles[proof.row],
+                devices=proof.row.devices,
+                fewer_devices=proof.reference.devices,
+                step=proof.loss.step,
+                loss=proof.loss.value,
+                fewer_devices_loss=proof.loss.reference_value,
+                repeats=proof.loss.repeats,
+            )
+        )
 
-    several = [learned for learned in learning.learned if learned.row.num_devices > 1]
+    parallel = [result for result in learning.results if result.row.num_devices > 1]
     has_single_runs = False
-    for learned in several or learning.learned:
-        title = titles[learned.row]
-        if learned.seconds is None:
-            found.append(_missed(learning.target, learned, title))
-        elif learned.row.num_devices == 1 or learned.row in differing_rows:
-            found.append(_reached(learning.target, learned, title))
+    for result in parallel or learning.results:
+        title = titles[result.row]
+        if result.seconds is None:
+            statements.append(_missed_statement(learning.target, result, title))
+        elif result.row.num_devices == 1 or result.row in differing_rows:
+            statements.append(_reached_statement(learning.target, result, title))
         else:
-            found += _compared(learning, learned, title)
-            ratio = learning.time_speedup(learned)
+            statements += _comparison_statements(learning, result, title)
+            ratio = learning.time_speedup(result)
             has_single_runs |= ratio is not None and not ratio.ends
     if has_single_runs:
-        found.append(Statement("target-single-runs"))
-    return found
+        statements.append(state("target-single-runs"))
+    return statements
 
 
-def _reached(target: Target, learned: Learned, title: str) -> Statement:
+def _reached_statement(target: Target, result: LearningResult, title: str) -> Statement:
     """State that a configuration reached the target, and when."""
-    assert learned.seconds and learned.items
-    values = {
-        "devices": learned.row.devices,
-        "target": target_text(target),
-        "unit": learned.row.unit,
-        "seconds": interval_values(learned.seconds),
-        "items": interval_values(learned.items),
-    }
-    return Statement("target-reached", title, values)
+    assert result.seconds and result.items
+    return state(
+        "target-reached",
+        title,
+        devices=result.row.devices,
+        target=target_text(target),
+        unit=result.row.unit,
+        seconds=result.seconds,
+        items=result.items,
+    )
 
 
-def _compared(learning: Learning, learned: Learned, title: str) -> list[Statement]:
+def _comparison_statements(
+    learning: Learning, result: LearningResult, title: str
+) -> list[Statement]:
     """Compare a configuration that reached the target with one device."""
-    baseline = learning.baseline(learned)
-    ratio = learning.time_speedup(learned)
-    reached = _reached(learning.target, learned, title)
+    baseline = learning.baseline(result)
+    ratio = learning.time_speedup(result)
+    reached = _reached_statement(learning.target, result, title)
     if baseline is None:
-        return [reached, Statement("target-without-baseline", title)]
-    if ratio is None or not (baseline.seconds and baseline.items and learned.items):
-        return [reached, _missed(learning.target, baseline, title)]
+        return [reached, state("target-without-baseline", title)]
+    if ratio is None or not (baseline.seconds and baseline.items and result.items):
+        return [reached, _missed_statement(learning.target, baseline, title)]
     values = {
         **reached.values,
         "sooner": interval_values(ratio),
-        "work": learned.items.value / baseline.items.value,
+        "work": result.items.value / baseline.items.value,
         "baseline_seconds": interval_values(baseline.seconds),
     }
     kind = "target-sooner" if ratio.value >= 1 else "target-later"
     if ratio.ends and ratio.ends[0] <= 1 <= ratio.ends[1]:
         kind = "target-within-noise"
-    return [Statement(kind, title, values)]
+    return [state(kind, title, **values)]
 
 
-def _missed(target: Target, learned: Learned, title: str) -> Statement:
+def _missed_statement(target: Target, result: LearningResult, title: str) -> Statement:
     """State that not all runs reached the target, and the nearest value."""
     values = {
-        "devices": learned.row.devices,
-        "runs": len(learned.needed),
+        "devices": result.row.devices,
+        "runs": len(result.run_items),
         "target": target_text(target),
     }
-    if learned.best is None:
+    if result.best is None:
         values |= {"quantity": target.kind, "batches": WINDOW_BATCHES}
-        return Statement("target-not-recorded", title, values)
-    values["best"] = f"{learned.best:.4g}"
+        return state("target-not-recorded", title, **values)
+    values["best"] = f"{result.best:.4g}"
     if target.kind == ACCURACY:
-        values["best"] = f"{100 * learned.best:.1f} %"
-    values["missed"] = learned.needed.count(None)
-    return Statement("target-missed", title, values)
+        values["best"] = f"{100 * result.best:.1f} %"
+    values["missed"] = result.run_items.count(None)
+    return state("target-missed", title, **values)
 
 
-def notes(learning: Learning) -> list[Statement]:
+def make_notes(learning: Learning) -> list[Statement]:
     """Return the meaning of the target, of the means and of the seconds."""
     target = learning.target
     unit = common_unit(learning.windows)
-    found = []
+    notes = []
     if not target.is_chosen_by_user:
-        is_missed = any(None in learned.needed for learned in learning.learned)
+        is_missed = any(None in result.run_items for result in learning.results)
         kind = "target-lowest" if is_missed else "target-highest"
-        found.append(Statement(kind, values={"target": target_text(target)}))
+        notes.append(state(kind, target=target_text(target)))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
         "windows": [plain(window, 0) for window in sorted(learning.windows.values())],
         "per": "predictions" if is_of_predictions else "predicted items",
     }
     return [
-        *found,
-        Statement("target-window", values=window),
-        Statement("target-seconds", values={"unit": unit}),
+        *notes,
+        state("target-window", **window),
+        state("target-seconds", unit=unit),
     ]
 
 
-def _columns(learning: Learning, titles: Titles) -> dict[str, LearnedColumn]:
+def _columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:
     """Return the columns of all formats by name."""
-    unit = common_unit(learned.row.unit for learned in learning.learned)
+    unit = common_unit(result.row.unit for result in learning.results)
     heading = unit_heading(unit)
 
-    def items_text(learned: Learned) -> str:
-        return plus_minus(learned.items, 0) if learned.seconds else "not reached"
+    def items_text(result: LearningResult) -> str:
+        return plus_minus(result.items, 0) if result.seconds else "not reached"
 
-    def speedup_text(learned: Learned) -> str:
-        if learned.row.num_devices == 1:
+    def speedup_text(result: LearningResult) -> str:
+        if result.row.num_devices == 1:
             return ""
-        return plus_minus(learning.time_speedup(learned), 2)
+        return plus_minus(learning.time_speedup(result), 2)
 
     columns = [
-        LearnedColumn("series", lambda learned: titles[learned.row], "Series"),
-        LearnedColumn(
-            "num_devices", lambda learned: learned.row.num_devices, "Devices"
-        ),
-        LearnedColumn(
+        ResultColumn("series", lambda result: titles[result.row], "Series"),
+        ResultColumn("num_devices", lambda result: result.row.num_devices, "Devices"),
+        ResultColumn(
             "global_batch",
-            lambda learned: learned.row.global_batch_size,
+            lambda result: result.row.global_batch_size,
             "Global batch",
         ),
-        LearnedColumn("needed", lambda learned: list(learned.needed)),
-        LearnedColumn(
+        ResultColumn("needed", lambda result: list(result.run_items)),
+        ResultColumn(
             "items",
-            lambda learned: learned.items,
+            lambda result: result.items,
             f"{heading} to target",
             has_interval=True,
             csv_name="items_to_target",
             text=items_text,
         ),
-        LearnedColumn("rate", lambda learned: learned.row.rate, f"{heading}/s", 1),
-        LearnedColumn(
+        ResultColumn("rate", lambda result: result.row.rate, f"{heading}/s", 1),
+        ResultColumn(
             "seconds",
-            lambda learned: learned.seconds,
+            lambda result: result.seconds,
             "Seconds",
             1,
             has_interval=True,
             csv_name="seconds_to_target",
         ),
-        LearnedColumn("best", lambda learned: learned.best),
-        LearnedColumn(
+        ResultColumn("best", lambda result: result.best),
+        ResultColumn(
             "times_as_soon",
             learning.time_speedup,
             "Times as fast as one device",
@@ -208,13 +217,16 @@ def _columns(learning: Learning, titles: Titles) -> dict[str, LearnedColumn]:
 
 def section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
-    cells: Columns = {}
-    for column in _columns(learning, titles).values():
-        if column.header:
-            cells[column.header] = column.cell
-    table = make_grid(f"Until {target_text(learning.target)}", cells, learning.learned)
+    cells: Columns = {
+        column.header: column.cell
+        for column in _columns(learning, titles).values()
+        if column.header
+    }
+    table = make_grid(f"Until {target_text(learning.target)}", cells, learning.results)
     return Section(
-        "Learning", (table,), (*statements(learning, titles), *notes(learning))
+        "Learning",
+        (table,),
+        (*make_statements(learning, titles), *make_notes(learning)),
     )
 
 
@@ -230,37 +242,36 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
             "given": target.is_chosen_by_user,
         },
         "windows": dict(learning.windows),
-        "statements": [statement.data() for statement in statements(learning, titles)],
-        "rows": [
-            json_fields(columns.values(), learned) for learned in learning.learned
-        ],
+        "statements": make_statements(learning, titles),
+        "rows": [json_fields(columns.values(), result) for result in learning.results],
     }
 
 
-def csv_cells(learning: Learning, titles: Titles, row: Row) -> list[CsvCell]:
-    """Return the cells of a row; empty cells if the row did not train."""
+def csv_fields(learning: Learning, titles: Titles, row: Row) -> dict[str, Any]:
+    """Return the fields of a row; None if the row did not train."""
     columns = _columns(learning, titles)
-    found = [learned for learned in learning.learned if learned.row is row]
-    learned = found[0] if found else None
-    cells = csv_line([columns["items"], columns["seconds"]], learned)
-    compared = learned if row.num_devices > 1 else None
-    return cells + columns["times_as_soon"].csv_cells(compared)
+    results = {result.row: result for result in learning.results}
+    result = results.get(row)
+    fields = csv_line([columns["items"], columns["seconds"]], result)
+    # One device is not compared with itself.
+    compared_result = result if row.num_devices > 1 else None
+    return fields | columns["times_as_soon"].csv_fields(compared_result)
 
 
-def charts(learning: Learning, titles: Titles) -> dict[str, Chart]:
+def make_charts(learning: Learning, titles: Titles) -> dict[str, Chart]:
     """Return accuracy and loss over items and seconds, by the names of their files."""
     has_accuracy = False
-    for learned in learning.learned:
-        has_accuracy |= any(run.batches.correct for run in learned.row.good_runs)
+    for result in learning.results:
+        has_accuracy |= any(run.batches.correct for run in result.row.good_runs)
     axes = [
         Axis(ITEMS, common_unit(learning.windows), "amount"),
         Axis(SECONDS, "seconds at the measured speed", "amount"),
     ]
-    found = {}
+    charts = {}
     for kind in (ACCURACY, LOSS) if has_accuracy else (LOSS,):
         for axis in axes:
-            found[f"{kind}_over_{axis.name}"] = _chart(learning, titles, kind, axis)
-    return found
+            charts[f"{kind}_over_{axis.name}"] = _chart(learning, titles, kind, axis)
+    return charts
 
 
 def _chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
@@ -273,31 +284,31 @@ def _chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
     level = factor * target.value if target.kind == kind else None
 
     lines = []
-    for k, learned in enumerate(learning.learned):
-        points = []
-        for place, value in _curve(learned, learning, kind, axis.name):
-            points.append(Point({axis.name: place}, {kind: Interval(factor * value)}))
-        name = f"{titles[learned.row]}, {learned.row.devices}"
-        lines.append(Line(name, points, colour=k, shape=k // COLOURS_PER_SHAPE))
+    for number, result in enumerate(learning.results):
+        points = [
+            Point({axis.name: place}, {kind: Interval(factor * value)})
+            for place, value in _curve(result, learning, kind, axis.name)
+        ]
+        name = f"{titles[result.row]}, {result.row.devices}"
+        lines.append(
+            Line(name, points, colour=number, shape=number // COLOURS_PER_SHAPE)
+        )
     metric = Metric(kind, kind, unit, 4)
-    return Chart(metric, axis, lines, functools.partial(_level, level), "target")
-
-
-def _level(level: float | None, _: float) -> float | None:
-    return level
+    return Chart(metric, axis, lines, lambda _: level, "target")
 
 
 def _curve(
-    learned: Learned, learning: Learning, kind: str, axis: str
+    result: LearningResult, learning: Learning, kind: str, axis: str
 ) -> list[tuple[float, float]]:
     """Return the (place, value) pairs of the first run of a configuration."""
-    run = learned.row.good_runs[0]
-    smooth = curve(run.batches, kind, learning.windows[learned.row.unit])
+    run = result.row.good_runs[0]
+    curve = smooth(run.batches, kind, learning.windows[result.row.unit])
     rate = 1.0
     if axis == SECONDS and run.throughput:
-        rate = run.throughput.items_per_second
-    line = []
-    for items, value in zip(smooth.items, smooth.values):
-        if math.isfinite(value):
-            line.append((items / rate, value))
+        rate = disturbance.counted_rate(run)
+    line = [
+        (items / rate, value)
+        for items, value in zip(curve.items, curve.values)
+        if math.isfinite(value)
+    ]
     return line[:: max(1, len(line) // MOST_POINTS)]

@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
+from rnn_scaling.reports import numbers
 from rnn_scaling.reports.summary import Summary
+from rnn_scaling.reports.wording import NUMBER_DIGITS
 
 # Kinds whose other rate is not known, with templates that do not have one.
 WITHOUT_RATE = {
@@ -14,23 +17,19 @@ WITHOUT_RATE = {
     LogFindingKind.EVALUATION.value: "log-evaluation-without-rate",
     LogFindingKind.LOG_TOTAL.value: "log-total-without-steps",
 }
+ALIKE = "log-start-up-alike"  # a start-up that does not change the printed rate
 TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
 
 
 def summary_statements(summary: Summary) -> list[Statement]:
     """Return a statement per kind of finding, with the numbers of its first run."""
-    first: dict[str, tuple[str, LogFinding, str]] = {}
-    runs: dict[str, int] = {}
-    for row in summary.row_summaries:
-        for name, run in zip(row.files, row.row.records):
-            for finding in run.log_findings or ():
-                first.setdefault(finding.kind, (name, finding, run.unit))
-                runs[finding.kind] = runs.get(finding.kind, 0) + 1
+    findings: list[tuple[str, str, LogFinding]] = []
+    for name, run in summary.named_runs:
+        findings += [(name, run.unit, finding) for finding in run.log_findings or ()]
+    by_kind = group_by(findings, [finding.kind for *_, finding in findings])
     statements = []
-    for kind, (name, finding, unit) in first.items():
-        source = name
-        if runs[kind] > 1:
-            source = f"{name} (and {runs[kind] - 1} more)"
+    for (name, unit, finding), *others in by_kind.values():
+        source = f"{name} (and {len(others)} more)" if others else name
         statements += log_statements(source, [finding], unit)
     return statements
 
@@ -54,6 +53,13 @@ def log_statements(
     ]
 
 
+def _are_printed_alike(finding: LogFinding) -> bool:
+    """Return whether a sentence would print the same number for both rates."""
+    rates = (finding.taken, finding.other)
+    texts = {numbers.digits(rate, NUMBER_DIGITS) for rate in rates if rate is not None}
+    return len(texts) == 1
+
+
 def _statement(source: str, finding: LogFinding, unit: str) -> Statement:
     kind = f"log-{finding.kind}"
     values: dict[str, Any] = {
@@ -63,11 +69,13 @@ def _statement(source: str, finding: LogFinding, unit: str) -> Statement:
         "unit": unit,
     }
     if finding.other is None or finding.kind == LogFindingKind.ONE_TIMED_RANK:
-        return Statement(WITHOUT_RATE[finding.kind], source, values)
+        return state(WITHOUT_RATE[finding.kind], source, **values)
     values["other"] = finding.other
     values["difference"] = abs(finding.other / finding.taken - 1)
+    if finding.kind == LogFindingKind.START_UP and _are_printed_alike(finding):
+        return state(ALIKE, source, **values)
     is_timed = finding.taken_ms is not None and finding.other_ms is not None
     if finding.kind == LogFindingKind.TWO_CLUSTERS and is_timed:
         kind = TIMED_CLUSTERS
         values |= {"taken_ms": finding.taken_ms, "other_ms": finding.other_ms}
-    return Statement(kind, source, values)
+    return state(kind, source, **values)

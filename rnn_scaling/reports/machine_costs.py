@@ -53,7 +53,7 @@ def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
 
 def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
     unit = costs[0].unit
-    return RATE.named_after(unit), COST.named_after(unit, costs[0].currency)
+    return RATE.with_unit(unit), COST.with_unit(unit, costs[0].currency)
 
 
 def _data(costs: Sequence[MachineCost]) -> explorer.Explorer:
@@ -78,7 +78,7 @@ def _data(costs: Sequence[MachineCost]) -> explorer.Explorer:
         explorer.Axis(rate.name, rate.title, "metric"),
         explorer.Axis("price", f"{cost.unit} per hour"),
     ]
-    return explorer.Explorer([explorer.Metric.of(cost)], axes, lines)
+    return explorer.Explorer([explorer.Metric.from_analysis(cost)], axes, lines)
 
 
 def _page(

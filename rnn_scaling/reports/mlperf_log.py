@@ -97,7 +97,7 @@ def _setting_events(record: RunRecord) -> list[Event]:
 
 
 def _run_events(record: RunRecord) -> list[Event]:
-    """Return the events from the end of the initialisation to that of the last batch."""
+    """Return the events after the initialisation, up to the end of the last batch."""
     phases = record.phases
     batches = record.batches
     if not batches.seconds:
@@ -122,7 +122,7 @@ def _run_events(record: RunRecord) -> list[Event]:
     block = {"first_epoch_num": 1, "samples_count": num_samples}
     events.append(Event(stop, END, "block_stop", metadata=block))
 
-    measured = Measured((record,), record.options["num_devices"], None, None)
+    measured = Measured.of_run(record)
     accuracy = ACCURACY.compute(measured)
     if accuracy:
         metadata = {

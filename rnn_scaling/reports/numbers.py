@@ -1,16 +1,17 @@
 """A number for a person, with the digits that its interval allows.
 
 Examples are 13,800 ± 1,500; 110 [20, 600] if the interval reaches much further to one
-side; and how many times the runs differ if its ends say nothing. A number without an
+side; and how many times the runs differ if its ends are useless. A number without an
 interval has four digits. A number with a wide interval keeps at least three digits, so
 that ratios of printed numbers hold within their rounding. CSV and JSON keep all digits.
 """
 
 import math
-from typing import Any
+from collections.abc import Iterable
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.system.files.terminal import three_digits
+from rnn_scaling.reports.interval_texts import interval_text
+from rnn_scaling.system.files.terminal import counted, three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
 OF_INTERVAL = 2  # significant digits of the number after ±
@@ -87,6 +88,27 @@ def has_ends(interval: Interval) -> bool:
     return shorter < (1 - UNEVEN) * longer
 
 
+def interval_notes(named: Iterable[tuple[str, Interval | None]]) -> list[str]:
+    """Return a line for each kind of interval: its signs, its numbers and its meaning.
+
+    Args:
+      named: The name of each number, such as the title of its column.
+    """
+    names_by_kind: dict[str, dict[str, None]] = {}
+    signs_by_kind: dict[str, set[str]] = {}
+    for name, value in named:
+        if value is not None and has_interval(value):
+            kind = interval_text(value.kind)
+            sign = "[low, high]" if has_ends(value) else "±"
+            names_by_kind.setdefault(kind, {})[name] = None
+            signs_by_kind.setdefault(kind, set()).add(sign)
+    notes = []
+    for kind, names in names_by_kind.items():
+        signs = " and ".join(sorted(signs_by_kind[kind], reverse=True))
+        notes.append(f"{signs} {', '.join(names)}: {kind}.")
+    return notes
+
+
 def plain(value: float, digits: int) -> str:
     """Return a number without an interval: four significant digits, few decimals.
 
@@ -109,27 +131,40 @@ def share(value: float) -> str:
     return f"{100 * value:.{decimals}f} %"
 
 
+def percent(value: float, significant: int) -> str:
+    """Return a share in per cent with significant digits, so that it is not "0.0 %".
+
+    >>> percent(0.00013, 2), percent(0.25, 2)
+    ('0.013 %', '25 %')
+    """
+    return f"{digits(100 * value, significant)} %"
+
+
+def signed_percent(ratio: float) -> str:
+    """Return the change to a multiple in per cent, such as "+3.0 %" of 1.03."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def duration(minutes: float) -> str:
+    """Return minutes as text.
+
+    >>> duration(0.4), duration(119), duration(180), duration(2900)
+    ('1 minute', '119 minutes', '3 hours', '2 days')
+    """
+    if minutes < 2 * 60:
+        return counted(max(1, round(minutes)), "minute")
+    hours = minutes / 60
+    if hours < 2 * 24:
+        return counted(round(hours), "hour")
+    return counted(round(hours / 24), "day")
+
+
 def rounded(value: float) -> float:
     """Return a number with 12 digits for files.
 
     Further digits depend on the platform's exp and log.
     """
     return float(f"{value:.12g}")
-
-
-def interval_data(interval: Interval | None) -> dict[str, Any] | None:
-    """Return an interval for JSON.
-
-    Without an interval, `low` and `high` are None, and `kind` is the reason.
-    """
-    if interval is None:
-        return None
-    data: dict[str, Any] = {}
-    for name in ("value", "low", "high"):
-        number = getattr(interval, name)
-        data[name] = None if number is None else rounded(number)
-    data["kind"] = interval.kind
-    return data
 
 
 def _magnitude(value: float) -> int:

@@ -1,6 +1,9 @@
 """Traced runs: the parts of each tower's steps, and seconds by phase and rank.
 
 Runs with several ranks need no trace.
+
+Programs of users read the JSON, schema "rnn_scaling.phases/1": keys may be added, but
+never rename one or change its meaning.
 """
 
 import dataclasses
@@ -10,7 +13,7 @@ from pathlib import Path
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.rows import Row, build_rows
-from rnn_scaling.analysis.series_titles import group_by_series, titles
+from rnn_scaling.analysis.series_titles import group_by_series, make_titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -20,10 +23,10 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.differences import describe, value_text
+from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.sections import Section, markdown
-from rnn_scaling.reports.wording import join_names
+from rnn_scaling.reports.wording import join_names, start_with_capital
 from rnn_scaling.system import entry
-from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
 
 SCHEMA = "rnn_scaling.phases/1"
@@ -40,14 +43,14 @@ class TracedRun:
     @property
     def title(self) -> str:
         options = self.record.options
-        devices = scale.in_words(scale.num_workers(options), options["num_devices"])
+        devices = scale.describe(scale.num_workers(options), options["num_devices"])
         # The mode of another trainer is unknown.
         words = filter(None, (network(options), options["variable_update"], devices))
         return f"{', '.join(words)} ({self.path})"
 
 
 def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
-    """Return the traced runs at paths and those with ranks, and a line per problem.
+    """Return the traced runs at paths, the runs with ranks, and one line per problem.
 
     Args:
       paths: Folders of records, records, or folders with a record of a training.
@@ -58,12 +61,12 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
         in_log_dir = path / RECORD_IN_LOG_DIR
         file = in_log_dir if in_log_dir.is_file() else path
         try:
-            found, found_problems = _read_path(file)
+            path_runs, path_problems = _read_path(file)
         except OSError as e:
             problems.append(f"{path}: {e.strerror or e}")
             continue
-        runs += found
-        problems += found_problems
+        runs += path_runs
+        problems += path_problems
     return runs, problems
 
 
@@ -77,20 +80,21 @@ def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
     place = file if is_folder else file.parent
     files = folder.read(file) if is_folder else folder.read_files({file.name: file})
 
-    runs = []
-    for run_file in files.runs:
-        if run := _traced_run(place / run_file.name, run_file.record):
-            runs.append(run)
+    runs = [
+        run
+        for run_file in files.runs
+        if (run := _traced_run(place / run_file.name, run_file.record))
+    ]
     problems = list(files.not_used)
     if files.runs and not runs:
-        statuses = join_names(sorted({found.record.status for found in files.runs}))
+        statuses = join_names(sorted({traced.record.status for traced in files.runs}))
         train = f"{entry.program()} train --trace_batches=5 --result_file=FILE"
         remedy = f"make one with {train}"
         problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
     elif not files.runs and not problems:
         reason = "no run record"
         if is_folder:
-            reason = f"{files.nothing}{folder.elsewhere(file)}"
+            reason = f"{files.empty_reason}{folder.subfolder_hint(file)}"
         problems.append(f"{file}: {reason}")
     return runs, problems
 
@@ -103,12 +107,12 @@ def _traced_run(path: Path, record: RunRecord) -> TracedRun | None:
 
 
 def text(runs: Sequence[TracedRun]) -> str:
-    """Return the tables of the runs, and of the start-up of each series."""
+    """Return the tables of the runs and the start-up of each series."""
     sections: list[Section] = []
     for run in runs:
         sections += _run_sections(run)
     series = _series(runs)
-    for title, rows in zip(titles(series), series):
+    for title, rows in zip(make_titles(series), series):
         if section := start_up.section(rows, f"{title}: start-up"):
             sections.append(section)
     return markdown(sections, level=3)
@@ -125,7 +129,7 @@ def _run_sections(run: TracedRun) -> list[Section]:
     sections = []
     if run.parts:
         tables = steps.section(run.parts, run.title)
-        kernels = steps.kernels_grid(run.parts.runs[0], run.parts.num_towers)
+        kernels = steps.make_kernels_grid(run.parts.runs[0], run.parts.num_towers)
         notes = (*tables.notes, *_cautions(run.record))
         grids = (*tables.grids, kernels)
         sections.append(dataclasses.replace(tables, grids=grids, notes=notes))
@@ -138,11 +142,11 @@ def _run_sections(run: TracedRun) -> list[Section]:
 def _cautions(run: RunRecord) -> list[Statement | str]:
     """Return cautions about the machine: shared devices, load and clocks."""
     cautions: list[Statement | str] = [*environment.statements([run])]
-    for difference in differences.within([run]):
-        if difference.what in differences.SHARES.values():
-            load = value_text(difference.a[0].values["load"])
+    for difference in differences.find_differences_inside([run]):
+        if difference.name in differences.LOAD_NAMES.values():
+            load = value_text(difference.first[0].values["load"])
             effect = describe(difference).effect
-            name = difference.what[:1].upper() + difference.what[1:]
+            name = start_with_capital(difference.name)
             cautions.append(f"{name} ({load}): {effect}.")
     return cautions
 
@@ -160,14 +164,15 @@ def as_json(runs: Sequence[TracedRun]) -> str:
         }
         run_data.append(fields)
     series = _series(runs)
-    series_data = []
-    for title, rows in zip(titles(series), series):
-        if seconds := start_up.as_json(rows):
-            series_data.append({"title": title, **seconds})
+    series_data = [
+        {"title": title, **seconds}
+        for title, rows in zip(make_titles(series), series)
+        if (seconds := start_up.as_json(rows))
+    ]
     content = {"schema": SCHEMA, "runs": run_data}
     if series_data:
         content["series"] = series_data
-    return input_files.json_text(content)
+    return json_text(content)
 
 
 def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
@@ -184,7 +189,7 @@ def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
     for run in runs:
         if run.parts:
             number = run.parts.typical if step is None else step
-            omitted = step_figures.left_out(run.parts.num_towers)
+            omitted = step_figures.omitted_towers_text(run.parts.num_towers)
             title = f"{run.title}, step {number}{omitted}"
             steps_with_titles.append((title, run.parts.steps[number]))
     return step_figures.picture(steps_with_titles, format)

@@ -6,7 +6,8 @@ The tables sum up what `log_device_placement` prints for each operator.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.grouping import group_by
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import (
     COLLECTIVES,
@@ -42,34 +43,33 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
     if copies.lines:
         grids.append(copies)
         if run.resolved.device_type == "CPU":
-            notes.append(Statement("shared-memory"))
+            notes.append(state("shared-memory"))
     elif not collectives:
-        notes.append(Statement("nothing-sent"))
+        notes.append(state("nothing-sent"))
     if graph.slicing:
         notes.append(_slicing_statement(graph.slicing))
         grids.append(_slicing_grid(graph.slicing))
     if collectives:
-        values = {"operators": collectives}
-        notes.append(Statement("collectives-not-counted", values=values))
+        notes.append(state("collectives-not-counted", operators=collectives))
     if variables:
         grids.append(variables_grid(graph))
-    return Section(title, tuple(grids), tuple(notes))
+    return Section(title, grids, notes)
 
 
 def _collectives(graph: Graph) -> list[str]:
     """Return the numbers of operators that exchange data without a send and a receive."""
-    found = []
-    for kind, count in sorted(graph.partitions.by_type.items()):
-        if kind.lstrip("_").startswith(COLLECTIVES):
-            found.append(f"{count} {kind}")
-    return found
+    return [
+        f"{count} {kind}"
+        for kind, count in sorted(graph.partitions.by_type.items())
+        if kind.lstrip("_").startswith(COLLECTIVES)
+    ]
 
 
 def _slicing_statement(slicing: Slicing) -> Statement:
-    parts = []
-    for part in slicing.parts:
-        parts.append(f"{part.name} {_exact_size(part.bytes)} ({part.read})")
-    return Statement("slicing", values={"on": slicing.on, "parts": parts})
+    parts = [
+        f"{part.name} {_exact_size(part.bytes)} ({part.read})" for part in slicing.parts
+    ]
+    return state("slicing", on=slicing.on, parts=parts)
 
 
 def _slicing_grid(slicing: Slicing) -> Grid:
@@ -164,9 +164,8 @@ def _exact_size(num_bytes: int | None) -> str:
 
 def variables_grid(graph: Graph) -> Grid:
     """Return the copies or parts of each variable, with slots, gradients and updates."""
-    by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
-    for variable in _variables(graph):
-        by_name[variable.name].append(variable)
+    variables = _variables(graph)
+    by_name = group_by(variables, [variable.name for variable in variables])
     columns: Columns = {
         "Variable": lambda copies: copies[0].name,
         "held on": lambda copies: _places(variable.device for variable in copies),

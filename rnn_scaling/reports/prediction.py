@@ -1,4 +1,8 @@
-"""Predictions and the effects of changes as text and as JSON."""
+"""Predictions and the effects of changes as text and as JSON.
+
+Programs of users read the JSON, schemas "rnn_scaling.prediction_report/1" and
+"rnn_scaling.whatif/1": keys may be added, but never rename one or change its meaning.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,12 +13,12 @@ from rnn_scaling.analysis.prediction import predicting, track_record
 from rnn_scaling.analysis.prediction.changes import Effect, Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports.numbers import interval_data, plain, plus_minus, unit_heading
+from rnn_scaling.reports.json_data import interval_data, json_text
+from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentence, sentences
-from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import escaped
 
 SCHEMA = "rnn_scaling.prediction_report/1"
@@ -67,7 +71,7 @@ def table(prediction: Prediction) -> Grid:
     """Return a line for each number of devices, with the numbers of the source."""
     curve = prediction.curve
     decimals = {point.devices: point.decimals for point in curve.points}
-    measured_source, predicted_source = predicting.sources(prediction)
+    measured_source, predicted_source = predicting.source_names(prediction)
     digits = curve.decimals if curve.time else None
     if curve.unit == predicting.SPEEDUP:
         digits = 2
@@ -76,7 +80,7 @@ def table(prediction: Prediction) -> Grid:
         return measured_source if point.devices in decimals else predicted_source
 
     def number_text(point: PredictedPoint) -> str:
-        number = curve.shown(point.devices, point.rate)
+        number = curve.to_source_unit(point.devices, point.rate)
         source_decimals = decimals.get(point.devices)
         if source_decimals is not None:
             return f"{number.value:,.{source_decimals}f}"
@@ -143,7 +147,7 @@ def text(report: PredictionReport) -> str:
         if prediction.is_simulated:
             grids += loss_tables(prediction)
         grids += size_tables(sizes)
-        parts.append(markdown([Section("", tuple(grids))]))
+        parts.append(markdown([Section("", grids)]))
         statements = (*sizes.statements, *predicting.assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
@@ -167,17 +171,16 @@ def to_json(report: PredictionReport) -> bytes:
     series = []
     for prediction, sizes in zip(report.predictions, report.sizes):
         fields = _series_data(prediction)
-        fields["sizes"] = list(map(vars, sizes.sizes))
+        fields["sizes"] = sizes.sizes
         series.append(fields)
-    return _encode(
-        {
-            "schema": SCHEMA,
-            "source": report.source,
-            "series": series,
-            "refused": report.refused,
-            "track_record": report.record,
-        }
-    )
+    content = {
+        "schema": SCHEMA,
+        "source": report.source,
+        "series": series,
+        "refused": report.refused,
+        "track_record": report.record,
+    }
+    return json_text(content).encode()
 
 
 def _series_data(prediction: Prediction) -> dict[str, Any]:
@@ -186,35 +189,26 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
     A series of times also has the times, in the unit of its source.
     """
     curve = prediction.curve
-    fields: dict[str, Any] = encode(track_record.as_kept(prediction))
+    fields: dict[str, Any] = encode(track_record.make_kept_prediction(prediction))
     content = {name: value for name, value in fields.items() if name not in NOT_WRITTEN}
     content["measured"] = [
-        {"devices": point.devices, **(interval_data(point.interval) or {})}
+        {"devices": point.devices, **interval_data(point.interval)}
         for point in curve.points
     ]
     if curve.time:
         content["time_unit"] = curve.time.unit
         for point in content["measured"]:
             rate = Interval(point["value"])
-            time = curve.shown(point["devices"], rate).value
+            time = curve.to_source_unit(point["devices"], rate).value
             point["time"] = float(f"{time:.{TIME_DIGITS}g}")
         for point in content["predicted"]:
             rate = Interval(point["rate"], point["low"], point["high"])
-            point["time"] = interval_data(curve.shown(point["devices"], rate))
+            point["time"] = curve.to_source_unit(point["devices"], rate)
     return content
 
 
-def _encode(content: Mapping[str, Any]) -> bytes:
-    """Return JSON of data with intervals and statements."""
-    return input_files.json_text(content, default=_encode_object).encode()
-
-
-def _encode_object(value: Interval | Statement) -> dict[str, Any] | None:
-    return value.data() if isinstance(value, Statement) else interval_data(value)
-
-
 def changes_text(sensitivities: Sequence[Sensitivity]) -> str:
-    """Return the parts of a step, a line for each change, and the assumptions."""
+    """Return the parts of a step, one line per change, and the assumptions."""
     parts = []
     for sensitivity in sensitivities:
         parts += [
@@ -233,7 +227,9 @@ def _changes_table(sensitivity: Sensitivity) -> Grid:
     digits = curve.decimals if curve.time else 0
 
     def number_text(effect: Effect) -> str:
-        return plus_minus(curve.shown(sensitivity.devices, effect.rate), digits)
+        return plus_minus(
+            curve.to_source_unit(sensitivity.devices, effect.rate), digits
+        )
 
     columns: Columns = {
         "Change": lambda effect: effect.title,
@@ -249,22 +245,24 @@ def _changes_table(sensitivity: Sensitivity) -> Grid:
 def _step_statement(sensitivity: Sensitivity) -> Statement:
     """Return the parts of a step before any change, the largest first."""
     parts = sorted(sensitivity.parts.items(), key=lambda part: -part[1].value)
-    names = []
-    for name, share in parts:
-        if share.value >= LEAST_PART:
-            names.append(f"{name} {plus_minus(share.scaled(PERCENT), 0)} %")
-    values = {
-        "devices": sensitivity.devices,
-        "is_device": not sensitivity.curve.counts_machines,
-        "parts": names,
-    }
-    return Statement("whatif-parts", sensitivity.curve.name, values)
+    names = [
+        f"{name} {plus_minus(share.scaled(PERCENT), 0)} %"
+        for name, share in parts
+        if share.value >= LEAST_PART
+    ]
+    return state(
+        "whatif-parts",
+        sensitivity.curve.name,
+        devices=sensitivity.devices,
+        is_device=not sensitivity.curve.counts_machines,
+        parts=names,
+    )
 
 
 def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
     """Return all series, changes and statements as JSON."""
     series = list(map(_sensitivity_data, sensitivities))
-    return _encode({"schema": CHANGES_SCHEMA, "series": series})
+    return json_text({"schema": CHANGES_SCHEMA, "series": series}).encode()
 
 
 def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:

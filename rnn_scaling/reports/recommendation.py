@@ -1,10 +1,14 @@
-"""The advice of `recommend` as text, Markdown or JSON."""
+"""The advice of `recommend` as text, Markdown or JSON.
+
+Programs of users read the JSON, whose schema is in the `Advice`: keys may be added, but
+never rename one or change its meaning.
+"""
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
+from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import three_digits
 
@@ -43,11 +47,11 @@ def to_json(advice: Advice) -> str:
     """Return the advice as JSON; rates are in items/s, and shares are ratios."""
     content = {
         "schema": advice.schema,
-        "statements": [statement.data() for statement in advice.statements],
+        "statements": advice.statements,
         "command": advice.command or None,
         **advice.data,
     }
-    return input_files.json_text(content)
+    return json_text(content)
 
 
 RENDER = {"text": text, "markdown": markdown, "json": to_json}

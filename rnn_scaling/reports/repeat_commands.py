@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry, scale
+from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.spelling import command
 from rnn_scaling.reports.summary import SeriesSummary
 
@@ -51,17 +53,52 @@ def commands(series: SeriesSummary) -> list[str]:
     return sweeps
 
 
+def repeat_quietly(series: Sequence[SeriesSummary]) -> Statement:
+    """Return the advice to measure some series again without other programs."""
+    command = repeat_series_command(series)
+    if command:
+        return Statement("repeat-on-quiet-machine", values={"command": command})
+    return Statement("quiet-machine")
+
+
+def repeat_series_command(series: Sequence[SeriesSummary]) -> str:
+    """Return the sweep that measures some series again.
+
+    It may also run further combinations of their options.
+
+    Returns:
+      The command; "" if they are of another trainer.
+    """
+    rows: list[Row] = []
+    for member in series:
+        rows += [row.row for row in member.rows]
+    axis = scale.axis(rows[-1].options)
+    lists: dict[str, list[Any]] = {}
+    for name in (axis, *NAMED):
+        values = list(dict.fromkeys(row.options.known.get(name) for row in rows))
+        if name == axis or len(values) > 1:
+            lists[name] = values
+    # A device count of 1 is the baseline.
+    lists[axis] = sorted({1, *lists[axis]})
+    return repeat_command(rows[-1], lists)
+
+
 def _compared_options(row: Row) -> OptionLists:
     """Return the values of options that split the loss: without exchange or input."""
     compared: dict[str, Sequence[Any]] = {}
     mode: str = row.options["variable_update"]
     if registry.mode_of(mode).trains_one_model:
-        compared["variable_update"] = [registry.mode_of(mode).without_exchange, mode]
+        compared["variable_update"] = [registry.mode_of(mode).exchange_free_mode, mode]
     source: str = row.options["data_source"]
-    source_without_input = registry.without_input(source)
+    source_without_input = registry.input_free_source(source)
     if source != source_without_input:
         compared["data_source"] = [source_without_input, source]
     return compared
+
+
+def run_command(config: Mapping[str, Any]) -> str:
+    """Return the command that runs these options once, in a new folder."""
+    return f"{command(config)} --repeats=1 --out={REPEATS_FOLDER}"
 
 
 def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:

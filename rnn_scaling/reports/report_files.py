@@ -1,4 +1,4 @@
-"""Write all files of a report of a folder, and print its answer."""
+"""Write all files of the report of a folder."""
 
 import dataclasses
 import functools
@@ -6,39 +6,27 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TextIO
 
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
-from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import (
-    cautions,
-    conclusions,
-    learning,
-    log_findings,
-    scaling_data,
-    series_table,
-    table,
-)
-from rnn_scaling.reports.numbers import has_interval
+from rnn_scaling.reports import answer_text, learning, scaling_data
 from rnn_scaling.reports.pictures import charts, figures
-from rnn_scaling.reports.sections import Section, markdown
+from rnn_scaling.reports.sections import markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
-from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.output_files import write_bytes
 
 MOST_CASES = 3  # earlier predictions that are named
-MOST_COMMANDS = 3
-MOST_LEARNED = 2
 MOST_LETTERS = 100  # of the kind of scaling in a file name
-Render = Callable[[Summary], bytes]
+Render = Callable[[], bytes]
 
 
 def report(
@@ -65,25 +53,48 @@ def report(
     """
     records = folder.read(source)
     entry.warn(*(f"{line}; left out" for line in records.left_out))
-    if not records.runs:
-        raise _refuse(f"{source}: {records.nothing}{folder.elsewhere(source)}")
-    entry.warn(*prices.unmatched([run.record for run in records.runs]))
+    refuse_without_runs(source, records)
+    entry.warn(*prices.unmatched_warnings([run.record for run in records.runs]))
     summary = _add_track_record(
         source, summarise(records, str(source), to_reach, prices)
     )
-    files = {
-        name: functools.partial(render, summary)
-        for name, render in file_renderers(summary).items()
-    }
-    write_files(files, target, force)
-    text = full_text if full else brief_text
+    write_files(file_renderers(summary), target, force)
+    text = answer_text.full_text if full else answer_text.brief_text
     terminal.tell(text(summary, target))
+
+
+def refuse_without_runs(source: Path, records: folder.Folder) -> None:
+    """Raise Refusal if a folder has no run to report."""
+    if not records.runs:
+        raise _refuse(
+            f"{source}: {records.empty_reason}{folder.subfolder_hint(source)}"
+        )
+
+
+def render_all(source: Path, records: folder.Folder) -> dict[str, bytes]:
+    """Return name -> content of every file of a folder's report."""
+    summary = _add_track_record(source, summarise(records, str(source)))
+    return {name: render() for name, render in file_renderers(summary).items()}
+
+
+def print_table(source: Path, stream: TextIO) -> None:
+    """Print the tables of the series of a folder, as they begin the report's answer.
+
+    Raises:
+      Refusal: If the folder has no record that can be read.
+    """
+    records = folder.read(source)
+    if not records.runs:
+        raise _refuse(f"{source}: {records.empty_reason}")
+    summary = summarise(records, str(source))
+    text = markdown(answer_text.brief_sections(summary), level=3)
+    terminal.tell(f"\n{escaped(text)}\n", stream)
 
 
 def _add_track_record(source: Path, summary: Summary) -> Summary:
     """Return the summary with the folder's earlier predictions, compared with runs."""
-    measured = [[row.row for row in series.rows] for series in summary.series]
-    cases = list(track_record.of_folder(source, measured).values())
+    measured = [series.configurations for series in summary.series]
+    cases = list(track_record.read_cases(source, measured).values())
     if not cases:
         return summary
     statements = [track_record.tally(cases)]
@@ -92,7 +103,7 @@ def _add_track_record(source: Path, summary: Summary) -> Summary:
 
 
 def write_files(
-    files: Mapping[str, Callable[[], bytes]],
+    files: Mapping[str, Render],
     target: Path,
     force: bool,
     flag: str = "--output",
@@ -133,19 +144,27 @@ def write_files(
             raise _refuse(f"{problem}; {flag}=DIR writes elsewhere") from None
 
 
+def write_results(out: Path, name: str, markdown_text: str, json_data: str) -> None:
+    """Write NAME.md and NAME.json next to the records in a folder, and say so."""
+    files = {f"{name}.md": markdown_text.encode, f"{name}.json": json_data.encode}
+    write_files(files, out, force=True, flag="--out")
+    entry.note(f"wrote {out / name}.md and {name}.json")
+
+
 def _refuse(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
 
 
 def file_renderers(summary: Summary) -> dict[str, Render]:
-    """Return name -> function that renders the file.
+    """Return name -> function that returns the content of the file.
 
     Pictures need runs that measured something.
     """
-    renderers = {}
-    for kind, report_file in registry.REPORTS.items():
-        if summary.measured or not report_file.needs_rates:
-            renderers[report_file.file] = _load_renderer(kind)
+    renderers: dict[str, Render] = {
+        report_file.file: functools.partial(_render, kind, summary)
+        for kind, report_file in registry.REPORTS.items()
+        if summary.measured or not report_file.needs_rates
+    }
 
     suffixes: set[str] = set()
     for k, group in enumerate(scaling_data.groups(summary)):
@@ -156,103 +175,21 @@ def file_renderers(summary: Summary) -> dict[str, Render]:
         if suffix in suffixes:
             suffix += f"_{k + 1}"
         suffixes.add(suffix)
-        for metric in group.drawn:
-            chart = group.chart(metric)
-            renderers[f"{metric.name}{suffix}.svg"] = _picture_renderer(chart)
+        for metric in group.picture_metrics:
+            picture = functools.partial(_picture, group.chart(metric))
+            renderers[f"{metric.name}{suffix}.svg"] = picture
     if summary.learning:
-        learning_charts = learning.charts(summary.learning, summary.row_titles)
+        learning_charts = learning.make_charts(summary.learning, summary.row_titles)
         for name, chart in learning_charts.items():
-            renderers[f"{name}.svg"] = _picture_renderer(chart)
+            renderers[f"{name}.svg"] = functools.partial(_picture, chart)
     return renderers
 
 
-def _load_renderer(kind: str) -> Render:
-    """Return a function that loads a kind of report when it is called."""
-    return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
+def _render(kind: str, summary: Summary) -> bytes:
+    """Load the module of a kind of report, and return the content of its file."""
+    content: bytes = registry.load(registry.REPORTS, kind).render(summary)
+    return content
 
 
-def _picture_renderer(chart: charts.Chart) -> Render:
-    name = chart.metric.name
-    return lambda _: figures.standalone(charts.svg(chart, name))
-
-
-def _learning_statements(summary: Summary) -> list[Statement]:
-    if summary.learning is None:
-        return []
-    return learning.statements(summary.learning, summary.row_titles)
-
-
-def brief_text(summary: Summary, folder: Path) -> str:
-    """Return one table, one footnote, the answer and the path of the page."""
-    sections = []
-    brief_sections = series_table.sections(summary, is_brief=True)
-    for section, (_, series) in zip(brief_sections, summary.tables):
-        if len(series) == 1:
-            # The rates of a single series, on each number of devices.
-            grids = table.series_rates(series[0]).grids[:1]
-            section = Section(section.title, grids)
-        sections.append(section)
-
-    statements = [
-        *cautions.hand_made_strong_scaling(summary)[:1],
-        *cautions.loss_statements(summary),
-        *cautions.program_output_statements(summary),
-        *log_findings.summary_statements(summary),
-        *_learning_statements(summary)[:MOST_LEARNED],
-    ]
-    if commands := conclusions.all_missing_run_commands(summary):
-        statements.append(Statement("more-runs", values={"runs": len(commands)}))
-    answer = [conclusions.answer_text(summary), *map(sentence, statements)]
-    paragraphs = [
-        _footnote(summary),
-        "\n".join(answer),
-        _page_text("page-written", folder),
-    ]
-    return escaped(markdown(sections, level=3)) + "".join(
-        f"\n{text}\n" for text in paragraphs if text
-    )
-
-
-def full_text(summary: Summary, folder: Path) -> str:
-    """Return all tables, the answer, the kinds of intervals, and missing runs."""
-    answer = conclusions.answer_text(summary)
-    lines = [f"{answer} {conclusions.overview_text(summary)}".strip()]
-    for kind in conclusions.interval_kinds(summary.series):
-        lines.append(f"±: half of the interval, or its longer half: {kind}.")
-    statements = [
-        *cautions.hand_made_strong_scaling(summary)[:MOST_COMMANDS],
-        *cautions.loss_statements(summary),
-        *cautions.program_output_statements(summary),
-        *_learning_statements(summary),
-    ]
-    lines += map(sentence, statements)
-    if commands := conclusions.all_missing_run_commands(summary):
-        lines += ["", "Runs that would say more:"]
-        lines += [f"  {command}" for command in commands]
-    page = _page_text("page-after-full", folder)
-    return "\n".join([table.text(summary), *lines, "", page, ""])
-
-
-def _page_text(kind: str, folder: Path) -> str:
-    page = {"page": str(folder / "report.html")}
-    return sentence(Statement(kind, values=page))
-
-
-def _footnote(summary: Summary) -> str:
-    """Return the meaning of ± and of the units."""
-    units: dict[tuple[str, str], None] = {}
-    run_counts: set[int] = set()
-    for row in summary.rows:
-        if row.good_runs:
-            units[row.unit, row.items] = None
-        if row.rate and has_interval(row.rate):
-            run_counts.update(row.rate.run_counts)
-    statements = []
-    if run_counts:
-        least = min(run_counts)
-        most = max(run_counts)
-        kind = "plus-minus" if least == most else "plus-minus-range"
-        statements.append(Statement(kind, values={"least": least, "most": most}))
-    for unit, items in units:
-        statements.append(Statement("unit-meaning", unit, {"items": items}))
-    return sentences(statements)
+def _picture(chart: charts.Chart) -> bytes:
+    return figures.standalone(charts.svg(chart, chart.metric.name))

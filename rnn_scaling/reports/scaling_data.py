@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import metrics as table
-from rnn_scaling.analysis.attribution import UNEXPLAINED, Part
+from rnn_scaling.analysis.attribution import UNEXPLAINED, LossPartName
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.rows import (
     Row,
@@ -19,9 +19,9 @@ from rnn_scaling.analysis.rows import (
 )
 from rnn_scaling.config.conditions import NOT_COMPARED
 from rnn_scaling.config.naming import network
-from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
+from rnn_scaling.reports.columns import metric_column
 from rnn_scaling.reports.explorer import (
     Axis,
     Explorer,
@@ -31,8 +31,11 @@ from rnn_scaling.reports.explorer import (
     Run,
     short,
 )
+from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.charts import Chart
+from rnn_scaling.reports.repeat_commands import run_command
+from rnn_scaling.reports.shared_names import split_titles
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -41,7 +44,7 @@ DEVICES = Axis("devices", "devices")
 MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
-PARTS = tuple(Part)
+PARTS = tuple(LossPartName)
 DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
@@ -49,79 +52,137 @@ DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
 class Group:
     """Series that one picture can contain: one kind of scaling, or one mode of models.
 
-    title: Empty for the only group.
-    drawn: The metrics that have a picture.
+    Attributes:
+      title: Empty for the only group.
     """
 
     name: str
     title: str
     lines: Sequence[Line]
-    drawn: Sequence[Metric]
+    picture_metrics: Sequence[Metric]  # metrics that have a picture
 
     def chart(self, metric: Metric) -> Chart:
         return Chart(metric, DEVICES, self.lines)
 
     @property
     def efficiency(self) -> Chart | None:
-        """The efficiency of series on several devices; None without any."""
-        chart = self.chart(Metric.of(table.EFFICIENCY))
+        """The efficiency, or None if no series used several devices."""
+        chart = self.chart(Metric.from_analysis(table.EFFICIENCY))
         lines = [line for line in self.lines if chart.points(line)]
         chart = dataclasses.replace(chart, lines=lines)
-        return chart if max(chart.places, default=1) > 1 else None
+        return chart if max(chart.positions, default=1) > 1 else None
 
     @property
-    def by_work(self) -> Chart | None:
-        """The efficiency of models over their work per exchange, on their most devices."""
+    def efficiency_over_work(self) -> Chart | None:
+        """The efficiency of models on their most devices, over the work per exchange."""
         work = table.WORK_PER_EXCHANGE
         axis = Axis(work.name, f"{work.unit} per exchanged MB", "metric")
-        chart = Chart(Metric.of(table.EFFICIENCY), axis, self.lines)
+        chart = Chart(Metric.from_analysis(table.EFFICIENCY), axis, self.lines)
         last_points = []
         for line in self.lines:
             points = [point for *_, point in chart.points(line)]
             last_points.append(dataclasses.replace(line, points=points[-1:]))
         chart = dataclasses.replace(chart, lines=last_points)
-        return chart if chart.places else None
+        return chart if chart.positions else None
 
 
 def groups(summary: Summary) -> list[Group]:
-    """Return the groups that measured something; a picture never has two of them."""
-    run_indices: dict[RowSummary, list[int]] = {}
-    for k, run in enumerate(_runs(summary)):
-        run_indices.setdefault(run.row, []).append(k)
-    axes = _option_axes(summary)
+    """Return the groups that measured something, which have separate pictures."""
     report_metrics = select_metrics(summary.rows)
-
     measured = []
     for name, series in summary.tables:
         if members := [member for member in series if member.largest_row]:
             measured.append((name, members))
-    found = []
+    result = []
     for name, members in measured:
         title = name if len(measured) > 1 else ""
         rows: list[Row] = []
         for member in members:
-            rows += [row.row for row in member.rows]
-        drawn = _picture_metrics(rows)
+            rows += member.configurations
+        picture_metrics = _picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
-        metrics = dict.fromkeys((*report_metrics, *drawn))
-        lines = []
-        for member, style in zip(members, _line_styles(members)):
-            points = [
-                _point(row, metrics, axes, run_indices[row]) for row in member.rows
-            ]
-            lines.append(Line(member.title, points, title, *style))
-        found.append(Group(name, title, lines, list(map(Metric.of, drawn))))
-    return found
+        metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
+        described = list(map(Metric.from_analysis, picture_metrics))
+        lines = _lines(summary, members, title, metrics)
+        result.append(Group(name, title, lines, described))
+    return result
+
+
+def _lines(
+    summary: Summary,
+    members: Sequence[SeriesSummary],
+    group: str,
+    metrics: Sequence[table.Metric],
+) -> list[Line]:
+    """Return the line of each series of a group."""
+    axes = _option_axes(summary)
+    # The indices of the runs of each row, which are numbered in the order of the rows.
+    run_indices = {}
+    num_runs = 0
+    for row in summary.row_summaries:
+        run_indices[row] = list(range(num_runs, num_runs + len(row.files)))
+        num_runs += len(row.files)
+    lines = []
+    for member, style, (heading, short_name) in zip(
+        members,
+        _line_styles(members),
+        _short_names(members, summary.has_many_models),
+    ):
+        line = Line(
+            member.title,
+            [_point(row, metrics, axes, run_indices[row]) for row in member.rows],
+            group,
+            *style,
+            shared=heading,
+            short=short_name,
+            anchor=series_anchor(summary, member),
+            cells=_cells(member, metrics),
+        )
+        lines.append(line)
+    return lines
+
+
+def series_anchor(summary: Summary, series: SeriesSummary) -> str:
+    """Return the id of the details of a series on the page."""
+    return f"series-{summary.positions[series]}"
+
+
+def _short_names(
+    series: Sequence[SeriesSummary], has_many_models: bool
+) -> list[tuple[str, str]]:
+    """Return the heading and the short name of each series.
+
+    A report of many models has one series per model, which has the model's name.
+    """
+    if has_many_models:
+        return [("", member.model) for member in series]
+    return split_titles([member.title for member in series])
+
+
+def _cells(series: SeriesSummary, metrics: Iterable[table.Metric]) -> dict[str, str]:
+    """Return the number of each metric on the most devices, as in a table."""
+    row = series.largest_row
+    if row is None:
+        return {}
+    cells = {
+        metric.name: metric_column(metric).cell(row.row)
+        for metric in metrics
+        if row.row.metric(metric) is not None
+    }
+    for part in row.loss.displayed_parts if row.loss else ():
+        if part.points is not None:
+            cells[part.name] = plus_minus(part.points, 1)
+    return cells
 
 
 def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     """Return the numbers of colour and shape of each series.
 
-    Colours distinguish update modes and shapes encoders, if these are enough.
+    Colours distinguish update modes and shapes encoders, if there are enough shapes.
     """
     pairs = []
     for member in series:
-        options = member.rows[0].row.options
+        options = member.options
         pairs.append((options["variable_update"], network(options)))
     modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
     if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
@@ -135,59 +196,41 @@ def _picture_metrics(rows: Sequence[Row]) -> list[table.Metric]:
     return [
         metric
         for metric in select_metrics(rows)
-        if metric.drawn and not metric.compares_models and metric.compute != rate
+        if metric.has_picture and not metric.compares_models and metric.compute != rate
     ]
 
 
-def explorer(summary: Summary, found: Sequence[Group]) -> Explorer:
+def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
     """Return the page's data; efficiency comes first if it is known."""
     metrics = select_metrics(summary.rows)
     if any(map(_has_efficiency, summary.rows)):
         # The sort is stable, so the other metrics stay in order.
         metrics.sort(key=lambda metric: metric.name != table.EFFICIENCY.name)
-    numbers = list(map(Metric.of, metrics))
+    numbers = list(map(Metric.from_analysis, metrics))
 
     lines: list[Line] = []
-    known_names: set[str] = set()
-    for group in found:
+    used_names: set[str] = set()
+    for group in series_groups:
         lines += group.lines
         for line in group.lines:
-            known_names.update(*(point.values for point in line.points))
-    titles = {name: f"lost to {name}" for name in Part} | {
-        UNEXPLAINED: "rest of the loss"
-    }
+            used_names.update(*(point.values for point in line.points))
+    titles = {name: f"lost to {name}" for name in LossPartName}
+    titles[UNEXPLAINED] = "rest of the loss"
     parts = [
-        Metric(name, titles[name], "points", 1) for name in PARTS if name in known_names
+        Metric(name, titles[name], "points", 1) for name in PARTS if name in used_names
     ]
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
     return Explorer(
         [*numbers[:2], DEVIATION, *numbers[2:], *parts],
         [DEVICES, *axes],
         lines,
-        list(_run_data(summary, metrics)),
+        _run_data(summary, metrics),
         parts=PARTS,
     )
 
 
 def _has_efficiency(row: Row) -> bool:
     return row.num_devices > 1 and row.metric(table.EFFICIENCY) is not None
-
-
-@dataclasses.dataclass(frozen=True)
-class _SummaryRun:
-    """A run with its row and its series."""
-
-    series: SeriesSummary
-    row: RowSummary
-    record: RunRecord
-    file: str
-
-
-def _runs(summary: Summary) -> Iterator[_SummaryRun]:
-    for series in summary.series:
-        for row in series.rows:
-            for record, file in zip(row.row.records, row.files):
-                yield _SummaryRun(series, row, record, file)
 
 
 def _option_axes(summary: Summary) -> list[str]:
@@ -210,7 +253,7 @@ def _point(
     x = {DEVICES.name: row.row.num_devices}
     x |= {name: row.row.reported(name) for name in axes}
     values = {
-        metric.name: metric.in_printed_unit(row.row.metric(metric))
+        metric.name: metric.to_printed_unit(row.row.metric(metric))
         for metric in metrics
     }
     for part in row.loss.displayed_parts if row.loss else ():
@@ -223,39 +266,52 @@ def _drop_unknown(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
+def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
+    """Return the runs in the order of the rows."""
     most_steps = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
-    for run in _runs(summary):
-        record = run.record
-        row = run.row.row
-        states = [state for state in run.row.steady if state.record is record]
-        steady = states[0] if states else None
-        step_ms, bucket = _thin_out(record.batches.seconds, most_steps)
+    runs = []
+    for row in summary.row_summaries:
+        for file, record in zip(row.files, row.row.records):
+            values = _values(row.row, record, metrics)
+            runs.append(_run(summary, row, file, record, values, most_steps))
+    return runs
 
-        facts = {**environment.run_facts(record), "Started": record.environment.started}
-        facts["Batch times"] = steady.text if steady else None
-        options = {}
-        for name, value in _drop_unknown(dict(row.options.known)).items():
-            if name not in NOT_COMPARED:
-                options[name] = str(value)
-        phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
-        trainer_command = str(record.config.get("trainer_command") or "")
-        yield Run(
-            name=run.file,
-            title=f"{run.series.title}, {run.row.devices}",
-            options=options,
-            status=record.status,
-            values=_values(row, record, metrics),
-            step_ms=step_ms,
-            steps=len(record.batches.seconds),
-            bucket=bucket,
-            warmup=record.batches.warmup,
-            steady=steady.state.start if steady else None,
-            phases={name: seconds for name, seconds in phases.items() if seconds},
-            facts={name: str(value) for name, value in _drop_unknown(facts).items()},
-            log=_log(summary, run),
-            command=command(record.config) if row.is_ours else trainer_command,
-        )
+
+def _run(
+    summary: Summary,
+    row: RowSummary,
+    file: str,
+    record: RunRecord,
+    values: dict[str, float],
+    most_steps: int,
+) -> Run:
+    """Return a run with these values of metrics."""
+    states = [steady for steady in row.steady if steady.record is record]
+    steady = states[0] if states else None
+    step_ms, bucket = _thin_out(record.batches.seconds, most_steps)
+    facts = {**environment.run_facts(record), "Started": record.environment.started}
+    facts["Batch times"] = steady.text if steady else None
+    known = _drop_unknown(dict(row.row.options.known))
+    phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
+    command = str(record.config.get("trainer_command") or "")
+    if row.row.is_ours:
+        command = run_command(record.config)
+    return Run(
+        name=file,
+        title=f"{summary.row_titles[row.row]}, {row.devices}",
+        options={name: str(known[name]) for name in known if name not in NOT_COMPARED},
+        status=record.status,
+        values=values,
+        step_ms=step_ms,
+        steps=len(record.batches.seconds),
+        bucket=bucket,
+        warmup=record.batches.warmup,
+        steady=steady.state.start if steady else None,
+        phases={name: seconds for name, seconds in phases.items() if seconds},
+        facts={name: str(value) for name, value in _drop_unknown(facts).items()},
+        log=_log(summary, file, record),
+        command=command,
+    )
 
 
 def _values(
@@ -268,7 +324,7 @@ def _values(
     base = row.baseline.rate if row.baseline else None
     measured = table.Measured((record,), row.num_devices, rate, base, row.priced)
     values = {
-        metric.name: metric.in_printed_unit(metric.compute(measured))
+        metric.name: metric.to_printed_unit(metric.compute(measured))
         for metric in metrics
     }
     if row.rate and len(row.good_runs) > 1:
@@ -277,18 +333,18 @@ def _values(
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def _thin_out(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
+def _thin_out(seconds: Sequence[float], limit: int) -> tuple[list[Any], int]:
     """Return milliseconds, and the size of the buckets.
 
-    If there are more than `most`, the milliseconds are the minimum and the maximum of
+    If there are more than `limit`, the milliseconds are the minimum and the maximum of
     each bucket. The size is 0 if there is a number for every step.
     """
-    has_buckets = len(seconds) > most
+    has_buckets = len(seconds) > limit
     digits = 4 if has_buckets else 6
     times: list[Any] = [short(1000 * value, digits) for value in seconds]
     if not has_buckets:
         return times, 0
-    size = math.ceil(2 * len(times) / most)
+    size = math.ceil(2 * len(times) / limit)
     ends = []
     for first in range(0, len(times), size):
         bucket = times[first : first + size]
@@ -296,11 +352,11 @@ def _thin_out(seconds: Sequence[float], most: int) -> tuple[list[Any], int]:
     return ends, size
 
 
-def _log(summary: Summary, run: _SummaryRun) -> str:
+def _log(summary: Summary, file: str, record: RunRecord) -> str:
     """Return the error of a run, and the end of its program's output."""
-    error = run.record.error
+    error = record.error
     error_text = f"{error.type}: {error.message}" if error else ""
-    texts = [entry.printable(error_text, lines=True), _program_log(summary, run.file)]
+    texts = [entry.printable(error_text, lines=True), _program_log(summary, file)]
     return "\n".join(filter(None, texts))
 
 

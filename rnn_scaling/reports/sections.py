@@ -34,8 +34,8 @@ class Section:
     """Tables, and statements or finished sentences about them."""
 
     title: str
-    grids: tuple[Grid, ...] = ()
-    notes: tuple[Statement | str, ...] = ()
+    grids: Sequence[Grid] = ()
+    notes: Sequence[Statement | str] = ()
 
     @property
     def sentences(self) -> list[str]:

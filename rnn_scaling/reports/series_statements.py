@@ -10,17 +10,21 @@ from rnn_scaling.analysis.attribution import (
     UNEXPLAINED,
     Attribution,
     LossPart,
+    LossPartName,
 )
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import REPEATS
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
+from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
-TOO_WIDE = 0.5  # half an interval / its number, above which the number says nothing
+MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
+TOO_WIDE = 0.5  # half an interval / its number, above which the number is useless
 NOISE = "the noise"
 NOISE_OR_LOAD = "the noise or the load of other processes"
 
@@ -34,20 +38,21 @@ def statements(series: SeriesSummary) -> list[Statement]:
     """Return the scaling of a series on its most devices, and faults of its runs."""
     row = series.largest_row
     if row is None:
-        return [Statement("series-failed", series.title)]
-    first, *further = scaling_statements(series)
+        return [state("series-failed", series.title)]
+    first, *details = scaling_statements(series)
     found = [
         first,
         *shared_core_statements(row),
-        *further,
+        *details,
         *cluster.worker_statements(row.row, series.title),
         *other_load_statements(records_behind(row)),
         *failure_statements(series),
     ]
     if series.num_diverged:
         runs = sum(len(row.row.good_runs) for row in series.rows)
-        values = {"diverged": series.num_diverged, "runs": runs}
-        found.append(Statement("diverged", series.title, values))
+        found.append(
+            state("diverged", series.title, diverged=series.num_diverged, runs=runs)
+        )
     return found
 
 
@@ -68,9 +73,9 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
     if speedup is not None and fastest.row.num_devices > 1:
         kind = "fastest-on-fewer-scaled"
         values["speedup"] = interval_values(speedup)
-    found = [Statement(kind, series.title, values)]
+    found = [state(kind, series.title, **values)]
     if not is_known(fastest.row.rate):
-        found.append(Statement("single-runs"))
+        found.append(state("single-runs"))
     return [*found, *scaling]
 
 
@@ -79,25 +84,26 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
     row = series.largest_row
     assert row and row.row.rate
     title = series.title
-    rate_values = {
-        "rate": interval_values(row.row.rate),
-        "unit": series.unit,
-        "devices": row.devices,
-    }
-    rate = Statement("rate", title, rate_values)
+    rate = state(
+        "rate", title, rate=row.row.rate, unit=series.unit, devices=row.devices
+    )
     if row.row.num_devices == 1:
         if series.failed_above:
             return [rate]
-        return [rate, Statement("not-run-on-more-devices")]
+        return [rate, state("not-run-on-more-devices")]
 
     efficiency = row.efficiency
     if efficiency is None:
-        return [rate, Statement("needs-run-on-one-device")]
+        return [rate, state("needs-run-on-one-device")]
+    if is_hidden_by_load(row.row):
+        hidden = state("scaling-hidden-by-load", devices=row.devices)
+        return [rate, hidden, repeat_quietly([series])]
     if not is_known(efficiency):
         return [
-            Statement("reaches-about", title, _efficiency_values(row)),
+            state("reaches-about", title, **_efficiency_values(row)),
+            *_correction_statements(row.row),
             _single_run_statement(row),
-            Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]}),
+            state("repeats-would-show-spread", repeats=REPEATS[0]),
         ]
     if is_too_wide(efficiency):
         values = {"devices": row.devices, **interval_values(efficiency)}
@@ -105,12 +111,17 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
         if efficiency.is_wide:
             kind = "efficiency-unknown-spread"
         few_digits = efficiency.rounding_half_width > (efficiency.half_width or 0.0) / 2
-        reason = Statement("few-digits" if few_digits else "runs-vary")
-        return [Statement(kind, title, values), reason]
+        reason = state("few-digits" if few_digits else "runs-vary")
+        return [state(kind, title, **values), reason]
     return [
-        Statement("reaches", title, _efficiency_values(row)),
+        state("reaches", title, **_efficiency_values(row)),
+        *_correction_statements(row.row),
         *_loss_statements(row.loss),
     ]
+
+
+def _correction_statements(row: Row) -> list[Statement]:
+    return [state("scaling-corrected")] if is_corrected(row) else []
 
 
 def _efficiency_values(row: RowSummary) -> dict[str, Any]:
@@ -129,23 +140,50 @@ def _single_run_statement(row: RowSummary) -> Statement:
     sides = [side for side in (baseline, row.row) if side is not None]
     single = [side for side in sides if len(side.counted_runs) == 1]
     if len(single) == 2 and baseline is not row.row:
-        return Statement("single-runs")
+        return state("single-runs")
     if single:
-        return Statement("single-run-on", values={"devices": single[0].devices})
-    return Statement("interval-unknown")
+        return state("single-run-on", devices=single[0].devices)
+    return state("interval-unknown")
 
 
 def is_known(value: Interval) -> bool:
-    """Return whether the interval over processes is known.
+    """Return whether the interval over runs is known.
 
-    An interval over the batches of one process says nothing about other processes.
+    An interval over the batches of one run does not cover other runs.
     """
     return value.ends is not None
 
 
 def is_too_wide(value: Interval) -> bool:
-    """Return whether the interval is so wide that the number says nothing."""
+    """Return whether the interval is so wide that the number is useless."""
     return value.half_width is not None and value.half_width > TOO_WIDE * value.value
+
+
+def is_precise(value: Interval | None) -> bool:
+    """Return whether the interval is known and narrow enough to be useful."""
+    return value is not None and is_known(value) and not is_too_wide(value)
+
+
+def is_corrected(row: Row) -> bool:
+    """Return whether a speedup contains a rate that is corrected for load."""
+    rows = [row, row.baseline or row]
+    return any(member.corrected is not None for member in rows)
+
+
+def is_hidden_by_load(row: Row) -> bool:
+    """Return whether load of other programs hides the speedup of a row.
+
+    Returns:
+      True if load that only the row or its baseline had may have changed the speedup, or
+      if the correction for load leaves it too uncertain.
+    """
+    baseline = row.baseline
+    if baseline is None or baseline is row:
+        return False
+    if is_corrected(row):
+        speedup = row.metric(SPEEDUP)
+        return speedup is not None and is_too_wide(speedup)
+    return bool(max_slowing_beyond(row, baseline) or max_slowing_beyond(baseline, row))
 
 
 def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
@@ -153,8 +191,7 @@ def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
     loads = [load for load in map(disturbance.load, records) if load]
     if not loads:
         return []
-    values = {"share": max(loads), "loaded": len(loads), "runs": len(records)}
-    return [Statement("other-load", values=values)]
+    return [state("other-load", share=max(loads), loaded=len(loads), runs=len(records))]
 
 
 def shared_core_statements(row: RowSummary) -> list[Statement]:
@@ -171,30 +208,24 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
         default=0,
     )
     kind = "shared-cores-alone" if baseline_cores > 1 else "shared-cores"
-    values = {"devices": row.devices, "cores": cores, "alone": baseline_cores}
-    found = [Statement(kind, values=values)]
+    found = [state(kind, devices=row.devices, cores=cores, alone=baseline_cores)]
     if row.loss.is_bound:
-        bound = {"share": row.loss.max_efficiency}
-        found.append(Statement("shared-cores-bound", values=bound))
+        found.append(state("shared-cores-bound", share=row.loss.max_efficiency))
     return found
 
 
 def records_behind(row: RowSummary) -> list[RunRecord]:
-    """Return the runs of a row, of its baseline, and of the parts of its loss."""
+    """Return the runs of a row, its baseline, and the parts of its loss."""
     rows = [row.row]
     baseline = row.row.baseline
     if baseline and baseline is not row.row:
         rows.append(baseline)
-    is_judged = (
-        row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency)
-    )
-    if row.loss and is_judged and row.loss.is_split:
-        known = {id(member) for member in rows}
-        rows += [member for member in row.loss.rows if id(member) not in known]
-    records: list[RunRecord] = []
+    if row.loss and is_precise(row.efficiency) and row.loss.is_split:
+        rows += row.loss.rows
+    records: dict[int, RunRecord] = {}
     for member in rows:
-        records += member.counted_runs
-    return records
+        records.update((id(record), record) for record in member.counted_runs)
+    return list(records.values())
 
 
 def _loss_statements(loss: Attribution | None) -> list[Statement]:
@@ -207,12 +238,16 @@ def _loss_statements(loss: Attribution | None) -> list[Statement]:
         )
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
-        return [Statement("above-ideal")]
-    found = [Statement("near-ideal")]
-    repeats, points = loss.would_show()
-    if points:
-        values = {"repeats": repeats, "points": round_up(points)}
-        found.append(Statement("repeats-would-show-loss", values=values))
+        return [state("above-ideal")]
+    found = [state("near-ideal")]
+    repeats, points = loss.useful_repeats()
+    if is_corrected(loss.row):
+        # Repeats do not reduce the error of a correction.
+        found.append(state("quiet-machine"))
+    elif points:
+        found.append(
+            state("repeats-would-show-loss", repeats=repeats, points=round_up(points))
+        )
     return found
 
 
@@ -224,18 +259,18 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
     counts = []
     for row in failed:
         counts.append(str(row.num_workers if row.is_distributed else row.num_devices))
-    values = {"devices": [*counts, last.devices]}
-    return [Statement("failed-above", series.title, values)]
+    return [state("failed-above", series.title, devices=[*counts, last.devices])]
 
 
 def unsplit_statements(loss: Attribution) -> list[Statement]:
     """Return why no part is shown, and a remedy; [] if a part is shown."""
     if loss.is_significant:
         return []
-    known = []
-    for part in loss.parts:
-        if part.points and part.points.ends != (0.0, 0.0):
-            known.append(part.name)
+    known = [
+        part.name
+        for part in loss.parts
+        if part.points and part.points.ends != (0.0, 0.0)
+    ]
     if not known:
         missing = _missing_parts(loss)
         return [_unsplit_points(loss.loss_points), *missing] if missing else []
@@ -244,40 +279,43 @@ def unsplit_statements(loss: Attribution) -> list[Statement]:
     hidden = _names_hidden_by_load(loss)
     within_noise = [name for name in known if name not in hidden]
     if within_noise:
-        values = {"parts": within_noise}
-        found.append(Statement("parts-within-noise", values=values))
+        found.append(state("parts-within-noise", parts=within_noise))
         found.append(_remedy_for_noise(loss))
     if hidden:
-        found.append(Statement("quiet-machine"))
+        found.append(state("quiet-machine"))
     return [*found, *_missing_parts(loss)]
 
 
 def part_statements(loss: Attribution) -> list[Statement]:
-    """Return each measured part, and the rest."""
+    """Return each measured part, and the unexplained points."""
     significant = [part for part in loss.significant_parts if _value(part)]
-    found = [_part_statement(part) for part in significant]
+    found = []
+    for part in significant:
+        found.append(_part_statement(part))
+        if part.load_points >= MIN_LOAD_POINTS:
+            found.append(state("part-with-load", part.name, load=part.load_points))
     if any(part.name == OVERSUBSCRIPTION for part in significant):
-        found.append(Statement("part-computed", OVERSUBSCRIPTION))
+        found.append(state("part-computed", OVERSUBSCRIPTION))
 
-    rest = loss.unexplained.points
-    if rest is None or rest.ends == (0.0, 0.0):
+    unexplained = loss.unexplained.points
+    if unexplained is None or unexplained.ends == (0.0, 0.0):
         return found
     hidden_by_load = _parts_hidden_by_load(loss)
     if any(part.points is None for part in loss.parts):
         return [
             *found,
-            _unsplit_points(rest),
+            _unsplit_points(unexplained),
             *_missing_parts(loss),
             *hidden_by_load,
         ]
     names = [
         part.name for part in loss.parts if not part.is_significant and _value(part)
     ]
-    values = {"parts": names or [UNEXPLAINED], "points": interval_values(rest)}
+    values = {"parts": names or [UNEXPLAINED], "points": interval_values(unexplained)}
     if loss.unexplained.is_significant:
-        return [*found, Statement("rest-not-separated", values=values), *hidden_by_load]
+        return [*found, state("rest-not-separated", **values), *hidden_by_load]
     kind = "rest-within-noise-or-load" if _may_be_load(loss) else "rest-within-noise"
-    return [*found, Statement(kind, values=values)]
+    return [*found, state(kind, **values)]
 
 
 def noise_text(losses: Sequence[Attribution]) -> str:
@@ -297,25 +335,27 @@ def _part_statement(part: LossPart) -> Statement:
     points = part.points
     assert points
     if points.value > 0:
-        return Statement("part", part.name, {"points": interval_values(points)})
+        return state("part", part.name, points=points)
     gained = points.subtracted_from(0.0) or points
-    return Statement("part-gains", part.name, {"points": interval_values(gained)})
+    kind = "part-gains-exchange" if part.name == LossPartName.EXCHANGE else "part-gains"
+    return state(kind, part.name, points=gained)
 
 
 def _unsplit_points(points: Interval) -> Statement:
-    return Statement("points-not-split", values={"points": interval_values(points)})
+    return state("points-not-split", points=points)
 
 
 def _remedy_for_noise(loss: Attribution) -> Statement:
-    """Return what would show the parts that are within the noise."""
+    """Return the remedy for parts that are within the noise."""
+    if is_corrected(loss.row):
+        return state("quiet-machine")
     known = [part.points for part in loss.parts if part.points]
-    repeats, points = loss.would_show()
+    repeats, points = loss.useful_repeats()
     if points is None and all(value.rounding and value.ends for value in known):
-        return Statement("few-digits")
+        return state("few-digits")
     if points is None or any(value.ends is None for value in known):
-        return Statement("repeats-would-show-spread", values={"repeats": repeats})
-    values = {"repeats": repeats, "points": round_up(points)}
-    return Statement("repeats-would-show-parts", values=values)
+        return state("repeats-would-show-spread", repeats=repeats)
+    return state("repeats-would-show-parts", repeats=repeats, points=round_up(points))
 
 
 def _names_hidden_by_load(loss: Attribution) -> list[str]:
@@ -333,13 +373,12 @@ def _parts_hidden_by_load(loss: Attribution) -> list[Statement]:
     loads: list[float] = []
     for row in loss.rows:
         loads.extend(disturbance.load(record) for record in row.counted_runs)
-    values = {"parts": hidden, "share": max(loads)}
-    return [Statement("parts-hidden-by-load", values=values)]
+    return [state("parts-hidden-by-load", parts=hidden, share=max(loads))]
 
 
 def _missing_parts(loss: Attribution) -> list[Statement]:
     names = [part.name for part in loss.missing]
-    return [Statement("parts-need-runs", values={"parts": names})] if names else []
+    return [state("parts-need-runs", parts=names)] if names else []
 
 
 def _value(part: LossPart) -> float:

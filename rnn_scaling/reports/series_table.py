@@ -1,22 +1,43 @@
 """All series in one table, each on its most devices; terminal, table.md and page begin with it."""
 
+import dataclasses
 import operator
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.analysis.metrics import EFFICIENCY, MODEL_METRICS, SPEEDUP, common_unit
+from rnn_scaling.analysis.metrics import (
+    EFFICIENCY,
+    MODEL_METRICS,
+    RATE,
+    SPEEDUP,
+    Metric,
+    common_unit,
+)
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.columns import NUM_DEVICES, RowColumn, metric_column
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.sections import Columns, Section, make_grid
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.reports.sections import Section, make_grid
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.system.files.terminal import counted
 
 UNKNOWN = "n/a"
-SPEEDUP_COLUMN = metric_column(SPEEDUP)
-EFFICIENCY_COLUMN = metric_column(EFFICIENCY)
 
 
-def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
+@dataclasses.dataclass(frozen=True)
+class SeriesColumn:
+    """A column of the table.
+
+    Attributes:
+      heading: The heading.
+      cell: Returns the cell of a series.
+      metric: The name of the metric in it; "" for other columns.
+    """
+
+    heading: str
+    cell: Callable[[SeriesSummary], str]
+    metric: str = ""
+
+
+def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
     """Return the summary's tables of series or, if it compares models, of models.
 
     A single table has no title. The speedup, or the efficiency, comes first, so that a
@@ -28,84 +49,99 @@ def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
     """
     tables = []
     for title, series in summary.tables:
-        heading_series = series if is_brief else summary.series
-        columns = _columns(summary, heading_series, is_brief)
+        columns = make_columns(
+            summary, series if is_brief else summary.series, is_brief
+        )
+        cells = {column.heading: column.cell for column in columns}
         section_title = title if len(summary.tables) > 1 else ""
-        tables.append(Section(section_title, (make_grid("", columns, series),)))
+        tables.append(Section(section_title, (make_grid("", cells, series),)))
     return tables
 
 
-def _columns(
-    summary: Summary, series: Sequence[SeriesSummary], is_brief: bool
-) -> Columns:
-    """Return the columns; the headings name the number of devices that all series share."""
-    rows = [member.largest_row for member in series if member.largest_row]
-    is_scaled = any(row.row.num_devices > 1 for row in rows)
-    compares_models = summary.has_many_models
-    place = _common_place(rows)
-    unit = common_unit(member.unit for member in series).capitalize()
-
-    name_heading = "Model" if compares_models else "Series"
-    name = operator.attrgetter("model" if compares_models else "title")
-    has_devices_column = not place
-    if is_brief:
-        if is_scaled and place:
-            name_heading = place.strip().capitalize()
-        place = ""
-
-    columns: Columns = {name_heading: name}
-    if has_devices_column:
-        columns[NUM_DEVICES.header] = _largest_row_cell(NUM_DEVICES)
-    rates: Columns = {f"{unit}/s{place}": _rate_cell}
-    speedup: Columns = {f"Speedup{place}": _largest_row_cell(SPEEDUP_COLUMN)}
-    efficiency: Columns = {
-        f"Efficiency{place} (%)": _largest_row_cell(EFFICIENCY_COLUMN)
-    }
-    if compares_models:
-        columns |= efficiency
-        for metric in MODEL_METRICS:
-            columns[metric.column] = _largest_row_cell(metric_column(metric))
-    elif is_brief:
-        columns |= rates
-        if is_scaled:
-            columns |= {**speedup, **efficiency}
-    else:
-        if is_scaled:
-            columns |= {**speedup, **efficiency, **rates}
-        columns[f"{unit}/s on 1 device"] = _base_rate_cell
-    if not is_brief:
-        columns["Runs"] = _runs_cell
-    if summary.is_certified:
-        columns[certificates.COLUMN_TITLE] = _certificate_cell
-    return columns
-
-
-def _common_place(rows: Sequence[RowSummary]) -> str:
-    """Return " on 2 devices" or " on 4 workers"; "" if rows differ in their devices."""
-    if len({row.row.num_devices for row in rows}) != 1:
+def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
+    """Return " on 2 devices" or " on 4 workers"; "" if series have different most devices."""
+    rows = [member.largest_row.row for member in series if member.largest_row]
+    if len({row.num_devices for row in rows}) != 1:
         return ""
     places = {row.devices.removesuffix(" of one device each") for row in rows}
     if len(places) == 1:
         return f" on {places.pop()}"
-    return f" on {counted(rows[0].row.num_devices, 'device')}"
+    return f" on {counted(rows[0].num_devices, 'device')}"
 
 
-def _largest_row_cell(column: RowColumn) -> Callable[[SeriesSummary], str]:
-    """Return a function that returns the column's cell on the most devices of a series."""
+def make_columns(
+    summary: Summary, series: Sequence[SeriesSummary], is_brief: bool = False
+) -> list[SeriesColumn]:
+    """Return the columns; the headings name the number of devices that all series share."""
+    rows = [member.largest_row.row for member in series if member.largest_row]
+    is_scaled = any(row.num_devices > 1 for row in rows)
+    compares_models = summary.has_many_models
+    suffix = common_devices_suffix(series)
+    unit = common_unit(member.unit for member in series)
+
+    name = SeriesColumn("Series", operator.attrgetter("title"))
+    if compares_models:
+        name = SeriesColumn("Model", operator.attrgetter("model"))
+    columns = [name]
+    if not suffix:
+        columns.append(_largest_row_column(NUM_DEVICES.header, NUM_DEVICES))
+    elif is_brief:
+        # The first heading has the devices once, because a terminal is narrow.
+        if is_scaled:
+            columns = [dataclasses.replace(name, heading=suffix.strip().capitalize())]
+        suffix = ""
+    rate_name = RATE.with_unit(unit).name
+    heading = f"{unit.capitalize()}/s"
+    rate = SeriesColumn(f"{heading}{suffix}", _rate_cell, rate_name)
+    speedup = _metric_column(f"Speedup{suffix}", SPEEDUP)
+    efficiency = _metric_column(f"Efficiency{suffix} (%)", EFFICIENCY)
+    # Each table begins with its most important number, because a phone shows only that.
+    if compares_models:
+        columns.append(efficiency)
+        columns += [_metric_column(metric.column, metric) for metric in MODEL_METRICS]
+    elif is_brief:
+        columns += [rate, speedup, efficiency] if is_scaled else [rate]
+    else:
+        columns += [speedup, efficiency, rate] if is_scaled else []
+        base_metric = "" if is_scaled else rate_name
+        columns.append(
+            SeriesColumn(f"{heading} on 1 device", _base_rate_cell, base_metric)
+        )
+    if not is_brief:
+        columns.append(SeriesColumn("Runs", _runs_cell))
+    if summary.is_certified:
+        columns.append(SeriesColumn(certificates.COLUMN_TITLE, _certificate_cell))
+    return columns
+
+
+def _largest_row_column(
+    heading: str, column: RowColumn, metric: str = ""
+) -> SeriesColumn:
+    """Return the column with a cell of the row on the most devices."""
 
     def cell(series: SeriesSummary) -> str:
         row = series.largest_row
         return column.cell(row.row) if row else UNKNOWN
 
-    return cell
+    return SeriesColumn(heading, cell, metric)
+
+
+def _metric_column(heading: str, metric: Metric) -> SeriesColumn:
+    return _largest_row_column(heading, metric_column(metric), metric.name)
+
+
+def _certificate_cell(series: SeriesSummary) -> str:
+    return certificates.verdict_text(series.configurations)
 
 
 def _rate_cell(series: SeriesSummary) -> str:
+    """Return the rate on the most devices, or "failed" if no run succeeded."""
     row = series.largest_row
     return plus_minus(row.row.rate, 1) if row else "failed"
 
 
 def _base_rate_cell(series: SeriesSummary) -> str:
+    """Return the rate on one device, from which speedup and efficiency are computed."""
     row = series.largest_row
     baseline = row.row.baseline if row else None
     return plus_minus(baseline.rate, 1) if baseline else UNKNOWN
@@ -121,7 +157,3 @@ def _runs_cell(series: SeriesSummary) -> str:
         counts.insert(0, len(row.row.baseline.counted_runs))
     text = " and ".join(map(str, dict.fromkeys(counts)))
     return f"{text}, diverged" if series.num_diverged else text
-
-
-def _certificate_cell(series: SeriesSummary) -> str:
-    return certificates.verdict_text([row.row for row in series.rows])

@@ -1,15 +1,19 @@
-"""Start-up and training: the seconds that more devices do not shorten, and speedups."""
+"""Start-up and training: the seconds that more devices do not shorten, and speedups.
+
+The keys of `as_json` and `speedups` are part of report.json: never rename one.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
+from rnn_scaling.reports.numbers import plus_minus, rounded
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 INITIALISATION = ("start", "cluster", "build")
@@ -34,7 +38,7 @@ class StartUp:
         return self.phases["first_batch"] + self.steady
 
     @property
-    def whole(self) -> float:
+    def total(self) -> float:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
@@ -57,10 +61,10 @@ def speedups(row: Row) -> dict[str, Any] | None:
     one_device = _start_up(baseline, baseline)
     start_up = _start_up(row, baseline)
     return {
-        "steady": interval_data(steady),
-        "train": interval_data(_speedup(row, baseline, _training_seconds)),
-        "total": interval_data(_speedup(row, baseline, _total_seconds)),
-        "same_work": rounded(one_device.whole / start_up.whole),
+        "steady": steady,
+        "train": _speedup(row, baseline, _training_seconds),
+        "total": _speedup(row, baseline, _total_seconds),
+        "same_work": rounded(one_device.total / start_up.total),
         "phases_s": start_up.phases,
     }
 
@@ -74,11 +78,16 @@ def start_ups(rows: Sequence[Row]) -> list[StartUp]:
     baseline = rows[0].baseline
     if baseline is None or baseline.rate is None or not _has_phases(baseline):
         return []
-    found = []
-    for row in rows:
-        if row.num_devices > 1 and row.rate is not None and _has_phases(row):
-            found.append(_start_up(row, baseline))
-    return [_start_up(baseline, baseline), *found] if found else []
+    parallel_start_ups = [
+        _start_up(row, baseline)
+        for row in rows
+        if row.num_devices > 1 and row.rate is not None and _has_phases(row)
+    ]
+    return (
+        [_start_up(baseline, baseline), *parallel_start_ups]
+        if parallel_start_ups
+        else []
+    )
 
 
 def _start_up(row: Row, baseline: Row) -> StartUp:
@@ -114,9 +123,9 @@ def _total_seconds(record: RunRecord) -> float:
 def _speedup(
     row: Row, baseline: Row, seconds: Callable[[RunRecord], float]
 ) -> Interval:
-    """Return the speedup of a row by another clock than that of the measured batches."""
+    """Return the speedup of a row by a clock that covers more than measured batches."""
     if row.num_devices == 1:
-        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
+        return Interval.exact(1.0, Basis.DEFINITION)
     return ratio(_mean_rate(row, seconds), _mean_rate(baseline, seconds))
 
 
@@ -127,11 +136,11 @@ def _mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
     """Return the seconds of a series, and why its speedups differ; None if unknown."""
-    found = start_ups(rows)
-    if not found:
+    all_start_ups = start_ups(rows)
+    if not all_start_ups:
         return None
-    base = found[0]
-    largest = found[-1]
+    base = all_start_ups[0]
+    largest = all_start_ups[-1]
     unit = largest.row.unit
     columns: Columns = {
         "Devices": lambda start_up: str(start_up.row.num_devices),
@@ -139,30 +148,30 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "First batch (s)": lambda start_up: f"{start_up.phases['first_batch']:.2f}",
         "Other batches (s)": lambda start_up: f"{start_up.steady:.2f}",
         "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
-        "Total (s)": lambda start_up: f"{start_up.whole:.2f}",
+        "Total (s)": lambda start_up: f"{start_up.total:.2f}",
         f"Speedup: {unit}/s": lambda start_up: plus_minus(
             start_up.row.metric(SPEEDUP), SPEEDUP.digits
         ),
         "training": lambda start_up: f"{base.training / start_up.training:.2f}",
-        "whole run": lambda start_up: f"{base.whole / start_up.whole:.2f}",
+        "whole run": lambda start_up: f"{base.total / start_up.total:.2f}",
     }
     caption = (
         f"Seconds for the {unit} of the run on one device; "
         f"after the first batch at the steady {unit}/s"
     )
     speedup = largest.row.metric(SPEEDUP)
-    values = {
-        "unit": unit,
-        "devices": largest.row.devices,
-        "initialisation": largest.initialisation,
-        "first_batch": largest.phases["first_batch"],
-        "whole": largest.whole,
-        "by_rate": interval_values(speedup) if speedup else None,
-        "by_training": base.training / largest.training,
-        "by_whole": base.whole / largest.whole,
-    }
-    note = Statement("start-up-speedups", values=values)
-    return Section(title, (make_grid(caption, columns, found),), (note,))
+    note = state(
+        "start-up-speedups",
+        unit=unit,
+        devices=largest.row.devices,
+        initialisation=largest.initialisation,
+        first_batch=largest.phases["first_batch"],
+        whole=largest.total,
+        by_rate=speedup,
+        by_training=base.training / largest.training,
+        by_whole=base.total / largest.total,
+    )
+    return Section(title, (make_grid(caption, columns, all_start_ups),), (note,))
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
@@ -170,20 +179,20 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
 
     The data are empty for a series of single processes.
     """
-    found = start_ups(rows) if rows[0].is_distributed else []
-    if not found:
+    all_start_ups = start_ups(rows) if rows[0].is_distributed else []
+    if not all_start_ups:
         return {}
-    base = found[0]
+    base = all_start_ups[0]
     data = []
-    for start_up in found:
+    for start_up in all_start_ups:
         speedup = start_up.row.metric(SPEEDUP)
         fields = {
             "num_workers": start_up.row.num_workers,
             "initialisation": rounded(start_up.initialisation),
             "training": rounded(start_up.training),
-            "whole": rounded(start_up.whole),
+            "whole": rounded(start_up.total),
             "by_training": rounded(base.training / start_up.training),
-            "by_whole": rounded(base.whole / start_up.whole),
+            "by_whole": rounded(base.total / start_up.total),
             "by_rate": rounded(speedup.value) if speedup else None,
         }
         data.append(fields)

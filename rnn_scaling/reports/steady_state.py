@@ -8,15 +8,13 @@ from rnn_scaling.reports.wording import sentence
 
 def run_text(record: RunRecord) -> str:
     """Analyse the batch times of a run, and return the sentence about them."""
-    batches = record.batches
-    state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
-    return state_text(state, record)
+    return state_text(steady_state.analyse_run(record), record)
 
 
 def state_text(state: SteadyState, record: RunRecord) -> str:
     """Return the sentence about a run whose batch times were analysed before."""
-    batches = record.batches
-    statements = steady_state.statements(
-        state, len(batches.seconds), batches.warmup, record.unit
+    num_batches = len(steady_state.analysed_batches(record))
+    statements = steady_state.make_statements(
+        state, num_batches, record.batches.warmup, record.unit
     )
     return "; ".join(map(sentence, statements))

@@ -1,4 +1,7 @@
-"""The parts of each tower's step as tables and data."""
+"""The parts of each tower's step as tables and data.
+
+The keys of `as_json` are part of report.json: never rename one.
+"""
 
 from typing import Any
 
@@ -54,28 +57,29 @@ def title(part: str) -> str:
     return TITLES.get(part, part)
 
 
-def milliseconds(value: Spread | None, whole: float | None = None) -> str:
+def milliseconds(value: Spread | None, total_s: float | None = None) -> str:
     """Return "12.34 sd 0.12 (45.1 %)", or "n/a" for None.
 
     Args:
       value: The mean, and the standard deviation between steps, in seconds.
-      whole: The seconds that the share in per cent refers to; None: no share.
+      total_s: Seconds of which the share in per cent is added, or None.
     """
     if value is None:
         return "n/a"
-    share = f" ({100 * value.mean / whole:.1f} %)" if whole else ""
+    share = f" ({100 * value.mean / total_s:.1f} %)" if total_s else ""
     return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
 
-def parts_grids(parts: StepParts) -> list[Grid]:
+def make_parts_grids(parts: StepParts) -> list[Grid]:
     """Return tables with a line for each part, and one for their sum.
 
     A table has few towers, and the last column of the last table has their mean.
     """
+    # None is the mean of all towers.
     towers: list[int | None] = list(range(parts.num_towers))
     if parts.num_towers > 1:
         towers.append(None)
-    whole = parts.seconds
+    step_s = parts.seconds
     grids = []
     for first in range(0, len(towers), WIDEST + 1):
         members = towers[first : first + WIDEST + 1]
@@ -83,20 +87,20 @@ def parts_grids(parts: StepParts) -> list[Grid]:
         lines = []
         for name in parts.nonzero_parts:
             cells = [
-                milliseconds(parts.part(name, tower), whole.mean) for tower in members
+                milliseconds(parts.part(name, tower), step_s.mean) for tower in members
             ]
             lines.append([title(name), *cells])
-        sums = [milliseconds(whole, whole.mean)] * len(members)
+        sums = [milliseconds(step_s, step_s.mean)] * len(members)
         lines.append(["sum: the step", *sums])
         grids.append(Grid("Parts of a step", head, lines))
     return grids
 
 
-def _tower_name(tower: int | None, name_of_all: str) -> str:
-    return name_of_all if tower is None else f"tower {tower}"
+def _tower_name(tower: int | None, mean_name: str) -> str:
+    return mean_name if tower is None else f"tower {tower}"
 
 
-def exchange_grid(parts: StepParts) -> Grid:
+def make_exchange_grid(parts: StepParts) -> Grid:
     """Return each tower's exchange, its start and end, and its own compute."""
     columns: Columns = {
         "Tower": str,
@@ -119,8 +123,11 @@ def exchange_grid(parts: StepParts) -> Grid:
     return make_grid(caption, columns, range(parts.num_towers))
 
 
-def kernels_grid(run: Trace, num_towers: int) -> Grid:
-    """Return the kernels that one step executes, by phase and tower."""
+def make_kernels_grid(run: Trace, num_towers: int) -> Grid:
+    """Return the kernels that one step executes, by phase and tower.
+
+    Kernels outside of all towers are in the column "shared".
+    """
     counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
     towers: list[int | None] = [*range(num_towers), None]
     names = [_tower_name(tower, "shared") for tower in towers]
@@ -143,40 +150,33 @@ def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
 
 def section(parts: StepParts, heading: str) -> Section:
     """Return the parts of a step, its exchange, and statements about them."""
-    grids = (*parts_grids(parts), exchange_grid(parts))
+    grids = (*make_parts_grids(parts), make_exchange_grid(parts))
     return Section(heading, grids, tuple(statements(parts)))
 
 
 def as_json(parts: StepParts) -> dict[str, Any]:
-    """Return the numbers in seconds; docs/phases.md has the fields."""
+    """Return the numbers in seconds; docs/inspect.md has the fields."""
     straggler, reason = parts.straggler
-    kernels_per_step, timed_kernels = parts.kernels
     return {
         "steps": len(parts.steps),
         "runs": len(parts.runs),
-        "step_s": _spread_data(parts.seconds),
+        "step_s": parts.seconds,
         "towers": [_tower_data(parts, tower) for tower in range(parts.num_towers)],
-        "all": {part: _spread_data(parts.part(part)) for part in PARTS},
+        "all": {part: parts.part(part) for part in PARTS},
         "concurrency": parts.concurrency,
         "straggler": {"tower": straggler, **reason.data()},
-        "cost": vars(parts.cost),
-        "kernels": {"a_step": kernels_per_step, "timed": timed_kernels},
+        "cost": parts.cost,
+        "kernels": {"a_step": parts.kernels, "timed": parts.timed_kernels},
     }
 
 
 def _tower_data(parts: StepParts, tower: int) -> dict[str, Any]:
-    exchange = {name: _spread_data(parts.exchange(name, tower)) for name in EXCHANGE}
+    exchange = {name: parts.exchange(name, tower) for name in EXCHANGE}
     return {
         "tower": tower,
-        "parts": {part: _spread_data(parts.part(part, tower)) for part in PARTS},
+        "parts": {part: parts.part(part, tower) for part in PARTS},
         "exchange": exchange,
-        "compute": _spread_data(parts.compute(tower)),
-        "first_s": _spread_data(parts.moment("first_s", tower)),
-        "arrival_s": _spread_data(parts.moment("arrival_s", tower)),
+        "compute": parts.compute(tower),
+        "first_s": parts.moment("first_s", tower),
+        "arrival_s": parts.moment("arrival_s", tower),
     }
-
-
-def _spread_data(value: Spread | None) -> dict[str, float] | None:
-    if value is None:
-        return None
-    return {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}

@@ -7,21 +7,23 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.comparable_work import describe_work
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.folder_rows import identifying_options
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, common_unit
 from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
-from rnn_scaling.analysis.series_titles import describe_work
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.config.naming import network, told_work
+from rnn_scaling.analysis.training_differences import OtherTraining
+from rnn_scaling.config.naming import network, recorded_work
+from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, steady_state
 from rnn_scaling.reports.differences import DifferenceTexts
@@ -62,36 +64,45 @@ class RowSummary:
     @functools.cached_property
     def efficiency(self) -> Interval | None:
         """The efficiency in per cent."""
-        return EFFICIENCY.in_printed_unit(self.row.metric(EFFICIENCY))
+        return EFFICIENCY.to_printed_unit(self.row.metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeriesSummary:
-    """Rows that differ only in the number of devices, or of workers."""
+    """Rows that differ only in the number of devices or workers."""
 
     title: str
     rows: tuple[RowSummary, ...]
     machine: str = ""  # "machine 1" if the folder has runs of several machines
     facts: separation.Facts = ()  # facts that make it incomparable with other series
 
+    @functools.cached_property
+    def configurations(self) -> list[Row]:
+        """The rows without what the report adds to them."""
+        return [row.row for row in self.rows]
+
+    @property
+    def options(self) -> Options:
+        """The options of the first row."""
+        return self.configurations[0].options
+
     @property
     def is_strong_scaling(self) -> bool:
         """Whether the total work is constant, and not the work per device."""
-        return bool(self.rows[0].row.options["global_batch_size"])
+        return bool(self.options["global_batch_size"])
 
     @property
     def unit(self) -> str:
-        return self.rows[0].row.unit
+        return self.configurations[0].unit
 
     @property
     def model(self) -> str:
-        options = self.rows[0].row.options
-        return str(options["model"] or network(options))
+        return str(self.options["model"] or network(self.options))
 
     @property
     def mode(self) -> str:
         """The update mode; "" if it is unknown."""
-        return str(self.rows[0].row.options["variable_update"] or "")
+        return str(self.options["variable_update"] or "")
 
     def row_on(self, num_devices: int) -> RowSummary | None:
         """Return the row on a number of devices; None if it was not measured."""
@@ -118,13 +129,16 @@ class SeriesSummary:
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
         """The rows without a good run on more devices than the largest row."""
-        most = self.largest_row.row.num_devices if self.largest_row else 0
-        return tuple(row.row for row in self.rows if row.row.num_devices > most)
+        measured = self.largest_row.row.num_devices if self.largest_row else 0
+        return tuple(row for row in self.configurations if row.num_devices > measured)
 
     @functools.cached_property
     def num_diverged(self) -> int:
         """The number of good runs that diverged; with any, it is not ranked."""
-        return sum(sum(map(learning.is_lost, row.row.good_runs)) for row in self.rows)
+        return sum(
+            sum(map(learning.has_diverged, row.good_runs))
+            for row in self.configurations
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +174,8 @@ class Summary:
     checked_predictions: tuple[Statement, ...] = ()
     # None without a target, if no run counted right predictions.
     learning: Learning | None = None
+    # Configurations that provably train otherwise than on fewer devices.
+    other_training: tuple[OtherTraining, ...] = ()
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
@@ -177,6 +193,30 @@ class Summary:
         return [row.row for row in self.row_summaries]
 
     @functools.cached_property
+    def records(self) -> list[RunRecord]:
+        """The runs of all rows."""
+        records: list[RunRecord] = []
+        for row in self.rows:
+            records += row.records
+        return records
+
+    @functools.cached_property
+    def named_runs(self) -> list[tuple[str, RunRecord]]:
+        """The (file, record) of all runs."""
+        named: list[tuple[str, RunRecord]] = []
+        for row in self.row_summaries:
+            named += zip(row.files, row.row.records)
+        return named
+
+    @functools.cached_property
+    def good_runs(self) -> list[RunRecord]:
+        """The runs that measured something."""
+        runs: list[RunRecord] = []
+        for row in self.rows:
+            runs += row.good_runs
+        return runs
+
+    @functools.cached_property
     def options(self) -> list[str]:
         """The options in which rows differ."""
         return identifying_options(self.rows) if self.rows else []
@@ -184,15 +224,14 @@ class Summary:
     @functools.cached_property
     def is_certified(self) -> bool:
         """Whether any run has a certificate; otherwise no report mentions them."""
-        return any(map(_has_certificate, self.rows))
+        return any(record.certificate for record in self.records)
 
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
         """The title of the series of each row."""
-        titles = {}
+        titles: dict[Row, str] = {}
         for series in self.series:
-            for row in series.rows:
-                titles[row.row] = series.title
+            titles |= dict.fromkeys(series.configurations, series.title)
         return titles
 
     @functools.cached_property
@@ -211,9 +250,7 @@ class Summary:
 
         Weak scaling, strong scaling, and different amounts of work are never compared.
         """
-        groups: dict[_Workload, list[SeriesSummary]] = {}
-        for series in self.series:
-            groups.setdefault(_Workload.from_series(series), []).append(series)
+        groups = group_by(self.series, map(_Workload.from_series, self.series))
         units = {workload.unit for workload in groups}
         models = {(workload.unit, workload.model) for workload in groups}
 
@@ -225,7 +262,10 @@ class Summary:
             elif len(units) > 1:
                 names = [workload.unit]
             kind = "Strong" if workload.is_strong_scaling else "Weak"
-            for work, members in _split_by_work(groups[workload]).items():
+            works = describe_work(
+                [series.configurations[0] for series in groups[workload]]
+            )
+            for work, members in group_by(groups[workload], works).items():
                 words = [
                     f"{kind} scaling",
                     *names,
@@ -254,10 +294,10 @@ class Summary:
         for name, members in self.scalings:
             for series in members:
                 scaling = name.partition(",")[0]
-                words = [scaling, series.mode, series.machine, *_fact_texts(series)]
-                models = tables.setdefault(", ".join(filter(None, words)), {})
-                other = models.get(series.model, series)
-                models[series.model] = max(other, series, key=_representative_order)
+                labels = [scaling, series.mode, series.machine, *_fact_texts(series)]
+                models = tables.setdefault(", ".join(filter(None, labels)), {})
+                best = models.get(series.model, series)
+                models[series.model] = max(best, series, key=_representative_order)
         return [
             (name, tuple(sorted(models.values(), key=_work_per_exchange, reverse=True)))
             for name, models in tables.items()
@@ -269,9 +309,9 @@ class Summary:
         trainers: dict[str, None] = {}
         is_work_unknown = False
         for series in self.measured:
-            row = series.rows[0].row
-            trainers[OUR_TRAINER if row.is_ours else network(row.options)] = None
-            is_work_unknown |= told_work(row.options) is None
+            options = series.options
+            trainers[OUR_TRAINER if options.is_ours else network(options)] = None
+            is_work_unknown |= recorded_work(options) is None
         return list(trainers) if len(trainers) > 1 and is_work_unknown else []
 
     def command_for_folder(self, command: str) -> str:
@@ -291,7 +331,7 @@ class _Workload:
 
     @classmethod
     def from_series(cls, series: SeriesSummary) -> "_Workload":
-        options = series.rows[0].row.options
+        options = series.options
         model = str(options["model"] or f"{network(options)}, model not recorded")
         return cls(
             series.is_strong_scaling,
@@ -302,24 +342,9 @@ class _Workload:
         )
 
 
-def _has_certificate(row: Row) -> bool:
-    return any(record.certificate for record in row.records)
-
-
 def _fact_texts(series: SeriesSummary) -> list[str]:
     """Return the facts that always separate a series from others, in words."""
     return separation.in_words(separation.drop_decided_by_options(series.facts))
-
-
-def _split_by_work(
-    members: Sequence[SeriesSummary],
-) -> dict[tuple[str, ...], list[SeriesSummary]]:
-    """Return the series by the words that describe their amount of work."""
-    works = describe_work([series.rows[0].row for series in members])
-    by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
-    for work, series in zip(works, members):
-        by_work.setdefault(work, []).append(series)
-    return by_work
 
 
 def _representative_order(series: SeriesSummary) -> tuple[bool, int, float]:
@@ -341,7 +366,8 @@ def _work_per_exchange(series: SeriesSummary) -> float:
 def mean_seconds(row: Row) -> float | None:
     """Return the seconds of the measured batches: the geometric mean over runs.
 
-    Rates are geometric means too, so that seconds x items/s are the items of a run.
+    Rates are geometric means too, so that seconds x items/s are the items of a run. If
+    disturbed batches do not count, the rate is of the others, and the product is larger.
 
     Returns:
       The mean over the runs that count; None without any, or if the log of one does not

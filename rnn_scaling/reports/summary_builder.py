@@ -1,17 +1,24 @@
 """Turn a folder's runs into the Summary that all reports are views of."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import attribution, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.rows import Row, build_rows
-from rnn_scaling.analysis.series_titles import group_by_series, series_facts, titles
+from rnn_scaling.analysis.series_titles import (
+    distinguishing_facts,
+    group_by_series,
+    make_titles,
+)
 from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.analysis.training_differences import find_other_training
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network
 from rnn_scaling.records.folder import Folder
@@ -27,12 +34,13 @@ from rnn_scaling.reports.summary import (
 )
 from rnn_scaling.system import entry
 
-# Rows whose efficiency loss is split, and runs whose steady state is analysed; those on
-# the most devices come first.
-MOST = 1000
+# Rows whose efficiency loss is split, and runs whose steady state is analysed. Rows and
+# runs on the most devices come first.
+MOST_JUDGED = 1000
 
 SteadyStates = Mapping[Row, Sequence[RunSteadyState]]
-FileNames = Mapping[int, str]  # id of a record -> its file
+# id of a record -> its file. It is only valid while the folder keeps its records.
+FileNames = Mapping[int, str]
 
 
 def summarise(
@@ -53,48 +61,43 @@ def summarise(
     runs = sorted(folder.runs, key=lambda run: _sort_key(run.record.options))
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    machines = {
-        machine: build_rows(members, prices)
-        for machine, members in group_by_machine(records).items()
-    }
-    rows: list[Row] = []
-    for machine_rows in machines.values():
-        rows += machine_rows
-    good: list[RunRecord] = []
+    machines = group_by_machine(records)
+    machine_rows = [build_rows(members, prices) for members in machines.values()]
+    rows = list(itertools.chain.from_iterable(machine_rows))
+    good_records: list[RunRecord] = []
     for row in rows:
-        good += row.good_runs
+        good_records += row.good_runs
 
-    steady = _steady_states(rows, names)
-    num_timed = sum(bool(record.batches.seconds) for record in good)
-    series = _all_series(list(machines.values()), names, steady)
+    steady_states = _steady_states(rows, names)
+    num_timed = sum(bool(record.batches.seconds) for record in good_records)
+    series = _all_series(machine_rows, names, steady_states)
     diverged_files = []
     files_without_loss = []
     for run in runs:
-        if learning.loss_growth(run.record.batches.loss):
+        if learning.find_loss_growth(run.record.batches.loss):
             diverged_files.append(run.name)
-        elif learning.is_lost(run.record):
+        elif learning.has_diverged(run.record):
             files_without_loss.append(run.name)
     return Summary(
         name=entry.plain(name),
         series=series,
-        failures=_failures(series, names),
+        failures=_failures(series),
         left_out=folder.left_out,
         facts=environment.facts(records),
-        differences=tuple(map(describe, differences.within(good))),
-        num_unjudged=num_timed - sum(map(len, steady.values())),
+        differences=tuple(
+            map(describe, differences.find_differences_inside(good_records))
+        ),
+        num_unjudged=num_timed - sum(map(len, steady_states.values())),
         num_runs=len(runs),
         machines=tuple(
-            (machine, _num_records(members)) for machine, members in machines.items()
+            (machine, len(members)) for machine, members in machines.items()
         ),
         files_in_progress=tuple(entry.plain(path.name) for path in folder.running),
-        learning=learning.time_to_target(rows, target),
+        learning=learning.measure_learning(rows, target),
+        other_training=tuple(find_other_training(rows)),
         diverged_files=tuple(diverged_files),
         files_without_loss=tuple(files_without_loss),
     )
-
-
-def _num_records(rows: Sequence[Row]) -> int:
-    return sum(len(row.records) for row in rows)
 
 
 def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
@@ -112,26 +115,28 @@ def _all_series(
     """Return the series of all machines.
 
     Their titles are made together, because facts that the series of one machine have in
-    common may distinguish them from those of another machine.
+    common may distinguish them from another machine.
     """
-    losses = _losses(machines)
-    numbers = []
-    members = []
+    losses = _attribute_losses(machines)
+    names_of_machines: list[str] = []
+    all_series_rows: list[list[Row]] = []
     for number, machine_rows in enumerate(machines, 1):
-        for series_rows in group_by_series(machine_rows):
-            numbers.append(number)
-            members.append(series_rows)
+        series_of_machine = group_by_series(machine_rows)
+        machine = f"machine {number}" if len(machines) > 1 else ""
+        names_of_machines += [machine] * len(series_of_machine)
+        all_series_rows += series_of_machine
 
-    has_several_machines = len(machines) > 1
-    found = []
-    for number, series_rows, title, facts in zip(
-        numbers, members, titles(members), series_facts(members)
+    summaries = []
+    for machine, series_rows, title, facts in zip(
+        names_of_machines,
+        all_series_rows,
+        make_titles(all_series_rows),
+        distinguishing_facts(all_series_rows),
     ):
-        machine = f"machine {number}" if has_several_machines else ""
         rows = [
             _summarise_row(row, names, losses.get(row), steady) for row in series_rows
         ]
-        found.append(
+        summaries.append(
             SeriesSummary(
                 title=", ".join(filter(None, (title, machine))),
                 rows=tuple(rows),
@@ -139,15 +144,15 @@ def _all_series(
                 facts=facts,
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
-def _losses(machines: Sequence[Sequence[Row]]) -> dict[Row, Attribution | None]:
-    """Return the efficiency losses of the MOST rows on the most devices."""
-    rows: list[Row] = []
-    for machine_rows in machines:
-        rows += machine_rows
-    split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
+def _attribute_losses(
+    machines: Sequence[Sequence[Row]],
+) -> dict[Row, Attribution | None]:
+    """Return the efficiency losses of the MOST_JUDGED rows on the most devices."""
+    rows = itertools.chain.from_iterable(machines)
+    split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST_JUDGED])
     losses: dict[Row, Attribution | None] = {}
     for machine_rows in machines:
         members = [row for row in machine_rows if row in split_rows]
@@ -172,7 +177,7 @@ def _summarise_row(
 def _steady_states(
     rows: Sequence[Row], names: FileNames
 ) -> dict[Row, list[RunSteadyState]]:
-    """Return the steady states of up to MOST runs.
+    """Return the steady states of up to MOST_JUDGED runs.
 
     The first runs of all rows come first, then the second ones, so that every row has
     some.
@@ -185,30 +190,31 @@ def _steady_states(
             if k < len(row.good_runs) and row.good_runs[k].batches.seconds:
                 timed.append((row, row.good_runs[k]))
 
-    found: dict[Row, list[RunSteadyState]] = {}
-    for row, record in timed[:MOST]:
-        batches = record.batches
-        state = steady_state.analyse(batches.seconds, batches.items, batches.warmup)
-        found.setdefault(row, []).append(
-            RunSteadyState(names[id(record)], record, state)
-        )
-    return found
+    judged = timed[:MOST_JUDGED]
+    states = [
+        RunSteadyState(names[id(record)], record, steady_state.analyse_run(record))
+        for _, record in judged
+    ]
+    return group_by(states, [row for row, _ in judged])
 
 
-def _failures(series: Sequence[SeriesSummary], names: FileNames) -> tuple[Failure, ...]:
-    found = []
+def _failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
+    """Return the runs without a rate, in the order of the series."""
+    failures = []
     for member in series:
         for row in member.rows:
             good = {id(record) for record in row.row.good_runs}
-            for record in row.row.records:
+            for file, record in zip(row.files, row.row.records):
                 if id(record) not in good:
-                    file = names[id(record)]
                     devices = row.row.num_devices
-                    found.append(Failure(file, member.title, devices, _reason(record)))
-    return tuple(found)
+                    failures.append(
+                        Failure(file, member.title, devices, _reason(record))
+                    )
+    return tuple(failures)
 
 
 def _reason(record: RunRecord) -> str:
+    """Return why a run has no rate, as one line."""
     if not record.error:
         return f"status {record.status}, nothing was measured"
     message = " ".join(record.error.message.split())

@@ -10,7 +10,7 @@ from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
 from rnn_scaling.analysis.rows import Row, build_rows, measured_batches, select_metrics
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import (
@@ -18,14 +18,15 @@ from rnn_scaling.reports import (
     certificates,
     cluster,
     columns,
+    environment,
     learning,
     series_table,
     start_up,
     steps,
 )
 from rnn_scaling.reports.columns import RowColumn
-from rnn_scaling.reports.environment import skipped_updates
-from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
+from rnn_scaling.reports.interval_texts import interval_text
+from rnn_scaling.reports.numbers import has_interval, interval_notes, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
 from rnn_scaling.reports.summary import SeriesSummary, Summary
@@ -53,7 +54,7 @@ def text(summary: Summary) -> str:
         f"{paragraph}\n\n" for paragraph in cautions.opening_paragraphs(summary)
     )
     if len(summary.series) > 1:
-        opening += f"{markdown(series_table.sections(summary), level=3)}\n"
+        opening += f"{markdown(series_table.make_sections(summary), level=3)}\n"
 
     parts = []
     for series in summary.series:
@@ -70,14 +71,14 @@ def text(summary: Summary) -> str:
 
 def series_rates(series: SeriesSummary) -> Section:
     """Return the rates of a series."""
-    return rates_section([row.row for row in series.rows], series.title)
+    return rates_section(series.configurations, series.title)
 
 
 def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     """Return the table of rates, and a table of further metrics if there are any."""
     metrics = select_metrics(rows)
-    main_metrics = [metric for metric in metrics if metric.always]
-    further_metrics = [metric for metric in metrics if not metric.always]
+    main_metrics = [metric for metric in metrics if metric.is_main]
+    further_metrics = [metric for metric in metrics if not metric.is_main]
     is_single = _is_single_run(rows)
     if is_single:
         main_metrics = [
@@ -90,10 +91,11 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
             [*_place_columns(rows), *_metric_columns(further_metrics, is_single)]
         )
         grids.append(make_grid("Other metrics", further_columns, rows))
-    notes = _interval_notes(rows, [*main_metrics, *further_metrics])
-    return Section(
-        title, tuple(grids), (*notes, *_energy_sources(rows, further_metrics))
-    )
+    named = []
+    for metric in (*main_metrics, *further_metrics):
+        named += [(metric.title, row.metric(metric)) for row in rows]
+    notes = (*interval_notes(named), *_energy_sources(rows, further_metrics))
+    return Section(title, grids, notes)
 
 
 def _is_single_run(rows: Sequence[Row]) -> bool:
@@ -116,7 +118,7 @@ def step_sections(series: SeriesSummary) -> list[Section]:
 
 def worker_sections(series: SeriesSummary) -> list[Section]:
     """Return start-up and training, and the ranks of the most workers."""
-    sections = [start_up.section([row.row for row in series.rows], "Start-up")]
+    sections = [start_up.section(series.configurations, "Start-up")]
     row = series.largest_row
     if row:
         sections.append(cluster.row_section(row.row, f"Ranks on {row.devices}"))
@@ -125,10 +127,11 @@ def worker_sections(series: SeriesSummary) -> list[Section]:
 
 def parts_section(series: SeriesSummary) -> Section:
     """Return the points of efficiency that each part takes, by number of devices."""
-    losses = []
-    for row in series.rows:
-        if row.loss is not None and row.loss.is_significant:
-            losses.append((row.row.num_devices, row.loss))
+    losses = [
+        (row.row.num_devices, row.loss)
+        for row in series.rows
+        if row.loss is not None and row.loss.is_significant
+    ]
     names: dict[str, None] = {}
     for _, loss in losses:
         names.update((part.name, None) for part in loss.parts if part.is_significant)
@@ -149,17 +152,11 @@ def _parts_line(devices: int, loss: Attribution, names: Sequence[str]) -> list[s
             cells[part.name] = IN_THE_REST
     for part in loss.significant_parts:
         cells[part.name] = plus_minus(part.points, 1)
-    rest = (
-        plus_minus(loss.unexplained.points, 1)
-        if loss.unexplained in loss.displayed_parts
-        else "0"
-    )
-    return [
-        str(devices),
-        plus_minus(loss.loss_points, 1),
-        *(cells[name] for name in names),
-        rest,
-    ]
+    unexplained = "0"
+    if loss.unexplained in loss.displayed_parts:
+        unexplained = plus_minus(loss.unexplained.points, 1)
+    total = plus_minus(loss.loss_points, 1)
+    return [str(devices), total, *(cells[name] for name in names), unexplained]
 
 
 def padding_section(summary: Summary) -> Section | None:
@@ -177,7 +174,7 @@ def padding_section(summary: Summary) -> Section | None:
         columns.IMBALANCE.header: columns.IMBALANCE.cell,
     }
     caption = "Padding, and waiting for the tower with the longest sentences"
-    note = Statement("reading-of-padding", values={"unit": summary.unit})
+    note = state("reading-of-padding", unit=summary.unit)
     return Section(PADDING, (make_grid(caption, grid_columns, rows),), (note,))
 
 
@@ -185,40 +182,15 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     """Return the table of a training for the terminal, and the meaning of its unit."""
     rows = build_rows(records)
     notes = list(dict.fromkeys(f"{row.unit}: {row.items}." for row in rows))
-    notes += map(sentence, skipped_updates(records))
+    for statement in environment.statements(records):
+        if statement.kind == environment.UPDATES_SKIPPED:
+            notes.append(sentence(statement))
     return rates_table(rows) + "".join(f"\n{note}\n" for note in notes)
 
 
 def rates_table(rows: Sequence[Row]) -> str:
     """Return the table of rates, with a line for each kind of ± in it."""
     return markdown([rates_section(rows)])
-
-
-def _interval_notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """Return a line for each kind of interval: its columns and its meaning."""
-    columns_by_kind: dict[str, dict[str, list[bool]]] = {}
-    for metric in metrics:
-        for row in rows:
-            value = row.metric(metric)
-            if value is not None and has_interval(value):
-                titles = columns_by_kind.setdefault(value.kind, {})
-                titles.setdefault(metric.title, []).append(has_ends(value))
-    notes = []
-    for kind, titles in columns_by_kind.items():
-        show_ends = [any(flags) for flags in titles.values()]
-        notes.append(f"{_interval_signs(show_ends)} {', '.join(titles)}: {kind}.")
-    return notes
-
-
-def _interval_signs(show_ends: Iterable[bool]) -> str:
-    """Return how intervals are printed: "±", "[low, high]" or both."""
-    has_ends_of = list(show_ends)
-    signs = []
-    if not all(has_ends_of):
-        signs.append("±")
-    if any(has_ends_of):
-        signs.append("[low, high]")
-    return " and ".join(signs)
 
 
 def _energy_sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
@@ -230,26 +202,24 @@ def _energy_sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]
         for row in rows:
             value = row.metric(metric)
             if value and not has_interval(value):
-                lines[f"{metric.title.capitalize()}: {value.kind}."] = None
+                lines[f"{metric.title.capitalize()}: {interval_text(value.kind)}."] = (
+                    None
+                )
     return list(lines)
 
 
 def _parts_notes(series: SeriesSummary) -> list[str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
-    split_losses = []
-    for row in series.rows:
-        if row.loss is not None and row.loss.is_significant:
-            split_losses.append(row.loss)
+    split_losses = [
+        row.loss
+        for row in series.rows
+        if row.loss is not None and row.loss.is_significant
+    ]
 
-    kinds: dict[str, list[bool]] = {}
+    points: list[Interval | None] = []
     for loss in split_losses:
-        for value in _printed_points(loss):
-            if has_interval(value):
-                kinds.setdefault(value.kind, []).append(has_ends(value))
-    notes = []
-    for kind, show_ends in kinds.items():
-        notes.append(f"{_interval_signs(show_ends)} points: {kind}.")
-
+        points += [loss.loss_points, *(part.points for part in loss.displayed_parts)]
+    notes = interval_notes([("points", value) for value in points])
     if with_rest := [
         loss for loss in split_losses if loss.unexplained in loss.displayed_parts
     ]:
@@ -262,12 +232,6 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
         if reasons:
             notes.append(f"On {row.devices}: {sentences(reasons)}")
     return notes
-
-
-def _printed_points(loss: Attribution) -> list[Interval]:
-    """Return the whole loss and its select_metrics parts, in points."""
-    points = [loss.loss_points, *(part.points for part in loss.displayed_parts)]
-    return [value for value in points if value is not None]
 
 
 def _place_columns(rows: Sequence[Row]) -> list[RowColumn]:
@@ -327,7 +291,7 @@ def _metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[RowColum
 
 def _single_run_column(metric: Metric) -> RowColumn:
     def cell(row: Row) -> str:
-        value = metric.in_printed_unit(row.metric(metric))
+        value = metric.to_printed_unit(row.metric(metric))
         if value is None or metric.ideal:
             return "n/a"
         return plain(value.value, metric.digits)

@@ -1,19 +1,25 @@
-"""Runs with several numbers of threads as a table, statements and data."""
+"""Runs with several numbers of threads as a table, statements and data.
+
+Programs of users read threads.json, schema "rnn_scaling.threads/1": keys may be added,
+but never rename one or change its meaning.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.metrics import RATE, common_unit
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import report_files
-from rnn_scaling.reports.numbers import has_interval, interval_data, plus_minus
+from rnn_scaling.reports import missing_results, report_files
+from rnn_scaling.reports.interval_texts import interval_text
+from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.system import entry
-from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.terminal import tell
 
 SCHEMA = "rnn_scaling.threads/1"
@@ -38,26 +44,23 @@ def report(
     """
     probes = dispatch_threads.probes(records, defaults)
     page = f"# Threads that dispatch operators\n\n{markdown(sections(probes))}"
-    data = input_files.json_text(content(probes))
+    data = json_text(content(probes))
     if output_format == "text":
         tell(markdown(sections(probes), level=3))
     else:
         text = page if output_format == "markdown" else data
         print(text, end="", flush=True)
     if all(probe.fastest is None for probe in probes):
-        entry.fail("no run measured anything")
+        remedy = "give them measured batches with --num_batches"
+        entry.fail(missing_results.message("no run has a rate", records, remedy))
         return False
-    files = {"threads.md": page.encode, "threads.json": data.encode}
-    report_files.write_files(files, out, force=True, flag="--out")
-    entry.note(f"wrote {out / 'threads.md'} and threads.json")
+    report_files.write_results(out, "threads", page, data)
     return True
 
 
 def sections(probes: Sequence[Probe]) -> list[Section]:
     """Return a section for each configuration: devices, threads and statements."""
-    by_title: dict[str, list[Probe]] = {}
-    for probe in probes:
-        by_title.setdefault(probe.title, []).append(probe)
+    by_title = group_by(probes, [probe.title for probe in probes])
     return [_section(title, members) for title, members in by_title.items()]
 
 
@@ -69,11 +72,8 @@ def _section(title: str, probes: Sequence[Probe]) -> Section:
         for setting in probe.settings:
             lines.append(_line(probe, setting))
             if setting.rate and has_interval(setting.rate):
-                intervals[setting.rate.kind] = None
-    notes = []
-    for kind in intervals:
-        values = {"unit": unit, "interval": kind}
-        notes.append(Statement("threads-intervals", values=values))
+                intervals[interval_text(setting.rate.kind)] = None
+    notes = [state("threads-intervals", unit=unit, interval=kind) for kind in intervals]
     for probe in probes:
         notes += dispatch_threads.statements(probe)
     head = [
@@ -117,9 +117,9 @@ def _line(probe: Probe, setting: Setting) -> list[str]:
 
 def content(probes: Sequence[Probe]) -> dict[str, Any]:
     """Return the data for JSON; rates are in items/s, and shares are ratios."""
-    statements = []
+    statements: list[Statement] = []
     for probe in probes:
-        statements += [found.data() for found in dispatch_threads.statements(probe)]
+        statements += dispatch_threads.statements(probe)
     return {
         "schema": SCHEMA,
         "probes": list(map(_probe_data, probes)),
@@ -128,7 +128,7 @@ def content(probes: Sequence[Probe]) -> dict[str, Any]:
 
 
 def _probe_data(probe: Probe) -> dict[str, Any]:
-    rate_name = RATE.named_after(probe.unit).name
+    rate_name = RATE.with_unit(probe.unit).name
     settings = []
     for setting in probe.settings:
         comparison = setting.comparison
@@ -136,8 +136,8 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
             "threads": setting.threads,
             "runs": setting.runs,
             "failed": setting.failed,
-            rate_name: interval_data(setting.rate),
-            "of_best": interval_data(setting.relative_rate),
+            rate_name: setting.rate,
+            "of_best": setting.relative_rate,
             "verdict": comparison.verdict if comparison else None,
             "concurrency": setting.concurrency,
         }

@@ -16,6 +16,8 @@ the statement's values and `subject`:
                         part
     {rate:number 3}     the same with three significant digits
     {part:share}        0.052 as "5.2 %"
+    {part:percent 2}    0.00013 as "0.013 %": significant digits, 2 if no number follows
+    {apart:duration}    minutes as "14 minutes", "3 hours" or "5 days"
     {tied:rates}        a list of {"name", "rate", "unit"}:
                         "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
     {rate:,.1f}         all others are Python's own formats
@@ -34,13 +36,21 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import numbers
 from rnn_scaling.system.files.terminal import counted
 
+NUMBER_DIGITS = 4  # significant digits of {rate:number}
 MOST_NAMES = 5  # names of a list; the others are counted
 
 
 def sentence(statement: Statement) -> str:
-    """Return the sentence of a statement."""
+    """Return a statement in words; statements in its values are parts of the sentence."""
+    values = {name: _in_words(value) for name, value in statement.values.items()}
     template = all_templates()[statement.kind]
-    return _KIT.format(template, subject=statement.subject, **statement.values)
+    return _KIT.format(template, subject=statement.subject, **values)
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_in_words, value))
+    return sentence(value) if isinstance(value, Statement) else value
 
 
 def sentences(statements: Iterable[Statement]) -> str:
@@ -61,30 +71,15 @@ def sentences(statements: Iterable[Statement]) -> str:
     return " ".join(texts)
 
 
-def phrase(statement: Statement) -> str:
-    """Return a statement as a part of a sentence, from the files of `templates/phrases`."""
-    values = {
-        name: phrase(value) if isinstance(value, Statement) else value
-        for name, value in statement.values.items()
-    }
-    return _KIT.format(_templates("phrases")[statement.kind], **values)
-
-
-def all_templates() -> Mapping[str, str]:
-    """Return the template of each kind of statement."""
-    return _templates("")
-
-
 @functools.cache
-def _templates(folder: str) -> Mapping[str, str]:
-    """Return template by kind, from all files of a folder in `templates`.
+def all_templates() -> Mapping[str, str]:
+    """Return the template of each kind of statement.
 
     Raises:
       ValueError: If a kind has several templates.
     """
-    files = sorted(Path(__file__).with_name("templates").joinpath(folder).glob("*.txt"))
     templates: dict[str, str] = {}
-    for file in files:
+    for file in sorted(Path(__file__).with_name("templates").rglob("*.txt")):
         for line in file.read_text("utf-8").splitlines():
             if not line or line.startswith("#"):
                 continue
@@ -95,25 +90,22 @@ def _templates(folder: str) -> Mapping[str, str]:
     return templates
 
 
-def join_names(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
-    """Return "A", "A and B", "A, B and C" or "A, B and 4 more"; "none" without names.
-
-    Args:
-      values: Names, or numbers.
-      most: How many names are listed.
-    """
+def join_names(values: Sequence[str | int]) -> str:
+    """Return "A", "A and B", "A, B and C" or "A, B and 4 more"; "none" without names."""
     if not values:
         return "none"
     names = [f"{value:,}" if isinstance(value, int) else value for value in values]
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    if len(names) > MOST_NAMES:
+        return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _share_of_all(count: int, total: int, noun: str) -> str:
+def _share_text(count: int, total_and_noun: str) -> str:
     """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
+    total_text, _, noun = total_and_noun.partition(" ")
+    total = int(total_text)
     nouns = counted(total, noun)
     if total == 1:
         return f"the {noun}"
@@ -125,15 +117,8 @@ def _share_of_all(count: int, total: int, noun: str) -> str:
 
 
 def _interval_text(value: Mapping[str, Any], digits: str) -> str:
-    interval = Interval(
-        kind="", standard_error=None, degrees=math.inf, run_counts=(), **value
-    )
+    interval = Interval(**value, degrees=math.inf)
     return numbers.plus_minus(interval, int(digits) if digits else None)
-
-
-def _list_text(names: Sequence[str | int]) -> str:
-    text = join_names(names)
-    return text[:1].upper() + text[1:]
 
 
 def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
@@ -141,21 +126,23 @@ def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
     return join_names([_KIT.format(template, **rate) for rate in rates])
 
 
-def _share_text(count: int, total_and_noun: str) -> str:
-    total, _, noun = total_and_noun.partition(" ")
-    return _share_of_all(count, int(total), noun)
+def start_with_capital(text: str) -> str:
+    """Return a text whose first letter is a capital."""
+    return text[:1].upper() + text[1:]
 
 
 # First word of a format -> function of the value and the other words.
 _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: join_names(value),
-    "List": lambda value, _: _list_text(value),
+    "List": lambda value, _: start_with_capital(join_names(value)),
     "count": lambda value, noun: counted(_size(value), noun),
     "of": _share_text,
     "interval": _interval_text,
     "rates": lambda value, _: _rates_text(value),
-    "number": lambda value, digits: numbers.digits(value, int(digits or 4)),
+    "number": lambda value, digits: numbers.digits(value, int(digits or NUMBER_DIGITS)),
     "share": lambda value, _: numbers.share(value),
+    "percent": lambda value, digits: numbers.percent(value, int(digits or 2)),
+    "duration": lambda value, _: numbers.duration(value),
 }
 
 

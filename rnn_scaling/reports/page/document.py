@@ -1,4 +1,7 @@
-"""One HTML page that opens from disk, fetches nothing, and runs only its own scripts; page.html renders its blocks."""
+"""One HTML page that opens from disk, fetches nothing and runs only its own scripts.
+
+The template page.html renders the blocks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import base64
 import dataclasses
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,7 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.explorer import Explorer, to_json
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Section
+from rnn_scaling.reports.shared_names import split_titles
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")  # in vendor/, with their licences
 SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
-MOST_FIGURES = 24  # traced rows with pictures, and series with tables of their start-up; table.md has the rest
+# Traced rows with pictures, and series with tables of their start-up; table.md has all.
+MOST_FIGURES = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """A view that the script draws, and the static blocks that replace it in print and without scripts."""
+    """A view that the script draws; `blocks` replace it in print and without scripts."""
 
     view: str  # "chart", "bars" or "runs"
     blocks: Sequence[Block] = ()
@@ -77,7 +82,7 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command to be copied; `about` tells its button from others."""
+    """A command to be copied; `about` is in the accessible name of its button."""
 
     line: str
     about: str
@@ -85,7 +90,10 @@ class Command:
 
 @dataclasses.dataclass(frozen=True)
 class Body:
-    """A section; `about` begins the names of its tables, which are hidden where it is empty."""
+    """A section; `about` begins the captions of its tables.
+
+    If `about` is empty, only screen readers get the captions.
+    """
 
     section: Section
     about: str = ""
@@ -102,7 +110,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Folded:
-    """Blocks that a click shows; readers who do not see the page hear `about` after the title."""
+    """Blocks that a click shows; screen readers read `about` after the title."""
 
     title: str
     blocks: Sequence[Block]
@@ -117,7 +125,10 @@ Block = Text | Items | Figure | Live | Terms | Command | Body | Group | Folded
 
 @dataclasses.dataclass(frozen=True)
 class PageSection:
-    """A folded section; `style`: "static" if the script replaces it, "live" if only the script fills it."""
+    """A folded section.
+
+    style: "static" if the script replaces it, "live" if only the script fills it.
+    """
 
     id: str
     title: str
@@ -126,45 +137,80 @@ class PageSection:
 
 
 def unbroken(text: str) -> Markup:
-    """The text as HTML, with a number, its interval and its unit, and a flag with its value, each kept on one line."""
+    """Return a text as HTML whose numbers and flags are not broken across lines.
+
+    A number stays with its interval and its unit, and a flag with its value.
+    """
     from markupsafe import Markup, escape
 
     text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
-    return Markup(
-        re.sub(
-            r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?",
-            r'<span class="flag">\g<0></span>',
-            text,
-        )
-    )  # noqa: S704
+    flag = r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?"
+    return Markup(re.sub(flag, r'<span class="flag">\g<0></span>', text))  # noqa: S704
 
 
-def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
-    """The picture in the page's colours, named for readers who do not see it."""
+def make_figure(svg: str, name: str, title: str, description: str) -> Figure:
+    """Return a picture in the page's colours, with a title for screen readers."""
     from markupsafe import Markup, escape
 
-    names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
-    inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
+    attributes = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
+    labels = (
+        f'<title id="{name}-t">{escape(title)}</title>'
+        f'<desc id="{name}-d">{escape(description)}</desc>'
+    )
     svg = re.sub(
         r"<svg ([^>]*)>",
-        lambda m: f"<svg {names} {m[1]}>{inside}",
+        lambda match: f"<svg {attributes} {match[1]}>{labels}",
         figures.themed(svg),
         count=1,
     )
-    return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped
+    return Figure(Markup(svg), name, title, description)  # noqa: S704 - titles are escaped
+
+
+@dataclasses.dataclass(frozen=True)
+class OverviewLine:
+    """A line of the first table, which is a link.
+
+    shared: The beginning of the name that is a heading above this and other lines.
+    name: The rest of the name.
+    """
+
+    address: str
+    shared: str
+    name: str
+    cells: Sequence[str]  # without the name
 
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """The table on the first screen. All groups have the same head; each line is a link."""
+    """The table on the first screen. All groups have the same head.
+
+    groups: Pairs of a title and of (address, cells) of each line; the first cell is the
+      name.
+    metrics: Heading -> name of the metric of a column. The metric that the chart shows
+      is marked in the table, or has a separate column.
+    place: After the heading of that column, such as " on 2 devices".
+    """
 
     head: Sequence[str]
-    groups: Sequence[
-        tuple[str, Sequence[tuple[str, Sequence[str]]]]
-    ]  # title, (address, cells) of each line
+    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]
     caption: str = ""
     style: str = ""
+    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    place: str = ""
+
+    @property
+    def grouped_lines(self) -> list[tuple[str, list[OverviewLine]]]:
+        """The lines of each group, with the beginnings of names that they share."""
+        result = []
+        for title, lines in self.groups:
+            names = split_titles([cells[0] for _, cells in lines])
+            group = [
+                OverviewLine(address, *name, cells[1:])
+                for (address, cells), name in zip(lines, names)
+            ]
+            result.append((title, group))
+        return result
 
 
 def page(
@@ -176,18 +222,21 @@ def page(
     sections: Sequence[PageSection],
     *,
     first: Sequence[Block] = (),
-    remarks: str = "",
+    remarks: Sequence[str] = (),
     notes: Sequence[str] = (),
-    schema: str = REPORT_SCHEMA,
 ) -> bytes:
-    """The page as UTF-8.
+    """Return the page as UTF-8.
 
     Args:
-      about: texts next to the title: runs, machine, model, date.
-      lead: the answer.
-      sections: below the first screen, folded; empty ones are left out.
-      first: the interactive chart and its static pictures.
-      remarks: a paragraph below the table; `notes` are in small print.
+      title: Title of the page.
+      about: Texts next to the title: runs, machine, model, date.
+      lead: The answer.
+      overview: The table on the first screen.
+      explorer: The data of the script.
+      sections: Folded sections below the first screen; empty sections are left out.
+      first: The interactive chart and its static pictures.
+      remarks: Paragraphs below the table; several are a list.
+      notes: Texts in small print.
     """
     import jinja2
     from markupsafe import Markup
@@ -204,10 +253,8 @@ def page(
         "unbroken": unbroken,
         "kind": lambda block: type(block).__name__,
     }
-    paths = [
-        *(FOLDER / "vendor" / name for name in LIBRARIES),
-        *(FOLDER / "template" / name for name in SCRIPTS),
-    ]
+    paths = [FOLDER / "vendor" / name for name in LIBRARIES]
+    paths += [FOLDER / "template" / name for name in SCRIPTS]
     script = "\n".join(path.read_text("utf-8") for path in paths)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = {
@@ -215,13 +262,13 @@ def page(
         "about": about,
         "lead": lead,
         "overview": overview,
-        "data": Markup(to_json(explorer)),  # noqa: S704 - escaped there
+        "data": Markup(to_json(explorer)),  # noqa: S704 - to_json escapes it
         "sections": [section for section in sections if section.blocks],
         "first": first,
-        "remarks": remarks,
+        "remarks": [text for text in remarks if text],
         "notes": notes,
-        "schema": schema,
-        "script": Markup(script),  # noqa: S704 - ours
+        "schema": REPORT_SCHEMA,
+        "script": Markup(script),  # noqa: S704 - a file of this package
         "script_hash": f"sha256-{digest}",
     }
     return environment.get_template("page.html").render(context).encode()

@@ -1,10 +1,13 @@
-"""The page and the picture of a history: curves over commits and dates, with steps."""
+"""The page and the picture of a history: curves over commits and dates."""
+
+import itertools
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE
 from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
+from rnn_scaling.reports.numbers import signed_percent
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
 from rnn_scaling.reports.pictures import charts
@@ -14,44 +17,49 @@ from rnn_scaling.reports.wording import sentences
 RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
 COMMIT = "commit"
 DAY = "measured"
-MOST_TEXTS = 3  # at one mark
+MOST_TEXTS = 3  # texts at one mark
 
 
-def render(shown: Timeline, name: str, commit_url: str) -> bytes:
+def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
     """Return the page as UTF-8.
 
     Args:
-      shown: The history.
-      name: Its name.
-      commit_url: URL of commits without the hash, "" if unknown.
+      timeline: The history.
+      name: The name of the history.
+      commit_url: URL of commits without the hash; "" if unknown.
     """
-    table = report.table(shown)
-    size, *others = map(sentences, report.paragraphs(shown))
-    changes = [step.change.value for curve in shown.curves for step in curve.steps]
-    steps = others[: len(changes)]
-    remarks = others[len(changes) :]
+    table = report.table(timeline)
+    size, *paragraphs = map(sentences, report.paragraphs(timeline))
+    changes: list[float] = []
+    for curve in timeline.curves:
+        changes += [point.change.value for point in curve.change_points]
+    change_texts = paragraphs[: len(changes)]
+    remarks = paragraphs[len(changes) :]
     lead = [size]
     if changes:
-        lead.append(steps[changes.index(min(changes))])
+        lead.append(change_texts[changes.index(min(changes))])
     lines = []
-    for entry_name, entry in zip(_names(shown), shown.entries):
+    for entry_name, entry in zip(_names(timeline), timeline.entries):
         subject = entry.commit.subject if entry.commit else ""
         machine = entry.machine.name
-        lines.append(
-            [entry_name, subject or "", entry.measured or "", machine, entry.label]
-        )
+        date = entry.measured or ""
+        lines.append([entry_name, subject or "", date, machine, entry.label])
     head = ["Entry", "Subject", "Measured", "Machine", "Label"]
     entries = Section("", (Grid("Entries", head, lines, (1, 2, 3, 4)),))
-    curves = [("#steps", line[:-1]) for line in table.lines]
-    picture = drawings.picture(chart(shown), "fig-history", "Rate over the entries")
+    curves = [("#change-points", line[:-1]) for line in table.lines]
+    picture = drawings.picture(chart(timeline), "fig-history", "Rate over the entries")
     return document.page(
         f"History of {name}",
-        list(dict.fromkeys(entry.machine.name for entry in shown.entries)),
+        list(dict.fromkeys(entry.machine.name for entry in timeline.entries)),
         " ".join(lead),
         document.Overview(table.head[:-1], [("", curves)], "Curves"),
-        _data(shown, commit_url),
+        _data(timeline, commit_url),
         [
-            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or [size])]),
+            PageSection(
+                "change-points",
+                f"Change points ({len(changes)})",
+                [Items(change_texts or [size])],
+            ),
             PageSection("entries", f"Entries ({len(lines)})", [Body(entries)]),
         ],
         first=[Live("chart", [picture])],
@@ -59,43 +67,44 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
     )
 
 
-def chart(shown: Timeline) -> charts.Chart:
-    """Return the relative rates over the entries, with the steps."""
-    data = _data(shown, "")
+def chart(timeline: Timeline) -> charts.Chart:
+    """Return the relative rates over the entries, with the change points."""
+    data = _data(timeline, "")
     return charts.Chart(RELATIVE, data.axes[0], data.lines, marks=data.marks)
 
 
-def to_png(shown: Timeline) -> bytes:
+def to_png(timeline: Timeline) -> bytes:
     """Return the picture as a PNG file."""
-    return charts.png(chart(shown))
+    return charts.png(chart(timeline))
 
 
-def _names(shown: Timeline) -> list[str]:
-    """Return the commit of each entry; further entries of a commit get a number."""
-    names = [entry.name for entry in shown.entries]
+def _names(timeline: Timeline) -> list[str]:
+    """Return the commit of each entry; later entries of the same commit get a number."""
+    names = [entry.name for entry in timeline.entries]
     numbered = []
-    for place, name in enumerate(names):
-        count = names[: place + 1].count(name)
+    for k, name in enumerate(names):
+        count = names[: k + 1].count(name)
         numbered.append(f"{name} ({count})" if count > 1 else name)
     return numbered
 
 
-def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
-    names = _names(shown)
+def _data(timeline: Timeline, commit_url: str) -> explorer.Explorer:
+    names = _names(timeline)
     used: set[str] = set()
     lines = []
-    for k, curve in enumerate(shown.curves):
+    for k, curve in enumerate(timeline.curves):
         points = []
         for point in curve.points:
             used.update(point.configuration.metrics)
             points.append(_point(curve, point, names, commit_url))
         lines.append(explorer.Line(curve.title, points, colour=k, shape=k // 6))
-    known = [RATE, *(metric for name, metric in METRICS.items() if name in used)]
+    metrics = [RATE]
+    metrics += [metric for name, metric in METRICS.items() if name in used]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
-    if all(entry.measured for entry in shown.entries):
+    if all(entry.measured for entry in timeline.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    metrics = [RELATIVE, *map(explorer.Metric.of, known)]
-    return explorer.Explorer(metrics, axes, lines, marks=_marks(shown, names))
+    described = [RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
+    return explorer.Explorer(described, axes, lines, marks=_marks(timeline, names))
 
 
 def _point(
@@ -108,32 +117,33 @@ def _point(
     for name in point.configuration.metrics:
         if (mean := point.metric(name)) is not None and name in METRICS:
             values[name] = Interval(mean * METRICS[name].factor)
-    name = names[point.place]
-    words = [name, commit.subject if commit else None, point.entry.label]
+    name = names[point.index]
+    labels = [name, commit.subject if commit else None, point.entry.label]
     return explorer.Point(
         {COMMIT: name, DAY: point.entry.measured or ""},
         values,
-        label=", ".join(filter(None, words)),
+        label=", ".join(filter(None, labels)),
         href=f"{commit_url}{commit.hash}" if commit and commit_url else "",
     )
 
 
-def _marks(shown: Timeline, names: list[str]) -> list[explorer.Mark]:
-    """Return marks for steps and for changes of the machine."""
+def _marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
+    """Return marks at change points and at changes of the machine."""
     texts: dict[int, list[str]] = {}
-    machines = [entry.machine.name for entry in shown.entries]
-    for place, (before, machine) in enumerate(zip(machines, machines[1:]), 1):
-        if machine != before:
-            texts[place] = [machine]
-    for curve in shown.curves:
-        for step, cut in zip(curve.steps, curve.levels.cuts):
-            text = f"{100 * (step.change.value - 1):+.1f} %"
-            texts.setdefault(curve.points[cut].place, []).append(text)
+    machines = [entry.machine.name for entry in timeline.entries]
+    for k, (previous, machine) in enumerate(itertools.pairwise(machines), 1):
+        if machine != previous:
+            texts[k] = [machine]
+    for curve in timeline.curves:
+        for change_point, cut in zip(curve.change_points, curve.levels.cuts):
+            text = signed_percent(change_point.change.value)
+            texts.setdefault(curve.points[cut].index, []).append(text)
     marks = []
-    for place, found in texts.items():
-        more = " ..." if len(found) > MOST_TEXTS else ""
-        text = ", ".join(found[:MOST_TEXTS]) + more
-        marks.append(explorer.Mark(COMMIT, names[place], text))
-        day = shown.entries[place].measured or ""
+    for k, entry_texts in texts.items():
+        text = ", ".join(entry_texts[:MOST_TEXTS])
+        if len(entry_texts) > MOST_TEXTS:
+            text += " ..."
+        marks.append(explorer.Mark(COMMIT, names[k], text))
+        day = timeline.entries[k].measured or ""
         marks.append(explorer.Mark(DAY, day, text))
     return marks

@@ -21,60 +21,64 @@ from rnn_scaling.reports.scaling_data import DEVICES
 from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 
-# The heading of series that count or print different things.
+# The heading if the tables of several series have different headings.
 COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 
 
 def render(
-    found: report.PredictionReport, drawn: Sequence[Prediction], title: str
+    results: report.PredictionReport, curves: Sequence[Prediction], title: str
 ) -> bytes:
     """Return the page as UTF-8.
 
     Args:
-      found: The predictions.
-      drawn: The same on more numbers of devices, for the curves.
+      results: The predictions of the tables.
+      curves: The predictions for the pictures, on more numbers of devices.
       title: The title of the page.
     """
-    titles = [prediction.curve.name for prediction in found.predictions]
-    is_single = len(titles) == 1
-    lead = sentences(predicting.answer(found.predictions[0]))
-    grids = [report.table(prediction) for prediction in found.predictions]
-    head = []
-    for common, *names in zip(COMMON_HEAD, *(grid.head for grid in grids)):
-        head.append(names[0] if len(set(names)) == 1 else common)
-    groups = []
-    for name, grid in zip(titles, grids):
-        lines = [("#assumptions", line) for line in grid.lines]
-        groups.append(("" if is_single else name, lines))
-    first: list[Block] = [Live("chart", [*_rates(drawn)])]
-    losses = _losses(drawn)
+    names = [prediction.curve.name for prediction in results.predictions]
+    is_single = len(names) == 1
+    lead = sentences(predicting.answer(results.predictions[0]))
+    chart: list[Block] = [Live("chart", _rates(curves))]
+    losses = _losses(curves)
+    numbers = _numbers(results, curves)
     if is_single:
-        first += losses
-        losses = []
-    numbers = [Group("figures", losses)] if losses else []
-    refused = [Items(list(map(sentence, found.refused)))] if found.refused else []
+        chart += losses
+    elif losses:
+        numbers = [Group("figures", losses), *numbers]
+    refused = [Items(list(map(sentence, results.refused)))] if results.refused else []
     return document.page(
         title,
-        [titles[0] if is_single else f"{len(titles)} series"],
-        lead if is_single else f"{titles[0]}: {lead}",
-        document.Overview(head, groups, "Measured and predicted", "long-cells"),
-        _data(drawn),
+        names if is_single else [f"{len(names)} series"],
+        lead if is_single else f"{names[0]}: {lead}",
+        _overview(results),
+        _data(curves),
         [
-            PageSection("assumptions", "Assumptions", _assumptions(found)),
-            PageSection(
-                "numbers", "Losses and sizes", [*numbers, *_numbers(found, drawn)]
-            ),
+            PageSection("assumptions", "Assumptions", _assumptions(results)),
+            PageSection("numbers", "Losses and sizes", numbers),
             PageSection("refused", "Not predicted", refused),
         ],
-        first=first,
-        remarks=" ".join(map(sentence, found.record)),
+        first=chart,
+        remarks=[" ".join(map(sentence, results.record))],
     )
 
 
-def _rates(drawn: Sequence[Prediction]) -> list[Figure]:
+def _overview(results: report.PredictionReport) -> document.Overview:
+    """Return the table of all points; several series are groups with their names."""
+    grids = [report.table(prediction) for prediction in results.predictions]
+    head = []
+    for common, *headings in zip(COMMON_HEAD, *(grid.head for grid in grids)):
+        head.append(headings[0] if len(set(headings)) == 1 else common)
+    groups = []
+    for prediction, grid in zip(results.predictions, grids):
+        name = prediction.curve.name if len(grids) > 1 else ""
+        groups.append((name, [("#assumptions", line) for line in grid.lines]))
+    return document.Overview(head, groups, "Measured and predicted", "long-cells")
+
+
+def _rates(curves: Sequence[Prediction]) -> list[Figure]:
     """Return a picture for each series."""
     figures = []
-    for k, prediction in enumerate(drawn[: pictures.MOST]):
+    for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
         name = f"fig-rates-{k}"
         figures.append(
             drawings.picture(pictures.chart(prediction), name, prediction.curve.name)
@@ -82,59 +86,64 @@ def _rates(drawn: Sequence[Prediction]) -> list[Figure]:
     return figures
 
 
-def _losses(drawn: Sequence[Prediction]) -> list[Block]:
+def _losses(curves: Sequence[Prediction]) -> list[Block]:
     """Return a picture for each series whose losses are known."""
     title = "Efficiency and losses on each number of devices"
     figures: list[Block] = []
-    for k, prediction in enumerate(drawn[: pictures.MOST]):
+    for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
         if any(point.parts for point in prediction.points):
             name = f"losses-{k}"
             svg = pictures.losses_svg(prediction, name)
             about = prediction.curve.name
-            figures.append(document.figure_of(svg, f"fig-{name}", title, about))
+            figures.append(document.make_figure(svg, f"fig-{name}", title, about))
     return figures
 
 
-def _assumptions(found: report.PredictionReport) -> list[Block]:
+def _assumptions(results: report.PredictionReport) -> list[Block]:
     blocks: list[Block] = []
-    for one, sizes in zip(found.predictions, found.sizes):
-        assumed = predicting.assumptions(one)
-        statements = (*predicting.answer(one), *sizes.statements, *assumed)
-        blocks.append(Body(Section(one.curve.name, notes=statements), has_title=True))
+    for prediction, sizes in zip(results.predictions, results.sizes):
+        answer = predicting.answer(prediction)
+        assumptions = predicting.assumptions(prediction)
+        notes = (*answer, *sizes.statements, *assumptions)
+        section = Section(prediction.curve.name, notes=notes)
+        blocks.append(Body(section, has_title=True))
     return blocks
 
 
 def _numbers(
-    found: report.PredictionReport, drawn: Sequence[Prediction]
+    results: report.PredictionReport, curves: Sequence[Prediction]
 ) -> list[Block]:
-    """Return losses on all drawn numbers of devices, and memory, time and cost."""
+    """Return the losses on all numbers of devices of the pictures, and memory, time and cost."""
     blocks: list[Block] = []
-    for prediction, sizes in zip(drawn, found.sizes):
+    for prediction, sizes in zip(curves, results.sizes):
         name = prediction.curve.name
-        shown = (*report.loss_tables(prediction), *report.size_tables(sizes))
-        if shown:
-            blocks.append(Body(Section(name, shown), name, has_title=True))
+        grids = (*report.loss_tables(prediction), *report.size_tables(sizes))
+        if grids:
+            blocks.append(Body(Section(name, grids), name, has_title=True))
     return blocks
 
 
-def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
-    lines = []
+def _data(curves: Sequence[Prediction]) -> explorer.Explorer:
     metrics = {
         metric.name: metric for metric in (pictures.SPEEDUP, pictures.EFFICIENCY)
     }
+    lines = []
     parts = {}
-    for k, prediction in enumerate(drawn):
+    for k, prediction in enumerate(curves):
         rate = pictures.rate_metric(prediction.curve)
         metrics.setdefault(rate.name, rate)
-        line = pictures.line(prediction, k)
-        lines.append(line)
+        lines.append(pictures.line(prediction, k))
         for point in prediction.points:
             for part in point.parts:
                 parts[part] = explorer.Metric(part, f"lost to {part}", "points", 1)
     metrics |= parts
-    known = {name for line in lines for point in line.points for name in point.values}
-    # The first series has the answer that is the title.
-    in_first = {name for point in lines[0].points for name in point.values}
-    shown = [metric for name, metric in metrics.items() if name in known]
-    shown.sort(key=lambda metric: metric.name not in in_first)
-    return explorer.Explorer(shown, [DEVICES], lines)
+    line_metrics = list(map(_metric_names, lines))
+    used = set.union(*line_metrics)
+    used_metrics = [metric for name, metric in metrics.items() if name in used]
+    # The first series has the answer that is the title, so its metrics come first.
+    used_metrics.sort(key=lambda metric: metric.name not in line_metrics[0])
+    return explorer.Explorer(used_metrics, [DEVICES], lines)
+
+
+def _metric_names(line: explorer.Line) -> set[str]:
+    return set().union(*(point.values for point in line.points))

@@ -2,13 +2,14 @@
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from rnn_scaling.analysis.attribution import Attribution, Part
+from rnn_scaling.analysis.attribution import Attribution, LossPartName
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.analysis.steady_state import StateKind
 from rnn_scaling.reports import (
     cautions,
     conclusions,
@@ -32,15 +33,16 @@ from rnn_scaling.reports.page.document import (
 )
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
-from rnn_scaling.reports.wording import phrase, sentence, sentences
+from rnn_scaling.reports.summary_builder import MOST_JUDGED
+from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import counted
 
+# Smallest change of a rate that is printed, "0.1 %"; a smaller one is "at most" this.
+LEAST_PRINTED_CHANGE = 0.001
 MOST_COMMANDS = 200  # series with commands
-# Facts of the environment next to the title, and words after them.
+# Facts of the environment next to the title, and the nouns after them.
 FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
-Content = TypeVar("Content")
 READING = ("rates", "speedup", "intervals", "parts", "files")
 
 
@@ -50,15 +52,17 @@ def render(summary: Summary) -> bytes:
     groups = scaling_data.groups(summary)
     chart = drawings.glance(groups)
     curves = drawings.curves(groups, EFFICIENCY.name if chart else "")
+    headlines, details = conclusions.answer_paragraphs(summary)
+    remarks = [*details, conclusions.overview_text(summary)]
     return document.page(
         f"Scaling of {name}",
         _about(summary),
-        conclusions.answer_text(summary),
+        " ".join(headlines),
         _overview(summary),
         scaling_data.explorer(summary, groups),
         _sections(summary, curves),
         first=[Live("chart", chart)],
-        remarks=conclusions.overview_text(summary),
+        remarks=list(filter(None, remarks)),
         notes=_notes(summary),
     )
 
@@ -75,7 +79,7 @@ def _about(summary: Summary) -> list[str]:
     texts.append(
         f"model {models[0]}" if has_one_model else counted(len(models), "model")
     )
-    started = [run.environment.started for row in summary.rows for run in row.records]
+    started = [run.environment.started for run in summary.records]
     if days := sorted({start[:10] for start in started if start}):
         texts.append(" to ".join(dict.fromkeys((days[0], days[-1]))))
     return texts
@@ -83,22 +87,30 @@ def _about(summary: Summary) -> list[str]:
 
 def _overview(summary: Summary) -> document.Overview:
     """Return the table of all series; each line links to the details of its series."""
-    sections = series_table.sections(summary)
+    sections = series_table.make_sections(summary)
     groups = []
     for section, (_, series) in zip(sections, summary.tables):
-        addresses = [f"#series-{summary.positions[member]}" for member in series]
+        addresses = [
+            f"#{scaling_data.series_anchor(summary, member)}" for member in series
+        ]
         groups.append((section.title, list(zip(addresses, section.grids[0].lines))))
     style = "certified" if summary.is_certified else ""
     head = sections[0].grids[0].head
-    return document.Overview(head, groups, "All series", style)
+    metrics = {
+        column.heading: column.metric
+        for column in series_table.make_columns(summary, summary.series)
+        if column.metric
+    }
+    place = series_table.common_devices_suffix(summary.series)
+    return document.Overview(head, groups, "All series", style, metrics, place)
 
 
 def _notes(summary: Summary) -> list[str]:
     statements = []
     if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
-        statements.append(Statement("page-intervals", kinds))
+        statements.append(state("page-intervals", kinds))
     if len({member.is_strong_scaling for member in summary.series}) == 2:
-        statements.append(Statement("page-mixed"))
+        statements.append(state("page-mixed"))
     return list(map(sentence, statements))
 
 
@@ -107,7 +119,7 @@ def _sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
     measured = summary.measured
     limitations = cautions.caution_texts(summary)
     title = f"Limitations ({len(limitations)})"
-    steady = sentences(_steady(summary))
+    steady = sentences(_steady_statements(summary))
     runs = f"All runs ({summary.num_runs})"
     over_devices = "Over the number of devices"
     return [
@@ -123,96 +135,100 @@ def _sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
         PageSection("workers", "Start-up and workers", _workers(measured)),
         PageSection("padding", table.PADDING, _padding(summary)),
         PageSection("failures", "Failed runs", _failures(summary)),
-        PageSection("again", "Measure again", _again(summary)),
+        PageSection("again", "Measure again", _repetition(summary)),
         PageSection("environment", "Environment", _environment(summary)),
         PageSection("reading", "How to read this", _reading(summary)),
     ]
 
 
 def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
-    """Return the measurable losses as bars and tables, and why others are not split."""
-    known = []
-    for series in measured:
-        if series.largest_row and series.largest_row.loss:
-            known.append((series, series.largest_row.loss))
-    split = [(series, loss) for series, loss in known if loss.is_significant]
+    """Return significant losses as bars and tables, and why others are not split."""
+    losses = [
+        (series, series.largest_row.loss)
+        for series in measured
+        if series.largest_row and series.largest_row.loss
+    ]
+    split = [(series, loss) for series, loss in losses if loss.is_significant]
     if not split:
-        return _untold(known)
+        return _unsplit_losses(losses)
     noise = series_statements.noise_text([loss for _, loss in split])
-    picture, *more = drawings.losses([(series.title, loss) for series, loss in split])
-    bodies = []
+    picture, *notes = drawings.losses([(series.title, loss) for series, loss in split])
+    title = "Points of efficiency lost, by number of devices"
+    return [
+        Text(sentence(state("reading-of-losses", noise=noise))),
+        Live("bars", [picture]),
+        *notes,
+        Folded(title, _loss_tables(measured), is_printed=False),
+        Terms(_meanings(split), "meaning"),
+        *_unsplit_losses(losses),
+    ]
+
+
+def _loss_tables(measured: Sequence[SeriesSummary]) -> list[Block]:
+    """Return the lost points of each series whose loss is split."""
+    blocks: list[Block] = []
     for series in measured:
         parts = table.parts_section(series)
         if parts.grids:
-            titled = dataclasses.replace(parts, title=series.title)
-            bodies.append(Body(titled, series.title, True))
-    points = "Points of efficiency lost, by number of devices"
-    told = {part.name for _, loss in split for part in loss.significant_parts}
-    unit = split[0][0].unit
-    keys = [
-        Key(name.value, phrase(Statement(name.value, values={"unit": unit})))
-        for name in Part
-        if name in told
-    ]
-    return [
-        Text(sentence(Statement("reading-of-losses", values={"noise": noise}))),
-        Live("bars", [picture]),
-        *more,
-        Folded(points, bodies, is_printed=False),
-        Terms(keys, "meaning"),
-        *_untold(known),
-    ]
-
-
-def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
-    """Return why losses have no parts; one paragraph for series with the same reason."""
-    reasons = []
-    for series, loss in losses:
-        reasons.append(
-            (sentences(series_statements.unsplit_statements(loss)), series.title)
-        )
-    blocks: list[Block] = []
-    for text, names in _by_content(reasons):
-        who = "All series" if len(names) == len(losses) else "; ".join(names)
-        blocks.append(Text(text if len(losses) == 1 else f"{who}: {text}"))
+            section = dataclasses.replace(parts, title=series.title)
+            blocks.append(Body(section, series.title, has_title=True))
     return blocks
 
 
-def _by_content(
-    titled: Iterable[tuple[Content, str]],
-) -> list[tuple[Content, list[str]]]:
-    """Return each content that is not empty, with the titles that have it."""
-    titles: dict[Content, list[str]] = {}
-    for content, title in titled:
-        if content:
-            titles.setdefault(content, []).append(title)
-    return list(titles.items())
+def _meanings(split: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Key]:
+    """Return the meaning of each significant part."""
+    significant: set[str] = set()
+    for _, loss in split:
+        significant.update(part.name for part in loss.significant_parts)
+    unit = split[0][0].unit
+    return [
+        Key(name.value, sentence(state(name.value, unit=unit)))
+        for name in LossPartName
+        if name in significant
+    ]
+
+
+def _unsplit_losses(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
+    """Return why losses have no parts; one paragraph for series with the same reason."""
+    titles_of_all = [series.title for series, _ in losses]
+    reasons = [
+        sentences(series_statements.unsplit_statements(loss)) for _, loss in losses
+    ]
+    blocks: list[Block] = []
+    for text, titles in group_by(titles_of_all, reasons).items():
+        if not text:
+            continue
+        if len(losses) > 1:
+            subject = "; ".join(titles)
+            if len(titles) == len(losses):
+                subject = "All series"
+            text = f"{subject}: {text}"
+        blocks.append(Text(text))
+    return blocks
 
 
 def _rates(summary: Summary) -> list[Block]:
     """Return the rows of each series; notes that all share are printed once."""
     details = [_series_section(series) for series in summary.series]
-    notes = [detail.notes for detail in details]
-    shared = (
-        [note for note in notes[0] if all(note in other for other in notes)]
-        if notes
-        else []
-    )
+    note_lists = [detail.notes for detail in details]
+    shared = list(note_lists[0]) if details else []
+    for notes in note_lists[1:]:
+        shared = [note for note in shared if note in notes]
     blocks: list[Block] = [Text(str(note), "note") for note in shared]
     if len(details) > 1:
         lines = [series_statements.series_text(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
-        own = tuple(note for note in detail.notes if note not in shared)
-        body = Body(dataclasses.replace(detail, notes=own), series.title)
-        place = f"series-{summary.positions[series]}"
+        unshared = tuple(note for note in detail.notes if note not in shared)
+        body = Body(dataclasses.replace(detail, notes=unshared), series.title)
+        anchor = scaling_data.series_anchor(summary, series)
         is_open = len(details) == 1
-        blocks.append(Folded(series.title, [body], is_open=is_open, id=place))
+        blocks.append(Folded(series.title, [body], is_open=is_open, id=anchor))
     return blocks
 
 
 def _series_section(series: SeriesSummary) -> Section:
-    """Return every row of a series, and which amount of work is constant."""
+    """Return every row of a series, and a sentence on the constant amount of work."""
     row = series.rows[-1].row
     rates = table.series_rates(series)
     kind = "weak-scaling"
@@ -222,38 +238,42 @@ def _series_section(series: SeriesSummary) -> Section:
         size = row.options["global_batch_size"]
     elif size is None:
         kind = "scaling-unknown"
-    work = Statement(kind, values={"size": size, "samples": row.samples})
-    first, *others = rates.grids
-    grids = (dataclasses.replace(first, caption="Every row"), *others)
+    work = state(kind, size=size, samples=row.samples)
+    first = dataclasses.replace(rates.grids[0], caption="Every row")
+    grids = (first, *rates.grids[1:])
     return Section(series.title, grids, (sentence(work), *rates.notes))
 
 
-def _steady(summary: Summary) -> list[Statement]:
+def _steady_statements(summary: Summary) -> list[Statement]:
     """State how many runs became steady, and how the rate would change from there."""
-    rows = [row for series in summary.series for row in series.rows]
-    states = [run.state for row in rows for run in row.steady]
-    moves = [0.001]
-    for state in states:
-        if state.start is not None and state.move is not None:
-            moves.append(abs(state.move))
-    steady = len(moves) - 1
-    short = sum(state.kind == "too short" for state in states)
-    unjudged = summary.num_unjudged if states else 0
-    cases: dict[str, tuple[float, dict[str, float]]] = {
-        "steady-runs": (short < len(states), {"steady": steady, "runs": len(states)}),
-        "steady-move": (steady, {"move": 100 * max(moves)}),
-        "steady-too-short": (short, {"short": short}),
-        "steady-unjudged": (unjudged, {"judged": MOST_JUDGED, "unjudged": unjudged}),
-    }
-    return [
-        Statement(kind, values=values)
-        for kind, (holds, values) in cases.items()
-        if holds
+    steady_states = []
+    for row in summary.row_summaries:
+        steady_states += [run.state for run in row.steady]
+    num_short = sum(steady.kind == StateKind.TOO_SHORT for steady in steady_states)
+    changes = [
+        abs(steady.move)
+        for steady in steady_states
+        if steady.start is not None and steady.move is not None
     ]
+    statements = []
+    if num_short < len(steady_states):
+        statements.append(
+            state("steady-runs", steady=len(changes), runs=len(steady_states))
+        )
+    if changes:
+        percent = 100 * max(*changes, LEAST_PRINTED_CHANGE)
+        statements.append(state("steady-move", move=percent))
+    if num_short:
+        statements.append(state("steady-too-short", short=num_short))
+    if steady_states and summary.num_unjudged:
+        statements.append(
+            state("steady-unjudged", judged=MOST_JUDGED, unjudged=summary.num_unjudged)
+        )
+    return statements
 
 
 def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
-    """Return start-up times, and the ranks of the most workers, of each series."""
+    """Return the start-up times of each series, and the ranks of its largest job."""
     blocks: list[Block] = []
     for series in measured:
         bodies = [
@@ -287,16 +307,16 @@ def _failures(summary: Summary) -> list[Block]:
     return blocks
 
 
-def _again(summary: Summary) -> list[Block]:
-    """Return commands that make the report, missing runs, and each series again."""
-    needed = []
-    for series in summary.series[: document.MOST_FIGURES]:
-        commands = tuple(
-            map(summary.command_for_folder, conclusions.missing_run_commands(series))
-        )
-        needed.append((commands, series.title))
-    missing = [("; ".join(names), lines) for lines, names in _by_content(needed)]
-    again = [
+def _repetition(summary: Summary) -> list[Block]:
+    """Return commands that repeat the report and each series, and make missing runs."""
+    first = summary.series[: document.MOST_FIGURES]
+    needed = [
+        tuple(map(summary.command_for_folder, conclusions.missing_run_commands(series)))
+        for series in first
+    ]
+    groups = group_by([series.title for series in first], needed)
+    missing = [("; ".join(titles), lines) for lines, titles in groups.items() if lines]
+    sweeps = [
         (series.title, repeat_commands.commands(series))
         for series in summary.series[:MOST_COMMANDS]
     ]
@@ -308,8 +328,8 @@ def _again(summary: Summary) -> list[Block]:
     if missing:
         title = "Runs that would complete the analysis"
         blocks.append(Folded(title, _commands(missing, "missing run")))
-    sweeps = "The sweep of each series, with its loss analysis"
-    return [*blocks, Folded(sweeps, _commands(again, "sweep"), is_printed=False)]
+    title = "The sweep of each series, with its loss analysis"
+    return [*blocks, Folded(title, _commands(sweeps, "sweep"), is_printed=False)]
 
 
 def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Block]:
@@ -326,25 +346,20 @@ def _environment(summary: Summary) -> list[Block]:
     facts = Folded("Machine, versions and settings", [Terms(keys, "facts")])
     if summary.differences:
         lines = [
-            [found.name, found.first, found.second, found.effect, found.severity]
-            for found in summary.differences
+            [line.name, line.first, line.second, line.effect, line.severity]
+            for line in summary.differences
         ]
         head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))
         return [Text(grid.caption, "h3"), _table(grid), facts]
     if summary.num_runs > 1:
-        return [Text(sentence(Statement("runs-comparable"))), facts]
+        return [Text(sentence(state("runs-comparable"))), facts]
     return [facts]
 
 
 def _reading(summary: Summary) -> list[Block]:
-    counts = dict.fromkeys(
-        (series.unit, series.rows[0].row.items) for series in summary.series
-    )
-    statements = [
-        Statement("unit-meaning", unit, {"items": items}) for unit, items in counts
-    ]
-    statements += [Statement(f"reading-of-{what}", summary.unit) for what in READING]
+    statements = cautions.unit_statements(summary.rows)
+    statements += [state(f"reading-of-{topic}", summary.unit) for topic in READING]
     return [Items(list(map(sentence, statements)))]
 
 

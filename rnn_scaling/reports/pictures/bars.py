@@ -1,8 +1,9 @@
-"""Draw numbers that are made of parts as bars below each other."""
+"""Draw numbers as bars below each other; each bar is divided into its parts."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +16,50 @@ if TYPE_CHECKING:
 
 BAR = 0.42  # height of a bar, in rows
 OPACITY = 0.5  # so that text on a bar can be read in every colour
+LEGEND_COLUMNS = 3
 LETTER = 0.085  # width of a letter in inches
-WIDEST = 2.0  # times the longest bar from which an interval is cut
+WIDEST = 2.0  # an interval is cut at this many times the longest bar
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
 
-Looks = Mapping[str, Mapping[str, Any]]  # name of a part -> how it is drawn
+Styles = Mapping[str, Mapping[str, Any]]  # name of a part -> arguments of barh
 
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
     """A title and the parts of a number.
 
-    parts: (name, size) pairs. Negative parts are left of the start.
-    whole: The number with its interval, drawn below the bar.
+    Attributes:
+      parts: (name, size) pairs. Negative parts are left of the start.
+      total: The number with its interval, drawn below the bar.
     """
 
     title: str
     parts: Sequence[tuple[str, float]]
-    whole: Interval | None = None
+    total: Interval | None = None
+
+    def place_parts(self, start: float) -> list[tuple[str, float, float]]:
+        """Return (name, beginning, size) of each part; gains go to the left of `start`."""
+        left = start
+        right = start
+        placed = []
+        for name, size in self.parts:
+            if size > 0:
+                placed.append((name, right, size))
+                right += size
+            else:
+                placed.append((name, left, size))
+                left += size
+        return placed
+
+    @property
+    def total_ends(self) -> list[float]:
+        """The ends of the interval of the total, or its value; [] without a total."""
+        if self.total is None:
+            return []
+        return list(self.total.ends or [self.total.value])
 
 
-def looks(colours: Mapping[str, str]) -> Looks:
+def part_styles(colours: Mapping[str, str]) -> Styles:
     """Return translucent bars with a thin edge in these colours."""
     edge = {
         "alpha": OPACITY,
@@ -51,7 +75,7 @@ def looks(colours: Mapping[str, str]) -> Looks:
 def draw(
     axes: Axes,
     bars: Sequence[Bar],
-    looks: Looks,
+    styles: Styles,
     start: float = 0.0,
     digits: int = 1,
     width: float = 0.0,
@@ -59,50 +83,34 @@ def draw(
     """Draw the bars with their titles above them.
 
     Args:
-      axes: Where to draw.
-      bars: From the top to the bottom.
-      looks: Of each name of a part.
+      axes: The axes to draw on.
+      bars: The bars from the top to the bottom.
+      styles: The style of each part.
       start: The number at which bars begin.
       digits: Decimals of the numbers.
-      width: Of the axes, in inches; 0: parts do not contain their names.
+      width: Width of the axes in inches; 0 if parts should not contain their names.
     """
-    ink = figures.colour(figures.INK)
-    placed = []
-    reach = [start]
-    for row, bar in enumerate(bars):
-        ends = [start, start]
-        for name, size in bar.parts:
-            side = size > 0
-            placed.append((row, ends[side], size, name))
-            ends[side] += size
-        reach += ends
-    # Intervals that are much wider than all bars are cut.
-    room = WIDEST * max(abs(end - start) for end in reach)
-    for bar in bars:
-        if bar.whole:
-            wide = bar.whole.ends or (bar.whole.value,)
-            reach += [max(start - room, min(end, start + room)) for end in wide]
-    low = min(reach)
-    high = max(reach)
+    low, high = _frame(bars, start)
     span = 1.12 * (high - low) or 1.0
-    for row, left, size, name in placed:
-        axes.barh(row, size, left=left, height=BAR, label=name, **looks[name])
-        room = abs(size) * width / span / LETTER
-        texts = (f"{name} {size:.{digits}f}", f"{size:.{digits}f}")
-        fitting = [text for text in texts if len(text) < room]
-        place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-        axes.text(left + size / 2, row, fitting[0] if fitting else "", **place)
+    for row, bar in enumerate(bars):
+        for name, begin, size in bar.place_parts(start):
+            axes.barh(row, size, left=begin, height=BAR, label=name, **styles[name])
+            number = f"{size:.{digits}f}"
+            room = abs(size) * width / span / LETTER
+            fitting = [
+                text for text in (f"{name} {number}", number) if len(text) < room
+            ]
+            text = fitting[0] if fitting else ""
+            axes.text(begin + size / 2, row, text, ha="center", va="center", fontsize=8)
     for row, bar in enumerate(bars):
         above = (0, row - BAR / 2)
         axes.annotate(bar.title, above, (2, 6), ("axes fraction", "data"), **OFFSET)
-        if bar.whole:
-            ends = list(bar.whole.ends or (bar.whole.value,))
-            below = row + 0.7 * BAR
-            axes.plot(ends, [below] * len(ends), color=ink, linewidth=1)
-            axes.plot([bar.whole.value], [below], color=ink, marker="|", markersize=6)
-            sizes = [size for _, size in bar.parts if size > 0]
-            right = (min(max(ends[-1], start + sum(sizes)), high), row)
-            axes.annotate(plus_minus(bar.whole, digits), right, (5, 0), **OFFSET)
+        if bar.total:
+            _draw_total(axes, bar, row)
+            ends = [begin + size for _, begin, size in bar.place_parts(start)]
+            right = min(max(*ends, start, bar.total_ends[-1]), high)
+            text = plus_minus(bar.total, digits)
+            axes.annotate(text, (right, row), (5, 0), **OFFSET)
     axes.axvline(start, color=figures.colour(figures.MUTED), linewidth=0.8)
     axes.set(
         xlim=(low - 0.01 * span, low + span), ylim=(len(bars) - 0.5, -0.75), yticks=[]
@@ -111,7 +119,48 @@ def draw(
     axes.grid(axis="y", visible=False)
 
 
-def legend(axes: Axes) -> dict[str, Any]:
-    """Return the key of each part that these axes show, by its name."""
-    handles, labels = axes.get_legend_handles_labels()
-    return dict(zip(labels, handles))
+def _frame(bars: Sequence[Bar], start: float) -> tuple[float, float]:
+    """Return the ends of the axis; intervals that are much wider than all bars are cut."""
+    reach = [start]
+    for bar in bars:
+        reach += [begin + size for _, begin, size in bar.place_parts(start)]
+    room = WIDEST * max(abs(end - start) for end in reach)
+    for bar in bars:
+        reach += [max(start - room, min(end, start + room)) for end in bar.total_ends]
+    return min(reach), max(reach)
+
+
+def _draw_total(axes: Axes, bar: Bar, row: int) -> None:
+    """Draw the interval of a total below its bar."""
+    assert bar.total
+    ink = figures.colour(figures.INK)
+    below = row + 0.7 * BAR
+    axes.plot(bar.total_ends, [below] * len(bar.total_ends), color=ink, linewidth=1)
+    axes.plot([bar.total.value], [below], color=ink, marker="|", markersize=6)
+
+
+def svg(
+    name: str,
+    bars: Sequence[Bar],
+    colours: Mapping[str, str],
+    width: float,
+    label: str,
+    titles: Mapping[str, str] | None = None,
+) -> str:
+    """Return bars with their legend as SVG for the page.
+
+    Args:
+      name: The beginning of the ids.
+      bars: The bars from the top to the bottom.
+      colours: The colour of each part.
+      width: In inches.
+      label: The text below the axis.
+      titles: The names in the legend with their titles; None: all parts.
+    """
+    rows = math.ceil(len(titles or colours) / LEGEND_COLUMNS)
+    with figures.style():
+        figure, axes = figures.blank(width, 0.78 + 0.42 * len(bars), rows, left=0.06)
+        draw(axes, bars, part_styles(colours), width=width)
+        axes.set_xlabel(label)
+        figures.add_legend(figure, LEGEND_COLUMNS, titles)
+        return figures.as_svg(figure, name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Metric, Point
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
@@ -15,19 +16,22 @@ from rnn_scaling.reports.pictures import figures
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# An interval counts in the frame from its number / WIDEST to its number x WIDEST.
+# The frame contains an interval from its number / WIDEST to its number x WIDEST.
 WIDEST = 2
-# Lowest / highest number from which an axis does not begin at 0: of what is constant in
-# the ideal case, and of what grows with the devices, whose growth is seen from 0.
+# An axis begins at 0 unless lowest / highest number exceeds this. Numbers that grow with
+# the devices have a higher limit, because their growth is judged by the distance from 0.
 NEAR = 0.5
 NEAR_GROWING = 0.8
-LOG_FROM = 16  # largest / smallest place from which axes are logarithmic
-FEW = 2  # up to this many places, points have no line between them
+LOG_FROM = 16  # largest / smallest position from which axes are logarithmic
+MAX_UNJOINED = 2  # up to this many positions, points have no line between them
+ROW_INCHES = 0.4  # height of a row
+ROW_SHIFT = 0.12  # part of a row between the points of two positions
+NAME_SHIFT = 0.34  # part of a row between its points and its name above
 MOST_TICKS = 8
-MOST_NAMED = 40  # numbers of a line that are in the description
+MOST_NUMBERS = 40  # numbers of a line that are in the description
 
 
-def ends_of(value: Interval) -> tuple[float, float]:
+def interval_ends(value: Interval) -> tuple[float, float]:
     return value.ends or (value.value, value.value)
 
 
@@ -38,7 +42,7 @@ def frame(
     lows = list(ideals)
     highs = list(ideals)
     for value in values:
-        low, high = ends_of(value)
+        low, high = interval_ends(value)
         lows.append(max(low, value.value / WIDEST))
         highs.append(min(high, value.value * WIDEST))
     low = min(lows, default=0.0)
@@ -53,7 +57,9 @@ def frame(
 class Chart:
     """One metric of the first lines over an axis.
 
-    ideal: What perfect scaling gives at a place; None: as the metric says.
+    Attributes:
+      ideal: Returns the number that perfect scaling gives at a position. If it is None,
+        the metric's ideal is drawn.
     """
 
     metric: Metric
@@ -65,53 +71,96 @@ class Chart:
     marks: Sequence[Mark] = ()
 
     def points(self, line: Line) -> list[tuple[float, Interval, Point]]:
-        """Return (place, number, point) of each point that has both numbers."""
-        found = []
+        """Return (position, number, point) of each point that has both numbers."""
+        located = []
         for point in line.points:
-            place: Any = point.x.get(self.axis.name)
+            x: Any = point.x.get(self.axis.name)
             if self.axis.kind == "metric" and self.axis.name in point.values:
-                place = point.values[self.axis.name].value
-            if place is not None and self.metric.name in point.values:
+                x = point.values[self.axis.name].value
+            if x is not None and self.metric.name in point.values:
                 number = point.values[self.metric.name]
-                found.append((self.place_of(place), number, point))
-        return found
+                located.append((self.position(x), number, point))
+        return located
 
-    def place_of(self, place: Any) -> float:
-        return self.axis.order.index(place) if self.axis.order else place
+    def position(self, x: Any) -> float:
+        return self.axis.order.index(x) if self.axis.order else x
 
-    def name_of(self, place: float) -> str:
-        return self.axis.order[int(place)] if self.axis.order else f"{place:,.12g}"
+    def tick_label(self, position: float) -> str:
+        if self.axis.order:
+            return self.axis.order[int(position)]
+        return f"{position:,.12g}"
 
     @functools.cached_property
-    def drawn(self) -> list[tuple[Line, list[tuple[float, Interval, Point]]]]:
+    def series_points(self) -> list[tuple[Line, list[tuple[float, Interval, Point]]]]:
         return [(line, self.points(line)) for line in self.lines[: figures.MOST_LINES]]
 
     @functools.cached_property
-    def places(self) -> list[float]:
-        return sorted({place for _, points in self.drawn for place, *_ in points})
+    def positions(self) -> list[float]:
+        positions: set[float] = set()
+        for _, points in self.series_points:
+            positions.update(position for position, *_ in points)
+        return sorted(positions)
 
     @functools.cached_property
     def values(self) -> list[Interval]:
-        return [number for _, points in self.drawn for _, number, _ in points]
+        values: list[Interval] = []
+        lines = self.row_points if self.has_rows else self.series_points
+        for _, points in lines:
+            values += [number for _, number, _ in points]
+        return values
 
     @functools.cached_property
-    def ideal_places(self) -> list[float]:
-        """Every place, or the first and the last of many."""
-        is_few = len(self.places) <= MOST_NAMED
-        return self.places if is_few else [self.places[0], self.places[-1]]
+    def has_rows(self) -> bool:
+        """Whether each line is a row, because it has few numbers of devices."""
+        is_predicted = any(point.is_predicted for *_, point in self._all_points)
+        is_few = 0 < len(self.positions) <= MAX_UNJOINED
+        return self.axis.kind == "number" and is_few and not is_predicted
+
+    @property
+    def _all_points(self) -> list[tuple[float, Interval, Point]]:
+        located = []
+        for _, points in self.series_points:
+            located += points
+        return located
+
+    @functools.cached_property
+    def row_points(self) -> list[tuple[Line, list[tuple[float, Interval, Point]]]]:
+        """The points of each row.
+
+        A speedup of 1 on one device is a definition, so it is not drawn next to measured
+        numbers.
+        """
+        measured = []
+        for line, points in self.series_points:
+            kept = [
+                located
+                for located in points
+                if located[1].kind.basis is not Basis.DEFINITION
+            ]
+            measured.append((line, kept))
+        has_measured = any(points for _, points in measured)
+        return measured if has_measured else self.series_points
+
+    @functools.cached_property
+    def ideal_positions(self) -> list[float]:
+        """Every position, or the first and the last of many; in rows only the last."""
+        if self.has_rows:
+            return self.positions[-1:]
+        if len(self.positions) <= MOST_NUMBERS:
+            return self.positions
+        return [self.positions[0], self.positions[-1]]
 
     @functools.cached_property
     def ideals(self) -> list[float]:
-        """The ideal at these places; empty if there is none."""
-        ideal = self.ideal or self.metric.ideal_at
-        found = map(ideal, self.ideal_places)
-        return [value for value in found if value is not None]
+        """The ideal at these positions; empty if the chart has no ideal."""
+        ideals = map(self.ideal or self.metric.ideal_value, self.ideal_positions)
+        return [value for value in ideals if value is not None]
 
     @property
     def is_log(self) -> bool:
         """Whether the horizontal axis is logarithmic."""
-        is_number = self.axis.kind in ("number", "metric") and bool(self.places)
-        return is_number and self.places[-1] > LOG_FROM * self.places[0] > 0
+        is_number = self.axis.kind in ("number", "metric") and bool(self.positions)
+        return is_number and self.positions[-1] > LOG_FROM * self.positions[0] > 0
 
     @property
     def is_log_y(self) -> bool:
@@ -132,12 +181,13 @@ class Chart:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the vertical axis."""
+        """Warnings about the range of the vertical axis."""
         low, high = self.frame
         notes = []
         if low and not self.is_log_y:
-            notes.append(f"axis from {low:,.4g}, not from 0")
-        ends = map(ends_of, self.values)
+            start = f"{low:.3g}" if low < 1000 else f"{low:,.0f}"
+            notes.append(f"axis from {start}, not from 0")
+        ends = map(interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
             notes.append("intervals go on beyond the frame")
         return notes
@@ -146,42 +196,124 @@ class Chart:
     def description(self) -> str:
         """The numbers as text, for readers who do not see the picture."""
         parts = [f"Each series over {self.axis.title}."]
-        for line, points in self.drawn:
+        for line, points in self.series_points:
             numbers = []
-            for place, number, point in points:
+            for position, number, point in points:
                 source = f" ({self.predicted_title})" if point.is_predicted else ""
-                shown = plus_minus(number, self.metric.digits)
-                numbers.append(f"{shown} on {self.name_of(place)}{source}")
-            if len(numbers) > MOST_NAMED:
+                text = plus_minus(number, self.metric.digits)
+                numbers.append(f"{text} on {self.tick_label(position)}{source}")
+            if len(numbers) > MOST_NUMBERS:
                 numbers = [f"from {numbers[0]} to {numbers[-1]}"]
             if numbers:
                 parts.append(f"{line.title}: {', '.join(numbers)}.")
         return " ".join([*parts, "; ".join(self.notes).capitalize()])
 
 
-def draw(axes: Axes, chart: Chart) -> None:
-    """Draw the chart, its title and its labels."""
+def draw(axes: Axes, chart: Chart, has_names: bool = True) -> None:
+    """Draw the chart, its title and its labels.
+
+    Args:
+      axes: The axes to draw on.
+      chart: The chart.
+      has_names: Whether rows have the names of their lines above them.
+    """
+    if chart.has_rows:
+        _draw_rows(axes, chart, has_names)
+    else:
+        _draw_lines(axes, chart)
+
+
+def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
+    """Draw a row for each line: a point with its interval for each position.
+
+    The last position is filled, and the one before is hollow.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    muted = figures.colour(figures.MUTED)
+    drawn: set[float] = set()
+    for row, (line, points) in enumerate(chart.row_points):
+        axes.axhline(row, color=figures.colour(figures.GRID), linewidth=0.6, zorder=0)
+        if has_names:
+            name_place = (0.0, row - NAME_SHIFT)
+            axes.annotate(
+                line.title,
+                name_place,
+                xycoords=("axes fraction", "data"),
+                fontsize=8,
+                va="center",
+                annotation_clip=False,
+            )
+        for position, number, _ in points:
+            is_last = position == chart.positions[-1]
+            shift = 0.0
+            if len(points) > 1:
+                shift = ROW_SHIFT if is_last else -ROW_SHIFT
+            colour = figures.COLOURS[line.colour % len(figures.COLOURS)]
+            axes.errorbar(
+                [number.value],
+                [row + shift],
+                xerr=_sides([number]),
+                color=colour,
+                marker=figures.MARKERS[line.shape % len(figures.MARKERS)],
+                markerfacecolor=colour if is_last else "none",
+                linestyle="none",
+                markersize=5,
+                elinewidth=1.6 if is_last else 1.0,
+            )
+            drawn.add(position)
+    ideal = chart.ideals[-1:]
+    dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
+    if ideal:
+        axes.axvline(ideal[0], label=chart.ideal_title, **dashed)
+    for position in sorted(drawn):
+        is_last = position == chart.positions[-1]
+        axes.plot(
+            [],
+            [],
+            color=muted,
+            marker="o",
+            linestyle="none",
+            markersize=5,
+            markerfacecolor=muted if is_last else "none",
+            label=f"{chart.axis.title}: {chart.tick_label(position)}",
+        )
+    rows = len(chart.row_points)
+    axes.set(
+        title=chart.metric.caption,
+        xlabel="; ".join(chart.notes),
+        xlim=chart.frame,
+        ylim=(rows - 0.6, -0.6),
+        yticks=[],
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axes.spines["left"].set_visible(False)
+
+
+def _draw_lines(axes: Axes, chart: Chart) -> None:
+    """Draw each line over the axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     muted = figures.colour(figures.MUTED)
     dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
     if chart.ideals:
-        axes.plot(chart.ideal_places, chart.ideals, label=chart.ideal_title, **dashed)
-    for k, (line, _) in enumerate(chart.drawn):
-        # Aside, so that intervals of neighbours do not cover each other.
-        aside = 0.0
+        axes.plot(
+            chart.ideal_positions, chart.ideals, label=chart.ideal_title, **dashed
+        )
+    for k, (line, _) in enumerate(chart.series_points):
+        # Lines are shifted, so that intervals of neighbours do not cover each other.
+        shift = 0.0
         if chart.axis.kind == "number" and not chart.is_log:
-            aside = (k - (len(chart.drawn) - 1) / 2) * (
-                0.05 if len(chart.places) <= FEW else 0.02
-            )
-        _draw_line(axes, chart, line, aside)
+            shift = (k - (len(chart.series_points) - 1) / 2) * 0.02
+        _draw_line(axes, chart, line, shift)
     for mark in chart.marks:
         if mark.axis == chart.axis.name:
-            place = chart.place_of(mark.at)
-            axes.axvline(place, **dashed)
+            position = chart.position(mark.x)
+            axes.axvline(position, **dashed)
             axes.annotate(
                 mark.text,
-                (place, 1),
+                (position, 1),
                 xycoords=("data", "axes fraction"),
                 fontsize=7,
                 va="top",
@@ -201,8 +333,8 @@ def draw(axes: Axes, chart: Chart) -> None:
         if not chart.is_log:
             axes.xaxis.set_major_locator(MaxNLocator(5))
     else:
-        ticks = chart.places[:: -(len(chart.places) // MOST_TICKS + 1)]
-        axes.set_xticks(ticks, list(map(chart.name_of, ticks)))
+        ticks = chart.positions[:: -(len(chart.positions) // MOST_TICKS + 1)]
+        axes.set_xticks(ticks, list(map(chart.tick_label, ticks)))
         if chart.axis.order:
             axes.tick_params(axis="x", rotation=30, labelsize=6)
         axes.grid(axis="x", visible=False)
@@ -210,57 +342,57 @@ def draw(axes: Axes, chart: Chart) -> None:
     axes.minorticks_off()
 
 
-def _draw_line(axes: Axes, chart: Chart, line: Line, aside: float) -> None:
-    """Draw points with their intervals, and the intervals of predicted ones as a band."""
+def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
+    """Draw points with intervals; the intervals of predicted points form a band."""
     points = chart.points(line)
-    places = [place + aside for place, *_ in points]
+    positions = [position + shift for position, *_ in points]
     numbers = [number.value for _, number, _ in points]
-    look: dict[str, Any] = {
+    style: dict[str, Any] = {
         "color": figures.COLOURS[line.colour % len(figures.COLOURS)],
         "marker": figures.MARKERS[line.shape % len(figures.MARKERS)],
         "linestyle": figures.STYLES[line.shape % len(figures.STYLES)],
         "markersize": 4.5,
         "linewidth": 1.4,
     }
-    if len(chart.places) <= FEW or chart.axis.kind == "metric":
-        look["linestyle"] = "none"
+    if len(chart.positions) <= MAX_UNJOINED or chart.axis.kind == "metric":
+        style["linestyle"] = "none"
     if chart.axis.kind == "amount":
-        look["marker"] = "none"
+        style["marker"] = "none"
     if any(point.is_predicted for *_, point in points):
         low, high = chart.frame
-        ends = [ends_of(number) for _, number, _ in points]
+        ends = [interval_ends(number) for _, number, _ in points]
         axes.fill_between(
-            places,
+            positions,
             [max(low, end) for end, _ in ends],
             [min(high, end) for _, end in ends],
-            color=look["color"],
+            color=style["color"],
             alpha=0.18,
             linewidth=0,
             label="95 % interval",
         )
-        hollow = {**look, "markerfacecolor": "none", "label": chart.predicted_title}
-        axes.plot(places, numbers, **hollow)
-        points = [each for each in points if not each[-1].is_predicted]
-        look["linestyle"] = "none"
+        hollow = {**style, "markerfacecolor": "none", "label": chart.predicted_title}
+        axes.plot(positions, numbers, **hollow)
+        points = [located for located in points if not located[-1].is_predicted]
+        style["linestyle"] = "none"
     across = [point.values.get(chart.axis.name) for *_, point in points]
     axes.errorbar(
-        [place + aside for place, *_ in points],
+        [position + shift for position, *_ in points],
         [number.value for _, number, _ in points],
         _sides([number for _, number, _ in points]),
         _sides([value for value in across if value]),
-        label=figures.in_legend(line.title),
+        label=figures.legend_title(line.title),
         capsize=2,
         elinewidth=1,
-        **look,
+        **style,
     )
 
 
 def _sides(values: Sequence[Interval]) -> list[list[float]] | None:
-    """Return the lengths of intervals below and above their numbers; None without any."""
+    """Return the lengths of intervals below and above their numbers, or None."""
     if not any(value.ends for value in values):
         return None
-    below = [value.value - ends_of(value)[0] for value in values]
-    above = [ends_of(value)[1] - value.value for value in values]
+    below = [value.value - interval_ends(value)[0] for value in values]
+    above = [interval_ends(value)[1] - value.value for value in values]
     return [below, above]
 
 
@@ -278,8 +410,13 @@ def png(chart: Chart) -> bytes:
 
 def _figure(chart: Chart, width: float, height: float) -> Any:
     is_predicted = any(point.is_predicted for *_, point in chart.points(chart.lines[0]))
-    entries = len(chart.drawn) + bool(chart.ideals) + 2 * is_predicted
-    figure, axes = figures.blank(width, height, entries)
+    entries = len(chart.series_points) + bool(chart.ideals) + 2 * is_predicted
+    left = 0.62
+    if chart.has_rows:
+        entries = len(chart.positions) + bool(chart.ideals)
+        left = 0.2
+        height = 0.9 + ROW_INCHES * len(chart.series_points)
+    figure, axes = figures.blank(width, height, entries, left)
     draw(axes, chart)
-    figures.add_legend(figure, axes)
+    figures.add_legend(figure, columns=1)
     return figure

@@ -1,8 +1,8 @@
-"""What all figures share: colours, sizes, and how one becomes SVG or a file.
+"""Colours, sizes and file formats of all figures.
 
-Colours are named, not fixed: THEME's sentinels become CSS variables in the page (light
-and dark), and fixed colours in separate files. Text stays text, so that it is read,
-searched and set in the reader's own font.
+Figures are drawn in the sentinel colours of THEME. These become CSS variables in the page
+(light and dark), and fixed colours in separate files. Text is not converted to curves, so
+that readers can search it and see it in their own font.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INK = "#010203"
 MUTED = "#040506"
 GRID = "#070809"
-REST = "#101112"
+UNEXPLAINED = "#101112"
 # Okabe-Ito: distinct for colour-blind readers and in print.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D")
@@ -33,11 +33,11 @@ THEME = {
     INK: ("ink", "#1a1d21"),
     MUTED: ("muted", "#5b636d"),
     GRID: ("rule", "#d9dde2"),
-    REST: ("rest", "#8a929c"),
+    UNEXPLAINED: ("rest", "#8a929c"),
     **{colour: (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
 MOST_LINES = 12
-LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
+BOTTOM = 0.45  # margin in inches, without the legend
 
 
 def themed(svg: str) -> str:
@@ -56,7 +56,7 @@ def standalone(svg: str) -> bytes:
 
 
 def colour(sentinel: str) -> str:
-    """Return a colour of THEME as the present style has it."""
+    """Return a colour of THEME for the page, or for a file while `style(True)` is active."""
     import matplotlib
 
     is_fixed = matplotlib.rcParams["text.color"] != INK
@@ -65,7 +65,7 @@ def colour(sentinel: str) -> str:
 
 @contextmanager
 def style(is_fixed: bool = False) -> Iterator[None]:
-    """Set matplotlib for these figures; `is_fixed`: in the colours of separate files."""
+    """Set up matplotlib; `is_fixed` chooses the colours of separate files."""
     import matplotlib
 
     ink, muted, grid = [
@@ -98,8 +98,8 @@ def style(is_fixed: bool = False) -> Iterator[None]:
         yield
 
 
-def in_legend(title: str) -> str:
-    """Return a title for a legend: matplotlib ignores one that begins with _."""
+def legend_title(title: str) -> str:
+    """Return a title for a legend; matplotlib ignores titles that begin with _."""
     return f" {title}" if title.startswith("_") else title
 
 
@@ -108,11 +108,10 @@ def blank(
     height: float,
     entries: int = 0,
     left: float = 0.62,
-    bottom: float = 0.45,
 ) -> tuple[Figure, Axes]:
     """Return a transparent figure with one pair of axes, and room for a legend below.
 
-    The margins are fixed, because a layout that is worked out from text widths would
+    The margins are fixed, because a layout that depends on the widths of texts would
     draw everything twice.
 
     Args:
@@ -120,40 +119,82 @@ def blank(
       height: In inches, without the legend.
       entries: Lines of the legend.
       left: Margin in inches.
-      bottom: Margin in inches, without the legend.
     """
     from matplotlib.figure import Figure
 
     below = 0.19 * entries + 0.1 if entries else 0.0
-    whole = height + below
-    figure = Figure(figsize=(width, whole))
+    total_height = height + below
+    figure = Figure(figsize=(width, total_height))
     axes = figure.add_subplot()
     figure.subplots_adjust(
-        left / width, (bottom + below) / whole, 1 - 0.2 / width, 1 - 0.32 / whole
+        left=left / width,
+        bottom=(BOTTOM + below) / total_height,
+        right=1 - 0.2 / width,
+        top=1 - 0.32 / total_height,
     )
     return figure, axes
 
 
-def add_legend(figure: Any, axes: Axes, **place: Any) -> None:
-    """Add the names of everything that these axes show, below them."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, **{"loc": "lower left", **LEGEND, **place})
+def stacked(
+    heights: Sequence[float], width: float, room: float = 0.5, columns: int = 1
+) -> tuple[Figure, Any]:
+    """Return a figure for a file, and the rows of its axes.
+
+    Args:
+      heights: The inches of each row.
+      width: In inches.
+      room: Inches for the legend and the title.
+      columns: The number of axes in a row.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, room + sum(heights)), layout="constrained")
+    rows = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
+    return figure, rows
+
+
+def add_legend(
+    figure: Any, columns: int, titles: Mapping[str, str] | None = None, place: str = ""
+) -> None:
+    """Add the names of everything that a figure's axes show, once, below them.
+
+    Args:
+      figure: The figure, or a part of it.
+      columns: The number of columns.
+      titles: The names to show with their titles; None: all names.
+      place: "outside " if the figure's layout makes room for the legend.
+    """
+    keys: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        for handle, label in zip(handles, labels):
+            keys.setdefault(label, handle)
+    titles = titles or {label: label for label in keys}
+    figure.legend(
+        [keys[name] for name in titles],
+        list(titles.values()),
+        loc=f"{place}lower left",
+        ncols=columns,
+        frameon=False,
+        handlelength=3,
+    )
 
 
 def as_file(figure: Figure, kind: str = "png") -> bytes:
-    """Return the figure as a PNG or SVG file that says who made it."""
+    """Return the figure as a PNG or SVG file whose metadata names the schema."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    made_by = {"png": {"Software": REPORT_SCHEMA}}
-    metadata = made_by.get(kind, {"Date": None, "Creator": REPORT_SCHEMA})
+    metadata: dict[str, str | None] = {"Date": None, "Creator": REPORT_SCHEMA}
+    if kind == "png":
+        metadata = {"Software": REPORT_SCHEMA}
     figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
     return buffer.getvalue()
 
 
 def as_svg(figure: Figure, name: str) -> str:
-    """Return the <svg> element: no fixed size, no metadata, own ids, reader's font."""
+    """Return the <svg> element without size, metadata and fonts; ids begin with `name`."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):

@@ -1,4 +1,4 @@
-"""Where a step goes: the parts of each tower's time, and one step from left to right."""
+"""Pictures of a step: the parts of each tower's time, and the timeline of one step."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ COLOURS = {
     "input": _ORANGE,
     "other": figures.MUTED,
     EXPOSED: _RED,
-    STARVED: figures.REST,
+    STARVED: figures.UNEXPLAINED,
     WAITS: _PINK,
     IDLE: figures.GRID,
 }
 SHARED = "shared_"
-FAINT = 0.55  # opacity of what all towers share, in the colour of a tower's own part
-HEIGHT = 0.7  # of a bar, in rows
-ROW = 0.27  # inches
-MOST_TOWERS = 16  # drawn
+FAINT = 0.55  # opacity of parts that all towers share
+HEIGHT = 0.7  # height of a bar, in rows
+ROW = 0.27  # height of a row, in inches
+MOST_TOWERS = 16  # towers in a picture
 SINCE_START = "ms from the start of the step"
 
 
-def left_out(num_towers: int) -> str:
+def omitted_towers_text(num_towers: int) -> str:
     """Return a title's remark on towers that are not drawn; "" if all are."""
     if num_towers <= MOST_TOWERS:
         return ""
     return f", the first {MOST_TOWERS} of {num_towers} towers"
 
 
-def look(part: str) -> dict[str, Any]:
+def part_style(part: str) -> dict[str, Any]:
     """Return the colour and the opacity of a part."""
     return {
         "facecolor": COLOURS[part.removeprefix(SHARED)],
@@ -60,28 +60,29 @@ def look(part: str) -> dict[str, Any]:
 
 
 def _coloured(part: str) -> dict[str, Any]:
-    """Return the look of a part in the colours of the present style."""
-    return {**look(part), "facecolor": figures.colour(look(part)["facecolor"])}
+    """Return the style of a part in the colours of the page or of the file."""
+    style = part_style(part)
+    return {**style, "facecolor": figures.colour(style["facecolor"])}
 
 
 def parts(split: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
-    drawn = []
+    tower_bars = []
     for tower in range(min(split.num_towers, MOST_TOWERS)):
         sizes = [
             (part, 1000 * split.part(part, tower).mean) for part in split.nonzero_parts
         ]
-        drawn.append(bars.Bar(f"tower {tower}", sizes))
+        tower_bars.append(bars.Bar(f"tower {tower}", sizes))
     with figures.style():
-        figure, axes = figures.blank(4.2, 0.42 * len(drawn) + 0.78, left=0.1)
-        looks = {part: _coloured(part) for part in split.nonzero_parts}
-        bars.draw(axes, drawn, looks)
+        figure, axes = figures.blank(4.2, 0.42 * len(tower_bars) + 0.78, left=0.1)
+        styles = {part: _coloured(part) for part in split.nonzero_parts}
+        bars.draw(axes, tower_bars, styles)
         axes.set(xlim=(0, 1000 * split.seconds.mean), xlabel="ms, mean step")
         return figures.as_svg(figure, name)
 
 
 def timeline(step: TimedStep, name: str) -> str:
-    """Return one step: what each tower does from its start to its end."""
+    """Return the parts of one step over time, with a row per tower."""
     with figures.style():
         height = ROW * len(_rows(step)) + 0.78
         figure, axes = figures.blank(4.2, height, left=0.75)
@@ -91,17 +92,15 @@ def timeline(step: TimedStep, name: str) -> str:
 
 def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """Return steps below each other with their legend, as a PNG or SVG file."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     heights = [ROW * len(_rows(step)) + 0.75 for _, step in titled]
     letters: set[str] = set()
-    # A row of its own shows any exchange.
+    # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
     with figures.style(is_fixed=True):
-        figure = Figure(figsize=(11, sum(heights) + 0.5), layout="constrained")
-        panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights)
-        for axes, (title, step) in zip(panels[:, 0], titled):
+        figure, rows = figures.stacked(heights, width=11)
+        for [axes], (title, step) in zip(rows, titled):
             _draw(axes, step)
             axes.set_title(title)
             for _, bar in _rows(step):
@@ -112,15 +111,15 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
             if letter in letters
         ]
         columns = min(6, len(patches))
-        place: dict[str, Any] = {"loc": "outside lower left", "ncols": columns}
-        figure.legend(handles=patches, frameon=False, **place)
+        layout: dict[str, Any] = {"loc": "outside lower left", "ncols": columns}
+        figure.legend(handles=patches, frameon=False, **layout)
         return figures.as_file(figure, kind)
 
 
 def _rows(step: TimedStep) -> list[tuple[str, str]]:
     """Return (label, letters) of each bar: the towers, and exchange if there is any."""
-    few = step.timeline.towers[:MOST_TOWERS]
-    rows = [(f"tower {tower}", bar) for tower, bar in enumerate(few)]
+    towers = step.timeline.towers[:MOST_TOWERS]
+    rows = [(f"tower {tower}", bar) for tower, bar in enumerate(towers)]
     exchange = step.timeline.exchange
     if LETTERS[PARTS.index(EXPOSED)] in exchange:
         rows.append(("exchange", exchange.replace(LETTERS[PARTS.index(IDLE)], " ")))
@@ -129,8 +128,8 @@ def _rows(step: TimedStep) -> list[tuple[str, str]]:
 
 def _draw(axes: Axes, step: TimedStep) -> None:
     rows = _rows(step)
-    whole = 1000 * step.seconds
-    width = whole / TIMELINE_BINS
+    step_ms = 1000 * step.seconds
+    width = step_ms / TIMELINE_BINS
     for row, (_, letters) in enumerate(rows):
         spans: dict[str, list[tuple[float, float]]] = {}
         start = 0
@@ -138,11 +137,11 @@ def _draw(axes: Axes, step: TimedStep) -> None:
             count = len(list(stretch))
             spans.setdefault(letter, []).append((start * width, count * width))
             start += count
-        for letter, places in spans.items():
+        for letter, ranges in spans.items():
             if letter != " ":
                 part = PARTS[LETTERS.index(letter)]
-                axes.broken_barh(places, (row - HEIGHT / 2, HEIGHT), **_coloured(part))
+                axes.broken_barh(ranges, (row - HEIGHT / 2, HEIGHT), **_coloured(part))
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.set(xlim=(0, whole), ylim=(len(rows) - 0.5, -0.5), xlabel=SINCE_START)
+    axes.set(xlim=(0, step_ms), ylim=(len(rows) - 0.5, -0.5), xlabel=SINCE_START)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)

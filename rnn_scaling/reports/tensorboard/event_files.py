@@ -1,9 +1,14 @@
-"""TensorBoard's files of a run: scalars of every batch while it runs; then the graph with its devices, and a page."""
+"""TensorBoard's files of a run.
+
+Scalars of every batch are written during the run; the graph with its devices and a text
+are written after it.
+"""
 
 from __future__ import annotations  # tf.compat.v1 loads slowly
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,34 +17,44 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import run_text
 from rnn_scaling.system import entry
 
-INTERVAL_S = 5.0  # between two times that batches are written
-MAX_DEPTH = 20  # loops in loops; a function that called itself would go on for ever
+INTERVAL_S = 5.0  # time between two writes of batches
+MAX_DEPTH = 20  # nested loops; the limit ends the expansion of recursive functions
 
 
 class Scalars:
-    """The batches of a run that goes on, written a few seconds' worth at a time, between two steps."""
+    """Writes the batches of a run every few seconds, between two steps.
+
+    Only the thread that runs the steps uses it. After an error of the disk it writes
+    nothing more, and `is_due` is False.
+    """
 
     def __init__(
         self,
         log_dir: str,
         unit: str,
         clock: Callable[[], float] = time.monotonic,
-        before: int = 0,
+        num_written: int = 0,
     ) -> None:
-        """log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
-        clock: returns seconds.
+        """Open the event file.
+
+        Args:
+          log_dir: The folder, which is created if missing; "" to write nothing.
+          unit: The unit of the items.
+          clock: Returns seconds.
+          num_written: Number of batches that an earlier process wrote.
         """
         self._writer = _create_writer(log_dir) if log_dir else None
-        self._rate, self._clock, self._last, self._written = (
-            RATE.named_after(unit).name,
-            clock,
-            clock(),
-            before,
-        )
+        self._rate = RATE.with_unit(unit).name
+        self._clock = clock
+        self._last_write_s = clock()
+        self._num_written = num_written
 
-    def due(self) -> bool:
-        """Whether it is time to write; costs less than a microsecond, and is asked after every step."""
-        return self._writer is not None and self._clock() - self._last >= INTERVAL_S
+    def is_due(self) -> bool:
+        """Return whether it is time to write; called after every step, so it is fast."""
+        return (
+            self._writer is not None
+            and self._clock() - self._last_write_s >= INTERVAL_S
+        )
 
     def write(
         self,
@@ -48,30 +63,35 @@ class Scalars:
         losses: Sequence[float],
         accuracies: Sequence[float] = (),
     ) -> None:
-        """Writes the batches that have not been written; a disk that is full ends the writing, and not the run."""
+        """Write the new batches; a full disk ends the writing, but not the run."""
         if self._writer is None:
             return
         try:
             with self._writer.as_default():
-                for step in range(self._written, len(seconds)):
-                    values = [
-                        ("loss", losses[step]),
-                        (self._rate, items[step] / seconds[step]),
-                    ]
-                    values += [("accuracy", accuracies[step])] if accuracies else []
+                for step in range(self._num_written, len(seconds)):
+                    values = {
+                        "loss": losses[step],
+                        self._rate: items[step] / seconds[step],
+                    }
+                    if accuracies:
+                        values["accuracy"] = accuracies[step]
+                    values["step_seconds"] = seconds[step]
+                    # One operator writes all values.
                     summary = tf.compat.v1.Summary()
-                    for name, value in (*values, ("step_seconds", seconds[step])):
+                    for name, value in values.items():
                         summary.value.add(tag=f"batch/{name}", simple_value=value)
                     tf.summary.experimental.write_raw_pb(
                         summary.SerializeToString(), step=step
-                    )  # one operator for all
+                    )
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
             _warn_about_scalars(e)
             self._writer = None
-        self._written, self._last = len(seconds), self._clock()
+        self._num_written = len(seconds)
+        self._last_write_s = self._clock()
 
     def close(self) -> None:
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
 
@@ -90,12 +110,12 @@ def _warn_about_scalars(error: Exception) -> None:
     entry.warn(f"--log_dir: {reason}; no further scalars are written")
 
 
-def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
-    """Writes what is known when a run has ended into an event file of its own."""
-    rate = RATE.named_after(run.unit).name
+def write_run(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
+    """Write the graph, the rate and the text of a run into a separate event file."""
+    rate = RATE.with_unit(run.unit).name
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():
-        tf.summary.graph(view(graph))
+        tf.summary.graph(make_drawable_graph(graph))
         if run.throughput:
             tf.summary.scalar(
                 f"measured/{rate}", run.throughput.items_per_second, step=0
@@ -104,15 +124,16 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     writer.close()
 
 
-def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
-    """The graph's definition, for TensorBoard and not to be run.
+def make_drawable_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
+    """Return the graph's definition for TensorBoard; it cannot be run.
 
-    An operator that reads or writes a variable has the device of the variable, whatever device was asked for: there
-    TensorFlow places it. The bodies of loops and branches are nodes below the loop's name: as functions of their own
-    TensorBoard draws them apart from their tower, with another's colours.
+    Operators that read or write a variable get the device of the variable, because
+    TensorFlow places them on it. The bodies of loops and branches become nodes below the
+    name of the loop. If they remained functions, TensorBoard would draw them outside
+    their tower, in another colour.
     """
     definition = graph.as_graph_def(add_shapes=True)
-    holders = {
+    variable_devices = {
         inner.op.name: outer.device
         for outer, inner in graph.captures
         if inner.dtype == tf.resource
@@ -122,29 +143,21 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     }
     result = tf.compat.v1.GraphDef(versions=definition.versions)
 
-    def add(node: tf.compat.v1.NodeDef, own_name: str, depth: int) -> None:
-        """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
-        _place(node, holders)
+    def add(node: tf.compat.v1.NodeDef, inner_name: str, depth: int) -> None:
+        """Add a node, and the functions that it calls below the name of the node.
+
+        Args:
+          node: The node, under its name in the result.
+          inner_name: The name of the node in its function.
+          depth: Number of nested functions that may still be added.
+        """
+        _set_device(node, variable_devices)
         result.node.append(node)
-        for attribute, called in _calls(node):
-            function = functions.get(called)
+        for attribute, function_name in _function_calls(node):
+            function = functions.get(function_name)
             if function is None or depth == 0:
                 continue
-            # A loop's operators have the loop's whole name again.
-            short = {
-                inner.name: inner.name.removeprefix(f"{own_name}/")
-                for inner in function.node_def
-            }
-            names = {
-                name: f"{node.name}/{attribute}/{end}" for name, end in short.items()
-            }
-            # An argument is what the caller gives, an edge from outside into the body; a branch's condition is none.
-            data = [given for given in node.input if not given.startswith("^")]
-            arguments = function.signature.input_arg
-            names |= {
-                arg.name: given
-                for arg, given in zip(arguments, data[len(data) - len(arguments) :])
-            }
+            names = _names_in_result(function, node, inner_name, attribute)
             for inner in function.node_def:
                 copy = tf.compat.v1.NodeDef()
                 copy.CopyFrom(inner)
@@ -152,9 +165,9 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
                 del copy.input[:]
                 for source in inner.input:
                     name = names.get(_producer(source), _producer(source))
-                    copy.input.append(
-                        f"^{_producer(name)}" if source.startswith("^") else name
-                    )
+                    if source.startswith("^"):
+                        name = f"^{_producer(name)}"
+                    copy.input.append(name)
                 add(copy, inner.name, depth - 1)
 
     for node in definition.node:
@@ -162,18 +175,48 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     return result
 
 
-def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
-    """Sets the device of a variable's holder, and of what uses it; a loop only hands it on."""
-    if any(_calls(node)):
+def _names_in_result(
+    function: Any, node: tf.compat.v1.NodeDef, inner_name: str, attribute: str
+) -> dict[str, str]:
+    """Return the name in the result of each node and argument of a called function.
+
+    Args:
+      function: The definition of the function.
+      node: The node that calls it, under its name in the result.
+      inner_name: The name of this node in its own function.
+      attribute: The attribute of the node that names the function, such as "body".
+    """
+    names = {}
+    for inner in function.node_def:
+        # The operators of a loop repeat the full name of the loop.
+        short_name = inner.name.removeprefix(f"{inner_name}/")
+        names[inner.name] = f"{node.name}/{attribute}/{short_name}"
+    # Arguments of the function become edges from the inputs of the node. The first
+    # input of a branch is its condition, which is not an argument.
+    inputs = [source for source in node.input if not source.startswith("^")]
+    arguments = function.signature.input_arg
+    inputs = inputs[len(inputs) - len(arguments) :]
+    names |= {arg.name: source for arg, source in zip(arguments, inputs)}
+    return names
+
+
+def _set_device(
+    node: tf.compat.v1.NodeDef, variable_devices: Mapping[str, str]
+) -> None:
+    """Set the device of a node that is, reads or writes a variable.
+
+    Loops and branches only pass variables to their functions, so they keep their device.
+    """
+    if any(_function_calls(node)):
         return
     for name in (node.name, *map(_producer, node.input)):
-        if name in holders:
-            node.device = holders[name]
+        if name in variable_devices:
+            node.device = variable_devices[name]
             return
 
 
-def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
-    """(attribute, function) of every function that a node calls."""
+def _function_calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
+    """Yield (attribute, function) of every function that a node calls."""
     for attribute, value in sorted(node.attr.items()):
         if value.HasField("func"):
             yield attribute, value.func.name
@@ -182,5 +225,5 @@ def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
 
 
 def _producer(name: str) -> str:
-    """The node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
+    """Return the node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
     return name.removeprefix("^").split(":")[0]

@@ -1,6 +1,5 @@
 """A run as a page of Markdown for TensorBoard's tab Text."""
 
-import dataclasses
 import re
 
 from rnn_scaling.analysis.rows import build_rows
@@ -14,38 +13,30 @@ from rnn_scaling.system.files.markdown import escaped
 
 
 def markdown(run: RunRecord) -> str:
-    """The page: result, the command with the options that differ from the defaults, and where the variables are."""
-    config = run.options
-    places = scale.in_words(scale.num_workers(config), config["num_devices"])
-    result = (
-        table.rates_section(build_rows([run]))
-        if run.throughput
-        else Section("", notes=("No batch was measured.",))
-    )
-    steady = (
-        f"Steady state: {steady_state.run_text(run)}."
-        if run.throughput and run.steady_state
-        else ""
-    )
-    notes = (
-        *result.notes,
-        *filter(None, [steady]),
-        f"Again: {' '.join(command(config).split())}",
-    )
-    placement = tuple(_placement(run))
+    """Return the result of a run, its command, and the devices of its variables."""
+    options = run.options
+    result = Section("", notes=["No batch was measured."])
+    if run.throughput:
+        result = table.rates_section(build_rows([run]))
+    notes = list(result.notes)
+    if run.throughput and run.steady_state:
+        notes.append(f"Steady state: {steady_state.run_text(run)}.")
+    notes.append(f"Again: {' '.join(command(options).split())}")
+    places = _placement(run)
+    remarks = [] if places else ["The run ended before they were made."]
     parts = [
-        dataclasses.replace(result, notes=notes),
-        Section(
-            "Where the variables are",
-            placement,
-            () if placement else ("The run ended before they were made.",),
-        ),
+        Section("", result.grids, notes),
+        Section("Where the variables are", places, remarks),
     ]
-    text = f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
-    return re.sub(r"([_*`[])", r"\\\1", escaped(text))  # what would be markup
+    devices = scale.describe(scale.num_workers(options), options["num_devices"])
+    title = f"{network(options)}, {options['variable_update']}, {devices}"
+    text = f"## {title}\n\n{sections.markdown(parts, level=3)}"
+    # Escape characters that Markdown would read as markup.
+    return re.sub(r"([_*`[])", r"\\\1", escaped(text))
 
 
 def _placement(run: RunRecord) -> list[Grid]:
+    """Return where the variables are; without a graph, the bytes per device."""
     if run.graph is None:
         placement = run.resolved.variable_placement or {}
         rows = [
@@ -53,10 +44,10 @@ def _placement(run: RunRecord) -> list[Grid]:
             for device, size in sorted(placement.items())
         ]
         return [Grid("", ["Device", "Bytes", "MiB"], rows)] if rows else []
-    devices = placement_table.devices_grid(run.graph)
+    grids = [placement_table.devices_grid(run.graph)]
     copies = placement_table.copies_grid(run.graph)
-    # Without the names of the largest, which leave the other columns no room.
-    narrow = Grid(
-        copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines]
-    )
-    return [devices, *([narrow] if narrow.lines else [])]
+    if copies.lines:
+        # The names of the largest variables would leave no room for other columns.
+        lines = [line[:-1] for line in copies.lines]
+        grids.append(Grid(copies.caption, copies.head[:-1], lines))
+    return grids

@@ -61,9 +61,12 @@ function format(value, digits) {
   return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
+// A command is broken between its words only.
+const commandWords = (line) => line.split(" ").flatMap((word, i) => [i ? " " : "", element("span", {}, word)]);
+
 function commandBlock(line, about) {
   const attributes = { type: "button", class: "copy", "aria-label": `Copy the command: ${about}`, click: (event) => copy(event.currentTarget) };
-  return element("div", { class: "command" }, element("code", {}, line), element("button", attributes, "Copy"));
+  return element("div", { class: "command" }, element("code", {}, ...commandWords(line)), element("button", attributes, "Copy"));
 }
 
 async function copy(button) {

@@ -10,6 +10,47 @@ const hrefOf = (point) => (point.runs.length ? address({ run: data.runs[point.ru
 const unitOf = (metric) => (metric.unit && metric.unit !== metric.title ? ` ${metric.unit}` : "");
 const captionOf = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1) + (unitOf(metric) && `,${unitOf(metric)}`);
 
+// The row of the first table that leads to the details of a line.
+const rowLinks = new Map([...document.querySelectorAll(".overview tbody a")].map((link) => [link.getAttribute("href"), link.closest("tr")]));
+const rowOf = (line) => (line.anchor ? rowLinks.get(`#${line.anchor}`) : undefined);
+const isFound = (line) => searched().every((word) => line.title.toLowerCase().includes(word));
+const shortTitle = (line) => line.short || line.title;
+
+// The table marks the column of the metric that the chart shows, or has one more column for it, after the names.
+function enhanceOverview(table, key) {
+  const lineOf = new Map(data.lines.map((line) => [rowOf(line), line]));
+  lineOf.delete(undefined);
+  for (const [row, line] of lineOf) row.dataset.title = line.title;
+  const extra = element("th", { scope: "col", class: "extra", hidden: true }, "metric");
+  if (lineOf.size) {
+    table.tHead.rows[0].cells[0].after(extra);
+    for (const row of table.querySelectorAll("tbody tr:not(.group)")) row.cells[0].after(element("td", { class: "extra", hidden: true }, "n/a"));
+  }
+  const mark = () => {
+    const { metric } = chosen();
+    if (!lineOf.size || !metric) return;
+    const heads = [...table.tHead.rows[0].cells];
+    const column = heads.findIndex((head) => head.dataset.metric === metric.name);
+    for (const cell of table.querySelectorAll(".extra")) cell.hidden = column >= 0;
+    if (column < 0) {
+      const title = captionOf(metric).replace(/, ([^,]+)$/, " ($1)").replace(/( \(.*\))?$/, (unit) => table.dataset.place + unit);
+      (extra.querySelector("button")?.firstChild ?? extra.firstChild).textContent = title;
+      table.querySelector(".filters .extra input")?.setAttribute("aria-label", `Filter All series by ${title}`);
+      for (const [row, line] of lineOf) {
+        const cell = row.querySelector(".extra");
+        cell.textContent = line.cells[metric.name] ?? "n/a";
+        cell.dataset.head = title;
+      }
+    }
+    for (const row of table.rows) {
+      [...row.cells].forEach((cell, i) => cell.classList.toggle("chosen", i === (column >= 0 ? column : 1) && !row.matches(".group")));
+    }
+  };
+  watch(() => [state.get("metric"), state.get("group")], mark);
+  enhance(table, key, { watched: () => [state.get("metric"), state.get("series")], tools: document.getElementById("view") });
+  mark();
+}
+
 // The part of the data that the address selects; defaults are the first group, metric and axis.
 function chosen() {
   const groups = [...new Set(data.lines.map((line) => line.group))];
@@ -21,9 +62,10 @@ function chosen() {
   const places = data.axes.filter(({ name }) => lines.some((line) => has(line, (point) => point.x[name])));
   const axes = [...places, ...metrics.map(({ name, title, unit }) => ({ name, title, unit, kind: "metric" }))];
   const axis = axes.find(({ name }) => name === state.get("axis")) ?? axes[0];
-  const words = (state.get("series") ?? "").toLowerCase().split(/\s+/);
   const off = new Set((state.get("off") ?? "").split("."));
-  const listed = lines.filter((line) => words.every((word) => line.title.toLowerCase().includes(word)));
+  // The chart has the lines that the table shows, in the order of the table.
+  const listed = lines.filter((line) => rowOf(line)?.hidden !== true && (rowOf(line) || isFound(line)));
+  if (listed.every(rowOf)) listed.sort((a, b) => rowOf(a).rowIndex - rowOf(b).rowIndex);
   const on = listed.filter((line) => !off.has(String(line.place)));
   return { groups, group, lines, metrics, metric, axes, axis, off, listed, on, drawn: on.slice(0, MOST_LINES) };
 }
@@ -72,8 +114,8 @@ const LINK = { href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "labe
 const links = (points, x, y, options = {}) => Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", ...LINK, ...options });
 
 // The title of each row, above it.
-const rowTitles = (rows, width, dy) =>
-  Plot.text(rows, { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" });
+const rowTitles = (rows, width, dy, options = {}) =>
+  Plot.text(rows, { ...options, y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" });
 
 const chartOf = (options) => Plot.plot({ ...options, style: { background: "none", fontSize: "12px", ...options.style } });
 
@@ -84,26 +126,60 @@ function imageOf(label, options) {
   return svg;
 }
 
-function rowsPlot({ drawn, metric, axis }, width) {
+// A speedup of 1 and an efficiency of 100 % on one device are definitions: they are not drawn beside measured numbers.
+const isDefinition = (metric) => ({ value: [value, low, high] }) => metric.ideal !== "" && value === low && value === high;
+
+function measuredOf(drawn, metric, axis) {
   const points = drawn.flatMap((line) => pointsOf(line, metric, axis));
-  const places = [...new Set(points.map(({ x }) => x))].sort(d3.ascending);
+  const measured = points.filter((datum) => !isDefinition(metric)(datum));
+  return measured.length ? measured : points;
+}
+
+// The rows of a chart: names that begin alike have a heading instead of their beginning.
+function rowsOf(drawn) {
+  const rows = [];
+  let heading = "";
+  for (const line of drawn) {
+    if (line.shared && line.shared !== heading) rows.push({ place: `heading ${line.place}`, title: line.shared, isHeading: true });
+    heading = line.shared;
+    rows.push({ place: String(line.place), title: `${line.shared && "\u2003"}${shortTitle(line)}` });
+  }
+  return rows;
+}
+
+function rowsPlot({ drawn, metric, axis }, width) {
+  const points = measuredOf(drawn, metric, axis);
+  const places = [...new Set(drawn.flatMap((line) => pointsOf(line, metric, axis)).map(({ x }) => x))].sort(d3.ascending);
+  const rows = rowsOf(drawn);
   const ideals = idealsOf(metric, axis, places).slice(-1);
   const domain = frame(points, ideals, metric.ideal === "n");
-  const y = ({ line }) => line.place;
+  const y = ({ line }) => String(line.place);
   const marks = [Plot.ruleX(ideals, { stroke: "var(--muted)", strokeDasharray: "2 2" })];
   for (const line of drawn) {
     const ofLine = points.filter((datum) => datum.line === line);
     const dot = { x: "y", y, symbol: SYMBOLS[shapeOf(line)], r: 4.5, stroke: colourOf(line), strokeWidth: 1.5 };
     marks.push(
-      Plot.ruleY(ofLine.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, stroke: colourOf(line), strokeWidth: 2, clip: true }),
-      Plot.dot(ofLine, { ...dot, fill: (datum) => (datum.x === places.at(-1) ? colourOf(line) : "var(--paper)") }),
+      ...d3.groups(ofLine, ({ x }) => x).flatMap(([x, ofPlace]) => {
+        const isLast = x === places.at(-1);
+        // Intervals of two places may overlap.
+        const dy = ofLine.length < 2 ? 0 : isLast ? 3 : -3;
+        return [
+          Plot.ruleY(ofPlace.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, dy, stroke: colourOf(line), strokeWidth: isLast ? 2 : 1.2, clip: true }),
+          Plot.dot(ofPlace, { ...dot, dy, fill: isLast ? colourOf(line) : "var(--paper)" }),
+        ];
+      }),
     );
   }
   return { points, domain, options: {
-    height: 44 + 36 * drawn.length, marginLeft: 6, marginRight: 14, marginTop: 10, marginBottom: 34,
+    height: 44 + 32 * rows.length, marginLeft: 6, marginRight: 14, marginTop: 10, marginBottom: 34,
     x: { domain, label: captionOf(metric) + startOf(domain), labelAnchor: "left", labelArrow: "none", ticks: Math.max(3, width / 90), grid: true },
-    y: { type: "band", domain: drawn.map(({ place }) => place), axis: null },
-    marks: [Plot.ruleY(drawn, { y: "place", stroke: "var(--rule)" }), rowTitles(drawn, width, -14), ...marks, links(points, "y", y)],
+    y: { type: "band", domain: rows.map(({ place }) => place), axis: null },
+    marks: [
+      Plot.ruleY(rows.filter((row) => !row.isHeading), { y: "place", stroke: "var(--rule)" }),
+      rowTitles(rows.filter((row) => !row.isHeading), width, -13),
+      rowTitles(rows.filter((row) => row.isHeading), width, 3, { fontWeight: 600 }),
+      ...marks, links(points, "y", y),
+    ],
   } };
 }
 
@@ -128,7 +204,7 @@ function linesPlot({ drawn, metric, axis }, width) {
     marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: (datum) => (isPredicted(datum) ? "var(--paper)" : colourOf(line)) }));
   });
   for (const mark of data.marks.filter((candidate) => candidate.axis === axis.name)) {
-    const at = axis.kind === "time" ? new Date(mark.at) : mark.at;
+    const at = axis.kind === "time" ? new Date(mark.x) : mark.x;
     marks.push(Plot.ruleX([at], { stroke: "var(--muted)", strokeDasharray: "4 3" }));
     marks.push(Plot.text([at], { x: (x) => x, text: () => mark.text, frameAnchor: "top", textAnchor: "start", dx: 4, lineWidth: 12 }));
   }
@@ -203,7 +279,7 @@ function draw(place, make, choice) {
     if (href) link.setAttribute("href", href);
     const show = () => {
       const run = data.runs[about.point.runs[0]];
-      tip.replaceChildren(...about.words.map((line, i) => element(i ? "div" : "strong", {}, line)), ...(run?.command ? [element("code", {}, run.command)] : []));
+      tip.replaceChildren(...about.words.map((line, i) => element(i ? "div" : "strong", {}, line)), ...(run?.command ? [element("code", {}, ...commandWords(run.command))] : []));
       tip.hidden = false;
       const [box, at] = [place.getBoundingClientRect(), mark.getBoundingClientRect()];
       tip.style.left = `${Math.max(0, Math.min(at.left - box.left, box.width - tip.offsetWidth))}px`;
@@ -247,28 +323,39 @@ function legend(choice) {
     };
     const button = element("button", { type: "button", "aria-pressed": String(isOn), "data-place": line.place, click });
     button.innerHTML = swatch;
-    button.append(line.title);
+    if (line.shared) button.append(element("span", { class: "visually-hidden" }, `${line.shared}, `));
+    button.append(shortTitle(line));
     return button;
   };
+  const keys = [];
+  let heading = "";
+  for (const line of listed) {
+    if (line.shared && line.shared !== heading) keys.push(element("span", { class: "heading" }, line.shared));
+    heading = line.shared;
+    keys.push(key(line));
+  }
   const more = on.length > drawn.length ? `The chart shows the first ${MOST_LINES}.` : "";
-  return [`Series (${drawn.length} of ${lines.length})`, listed.map(key), more];
+  return [`Series (${drawn.length} of ${lines.length})`, keys, more];
 }
 
 function chartView(place) {
-  const tools = element("div", { class: "tools" });
+  const tools = element("span", { class: "choices" });
   const picture = element("div", { class: "picture" });
   const keys = element("div", { class: "keys", role: "group", "aria-label": "Series to show" });
   const title = element("summary");
   const note = element("p", { class: "note" });
   const filter = () => choose({ series: search.value.trim() }, false);
-  const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "filter series", input: filter });
-  place.append(tools, picture, element("details", { class: "series", open: true }, title, search, keys, note));
+  const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "Filter series", input: filter });
+  const series = element("details", { class: "series", open: true }, title, keys);
+  document.getElementById("view").prepend(tools, search);
+  place.append(picture, note, series);
+  let hadRows;
   const render = () => {
     const choice = chosen();
     const { groups, group, metrics, metric, axes, axis, lines } = choice;
     if (!metric) return;
     const focus = document.activeElement?.dataset.place;
-    const chooser = place.contains(document.activeElement) && document.activeElement.closest("label")?.textContent[0];
+    const chooser = tools.contains(document.activeElement) && document.activeElement.closest("label")?.textContent[0];
     tools.replaceChildren(
       ...(groups.length > 1 ? [select("Group", groups.map((name) => [name, name]), group, "group")] : []),
       select("Metric", metrics.map(({ name, title: text }) => [name, text]), metric.name, "metric"),
@@ -277,18 +364,23 @@ function chartView(place) {
     picture.dataset.name = `${captionOf(metric)} over ${axis.title}, a link for each point`;
     const places = new Set(choice.drawn.flatMap((line) => pointsOf(line, metric, axis).map(({ x }) => +x || x)));
     const isRows = places.size <= FEW && !["metric", "time"].includes(axis.kind);
+    // Rows have the names of the series already.
+    if (isRows !== hadRows) series.open = !isRows;
+    hadRows = isRows;
     const isCut = draw(picture, isRows ? rowsPlot : linesPlot, choice);
     const [text, buttons, more] = legend(choice);
     title.textContent = text;
     keys.replaceChildren(...buttons);
-    search.hidden = lines.length <= 8;
+    search.hidden = lines.length < 3;
     if (search !== document.activeElement) search.value = state.get("series") ?? "";
     const [least, most] = d3.sort(places);
+    const shown = new Set(measuredOf(choice.drawn, metric, axis).map(({ x }) => x));
     const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
     const hasBand = !isRows && choice.drawn.some((line) => line.points.some((point) => point.is_predicted));
     note.textContent = [
       idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.",
-      isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
+      isRows && shown.size > 1 && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
+      isRows && shown.size === 1 && axis === data.axes[0] && metric.ideal && `On ${most} ${axis.title}.`,
       hasBand && "Hollow: not measured.",
       hasBars && `${hasBand ? "Band" : "Bars"}: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
       more,
@@ -297,7 +389,7 @@ function chartView(place) {
     if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();
     announce(`${captionOf(metric)} over ${axis.title}: ${choice.drawn.length} series`);
   };
-  watch(() => ["group", "metric", "axis", "off", "series"].map((key) => state.get(key)), render);
+  watch(() => [...state].filter(([key]) => ["group", "metric", "axis", "off", "series"].includes(key) || key.startsWith("t0.")), render);
   onResize(picture, render);
 }
 

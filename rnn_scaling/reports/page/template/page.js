@@ -26,7 +26,8 @@ function fill() {
   }
 }
 document.documentElement.classList.add("scripted");
-const seen = () => { fill(); enhanceVisible(); fit(); };
+// Tables come first, because the chart has the lines that the first table shows.
+const seen = () => { enhanceVisible(); fill(); fit(); };
 addEventListener("resize", fit);
 document.addEventListener("toggle", seen, true);
 addEventListener("popstate", () => { readState(); unfold(); });

@@ -1,0 +1,111 @@
+"""The answer of a report for the terminal: one table and the answer, or everything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.reports import (
+    cautions,
+    conclusions,
+    learning,
+    log_findings,
+    series_table,
+    table,
+)
+from rnn_scaling.reports.numbers import has_interval
+from rnn_scaling.reports.sections import Section, markdown
+from rnn_scaling.reports.summary import Summary
+from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.system.files.markdown import escaped
+
+MOST_COMMANDS = 3
+MOST_LEARNED = 2
+
+
+def _hints(summary: Summary, most_hand_made: int) -> list[Statement]:
+    """Return strong scaling that was set up by hand, and faults of losses and programs."""
+    return [
+        *cautions.hand_made_strong_scaling(summary)[:most_hand_made],
+        *cautions.loss_statements(summary),
+        *cautions.program_output_statements(summary),
+    ]
+
+
+def _learning_statements(summary: Summary) -> list[Statement]:
+    if summary.learning is None:
+        return []
+    return learning.make_statements(summary.learning, summary.row_titles)
+
+
+def brief_text(summary: Summary, folder: Path) -> str:
+    """Return one table, one footnote, the answer and the path of the page."""
+    statements = [
+        *_hints(summary, 1),
+        *log_findings.summary_statements(summary),
+        *_learning_statements(summary)[:MOST_LEARNED],
+    ]
+    if commands := conclusions.all_missing_run_commands(summary):
+        statements.append(state("more-runs", runs=len(commands)))
+    headlines, details = conclusions.answer_paragraphs(summary)
+    paragraphs = [
+        _footnote(summary),
+        "\n".join(headlines),
+        bulleted([*details, *map(sentence, statements)]),
+        _page_text("page-written", folder),
+    ]
+    tables = markdown(brief_sections(summary), level=3)
+    return escaped(tables) + "".join(f"\n{text}\n" for text in paragraphs if text)
+
+
+def brief_sections(summary: Summary) -> list[Section]:
+    """Return the tables of the series, with the columns that a terminal shows."""
+    sections = []
+    brief_sections = series_table.make_sections(summary, is_brief=True)
+    for section, (_, series) in zip(brief_sections, summary.tables):
+        if len(series) == 1:
+            # The rates of a single series, on each number of devices.
+            grids = table.series_rates(series[0]).grids[:1]
+            section = Section(section.title, grids)
+        sections.append(section)
+    return sections
+
+
+def full_text(summary: Summary, folder: Path) -> str:
+    """Return all tables, the answer, the kinds of intervals, and missing runs."""
+    headlines, details = conclusions.answer_paragraphs(summary)
+    lines = [*headlines, "", bulleted(details)] if details else headlines
+    lines += filter(None, [conclusions.overview_text(summary)])
+    for kind in conclusions.interval_kinds(summary.series):
+        lines.append(f"±: half of the interval, or its longer half: {kind}.")
+    hints = _hints(summary, MOST_COMMANDS)
+    lines += map(sentence, (*hints, *_learning_statements(summary)))
+    if commands := conclusions.all_missing_run_commands(summary):
+        lines += ["", "Runs that would say more:"]
+        lines += [f"  {command}" for command in commands]
+    page = _page_text("page-after-full", folder)
+    return "\n".join([table.text(summary), *lines, "", page, ""])
+
+
+def bulleted(texts: Sequence[str]) -> str:
+    """Return a list with a line for each text; a single text stays a paragraph."""
+    if len(texts) < 2:
+        return "".join(texts)
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _page_text(kind: str, folder: Path) -> str:
+    return sentence(state(kind, page=str(folder / "report.html")))
+
+
+def _footnote(summary: Summary) -> str:
+    """Return the meaning of ± and of the units."""
+    run_counts: set[int] = set()
+    for row in summary.rows:
+        if row.rate and has_interval(row.rate):
+            run_counts.update(row.rate.run_counts)
+    statements = []
+    if run_counts:
+        kind = "plus-minus" if len(run_counts) == 1 else "plus-minus-range"
+        statements.append(state(kind, least=min(run_counts), most=max(run_counts)))
+    measured = [row for row in summary.rows if row.good_runs]
+    return sentences([*statements, *cautions.unit_statements(measured)])

@@ -1,0 +1,40 @@
+"""Runs in MLflow: options as parameters, metrics, and the numbers of every batch."""
+
+from pathlib import Path
+
+from rnn_scaling.reports.exports.exported import Exported, batch_values
+
+
+def write(exported: Exported, destination: str) -> str:
+    """Add one MLflow run per run; return a line about them.
+
+    Args:
+      exported: The runs.
+      destination: A tracking URI, such as "sqlite:///mlflow.db" or a server's address.
+
+    Raises:
+      ImportError: If the package mlflow is not installed.
+    """
+    import mlflow
+
+    mlflow.set_tracking_uri(destination)
+    mlflow.set_experiment(exported.folder.name or "rnn_scaling")
+    for run in exported.runs:
+        with mlflow.start_run(run_name=run.name):
+            mlflow.log_params({**run.options, "num_devices": run.row.num_devices})
+            mlflow.set_tags(
+                {
+                    "series": run.row.series,
+                    "machine": run.row.machine,
+                    "unit": run.row.unit,
+                    "commit": run.commit,
+                    "counts": str(run.counts),
+                }
+            )
+            mlflow.log_metrics(dict(run.metrics))
+            for step, values in enumerate(batch_values(run)):
+                mlflow.log_metrics(dict(values), step=step)
+            record = exported.folder / f"{run.name}.json"
+            if Path(record).is_file():
+                mlflow.log_artifact(str(record))
+    return f"{destination}: {len(exported.runs)} runs"

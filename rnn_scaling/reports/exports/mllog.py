@@ -1,0 +1,25 @@
+"""Each run as a log of MLPerf's logging package: ":::MLLOG {json}" lines."""
+
+from pathlib import Path
+
+from rnn_scaling.reports import mlperf_log
+from rnn_scaling.reports.exports.exported import Exported
+from rnn_scaling.system.files.output_files import write_text
+
+
+def write(exported: Exported, destination: str) -> str:
+    """Write one log per run to a folder; return a line about them.
+
+    The format counts samples, which records of other programs do not contain.
+    """
+    folder = Path(destination)
+    num_logs = 0
+    for run in exported.runs:
+        if run.record.options.is_ours:
+            write_text(mlperf_log.text(run.record), folder / f"{run.name}.log")
+            num_logs += 1
+    line = f"{folder}: {num_logs} logs"
+    num_others = len(exported.runs) - num_logs
+    if num_others:
+        line += f"; {num_others} runs of other programs have no number of samples"
+    return line

@@ -1,0 +1,72 @@
+"""Rows as a text file for Prometheus's node exporter (textfile collector).
+
+Each metric is a gauge with the labels of its row; `_low` and `_high` are the ends of
+the 95 % interval. Source: Prometheus, "Exposition formats", text format 0.0.4.
+"""
+
+from pathlib import Path
+
+from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.reports.exports.exported import Exported, ExportedRow
+from rnn_scaling.system.files.output_files import write_text
+
+PREFIX = "rnn_scaling"
+# Prometheus names have base units in full words: end of a name -> (its end, factor).
+BASE_UNITS = {
+    "_s": ("_seconds", 1.0),
+    "_j": ("_joules", 1.0),
+    "_gib": ("_bytes", float(2**30)),
+}
+
+
+def write(exported: Exported, destination: str) -> str:
+    """Write a file; return a line about it."""
+    path = Path(destination)
+    write_text(text(exported), path)
+    return f"{path}: {len(exported.rows)} rows"
+
+
+def text(exported: Exported) -> str:
+    """Return the content of the file, with all lines of one gauge together."""
+    lines = []
+    for name, metric in METRICS.items():
+        base_name, factor = _in_base_unit(name)
+        gauges: dict[str, list[str]] = {"": [], "_low": [], "_high": []}
+        for row in exported.rows:
+            number = row.metrics.get(name)
+            if number is None:
+                continue
+            ends = {"": number.value, "_low": number.low, "_high": number.high}
+            for suffix, value in ends.items():
+                if value is not None:
+                    gauges[suffix].append(f"{{{_labels(row)}}} {factor * value!r}")
+        meanings = {"": "", "_low": ", lower end", "_high": ", upper end"}
+        for suffix, samples in gauges.items():
+            if samples:
+                gauge = f"{PREFIX}_{base_name}{suffix}"
+                lines.append(f"# HELP {gauge} {metric.title}{meanings[suffix]}")
+                lines.append(f"# TYPE {gauge} gauge")
+                lines += [gauge + sample for sample in samples]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _in_base_unit(name: str) -> tuple[str, float]:
+    """Return the name of a metric in its base unit, and the factor of its values."""
+    for end, (base_end, factor) in BASE_UNITS.items():
+        if name.endswith(end):
+            return name.removesuffix(end) + base_end, factor
+    return name, 1.0
+
+
+def _labels(row: ExportedRow) -> str:
+    labels = {
+        "machine": row.machine,
+        "series": row.series,
+        "num_devices": str(row.num_devices),
+        "unit": row.unit,
+    }
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,32 @@
+"""Runs in Weights & Biases: options as the configuration, metrics as the summary."""
+
+from rnn_scaling.reports.exports.exported import Exported, batch_values
+
+
+def write(exported: Exported, destination: str) -> str:
+    """Add one run of Weights & Biases per run; return a line about them.
+
+    Args:
+      exported: The runs.
+      destination: The project. WANDB_MODE=offline needs no account.
+
+    Raises:
+      ImportError: If the package wandb is not installed.
+    """
+    import wandb
+
+    for run in exported.runs:
+        config = {
+            **run.options,
+            "num_devices": run.row.num_devices,
+            "series": run.row.series,
+            "machine": run.row.machine,
+            "unit": run.row.unit,
+            "commit": run.commit,
+            "counts": run.counts,
+        }
+        with wandb.init(project=destination, name=run.name, config=config) as session:
+            for step, values in enumerate(batch_values(run)):
+                session.log(dict(values), step=step)
+            session.summary.update(dict(run.metrics))
+    return f"{destination}: {len(exported.runs)} runs"

@@ -1,0 +1,266 @@
+"""Statements that compare the series of one scaling on one number of devices."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.analysis.rows import max_slowing_beyond
+from rnn_scaling.analysis.significance import (
+    MOST_REPEATS,
+    REPEATS,
+    is_above,
+    joint_ratio,
+    more_repeats,
+    needed_repeats,
+)
+from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import cluster
+from rnn_scaling.reports import series_statements as one_series
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.system.files.terminal import counted
+
+# Statements about a tie.
+DECISIONS = ("take-either", "seen-difference", "seen-difference-too-small")
+# Series that differ by at most this share are near enough to take any of them.
+NEAR = 0.1
+
+
+def measured_counts(series: SeriesSummary) -> set[int]:
+    """Return the numbers of devices on which a series was measured."""
+    return {row.row.num_devices for row in series.rows if row.row.rate is not None}
+
+
+def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
+    """Return which series is fastest, and the load and faults that slowed runs.
+
+    Args:
+      series: At least two series, all with a rate on `count` devices.
+      count: The number of devices.
+    """
+    ordered = sorted(series, key=lambda member: -_rate(member, count).value)
+    first, *slower = ordered
+    rivals = [
+        member for member in slower if not _is_slower(member, first, count, len(series))
+    ]
+    place = {"series": len(series), "devices": devices_text(series, count)}
+    common: list[Statement] = []
+    if count > 1 and any(most_devices(member) != count for member in series):
+        common.append(state("most-common-devices", **place))
+    if len(series) > 2:
+        common.append(state("pairs-compared", pairs=math.comb(len(series), 2)))
+    if rivals:
+        return [
+            *_unclear_statements(ordered, rivals, count, place, common),
+            *_statements_elsewhere(ordered, count),
+            *conditions(series, count),
+        ]
+
+    found = [
+        state(
+            "fastest", first.title, **place, rate=_rate(first, count), unit=first.unit
+        ),
+        *common,
+    ]
+    if count > 1:
+        found += one_series.scaling_statements(first)
+        found += _worker_statements(first, None)
+    found += _statements_elsewhere(ordered, count, first)
+    return [*found, *conditions(series, count, first if count > 1 else None)]
+
+
+def _unclear_statements(
+    ordered: Sequence[SeriesSummary],
+    rivals: Sequence[SeriesSummary],
+    count: int,
+    place: dict[str, Any],
+    common: Sequence[Statement],
+) -> list[Statement]:
+    """Return the series that may be the fastest, and the repeats that would decide it.
+
+    Args:
+      ordered: All series, the fastest first.
+      rivals: Series that may be as fast as the first one.
+      count: The number of devices.
+      place: Values of the number of series and devices.
+      common: The statement after the first one, if the series have more devices.
+    """
+    first = ordered[0]
+    best = _rate(first, count)
+    slowed = []
+    for member in rivals:
+        is_below = is_above(best, _rate(member, count), len(ordered))
+        if is_below and not lost_workers(member.row_on(count)):
+            slowed.append(member)
+    all_slowed = len(slowed) == len(rivals)
+    tied = [first]
+    tied += [member for member in rivals if member not in slowed or all_slowed]
+
+    found = [state("fastest-unclear", **place, tied=_rates(tied, count)), *common]
+    if num_slower := len(ordered) - 1 - len(rivals):
+        found.append(state("others-slower", others=num_slower))
+    if all_slowed:
+        return [*found, state("quiet-runs-would-tell")]
+    if slowed:
+        found.append(state("slowed-by-load", slowed=_rates(slowed, count)))
+    rates = [_rate(member, count) for member in tied]
+    return [*found, *_tie_statements(rates, len(ordered))]
+
+
+def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
+    """Return what to do about a tie, and the repeats that the seen difference needs.
+
+    Args:
+      rates: The rates that are not separated, the highest first.
+      among: The number of series that are compared.
+    """
+    if any(rate.relative_error is None for rate in rates):
+        return [state("repeats-would-show-spread", repeats=REPEATS[0])]
+    changes = [ratio(rates[0], rate) for rate in rates[1:]]
+    if not any(change.relative_error for change in changes):
+        is_rounded = any(change.rounding for change in changes)
+        return [state("few-digits" if is_rounded else "same-rates")]
+    bounds = []
+    for rate in rates[1:]:
+        change = joint_ratio(rates[0], rate, among)
+        bounds.append((change.high or change.value) - 1)
+    seen = changes[0]
+    repeats = None
+    if seen.value > 1:
+        num_runs, _ = more_repeats(rates)
+        repeats = needed_repeats(
+            math.log(seen.value),
+            seen.relative_error or 0.0,
+            seen.degrees,
+            num_runs,
+            among,
+        )
+    found = []
+    if max(bounds) <= NEAR or repeats is None:
+        found.append(state("take-either", others=len(bounds), within=max(bounds)))
+    if Note.CORRECTED in seen.kind.notes:
+        # Repeats do not reduce the error of a correction.
+        return [*found, state("quiet-machine")]
+    kind = "seen-difference" if repeats else "seen-difference-too-small"
+    decision = state(kind, seen=seen.value - 1, repeats=repeats, most=MOST_REPEATS)
+    return [*found, decision]
+
+
+def _statements_elsewhere(
+    series: Sequence[SeriesSummary], count: int, ranked: SeriesSummary | None = None
+) -> list[Statement]:
+    """Return which series are faster on fewer devices, and which failed on more.
+
+    Args:
+      series: The series that are compared.
+      count: The number of devices of the comparison; nothing is stated for 1.
+      ranked: The fastest series, whose own statements contain its fastest row.
+    """
+    if count == 1:
+        return []
+    found = [
+        one_series.scaling_statements(member)[0]
+        for member in series
+        if member.faster_on_fewer_devices and member is not ranked
+    ]
+    for member in series:
+        found += one_series.failure_statements(member)
+    return found
+
+
+def _rates(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
+    rates = []
+    for member in series:
+        rate = interval_values(_rate(member, count))
+        rates.append({"name": member.title, "rate": rate, "unit": member.unit})
+    return rates
+
+
+def _is_slower(
+    series: SeriesSummary, best: SeriesSummary, count: int, among: int
+) -> bool:
+    """Return whether a series is slower than the best one, whatever slowed its runs.
+
+    Args:
+      series: The series, which has a rate on `count` devices.
+      best: The series with the highest rate on `count` devices.
+      count: The number of devices.
+      among: The number of series that are compared.
+
+    Returns:
+      False if a run lost workers, or if load that only `series` had may explain the
+      difference. Load that both had slowed both.
+    """
+    row = series.row_on(count)
+    best_row = best.row_on(count)
+    if row is None or best_row is None or lost_workers(row):
+        return False
+    lost_share = max_slowing_beyond(row.row, best_row.row)
+    if lost_share >= 1:
+        return False
+    undisturbed = _rate(series, count).scaled(1 / (1 - lost_share))
+    return is_above(_rate(best, count), undisturbed, among)
+
+
+def conditions(
+    series: Sequence[SeriesSummary],
+    count: int | None,
+    ranked: SeriesSummary | None = None,
+) -> list[Statement]:
+    """Return what slowed the runs of series that are compared.
+
+    Args:
+      series: The series.
+      count: The number of devices, whose rows count with those on one device; None: all
+        rows count.
+      ranked: The series whose own statements are shown; they contain its workers, and
+        the runs behind them count too.
+    """
+    rows = []
+    for row in itertools.chain.from_iterable(member.rows for member in series):
+        if count is None or row.row.num_devices in (1, count):
+            rows.append(row)
+    records: list[RunRecord] = []
+    for row in rows:
+        records += row.row.counted_runs
+    if ranked and ranked.largest_row:
+        records += one_series.records_behind(ranked.largest_row)
+    different_records = {id(record): record for record in records}
+
+    shared_cores = filter(None, map(one_series.shared_core_statements, rows))
+    found = list(next(shared_cores, []))
+    for member in series:
+        if member is not ranked:
+            found += _worker_statements(member, count)
+    return [*found, *one_series.other_load_statements([*different_records.values()])]
+
+
+def _worker_statements(series: SeriesSummary, count: int | None) -> list[Statement]:
+    """Return statements about workers on a number of devices; None: on the most."""
+    row = series.largest_row if count is None else series.row_on(count)
+    return cluster.worker_statements(row.row, series.title) if row else []
+
+
+def lost_workers(row: RowSummary | None) -> bool:
+    """Return whether a run of a row continued without some of its workers."""
+    return row is not None and bool(cluster.runs_with_losses(row.row))
+
+
+def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
+    """Return "4 workers of one device each" if all series have these, else "4 devices"."""
+    texts = {row.devices for member in series if (row := member.row_on(count))}
+    return texts.pop() if len(texts) == 1 else counted(count, "device")
+
+
+def _rate(series: SeriesSummary, count: int) -> Interval:
+    row = series.row_on(count)
+    assert row and row.row.rate
+    return row.row.rate
+
+
+def most_devices(series: SeriesSummary) -> int:
+    """Return the most devices on which a series was measured; 0 if all runs failed."""
+    return series.largest_row.row.num_devices if series.largest_row else 0

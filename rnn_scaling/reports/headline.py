@@ -1,0 +1,221 @@
+"""The first statements of an answer: the speedup, and the effect of each option."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effects
+from rnn_scaling.analysis.ranking import EQUAL, TOO_NOISY
+from rnn_scaling.analysis.rows import Row, max_slowing_beyond
+from rnn_scaling.analysis.significance import MOST_REPEATS
+from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.config import registry
+from rnn_scaling.config.naming import NAMED, program
+from rnn_scaling.config.spelling import spell
+from rnn_scaling.reports.fastest_series import (
+    devices_text,
+    lost_workers,
+    measured_counts,
+)
+from rnn_scaling.reports.repeat_commands import repeat_quietly
+from rnn_scaling.reports.series_statements import (
+    is_corrected,
+    is_hidden_by_load,
+    is_precise,
+)
+from rnn_scaling.reports.summary import SeriesSummary
+
+MOST_EFFECTS = 3  # options whose effect the answer contains
+# Statements of the first paragraph.
+KINDS = (
+    "speedup-range",
+    "speedups-corrected",
+    "speedups-hidden-by-load",
+    "all-speedups-hidden-by-load",
+    "repeat-on-quiet-machine",
+    "quiet-machine",
+    "effect-of-two",
+    "effect-of-several",
+    "effect-without-exchange",
+    "effect-equal",
+    "effect-open",
+    "take-any",
+    "seen-effect",
+    "seen-effect-too-small",
+    "effect-needs-quiet-runs",
+)
+# Statements about an effect that is within the noise.
+DECISIONS = (
+    "take-any",
+    "seen-effect",
+    "seen-effect-too-small",
+    "effect-needs-quiet-runs",
+)
+# Statements that explain the one before them, so they stay together.
+EXPLANATIONS = (
+    "speedups-corrected",
+    "repeat-on-quiet-machine",
+    "quiet-machine",
+    "effect-without-exchange",
+    "take-any",
+    "seen-effect",
+    "seen-effect-too-small",
+    "effect-needs-quiet-runs",
+)
+
+
+def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+    """Return the speedup over all series, and the effect of each option.
+
+    Returns:
+      [] if the series are not of one program or have no common number of devices, or if
+      a run lost workers. Without the speedup or the effects if a rate is not known well
+      enough.
+    """
+    programs = {program(member.rows[0].row.options) for member in series}
+    if len(programs) > 1 or len(series) < 2:
+        return []
+    common_counts = set.intersection(*map(measured_counts, series)) - {1}
+    if not common_counts:
+        return []
+    count = max(common_counts)
+    summaries = [member.row_on(count) for member in series]
+    if any(map(lost_workers, summaries)):
+        return []
+    rows = [summary.row for summary in summaries if summary]
+    found = _speedup_statements(series, rows, count)
+    if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
+        has_corrected = any(row.corrected is not None for row in rows)
+        for effect in find_option_effects(rows)[:MOST_EFFECTS]:
+            found += _effect_statements(effect, has_corrected)
+    return found
+
+
+def _speedup_statements(
+    series: Sequence[SeriesSummary], rows: Sequence[Row], count: int
+) -> list[Statement]:
+    """Return the range of the speedups, and which ones load hides.
+
+    Args:
+      series: The series.
+      rows: The row of each series on `count` devices.
+      count: The number of devices.
+    """
+    hidden = []
+    judged = []
+    for member, row in zip(series, rows):
+        if is_hidden_by_load(row):
+            hidden.append(member)
+        else:
+            judged.append(row)
+    speedups = [row.metric(SPEEDUP) for row in judged]
+    found = []
+    if judged and all(map(is_precise, speedups)):
+        ordered = sorted(speedup.value for speedup in speedups if speedup)
+        range_values = {
+            "low": ordered[0],
+            "high": ordered[-1],
+            "low_share": 100 * ordered[0] / count,
+            "high_share": 100 * ordered[-1] / count,
+        }
+        place = devices_text(series, count)
+        found.append(Statement("speedup-range", place, range_values))
+        num_corrected = sum(map(is_corrected, judged))
+        if num_corrected:
+            corrected = {
+                "corrected": num_corrected,
+                "series": len(judged),
+                "points": max(map(_points, speedups)) / count,
+            }
+            found.append(Statement("speedups-corrected", values=corrected))
+    if len(hidden) == len(series):
+        found += [Statement("all-speedups-hidden-by-load"), repeat_quietly(hidden)]
+    elif hidden:
+        values = {"names": [member.title for member in hidden], "series": len(series)}
+        found.append(Statement("speedups-hidden-by-load", values=values))
+        found.append(repeat_quietly(hidden))
+    return found
+
+
+def _points(speedup: Interval | None) -> float:
+    """Return half the interval of a speedup, in per cent."""
+    assert speedup and speedup.half_width is not None
+    return 100 * speedup.half_width
+
+
+def _have_equal_load(rows: Sequence[Row]) -> bool:
+    """Return whether load of other processes cannot explain differences of rows."""
+    return not any(
+        max_slowing_beyond(first, second)
+        for first, second in itertools.permutations(rows, 2)
+    )
+
+
+def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statement]:
+    """Return which value of an option is fastest, or how much the values may differ.
+
+    Args:
+      effect: The effect of the option.
+      has_corrected: Whether a rate is corrected for load, with an error that repeats do
+        not reduce.
+    """
+    names = [_value_text(effect.option, value) for value in effect.values]
+    values: dict[str, Any] = {
+        "names": names,
+        "within": effect.max_difference,
+        "slowest": names[-1],
+        "count": len(names),
+        "others": len(names) - 1,
+        "pairs": effect.num_pairs,
+        "ratio": interval_values(effect.ratio),
+    }
+    take_any = []
+    if _can_replace_each_other(effect):
+        take_any.append(Statement("take-any", values={"others": len(names) - 1}))
+    if effect.max_difference <= EQUAL:
+        return [Statement("effect-equal", values=values), *take_any]
+    if effect.is_significant and is_precise(effect.ratio):
+        kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
+        found = [Statement(kind, names[0], values)]
+        if _gains_by_exchange(effect):
+            found.append(Statement("effect-without-exchange", names[-1]))
+        return found
+    if effect.max_difference > TOO_NOISY:
+        return []
+    found = [Statement("effect-open", values=values)]
+    if has_corrected:
+        return [*found, Statement("effect-needs-quiet-runs")]
+    repeats = effect.needed_repeats
+    seen = {"seen": effect.seen_difference, "repeats": repeats, "most": MOST_REPEATS}
+    if repeats is None:
+        return [*found, *take_any, Statement("seen-effect-too-small", values=seen)]
+    return [*found, Statement("seen-effect", values=seen)]
+
+
+def _trains_one_model(effect: OptionEffect) -> list[bool]:
+    """Return whether each value of the option "variable_update" trains one model."""
+    return [registry.mode_of(str(value)).trains_one_model for value in effect.values]
+
+
+def _can_replace_each_other(effect: OptionEffect) -> bool:
+    """Return whether a user may take any value of an option.
+
+    Separate copies of a model cannot replace a single shared model.
+    """
+    if effect.option != "variable_update":
+        return True
+    return len(set(_trains_one_model(effect))) == 1
+
+
+def _gains_by_exchange(effect: OptionEffect) -> bool:
+    """Return whether a mode that exchanges is faster than one that does not."""
+    if effect.option != "variable_update":
+        return False
+    trains_one_model = _trains_one_model(effect)
+    return trains_one_model[0] and not trains_one_model[-1]
+
+
+def _value_text(option: str, value: Any) -> str:
+    return str(value) if option in NAMED else spell(option, value).removeprefix("--")

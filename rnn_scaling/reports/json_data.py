@@ -1,0 +1,43 @@
+"""The JSON of all reports: intervals, statements and spreads become plain data.
+
+The field names of any other dataclass in the content become keys that programs of users
+read.
+"""
+
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.steps.parts import Spread
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.reports.interval_texts import interval_text
+from rnn_scaling.reports.numbers import rounded
+from rnn_scaling.system.files import input_files
+
+
+def json_text(content: Any, indent: int | None = 1) -> str:
+    """Return content that may have intervals, statements and other objects as JSON."""
+    return input_files.json_text(content, indent, _plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return an object as plain data; of a dataclass, its fields."""
+    if isinstance(value, Statement):
+        return value.data()
+    if isinstance(value, Spread):
+        return {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
+    if isinstance(value, Interval):
+        return interval_data(value)
+    return vars(value)
+
+
+def interval_data(interval: Interval) -> dict[str, Any]:
+    """Return an interval for JSON.
+
+    Without an interval, `low` and `high` are None, and `kind` is the reason.
+    """
+    data: dict[str, Any] = {}
+    for name in ("value", "low", "high"):
+        number = getattr(interval, name)
+        data[name] = None if number is None else rounded(number)
+    return encode(data | {"kind": interval_text(interval.kind)})

@@ -1,4 +1,4 @@
-"""The rate of TensorFlow's MatMul on devices as a run has them, all at once: what arithmetic can reach at most."""
+"""The rate of TensorFlow's MatMul on all devices at once: an upper limit for runs."""
 
 import time
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ import tensorflow as tf
 
 from rnn_scaling.links import gemm, rounds
 from rnn_scaling.links.gemm import Gemm, Product, Shape
-from rnn_scaling.links.rounds import Clock, Tell
+from rnn_scaling.links.rounds import Clock, Report
 
-TARGET_S = 0.05  # how long a repeat lasts at least: longer than a call takes, and GPUs warm up in it
-MOST_CALLS = 100  # in flight; each has results of its own
-LONGEST_S = 2.0  # of one product; larger ones are left out
-BUDGET_S = 3.0  # of one shape
+TARGET_S = 0.05  # duration of a repeat; it makes the call small and lets GPUs warm up
+MAX_CALLS = 100  # calls in flight; the results of each need memory
+MAX_PRODUCT_S = 2.0  # slower products are left out
+BUDGET_S = 3.0  # time for one shape
 
 
 class ComputeWork:
-    """One product, the same on every device at once, ready to be timed."""
+    """Times one product, the same on every device at once."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ComputeWork:
         dtype: str,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """shape: m, k, n of [m, k] x [k, n]."""
+        """Create the factors of a product [m, k] x [k, n] on each device."""
         m, k, n = shape
         self.shape = shape
         self.calls = 1
@@ -33,17 +33,12 @@ class ComputeWork:
         self.pairs: list[list[tf.Variable]] = []  # the factors on each device
         for device in devices:
             with tf.device(device):
-                # Variables: constants could be folded. Normal values, since a GPU draws less power on zeros.
-                values = (
-                    tf.random.normal([m, k]),
-                    tf.random.normal([k, n], stddev=k**-0.5),
-                )
-                self.pairs.append(
-                    [
-                        tf.Variable(tf.cast(value, dtype), trainable=False)
-                        for value in values
-                    ]
-                )
+                # Constants could be folded, so variables are used. Their values are
+                # normal, because a GPU needs less power for zeros.
+                a = tf.random.normal([m, k])
+                b = tf.random.normal([k, n], stddev=k**-0.5)
+                pair = [tf.cast(a, dtype), tf.cast(b, dtype)]
+                self.pairs.append([tf.Variable(x, trainable=False) for x in pair])
 
         @tf.function(autograph=False)
         def multiply() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -53,29 +48,26 @@ class ComputeWork:
                 with tf.device(device):
                     results.append(tf.linalg.matmul(a.read_value(), b.read_value()))
                     elements.append(results[-1][0, 0])
-            return (
-                results,
-                elements,
-            )  # the whole results: no part of the product can be left out
+            # Returning complete results keeps TensorFlow from leaving out work.
+            return results, elements
 
         self.function = multiply
 
     def seconds(self) -> float:
-        """Mean time of one product over `calls` in a row."""
+        """Return the mean time of `calls` products in a row."""
         start = self._clock()
         for _ in range(self.calls):
-            elements = self.function()[
-                1
-            ]  # on GPUs it returns once the product is queued
+            # On GPUs a call returns when the product is queued.
+            _, elements = self.function()
         for element in elements:
-            element.numpy()  # leaves its device after everything that was queued before it
+            element.numpy()  # It is copied after all work that was queued before.
         return (self._clock() - start) / self.calls
 
     def warm_up(self) -> float:
-        """Traces and finds how many products make a repeat of TARGET_S; returns the seconds of one."""
+        """Trace, choose the number of products per repeat, and return the seconds of one."""
         self.seconds()
         shortest = min(self.seconds() for _ in range(rounds.WARM_CALLS - 1))
-        self.calls = rounds.calls_of(shortest, TARGET_S, MOST_CALLS)
+        self.calls = rounds.calls_per_repeat(shortest, TARGET_S, MAX_CALLS)
         return shortest
 
 
@@ -86,47 +78,52 @@ def measure(
     repeats: int,
     cores_per_device: int,
     onednn: bool,
-    tell: Tell,
+    report: Report,
 ) -> list[Gemm]:
-    """Times of every product and type, in rounds.
+    """Measure every product and type in rounds.
 
-    shapes: by increasing operations. cores_per_device: of a CPU device; 0 of GPUs.
+    Args:
+      devices: The devices that compute at once.
+      shapes: Shapes by increasing operations.
+      dtypes: The types.
+      repeats: Rounds.
+      cores_per_device: The cores of a CPU device; 0 for GPUs.
+      onednn: Whether TensorFlow uses oneDNN.
+      report: Gets the progress.
     """
-    work: dict[str, list[ComputeWork]] = {dtype: [] for dtype in dtypes}
+    work_by_dtype: dict[str, list[ComputeWork]] = {}
     notes: dict[str, tuple[str, ...]] = {}
-    for dtype, of_type in work.items():
+    jobs: list[ComputeWork] = []
+    for dtype in dtypes:
         rate = 0.0
+        work_by_dtype[dtype] = []
         for shape in shapes:
-            if rate and gemm.flops(shape) / rate > LONGEST_S:
+            if rate and gemm.flops(shape) / rate > MAX_PRODUCT_S:
                 notes[dtype] = (
                     "larger products would take more than 2 s each and were left out",
                 )
                 break
-            tell(0, repeats, f"products of {dtype}, first calls")
-            of_type.append(ComputeWork(devices, shape, dtype))
-            rate = gemm.flops(shape) / of_type[-1].warm_up()
-    jobs = [job for of_type in work.values() for job in of_type]
-    times = iter(
-        rounds.in_rounds(
-            jobs,
-            repeats,
-            BUDGET_S,
-            lambda done, _: tell(done, repeats, "matrix products"),
-        )
-    )
-    made = []
-    for dtype, of_type in work.items():
-        products = tuple(
-            Product(job.shape, tuple(next(times)), job.calls) for job in of_type
-        )
-        made.append(
+            report(0, repeats, f"products of {dtype}, first calls")
+            work = ComputeWork(devices, shape, dtype)
+            work_by_dtype[dtype].append(work)
+            rate = gemm.flops(shape) / work.warm_up()
+        jobs += work_by_dtype[dtype]
+
+    def after_round(done: int, _: list[list[float]]) -> None:
+        report(done, repeats, "matrix products")
+
+    times = iter(rounds.measure_rounds(jobs, repeats, BUDGET_S, after_round))
+    gemms = []
+    for dtype, works in work_by_dtype.items():
+        products = [Product(job.shape, tuple(next(times)), job.calls) for job in works]
+        gemms.append(
             Gemm(
                 dtype,
                 len(devices),
                 cores_per_device,
                 onednn,
-                products,
+                tuple(products),
                 notes.get(dtype, ()),
             )
         )
-    return made
+    return gemms

@@ -1,4 +1,4 @@
-"""Between TensorFlow's logical CPU devices: whether a tensor is copied at all, and what handing it over takes."""
+"""Transfers between TensorFlow's logical CPU devices: time, and whether it copies."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,18 +8,18 @@ import tensorflow as tf
 from rnn_scaling.links import rounds
 from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Series
 
-BUDGET_S = 2.0  # of one size
+BUDGET_S = 2.0  # time for one size
 
 
 def address(tensor: tf.Tensor) -> int:
-    """Where the elements of a tensor on a CPU device lie, without copying them."""
+    """Return the memory address of a tensor on a CPU device, without copying it."""
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
 
 
 def _hand_over(
     source: str, target: str, num_bytes: int
 ) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
-    """A function that brings a tensor of one device to another, and the variable that holds it there."""
+    """Return a function that moves a tensor to another device, and its variable."""
     with tf.device(source):
         variable = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
 
@@ -34,34 +34,34 @@ def _hand_over(
 
 
 def measure(
-    devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: rounds.Tell
+    devices: Sequence[str], sizes: Sequence[int], repeats: int, report: rounds.Report
 ) -> list[Series]:
-    """Times from the first CPU device to the second over `sizes` (bytes, increasing), and whether bytes were copied."""
-    made = [_hand_over(devices[0], devices[1], size) for size in sizes]
-    copied = [
-        address(run()) != address(variable.read_value()) for run, variable in made
-    ]
+    """Measure the first CPU device to the second over `sizes` (bytes, increasing)."""
     name = "logical CPU 0 to logical CPU 1"
-    jobs = {name: [(size, rounds.prepared(run)) for size, (run, _) in zip(sizes, made)]}
-    points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "copies")
+    copied_sizes = []
+    jobs: list[tuple[int, rounds.Job]] = []
+    for size in sizes:
+        run, variable = _hand_over(devices[0], devices[1], size)
+        if address(run()) != address(variable.read_value()):
+            copied_sizes.append(size)
+        jobs.append((size, rounds.prepare(run)))
+    points = rounds.measure_points({name: jobs}, repeats, BUDGET_S, report, "copies")
     return [
         Series(
             COPY,
             name,
             points[name],
-            traffic=int(any(copied)),
-            notes=(_note(sizes, copied),),
+            traffic=int(bool(copied_sizes)),
+            notes=(_note(copied_sizes),),
         )
     ]
 
 
-def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:
-    if not any(copied):
+def _note(copied_sizes: Sequence[int]) -> str:
+    if not copied_sizes:
         return (
-            "TensorFlow copies nothing: at every size the tensor has the same address on both devices, and the time is "
-            "that of the call"
+            "TensorFlow copies nothing: at every size the tensor has the same address on "
+            "both devices, and the time is that of the call"
         )
-    which = ", ".join(
-        f"{size} B" for size, was_copied in zip(sizes, copied) if was_copied
-    )
-    return f"TensorFlow copies tensors of these sizes, the address differs: {which}"
+    sizes = ", ".join(f"{size} B" for size in copied_sizes)
+    return f"TensorFlow copies tensors of these sizes, the address differs: {sizes}"

@@ -1,9 +1,13 @@
-"""Matrix products that were timed: the rate of each, the best of them; JSON. Pure functions."""
+"""Rates of timed matrix products, the best of them, and JSON. Pure functions.
+
+`to_json` writes all fields of `Gemm` and `Product` to links.json: never rename one.
+"""
 
 import dataclasses
 from typing import Any
 
-from rnn_scaling.links.series import counted, quantile
+from rnn_scaling.links.series import quantile
+from rnn_scaling.system.files.terminal import counted
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
@@ -11,15 +15,13 @@ Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 @dataclasses.dataclass(frozen=True)
 class Product:
     shape: Shape
-    seconds: tuple[
-        float, ...
-    ]  # raw times of one product, each the mean of `calls` in a row
+    seconds: tuple[float, ...]  # raw times of a product, each the mean of `calls`
     calls: int = 1  # products in a row
 
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """FLOP/s: median over the repeats, and their quartiles."""
+    """FLOP/s: the median of the repeats, and their quartiles."""
 
     median: float
     low: float
@@ -32,48 +34,49 @@ class Gemm:
 
     dtype: str
     num_devices: int
-    cores_per_device: int  # of a CPU device; 0 of GPUs
-    onednn: bool  # whether TensorFlow multiplied by oneDNN
+    cores_per_device: int  # cores of a CPU device; 0 for GPUs
+    onednn: bool  # whether TensorFlow used oneDNN
     products: tuple[Product, ...]
     notes: tuple[str, ...] = ()
-    disturbed: bool = False  # other processes used the cores too, so that the rates are too low to relate runs to
+    disturbed: bool = False  # whether rates are too low because of other processes
 
     def rate(self, product: Product) -> Rate:
-        """Of all devices together."""
+        """Return the total rate of all devices."""
         operations = self.num_devices * flops(product.shape)
-        median, high, low = (
-            operations / quantile(product.seconds, share) for share in (0.5, 0.25, 0.75)
+        return Rate(
+            median=operations / quantile(product.seconds, 0.5),
+            low=operations / quantile(product.seconds, 0.75),
+            high=operations / quantile(product.seconds, 0.25),
         )
-        return Rate(median, low, high)
 
     @property
     def best(self) -> Rate:
-        """The rate of the product that was fastest by its median."""
+        """The rate of the product with the highest median."""
         return max(map(self.rate, self.products), key=lambda rate: rate.median)
 
     @property
     def devices(self) -> str:
-        """ "1 core", "2 devices of 4 cores", "8 GPUs"."""
+        """The devices, such as "1 core", "2 devices of 4 cores", "8 GPUs"."""
         if self.cores_per_device <= 1:
             return counted(self.num_devices, "core" if self.cores_per_device else "GPU")
         cores = f"{self.cores_per_device} cores"
-        return (
-            cores if self.num_devices == 1 else f"{self.num_devices} devices of {cores}"
-        )
+        if self.num_devices == 1:
+            return cores
+        return f"{self.num_devices} devices of {cores}"
 
 
 def flops(shape: Shape) -> int:
-    """Operations of [m, k] x [k, n]: a multiplication and an addition for each of m k n."""
+    """Return the operations of [m, k] x [k, n]: m k n multiplications and additions."""
     m, k, n = shape
     return 2 * m * k * n
 
 
 def title(shape: Shape) -> str:
-    """ "960x256 x 256x8000", "2048^3"."""
+    """Return a title such as "960x256 x 256x8000" or "2048^3"."""
     m, k, n = shape
     return f"{m}^3" if m == k == n else f"{m}x{k} x {k}x{n}"
 
 
 def to_json(gemm: Gemm) -> dict[str, Any]:
-    """As it stands in links.json, with its best rate."""
+    """Return the entry of links.json, with the best rate."""
     return {**dataclasses.asdict(gemm), "best_flops_per_second": gemm.best.median}

@@ -1,11 +1,13 @@
-"""Copies between host and GPUs and between GPUs, through CUDA itself: which links there are, and their times.
+"""Times of copies between host and GPUs and between GPUs, through CUDA itself.
 
-A copy of pinned memory or between GPUs is timed by events on the GPU, from when its stream starts it to when it has
-ended. CUDA stages a copy of pageable memory through the host's thread, so both ways at once take two threads and the
-host's clock. Nothing of TensorFlow is in between, so a copy's time is the link's.
+A copy of pinned memory or between GPUs is timed by events on the GPU, from its start in the
+stream to its end. CUDA stages a copy of pageable memory through a thread of the host, so
+both directions at once need two threads and the clock of the host. TensorFlow is not
+involved, so the time of a copy is the time of the link.
 
-CUDA's runtime library is called through ctypes. Names, arguments and constants are those of the CUDA Runtime API
-reference, "Memory Management", "Stream Management", "Event Management" and "Peer Device Memory Access".
+The runtime library of CUDA is called through ctypes. Source of names, arguments and
+constants: CUDA Runtime API reference, "Memory Management", "Stream Management", "Event
+Management" and "Peer Device Memory Access".
 """
 
 import contextlib
@@ -27,10 +29,10 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.series import COPY, Series
 from rnn_scaling.system.machine.gpus import DeviceError
 
-BUDGET_S = 2.0  # of one size of one link
+BUDGET_S = 2.0  # time for one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
 NO_PEER_ACCESS = "no peer access: through the host"
-MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
+MAX_CALLS = 100  # copies in a row; the queue of a stream is limited
 # Values of cudaMemcpyKind.
 HOST_TO_DEVICE = 1
 DEVICE_TO_HOST = 2
@@ -71,12 +73,16 @@ _ARGUMENTS = {
 
 Enqueue = Callable[[int, int], None]  # (bytes, stream)
 Lane = tuple[int, Enqueue]
-"""The device of a stream, and what puts one copy into the stream."""
+"""The device of a stream, and the function that puts a copy into the stream."""
 
 
 def find_library() -> Any:
-    """The library of TensorFlow's CUDA packages, else one that the loader finds. Raises DeviceError: there is none."""
-    tried = []
+    """Load the library of TensorFlow's CUDA packages, or one that the loader finds.
+
+    Raises:
+      DeviceError: If there is no library.
+    """
+    errors = []
     for path in [
         *_packaged(),
         "libcudart.so.13",
@@ -88,7 +94,7 @@ def find_library() -> Any:
         try:
             library = ctypes.CDLL(str(path))
         except OSError as e:
-            tried.append(f"{path} ({e})")
+            errors.append(f"{path} ({e})")
             continue
         for name, arguments in _ARGUMENTS.items():
             getattr(library, name).argtypes = arguments
@@ -96,29 +102,38 @@ def find_library() -> Any:
         library.cudaGetErrorString.restype = ctypes.c_char_p
         return library
     raise DeviceError(
-        f"no CUDA runtime library can be loaded (tried {', '.join(tried) or 'nothing'}); install tensorflow[and-cuda] "
-        "(./run.sh does where it sees a GPU)"
+        "no CUDA runtime library can be loaded (tried "
+        f"{', '.join(errors) or 'nothing'}); install tensorflow[and-cuda] "
+        "(./run.sh does it if it finds a GPU)"
     )
 
 
 def _packaged() -> list[Path]:
-    """libcudart of the packages nvidia-cuda-runtime-cu12 and its successors, which share the namespace `nvidia`."""
+    """Find libcudart of pip packages such as nvidia-cuda-runtime-cu12.
+
+    They share the namespace `nvidia`.
+    """
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or []) if package else []
-    return sorted(
-        path for folder in folders for path in Path(folder).glob("*/lib/libcudart.so.*")
-    )
+    paths: list[Path] = []
+    for folder in folders:
+        paths += Path(folder).glob("*/lib/libcudart.so.*")
+    return sorted(paths)
 
 
 class Cuda:
-    """The calls that copies need; whatever is allocated is freed at the end of its `with`, also after an error."""
+    """The calls for copies. Each resource is freed at the end of its `with`."""
 
     def __init__(self, library: Any) -> None:
-        """library: `find_library()`'s, or one that behaves like it."""
+        """Use the library of `find_library`, or an equivalent one."""
         self._library = library
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the library. Raises DeviceError with CUDA's own words, if it fails."""
+        """Call a function of the library.
+
+        Raises:
+          DeviceError: With the message of CUDA, if it fails.
+        """
         self._check(name, getattr(self._library, name)(*arguments))
 
     def _check(self, name: str, code: int) -> None:
@@ -127,7 +142,7 @@ class Cuda:
             raise DeviceError(f"{name}: {text} (CUDA error {code})")
 
     def use(self, device: int) -> None:
-        """Makes `device` the one that this thread's next calls mean."""
+        """Select the device of the next calls of this thread."""
         self.call("cudaSetDevice", device)
 
     def device_memory(self, device: int, num_bytes: int) -> AbstractContextManager[int]:
@@ -135,7 +150,7 @@ class Cuda:
         return self._owned("cudaMalloc", "cudaFree", num_bytes)
 
     def pinned_memory(self, num_bytes: int) -> AbstractContextManager[int]:
-        """Address of page-locked memory of the host."""
+        """Allocate page-locked memory of the host."""
         return self._owned("cudaMallocHost", "cudaFreeHost", num_bytes)
 
     def stream(self, device: int) -> AbstractContextManager[int]:
@@ -145,7 +160,7 @@ class Cuda:
         )
 
     def event(self, device: int) -> AbstractContextManager[int]:
-        """An event of a device that keeps its time."""
+        """Create an event of a device that records its time."""
         self.use(device)
         return self._owned("cudaEventCreate", "cudaEventDestroy")
 
@@ -156,28 +171,27 @@ class Cuda:
         try:
             yield handle.value or 0
         except BaseException:
-            getattr(self._library, free)(
-                handle.value
-            )  # what it answers would hide the first error
+            # A second error would hide the first one.
+            getattr(self._library, free)(handle.value)
             raise
         self.call(free, handle.value)
 
     def enable_peer_access(self, device: int, peer: int) -> bool:
-        """Lets `device` reach the memory of `peer` without the host; False where the machine cannot."""
-        able = ctypes.c_int()
-        self.call("cudaDeviceCanAccessPeer", ctypes.byref(able), device, peer)
-        if not able.value:
+        """Let `device` access the memory of `peer`; return whether the machine can."""
+        is_possible = ctypes.c_int()
+        self.call("cudaDeviceCanAccessPeer", ctypes.byref(is_possible), device, peer)
+        if not is_possible.value:
             return False
         self.use(device)
         code = self._library.cudaDeviceEnablePeerAccess(peer, 0)
         if code == PEER_ACCESS_ALREADY_ENABLED:
-            self._library.cudaGetLastError()  # forget it: the next check would find it
+            self._library.cudaGetLastError()  # Otherwise the next check would fail.
         else:
             self._check("cudaDeviceEnablePeerAccess", code)
         return True
 
     def elapsed_s(self, start: int, end: int) -> float:
-        """Seconds between two events, once the second has happened."""
+        """Return the seconds between two events, after the second has happened."""
         self.call("cudaEventSynchronize", end)
         milliseconds = ctypes.c_float()
         self.call("cudaEventElapsedTime", ctypes.byref(milliseconds), start, end)
@@ -186,17 +200,25 @@ class Cuda:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
+    """A link between memories.
+
+    Attributes:
+      name: The name of the series.
+      lanes: One lane per direction that is used at once.
+      by_events: Whether the GPU times it. Otherwise the host does, with a thread per lane.
+      traffic: Counted bytes per byte of size.
+      note: A remark for the report.
+    """
+
     name: str
-    lanes: tuple[Lane, ...]  # one for each direction at once
-    by_events: bool = (
-        True  # timed by the GPU; False: by the host's clock, a thread a lane
-    )
-    traffic: int = 1  # counted bytes for each byte of size
+    lanes: tuple[Lane, ...]
+    by_events: bool = True
+    traffic: int = 1
     note: str = ""
 
 
 class Buffers:
-    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with."""
+    """Two buffers of the largest size in each memory; an exit stack frees them."""
 
     def __init__(
         self,
@@ -207,16 +229,15 @@ class Buffers:
     ) -> None:
         self.cuda = cuda
         self.num_bytes = num_bytes
-        # Two of each: copies both ways at once share no buffer.
-        self.device = {
-            d: [stack.enter_context(cuda.device_memory(d, num_bytes)) for _ in range(2)] for d in devices
-        }  # fmt: skip
-        self.pinned = [
-            stack.enter_context(cuda.pinned_memory(num_bytes)) for _ in range(2)
-        ]
-        self._arrays = [
-            np.full(num_bytes, value, np.uint8) for value in (1, 2)
-        ]  # kept alive; touched
+        # Copies in both directions at once use different buffers.
+        self.device: dict[int, list[int]] = {}
+        for device in devices:
+            memories = [cuda.device_memory(device, num_bytes) for _ in range(2)]
+            self.device[device] = list(map(stack.enter_context, memories))
+        pinned = [cuda.pinned_memory(num_bytes) for _ in range(2)]
+        self.pinned = list(map(stack.enter_context, pinned))
+        # The arrays are kept alive. Filling them allocates their pages.
+        self._arrays = [np.full(num_bytes, value, np.uint8) for value in (1, 2)]
         self.pageable = [array.ctypes.data for array in self._arrays]
         for address in self.pinned:
             ctypes.memset(address, 1, num_bytes)
@@ -227,7 +248,7 @@ class Buffers:
         )
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
-        """A copy from an address on the GPU `origin` to one on the GPU `to`."""
+        """Return a copy from an address of GPU `origin` to one of GPU `to`."""
         return lambda size, stream: self.cuda.call(
             "cudaMemcpyPeerAsync", target, to, source, origin, size, stream
         )
@@ -239,59 +260,60 @@ def links(
     """Return the links of the devices.
 
     Args:
-      buffers: Where the copies start and end.
+      buffers: The memory for the copies.
       devices: The GPUs.
-      origin: The GPU whose links to the others are returned. If None, the links of
-        each device with the host and within itself are.
+      origin: The GPU whose links to the others are returned. None for the links of each
+        device with the host and within itself.
     """
-    found: list[Link] = []
+    all_links: list[Link] = []
     for d in devices:
-        here = buffers.device[d]
+        own = buffers.device[d]
         if origin is not None:
             if d != origin:
-                found += _between(buffers, origin, d)
+                all_links += _between(buffers, origin, d)
             continue
         for memory, host in (
             ("pinned", buffers.pinned),
             ("pageable", buffers.pageable),
         ):
-            found += _both_ways(
+            all_links += _both_ways(
                 (f"host to GPU {d}, {memory}", f"GPU {d} to host, {memory}"),
                 f"host and GPU {d}, both ways, {memory}",
-                (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE)),
-                (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST)),
+                (d, buffers.copy(own[0], host[0], HOST_TO_DEVICE)),
+                (d, buffers.copy(host[1], own[1], DEVICE_TO_HOST)),
                 by_events=memory == "pinned",
             )
-        inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
+        lane = (d, buffers.copy(own[1], own[0], DEVICE_TO_DEVICE))
         note = "each byte counts twice: read and written"
-        found.append(Link(f"within GPU {d}", (inside,), traffic=2, note=note))
-    return found
+        all_links.append(Link(f"within GPU {d}", (lane,), traffic=2, note=note))
+    return all_links
 
 
 def _both_ways(
-    one_way: tuple[str, str],
-    both_ways: str,
-    there: Lane,
-    back: Lane,
+    names: tuple[str, str],
+    both_name: str,
+    forward: Lane,
+    backward: Lane,
     by_events: bool = True,
     note: str = "",
 ) -> list[Link]:
-    """Return the links of two ends: each way, and both at once."""
+    """Return the links between two memories: each direction, and both at once."""
     return [
-        Link(one_way[0], (there,), note=note),
-        Link(one_way[1], (back,), note=note),
-        Link(both_ways, (there, back), by_events, traffic=2, note=note),
+        Link(names[0], (forward,), note=note),
+        Link(names[1], (backward,), note=note),
+        Link(both_name, (forward, backward), by_events, traffic=2, note=note),
     ]
 
 
 def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
-    direct = [buffers.cuda.enable_peer_access(*pair) for pair in ((a, b), (b, a))]
+    a_accesses_b = buffers.cuda.enable_peer_access(a, b)
+    b_accesses_a = buffers.cuda.enable_peer_access(b, a)
     return _both_ways(
         (f"GPU {a} to GPU {b}", f"GPU {b} to GPU {a}"),
         f"GPU {a} and GPU {b}, both ways",
         (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a)),
         (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b)),
-        note="peer access" if all(direct) else NO_PEER_ACCESS,
+        note="peer access" if a_accesses_b and b_accesses_a else NO_PEER_ACCESS,
     )
 
 
@@ -300,22 +322,30 @@ def measure(
     devices: Sequence[int],
     sizes: Sequence[int],
     repeats: int,
-    tell: rounds.Tell,
+    report: rounds.Report,
     origin: int | None = None,
 ) -> list[Series]:
-    """Times of `links` over `sizes` (bytes, increasing), and whether bytes arrive unchanged.
+    """Measure links over sizes, and check that bytes arrive unchanged.
 
-    `origin` is the GPU whose links to the others are measured; if None, the links to the host are. Raises DeviceError
-    if CUDA fails, after it has freed all memory.
+    Args:
+      cuda: The library.
+      devices: The GPUs.
+      sizes: Bytes, increasing.
+      repeats: Rounds.
+      report: Gets the progress.
+      origin: See `links`.
+
+    Raises:
+      DeviceError: If CUDA fails. All memory has been freed then.
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)
         measured = {link.name: link for link in links(buffers, devices, origin)}
         jobs = {}
         for name, link in measured.items():
-            way = _Way(cuda, link, stack)
-            jobs[name] = [(size, way.prepared(size)) for size in sizes]
-        points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "copies")
+            timer = _LinkTimer(cuda, link, stack)
+            jobs[name] = [(size, timer.prepare(size)) for size in sizes]
+        points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "copies")
         errors = _arrival_errors(buffers, devices, stack, origin)
     series = []
     for name, link in measured.items():
@@ -337,73 +367,68 @@ def measure(
 class _SizedCopy:
     """One size of a link; see `rounds.Job`."""
 
-    way: "_Way"
+    timer: "_LinkTimer"
     size: int
     calls: int = 1
 
     def seconds(self) -> float:
-        return self.way.seconds(self.size, self.calls)
+        return self.timer.seconds(self.size, self.calls)
 
 
-class _Way:
-    """A link with its streams and events, ready to be timed."""
+class _LinkTimer:
+    """Times a link with its streams and events."""
 
     def __init__(self, cuda: Cuda, link: Link, stack: contextlib.ExitStack) -> None:
         self._cuda = cuda
         self._link = link
-        self._streams = [
-            stack.enter_context(cuda.stream(device)) for device, _ in link.lanes
-        ]
-        self._start, self._end = (
-            stack.enter_context(cuda.event(link.lanes[0][0])) for _ in range(2)
-        )
-        self._others = [
-            stack.enter_context(cuda.event(device)) for device, _ in link.lanes[1:]
-        ]
+        streams = [cuda.stream(device) for device, _ in link.lanes]
+        self._streams = list(map(stack.enter_context, streams))
+        self._start = stack.enter_context(cuda.event(link.lanes[0][0]))
+        self._end = stack.enter_context(cuda.event(link.lanes[0][0]))
+        lane_ends = [cuda.event(device) for device, _ in link.lanes[1:]]
+        self._lane_ends = list(map(stack.enter_context, lane_ends))
 
-    def prepared(self, size: int) -> _SizedCopy:
-        """Warm up, and find how many copies in a row make one repeat."""
+    def prepare(self, size: int) -> _SizedCopy:
+        """Warm up, and choose the number of copies per repeat."""
         self.seconds(size, 1)
-        calls = rounds.calls_of(self.seconds(size, 1), most_calls=MOST_CALLS)
+        calls = rounds.calls_per_repeat(self.seconds(size, 1), max_calls=MAX_CALLS)
         return _SizedCopy(self, size, calls)
 
     def seconds(self, size: int, calls: int) -> float:
-        """Seconds of one copy, the mean of `calls` in a row; of all directions together."""
-        return (self._on_gpu if self._link.by_events else self._on_host)(
-            size, calls
-        ) / calls
+        """Return the mean time of `calls` copies in a row, in all directions at once."""
+        time_copies = self._time_on_gpu if self._link.by_events else self._time_on_host
+        return time_copies(size, calls) / calls
 
-    def _on_gpu(self, size: int, calls: int) -> float:
-        cuda, (first, *others) = self._cuda, self._streams
+    def _time_on_gpu(self, size: int, calls: int) -> float:
+        cuda = self._cuda
+        first, *others = self._streams
         cuda.use(self._link.lanes[0][0])
         cuda.call("cudaEventRecord", self._start, first)
-        for stream in others:  # no direction starts before the clock does
+        for stream in others:  # No direction starts before the first event.
             cuda.call("cudaStreamWaitEvent", stream, self._start, 0)
         for _ in range(calls):
             for (device, enqueue), stream in zip(self._link.lanes, self._streams):
                 cuda.use(device)
                 enqueue(size, stream)
+        # The last event waits for all directions.
         for (device, _), stream, event in zip(
-            self._link.lanes[1:], others, self._others
+            self._link.lanes[1:], others, self._lane_ends
         ):
             cuda.use(device)
             cuda.call("cudaEventRecord", event, stream)
-            cuda.call(
-                "cudaStreamWaitEvent", first, event, 0
-            )  # nor does it end before the last one does
+            cuda.call("cudaStreamWaitEvent", first, event, 0)
         cuda.use(self._link.lanes[0][0])
         cuda.call("cudaEventRecord", self._end, first)
         return cuda.elapsed_s(self._start, self._end)
 
-    def _on_host(self, size: int, calls: int) -> float:
+    def _time_on_host(self, size: int, calls: int) -> float:
         start = threading.Barrier(len(self._streams))
 
         def run(lane: Lane, stream: int) -> tuple[float, float]:
             start.wait()
             self._cuda.use(lane[0])
-            began = (
-                time.perf_counter()
-            )  # of this thread: the caller may be woken after it has begun
+            # Each thread reads the clock, because the caller may wake up later.
+            began = time.perf_counter()
             for _ in range(calls):
                 lane[1](size, stream)
             self._cuda.call("cudaStreamSynchronize", stream)
@@ -420,46 +445,43 @@ def _arrival_errors(
     stack: contextlib.ExitStack,
     origin: int | None = None,
 ) -> dict[str, str]:
-    """Link -> what is wrong, for every link on which bytes arrive changed or not at all."""
+    """Return an error for each link on which bytes arrive changed or not at all."""
     cuda = buffers.cuda
     errors = {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
     sent, back = buffers.pinned
 
-    def wrong(*steps: Lane) -> int:
-        np.add(
-            pattern, 1, out=pattern
-        )  # every byte differs from the last check's, which may still be in the buffers
+    def count_wrong(*steps: Lane) -> int:
+        # Buffers may contain the bytes of the last check, so every byte changes.
+        np.add(pattern, 1, out=pattern)
         ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
         ctypes.memset(back, 0, buffers.num_bytes)
         for device, enqueue in steps:
             cuda.use(device)
             enqueue(buffers.num_bytes, streams[device])
             cuda.call("cudaStreamSynchronize", streams[device])
-        got = np.frombuffer(
-            memoryview((ctypes.c_uint8 * buffers.num_bytes).from_address(back)),
-            np.uint8,
-        )
-        return int(np.count_nonzero(got != pattern))
+        memory = (ctypes.c_uint8 * buffers.num_bytes).from_address(back)
+        received = np.frombuffer(memoryview(memory), np.uint8)
+        return int(np.count_nonzero(received != pattern))
 
     wrong_bytes = f"wrong bytes of {buffers.num_bytes}"
     up = {}
     down = {}
     for d in devices:
-        here = buffers.device[d][0]
-        up[d] = (d, buffers.copy(here, sent, HOST_TO_DEVICE))
-        down[d] = (d, buffers.copy(back, here, DEVICE_TO_HOST))
-        if origin is None and (count := wrong(up[d], down[d])):
+        memory = buffers.device[d][0]
+        up[d] = (d, buffers.copy(memory, sent, HOST_TO_DEVICE))
+        down[d] = (d, buffers.copy(back, memory, DEVICE_TO_HOST))
+        if origin is None and (count := count_wrong(up[d], down[d])):
             errors[f"host to GPU {d}, pinned"] = (
                 f"{count} {wrong_bytes} after a copy and back"
             )
     if origin is None:
         return errors
-    others = [peer for peer in devices if peer != origin]
-    pairs = [(origin, peer) for peer in others] + [(peer, origin) for peer in others]
+    peers = [device for device in devices if device != origin]
+    pairs = [(origin, peer) for peer in peers] + [(peer, origin) for peer in peers]
     for a, b in pairs:
         copy = buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a)
-        if count := wrong(up[a], (a, copy), down[b]):
+        if count := count_wrong(up[a], (a, copy), down[b]):
             errors[f"GPU {a} to GPU {b}"] = f"{count} {wrong_bytes}"
     return errors

@@ -1,8 +1,10 @@
-"""Bandwidth of the host's memory and caches: the C library's memcpy, memchr and memset, on one core and on all.
+"""Bandwidth of the host's memory and caches, on one core and on all.
 
-No TensorFlow. ctypes lets go of Python's lock in a call, so threads really run side by side. Bytes are counted as
-STREAM does: a copy reads and writes each byte, so it counts twice; what caches fetch before they are written to is not
-counted. Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
+It is measured with memcpy, memchr and memset of the C library, without TensorFlow. ctypes
+releases Python's lock during a call, so threads run at the same time. Bytes are counted
+like in STREAM: a copy reads and writes each byte, so it counts twice; bytes that caches
+fetch before a write are not counted.
+Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
 """
 
 import contextlib
@@ -15,17 +17,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.series import MEMORY, Series, counted
+from rnn_scaling.links.series import MEMORY, Series
+from rnn_scaling.system.files.terminal import counted
 
-SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
+SMALLEST_SHARED = 2**20  # for fewer bytes, starting threads takes longer
 TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 FILL = 1
 ABSENT = 2
-BUDGET_S = 3.0  # of one size
+BUDGET_S = 3.0  # time for one size
 
 
 class _Buffers:
-    """A source and a target that the thread that makes them touches first."""
+    """A source and a target, allocated near the core of the thread that creates them."""
 
     def __init__(self, num_bytes: int) -> None:
         self.source = np.full(num_bytes, FILL, np.uint8)
@@ -33,12 +36,11 @@ class _Buffers:
 
 
 def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
-    """A function that moves its argument's number of bytes: "copy", "read" or "write"."""
+    """Return a function that copies, reads or writes a number of bytes."""
     libc = ctypes.CDLL(None)
-    source, target = (
-        ctypes.c_void_p(array.ctypes.data) for array in (buffers.source, buffers.target)
-    )
-    # memchr reads to the end for a byte that is not there.
+    source = ctypes.c_void_p(buffers.source.ctypes.data)
+    target = ctypes.c_void_p(buffers.target.ctypes.data)
+    # memchr reads to the end if the byte is absent.
     calls = {
         "copy": (libc.memcpy, (target, source)),
         "read": (libc.memchr, (source, ABSENT)),
@@ -50,13 +52,14 @@ def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
 
 
 class Crew:
-    """Threads, one on each core, that move their share of the bytes at the same time."""
+    """Threads, one per core, that move equal shares of the bytes at the same time."""
 
     def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
         self._num_bytes = num_bytes
         self._kernel = ""
         self._share = 0
-        self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
+        self._start = threading.Barrier(len(cores) + 1)
+        self._end = threading.Barrier(len(cores) + 1)
         self._threads = [
             threading.Thread(target=self._run, args=(core,), daemon=True)
             for core in cores
@@ -66,8 +69,9 @@ class Crew:
         self._end.wait()
 
     def move(self, kernel: str, num_bytes: int) -> None:
-        """Moves `num_bytes` in equal shares; returns when the last thread has finished."""
-        self._kernel, self._share = kernel, num_bytes // len(self._threads)
+        """Move bytes in equal shares; return when the last thread has finished."""
+        self._kernel = kernel
+        self._share = num_bytes // len(self._threads)
         self._start.wait()
         self._end.wait()
 
@@ -85,9 +89,8 @@ class Crew:
             self._end.abort()
             raise
         moves = {kernel: transfer(kernel, buffers) for kernel in TRAFFIC}
-        with contextlib.suppress(
-            threading.BrokenBarrierError
-        ):  # another thread has no memory
+        # The barrier breaks if another thread has no memory.
+        with contextlib.suppress(threading.BrokenBarrierError):
             self._end.wait()
             while self._start.wait() >= 0 and self._kernel:
                 moves[self._kernel](self._share)
@@ -95,11 +98,15 @@ class Crew:
 
 
 def measure(
-    sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell
+    sizes: Sequence[int], repeats: int, cores: Sequence[int], report: rounds.Report
 ) -> list[Series]:
-    """Times of copy, read and write on one core, and on all `cores` where there are several.
+    """Measure copy, read and write on one core, and on all cores if there are several.
 
-    sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
+    Args:
+      sizes: Bytes of a transfer, increasing; source and target of a copy have this size.
+      repeats: Rounds.
+      cores: The cores.
+      report: Gets the progress.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
     os.sched_setaffinity(0, {cores[0]})
@@ -109,12 +116,12 @@ def measure(
         for kernel in TRAFFIC:
             move = transfer(kernel, buffers)
             for size in sizes:
-                job = rounds.prepared(functools.partial(move, size))
+                job = rounds.prepare(functools.partial(move, size))
                 jobs.setdefault((kernel, 1), []).append((size, job))
                 if crew is not None and size >= SMALLEST_SHARED:
-                    job = rounds.prepared(functools.partial(crew.move, kernel, size))
+                    job = rounds.prepare(functools.partial(crew.move, kernel, size))
                     jobs.setdefault((kernel, len(cores)), []).append((size, job))
-        points = rounds.measured_points(jobs, repeats, BUDGET_S, tell, "host memory")
+        points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "host memory")
     finally:
         os.sched_setaffinity(0, cores)
         if crew is not None:
@@ -123,8 +130,8 @@ def measure(
         Series(
             MEMORY,
             f"host memory {kernel}, {counted(threads, 'core')}",
-            sized,
+            series_points,
             TRAFFIC[kernel],
         )
-        for (kernel, threads), sized in points.items()
+        for (kernel, threads), series_points in points.items()
     ]

@@ -1,4 +1,9 @@
-"""What is to be measured -> every task in a process of its own -> all series, and the files that hold them."""
+"""Run each task of a plan in its own process, collect all series, write the files.
+
+links.json has the keys of `options`, which are the field names of the command's
+options. SCHEMA must equal LINKS_SCHEMA in commands/prediction_series.py, which reads
+the file.
+"""
 
 import dataclasses
 import platform
@@ -22,38 +27,39 @@ SCHEMA = "rnn_scaling.links/1"
 LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 
 
-def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
-    """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
+def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
+    """Run all tasks.
 
-    Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
+    A failed task leaves its reason in its series. A series that has hung is not measured
+    again. Ctrl-C or SIGTERM ends the measurement, and later tasks are not run.
     """
-    total = len(wanted.tasks)
+    total = len(link_plan.tasks)
     outcomes: list[tuple[LinkTask, WorkerOutcome]] = []
     hung: set[str] = set()
-    board = Board(total, LAYOUT, enabled=wanted.options.progress, leave=False)
+    board = Board(total, LAYOUT, enabled=link_plan.options.progress, leave=False)
 
-    def tell(done: int, rounds: int, what: str) -> None:
-        board.move(len(outcomes) + done / max(rounds, 1), what)
+    def report(done: int, rounds: int, title: str) -> None:
+        board.move(len(outcomes) + done / max(rounds, 1), title)
 
     interrupted = ""
     try:
-        for task in wanted.tasks:
+        for task in link_plan.tasks:
             if task.series in hung:
                 continue
-            tell(0, 1, task.what)
+            report(0, 1, task.title)
             if not board.has_bar:
-                board.line(f"{len(outcomes) + 1}/{total}: {task.what}")
-            timeout_s = wanted.options.timeout
+                board.line(f"{len(outcomes) + 1}/{total}: {task.title}")
+            timeout_s = link_plan.options.timeout
             try:
-                outcome = processes.run(task.request, timeout_s, tell, worker)
+                outcome = processes.run(task.request, timeout_s, report, worker)
             except OSError as e:
-                # No room for its files: what was measured before is not lost.
+                # The disk may be full. Earlier results must not be lost.
                 reason = f"{e.filename or 'its process'}: {e.strerror or e}"
                 outcome = WorkerOutcome(error=reason)
             outcomes.append((task, outcome))
             if outcome.timed_out:
                 hung.add(task.series)
-            for line in _outcome_lines(outcome, task.what):
+            for line in _outcome_lines(outcome, task.title):
                 board.line(f"  {line}")
     except KeyboardInterrupt:
         if not outcomes:
@@ -61,18 +67,19 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
         interrupted = f"interrupted: {len(outcomes)} of {total} measurements were made"
     finally:
         board.close()
-    return dataclasses.replace(collect(outcomes, wanted), interrupted=interrupted)
+    return dataclasses.replace(collect(outcomes, link_plan), interrupted=interrupted)
 
 
-def _outcome_lines(outcome: WorkerOutcome, what: str) -> list[str]:
-    """A line for each series and product of a measurement, and for its failure."""
+def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
+    """Return a line per series and product of a measurement, and for its failure."""
     lines = [_line(measured) for measured in outcome.series if measured.points]
     for product in outcome.products:
+        gflops = product.best.median / table.GIGA
         lines.append(
-            f"{product.dtype}, {product.devices}: {product.best.median / table.GIGA:.3g} GFLOP/s at best"
+            f"{product.dtype}, {product.devices}: {gflops:.3g} GFLOP/s at best"
         )
     if outcome.error:
-        lines.append(f"{what}: failed: {outcome.error}")
+        lines.append(f"{title}: failed: {outcome.error}")
     return lines
 
 
@@ -80,19 +87,18 @@ def _line(measured: Series) -> str:
     first = measured.points[0]
     last = measured.points[-1]
     unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
-    has_rate = measured.traffic and measured.name != NOTHING
-    rate = (
-        f"{measured.gb_per_s(last):.3g} {unit} at {series.size_text(last.num_bytes)}, "
-        if has_rate
-        else ""
-    )
-    return f"{measured.name}: {rate}{1e6 * first.median_s:.3g} us at {series.size_text(first.num_bytes)}"
+    line = f"{measured.name}: "
+    if measured.traffic and measured.name != NOTHING:
+        rate = measured.gb_per_s(last)
+        line += f"{rate:.3g} {unit} at {series.size_text(last.num_bytes)}, "
+    us = 1e6 * first.median_s
+    return f"{line}{us:.3g} us at {series.size_text(first.num_bytes)}"
 
 
 def collect(
-    outcomes: Sequence[tuple[LinkTask, WorkerOutcome]], wanted: Plan
+    outcomes: Sequence[tuple[LinkTask, WorkerOutcome]], link_plan: Plan
 ) -> Measurements:
-    """Return all series, the passes of an algorithm as one."""
+    """Return all series; the passes of an algorithm become one series."""
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}
     products: list[Gemm] = []
@@ -108,21 +114,21 @@ def collect(
             failed = Series(
                 series.ALL_REDUCE if is_all_reduce else series.COPY,
                 task.series,
-                ranks=wanted.num_devices if is_all_reduce else 0,
+                ranks=link_plan.num_devices if is_all_reduce else 0,
                 error=outcome.error,
             )
             parts.setdefault(task.series, []).append(failed)
-    # The algorithms in the order of the flag, whatever the order of the passes.
-    joined = {name: series.joined(part) for name, part in parts.items()}
+    # The first pass has the order of the flag.
+    joined = {name: series.join_passes(passes) for name, passes in parts.items()}
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
-        # Named as failed, and no algorithm for that.
+        # It is listed as failed, and must not look like an algorithm.
         joined[NOTHING] = dataclasses.replace(nothing, points=())
     return Measurements(
-        wanted.devices,
+        link_plan.devices,
         tuple(joined.values()),
         nothing,
-        wanted.left_out,
+        link_plan.left_out,
         tuple(gradient_bytes.items()),
         _topology(),
         products=tuple(products),
@@ -138,12 +144,14 @@ def _topology() -> str:
 
 
 def write(
-    out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]
+    out: Path, measured: Measurements, link_plan: Plan, environment: dict[str, Any]
 ) -> bool:
-    """Writes all files; returns whether every one was written. The others are named on stderr."""
-    names = [f"{wanted.device.upper()}:{rank}" for rank in range(wanted.num_devices)]
+    """Write all files; return whether all were written. Failures are printed on stderr."""
+    names = [
+        f"{link_plan.device.upper()}:{rank}" for rank in range(link_plan.num_devices)
+    ]
     makers: dict[str, Callable[[], bytes]] = {
-        "links.json": lambda: as_json(measured, wanted, environment).encode(),
+        "links.json": lambda: as_json(measured, link_plan, environment).encode(),
         "links.md": table.render(measured, every_size=True).encode,
     }
     if any(all_reduce.points for all_reduce in measured.all_reduces):
@@ -153,34 +161,36 @@ def write(
     if picture.has_any(measured):
         makers["links.png"] = lambda: picture.render(measured, "png")
         makers["links.svg"] = lambda: picture.render(measured, "svg")
-    whole = True
+    is_complete = True
     for name, make in makers.items():
         try:
             write_bytes(make(), out / name)
         except OSError as e:
             entry.fail(f"{out / name}: {e.strerror or e}; the file was not written")
-            whole = False
-    return whole
+            is_complete = False
+    return is_complete
 
 
-def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> str:
-    """links.json: every raw time in seconds, with what explains it."""
+def as_json(
+    measured: Measurements, link_plan: Plan, environment: dict[str, Any]
+) -> str:
+    """Return links.json: all raw times in seconds, options and environment."""
+    threads = {}
+    if link_plan.tasks:
+        request = link_plan.tasks[-1].request
+        for name in ("inter_op_threads", "intra_op_threads"):
+            threads[name] = request[name]
+    nothing = measured.nothing
     fields = {
         "schema": SCHEMA,
-        "options": vars(wanted.options),
-        "device": wanted.device,
-        "num_devices": wanted.num_devices,
-        "devices": wanted.devices,
-        "threads": {
-            name: wanted.tasks[-1].request[name]
-            for name in ("inter_op_threads", "intra_op_threads")
-            if wanted.tasks
-        },
+        "options": vars(link_plan.options),
+        "device": link_plan.device,
+        "num_devices": link_plan.num_devices,
+        "devices": link_plan.devices,
+        "threads": threads,
         "series": [series.to_json(timed_series) for timed_series in measured.series],
         "products": [gemm.to_json(product) for product in measured.products],
-        "nothing_exchanged": None
-        if measured.nothing is None
-        else series.to_json(measured.nothing),
+        "nothing_exchanged": None if nothing is None else series.to_json(nothing),
         "gradient_bytes": dict(measured.gradient_bytes),
         "left_out": measured.left_out,
         "interrupted": measured.interrupted,
@@ -191,9 +201,14 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
-    """Keeps the best rates for runs on this machine, except those measured next to other load; may warn."""
+    """Keep the best rates for later runs, except rates that other load has disturbed.
+
+    Warns if the file cannot be written.
+    """
     measured = []
-    for product in (product for product in products if not product.disturbed):
+    for product in products:
+        if product.disturbed:
+            continue
         kind = "CPU" if product.cores_per_device else "GPU"
         where = peaks.place(
             environment, kind, product.onednn, product.cores_per_device, product.dtype
@@ -211,5 +226,6 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
         write_text(peaks.as_text(peaks.read(file), measured), file)
     except OSError as e:
         entry.warn(
-            f"{file}: {e.strerror or e}; runs will not know the rate of matrix products"
+            f"{file}: {e.strerror or e}; later runs cannot report their share of the "
+            "peak rate of matrix products"
         )

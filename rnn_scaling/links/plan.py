@@ -1,4 +1,9 @@
-"""Command line -> what will be measured, with every conflict found before anything starts. No TensorFlow here."""
+"""Plan the measurements of a command line, without TensorFlow.
+
+Every conflict is reported before a measurement starts.
+
+The keys of a task's `request` are those that worker.py reads.
+"""
 
 import dataclasses
 import re
@@ -12,10 +17,10 @@ from rnn_scaling.config.registry import ALL_REDUCES
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links.series import (
     FLOAT32_BYTES,
-    counted,
     size_text,
     sizes_between,
 )
+from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (
@@ -32,15 +37,18 @@ PARTS = (MEMORY, COPIES, COMPUTE, ALL_REDUCE)
 NOTHING = "nothing"  # the series of the call in which nothing is exchanged
 ALL_REDUCE_TITLE = "all-reduce"
 ALL = "all"
-FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
-SMALLEST_MEMORY = 1024  # below, one sees the call from Python alone
-MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
-MOST_DEVICES = 1024
-# Of the largest size, in addition to the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
+# Factor between sizes of memory and copies. They are fast, and fits need points.
+FINE_STEP = 2
+SMALLEST_MEMORY = 1024  # smaller transfers only measure the call from Python
+MEMORY_BUFFERS = 4  # buffers: source and target, for one core and for all
+MAX_DEVICES = 1024
+# Tensors of the largest size in addition to the inputs: results and pieces in flight.
+# Of all algorithms xring and rechd need most memory.
 WORKING_COPIES = 4
-PROCESS_BYTES = 700 * 2**20  # TensorFlow itself
-SHARE = 0.8  # of the free memory
-# Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32 sentences of 30 words.
+PROCESS_BYTES = 700 * 2**20  # memory of TensorFlow
+USABLE_SHARE = 0.8  # share of the free memory
+# Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32
+# sentences of 30 words.
 CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (960, 256, 8000), (2048, 2048, 2048))
 GPU_SHAPES = (
     (960, 256, 8000),
@@ -61,10 +69,10 @@ class LinkOptions:
         "results/links",
         "folder of links.md, links.json, all_reduce.txt and the pictures",
     )
-    measure: str = option(",".join(PARTS), "what is measured, separated by commas")
+    measure: str = option(",".join(PARTS), "measurements, separated by commas")
     device: str = option(
         "auto",
-        "kind of device; auto is gpu where one is visible",
+        "kind of device; auto uses gpu if one is visible",
         choices=("auto", "cpu", "gpu"),
     )
     num_devices: int = option(
@@ -74,18 +82,21 @@ class LinkOptions:
         minimum=0,
     )
     cpu_cores_per_device: int = option(
-        1, "cores of a CPU device in --measure=compute", minimum=1, maximum=1_024
+        1, "cores per CPU device in --measure=compute", minimum=1, maximum=1_024
     )
     algorithms: str = option(
         ALL,
-        "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); all: every one that can run",
+        "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); "
+        "all: every one that can run",
     )
     min_bytes: str = option(
         "4", "smallest transfer, in bytes, or with k, M or G: powers of 1024"
     )
-    max_bytes: str = option("256M", "largest transfer")
+    max_bytes: str = option(
+        "256M", "largest transfer, in the same notation as --min_bytes"
+    )
     step_factor: int = option(
-        4, "from one size of the all-reduce to the next", minimum=2
+        4, "factor from one size of the all-reduce to the next", minimum=2
     )
     rounds: int = option(
         10, "repeats of each size in a pass; sizes and links take turns", minimum=3
@@ -97,7 +108,7 @@ class LinkOptions:
     )
     timeout: float = option(
         300.0,
-        "seconds that one measurement may take; its process is ended then",
+        "time limit of one measurement in seconds; its process is ended after that",
         minimum=1.0,
     )
     progress: bool = option(True, "show progress on stderr")
@@ -107,19 +118,20 @@ class LinkOptions:
 class LinkTask:
     """One process of the measurement.
 
-    what: The task in words.
-    series: The name of the series that it measures, if it measures one.
-    request: What `worker.main` is asked for.
+    Attributes:
+      title: The description for messages.
+      series: The name of its series, or its title if it measures several.
+      request: The arguments of `worker.main`.
     """
 
-    what: str
+    title: str
     series: str
     request: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What will be measured; `left_out`: what is not measured and why."""
+    """The measurements; `left_out` has the reason for each one that is left out."""
 
     options: LinkOptions
     device: str
@@ -130,33 +142,36 @@ class Plan:
 
 
 def make(words: Sequence[str]) -> Plan:
-    """Plan what the command line asks for on this machine.
+    """Plan the measurements of a command line on this machine.
 
     Raises:
-      FlagErrors: With everything that is wrong.
-      OSError: If the system does not tell how much memory is free.
-      DeviceError: If nvidia-smi does not tell how much a GPU has free.
+      FlagErrors: With all conflicts.
+      OSError: If the system does not report the free memory.
+      DeviceError: If nvidia-smi does not report the free memory of a GPU.
     """
     num_gpus = visible_gpus()
     num_cores = len(available_cores())
-    given, lines = flags.parsed(words, flags.fields([LinkOptions]))
-    asked = LinkOptions(**given)
-    parts = asked.measure.split(",")
-    device = asked.device
+    values, lines = flags.parsed(words, flags.fields([LinkOptions]))
+    unchecked = LinkOptions(**values)
+    parts = unchecked.measure.split(",")
+    device = unchecked.device
     if device not in ("cpu", "gpu"):
         device = "gpu" if num_gpus else "cpu"
-    usual = num_gpus if device == "gpu" else min(4, max(2, num_cores))
-    ranks = asked.num_devices or usual
-    lines += _problems(asked, parts, device, num_gpus, num_cores)
-    smallest = _size("min_bytes", asked.min_bytes, lines)
-    largest = _size("max_bytes", asked.max_bytes, lines)
+    default_ranks = num_gpus if device == "gpu" else min(4, max(2, num_cores))
+    ranks = unchecked.num_devices or default_ranks
+    lines += _problems(unchecked, parts, device, num_gpus, num_cores)
+    smallest = _size("min_bytes", unchecked.min_bytes, lines)
+    largest = _size("max_bytes", unchecked.max_bytes, lines)
     if smallest > largest > 0:
         lines.append(
-            f"--min_bytes={asked.min_bytes} is more than --max_bytes={asked.max_bytes}"
+            f"--min_bytes={unchecked.min_bytes} must be at most "
+            f"--max_bytes={unchecked.max_bytes}"
         )
     num_physical = num_gpus if device == "gpu" else 1
-    names, left_out, wrong = algorithms(asked.algorithms, device, ranks, num_physical)
-    (options,) = flags.build([LinkOptions], given, lines + wrong)
+    names, left_out, errors = algorithms(
+        unchecked.algorithms, device, ranks, num_physical
+    )
+    (options,) = flags.build([LinkOptions], values, lines + errors)
     if ALL_REDUCE not in parts or ranks < 2:
         left_out = []
     planner = _Planner(options, device, ranks, num_gpus, num_cores, left_out)
@@ -170,57 +185,67 @@ def make(words: Sequence[str]) -> Plan:
         tasks += planner.products()
     if ALL_REDUCE in parts:
         tasks += planner.all_reduces(names, *bounds)
-    in_words = _in_words(device, ranks, num_gpus if device == "gpu" else num_cores)
-    return Plan(options, device, ranks, in_words, tuple(tasks), tuple(planner.left_out))
+    num_physical = num_gpus if device == "gpu" else num_cores
+    devices = _devices_text(device, ranks, num_physical)
+    return Plan(options, device, ranks, devices, tuple(tasks), tuple(planner.left_out))
 
 
 def _problems(
-    asked: LinkOptions, parts: Sequence[str], device: str, num_gpus: int, num_cores: int
+    options: LinkOptions,
+    parts: Sequence[str],
+    device: str,
+    num_gpus: int,
+    num_cores: int,
 ) -> list[str]:
-    ranks = asked.num_devices
-    cores = asked.cpu_cores_per_device
+    ranks = options.num_devices
+    cores = options.cpu_cores_per_device
     reads_cores = device == "cpu" and COMPUTE in parts
-    named = f"--cpu_cores_per_device={cores}"
+    cores_flag = f"--cpu_cores_per_device={cores}"
     problems = []
     if set(parts) - set(PARTS):
         problems.append(
-            f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas"
+            f"--measure={','.join(parts)} must list one or more of "
+            f"{', '.join(PARTS)}, separated by commas"
         )
-    if asked.device == "gpu" and not num_gpus:
-        problems.append("--device=gpu needs a GPU, none is visible; use --device=cpu")
-    if ranks > MOST_DEVICES:
-        problems.append(f"--num_devices={ranks} must be at most {MOST_DEVICES}")
+    if options.device == "gpu" and not num_gpus:
+        problems.append(
+            "--device=gpu needs a GPU, but none is visible; use --device=cpu"
+        )
+    if ranks > MAX_DEVICES:
+        problems.append(f"--num_devices={ranks} must be at most {MAX_DEVICES}")
     if ranks == 1 and ALL_REDUCE in parts:
         problems.append(
-            "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute"
+            "--num_devices=1 is too few for an all-reduce; use 2 or more, or "
+            "--measure=memory,copies,compute"
         )
     if cores > 1 and not reads_cores:
         problems.append(
-            f"{named} is read by --measure=compute on CPUs alone; leave it out"
+            f"{cores_flag} applies only to --measure=compute on CPUs; leave it out"
         )
     if cores > num_cores and reads_cores:
         problems.append(
-            f"{named} must be at most {num_cores}, the cores that there are"
+            f"{cores_flag} must be at most {num_cores}, the number of cores"
         )
-    if device == "gpu" and num_gpus and 1 < ranks <= MOST_DEVICES:
+    if device == "gpu" and num_gpus and 1 < ranks <= MAX_DEVICES:
         problems.append(uneven_towers(ranks, num_gpus))
     return [problem for problem in problems if problem]
 
 
 def _size(name: str, text: str, lines: list[str]) -> int:
-    """Return the bytes of a flag, or 0 after adding what is wrong with it."""
+    """Return the bytes of a flag, or 0 after adding its error to `lines`."""
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
         lines.append(
-            f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, 64k or 256M"
+            f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, 64k "
+            "or 256M"
         )
         return 0
     return size
 
 
 class _Planner:
-    """The tasks of each part, and what they leave out because memory is short."""
+    """Plans the tasks of each part, and leaves out sizes without memory."""
 
     def __init__(
         self,
@@ -240,12 +265,13 @@ class _Planner:
         free = system.available_memory_bytes()
         if free is None:
             raise OSError(
-                "the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)"
+                "the system does not report how much memory is free (no MemAvailable in "
+                "/proc/meminfo)"
             )
         self._free = free
 
-    def _task(self, what: str, part: str, series: str = "", **fields: Any) -> LinkTask:
-        """Return a task on all ranks; `fields` say what is asked for."""
+    def _task(self, title: str, part: str, series: str = "", **fields: Any) -> LinkTask:
+        """Return a task on all ranks; `fields` replace or extend its request."""
         pools = threads(self._device, self._ranks, self._num_cores)
         request = {
             "what": part,
@@ -255,27 +281,27 @@ class _Planner:
             "inter_op_threads": pools[0],
             "intra_op_threads": pools[1],
         }
-        return LinkTask(what, series or what, request | fields)
+        return LinkTask(title, series or title, request | fields)
 
     def _fitting(
         self,
-        what: str,
-        wanted: Sequence[int],
+        title: str,
+        sizes: Sequence[int],
         needed: Callable[[Sequence[int]], int],
         free: int,
-        where: str = "of memory",
+        memory: str = "of memory",
     ) -> list[int]:
-        """Return the sizes from the smallest on that fit into SHARE of what is free."""
-        kept = list(wanted)
-        while kept and needed(kept) > SHARE * free:
-            kept.pop()
-        if len(kept) < len(wanted):
-            sizes = ", ".join(size_text(size) for size in wanted[len(kept) :])
+        """Return the smallest sizes that fit into USABLE_SHARE of the free memory."""
+        fitting = list(sizes)
+        while fitting and needed(fitting) > USABLE_SHARE * free:
+            fitting.pop()
+        if len(fitting) < len(sizes):
+            large = ", ".join(map(size_text, sizes[len(fitting) :]))
             self.left_out.append(
-                f"{what} of {sizes}: needs {size_text(needed(wanted))} {where}, {size_text(free)} are free; "
-                "lower --max_bytes"
+                f"{title} of {large}: needs {size_text(needed(sizes))} {memory}, "
+                f"but only {size_text(free)} are free; lower --max_bytes"
             )
-        return kept
+        return fitting
 
     def memory(self, smallest: int, largest: int) -> list[LinkTask]:
         first = min(max(smallest, SMALLEST_MEMORY), largest)
@@ -299,7 +325,7 @@ class _Planner:
         if not sizes:
             return []
         if not on_gpus:
-            # Of logical CPUs two are enough: all are the same memory.
+            # Two logical CPUs suffice, because all have the same memory.
             task = self._task(
                 "copies between logical CPU devices",
                 "cpu_copies",
@@ -308,17 +334,18 @@ class _Planner:
                 inter_op_threads=2,
             )
             return [task]
-        # The links with the host, then those of each GPU with the later ones: --timeout is for one of them.
+        # One task for links with the host, and one per GPU for links with later GPUs,
+        # because --timeout is the limit of one task.
         gpus = list(range(min(self._ranks, self._num_gpus)))
         tasks = []
         for origin in (None, *gpus[:-1]):
-            what = "copies between host and GPUs"
+            title = "copies between host and GPUs"
             if origin is not None:
-                what = f"copies between GPU {origin} and later ones"
+                title = f"copies between GPU {origin} and later ones"
             devices = gpus[origin or 0 :]
             tasks.append(
                 self._task(
-                    what, "gpu_copies", sizes=sizes, devices=devices, origin=origin
+                    title, "gpu_copies", sizes=sizes, devices=devices, origin=origin
                 )
             )
         return tasks
@@ -348,13 +375,14 @@ class _Planner:
     def all_reduces(
         self, names: Sequence[str], smallest: int, largest: int
     ) -> list[LinkTask]:
-        """Return the tasks of nothing exchanged and of every algorithm.
+        """Return a task per algorithm and pass, and of a call that exchanges nothing.
 
-        The next pass goes back, so that a steady drift falls on all alike.
+        Every second pass is reversed, so that a steady drift affects all equally.
         """
         if self._ranks < 2:
             self.left_out.append(
-                "all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones"
+                "all-reduce: needs at least two devices; --num_devices=2 divides the GPU into two "
+                "logical ones"
             )
             return []
         sizes = self._fitting(
@@ -379,14 +407,14 @@ class _Planner:
             if turn % 2:
                 order = [*reversed(names), ""]
             for name in order:
-                what = "the call with nothing exchanged"
+                title = "the call with nothing exchanged"
                 if name:
-                    what = f"all-reduce by {name}"
+                    title = f"all-reduce by {name}"
                 if passes > 1:
-                    what += f", pass {turn + 1} of {passes}"
+                    title += f", pass {turn + 1} of {passes}"
                 series = name or NOTHING
                 tasks.append(
-                    self._task(what, ALL_REDUCE, series, algorithm=name, sizes=sizes)
+                    self._task(title, ALL_REDUCE, series, algorithm=name, sizes=sizes)
                 )
         return tasks
 
@@ -397,18 +425,20 @@ def algorithms(
     """Return the all-reduces of --algorithms.
 
     Returns:
-      Names to measure; why others of "all" are left out; what is wrong with the named.
+      Names to measure; reasons for algorithms of "all" that are left out; errors of
+      other names.
     """
     names = list(ALL_REDUCES) if text == ALL else text.split(",")
     usable: list[str] = []
-    wrong: list[str] = []
+    errors: list[str] = []
     for name in names:
         problems: list[str] = []
         try:
             segments = all_reduce_spec.parse(name)
             if len(segments) > 1 or segments[0].algorithm == all_reduce_spec.AUTO:
                 raise ValueError(
-                    f"--algorithms={name}: name one algorithm, without limits, such as pscpu or xring#2"
+                    f"--algorithms={name} must be one algorithm without size limits, such as "
+                    "pscpu or xring#2"
                 )
             if ranks > 1:
                 problems = all_reduce_spec.problems(
@@ -417,12 +447,12 @@ def algorithms(
         except ValueError as e:
             problems = [str(e)]
         for line in problems:
-            wrong.append(line.replace("--all_reduce_spec=", "--algorithms="))
+            errors.append(line.replace("--all_reduce_spec=", "--algorithms="))
         if not problems and name not in usable:
             usable.append(name)
     if text != ALL:
-        return usable, [], wrong
-    left_out = [line.removeprefix("--algorithms=").partition(";")[0] for line in wrong]
+        return usable, [], errors
+    left_out = [line.removeprefix("--algorithms=").partition(";")[0] for line in errors]
     return usable, left_out, []
 
 
@@ -430,7 +460,7 @@ def threads(
     device: str, ranks: int, num_cores: int, cores_per_device: int = 1
 ) -> tuple[int, int]:
     """Return the trainer's inter-op and intra-op threads."""
-    given = {
+    options = {
         "device": device,
         "num_devices": ranks,
         "cpu_cores_per_device": cores_per_device,
@@ -440,12 +470,12 @@ def threads(
     if device == "gpu":
         num_gpus = ranks
         cores = num_cores
-    resolved = config.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    resolved = config.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
     return pool_sizes(resolved, cores)
 
 
-def _in_words(device: str, ranks: int, num_physical: int) -> str:
-    """Return the ranks' devices; `num_physical`: GPUs, or cores."""
+def _devices_text(device: str, ranks: int, num_physical: int) -> str:
+    """Describe the devices of the ranks on `num_physical` GPUs or cores."""
     is_shared = ranks > num_physical
     if device == "gpu":
         return counted(ranks, "logical GPU" if is_shared else "GPU")
@@ -454,18 +484,18 @@ def _in_words(device: str, ranks: int, num_physical: int) -> str:
 
 
 def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
-    """Return the memory that all-reduces of these sizes take at most.
+    """Return the peak memory of all-reduces of these sizes.
 
-    That is inputs of all sizes, and what one of them works in.
+    It consists of inputs of all sizes, and the working memory of the largest.
     """
     largest = max(sizes, default=0)
     return PROCESS_BYTES + num_devices * (sum(sizes) + WORKING_COPIES * largest)
 
 
 def free_gpu_bytes(num_gpus: int) -> int:
-    """Return the free memory of the GPU that has least.
+    """Return the smallest free memory of the GPUs.
 
     Raises:
-      DeviceError: If nvidia-smi does not tell.
+      DeviceError: If nvidia-smi does not report it.
     """
     return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)

@@ -1,4 +1,8 @@
-"""Runs one measurement in a process of its own, and ends that process if it does not return. No TensorFlow here."""
+"""Run one measurement in another process with a time limit, without TensorFlow.
+
+worker.py is the other process. The keys of requests (from plan.py), the progress lines
+and the pickled `WorkerOutcome` must be the same in both.
+"""
 
 import dataclasses
 import json
@@ -10,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.links.gemm import Gemm
-from rnn_scaling.links.rounds import Tell
+from rnn_scaling.links.rounds import Report
 from rnn_scaling.links.series import Series
 from rnn_scaling.system.processes import process
 
@@ -19,11 +23,11 @@ WORKER = process.our_module("rnn_scaling.links.worker")
 
 @dataclasses.dataclass(frozen=True)
 class WorkerOutcome:
-    """What a measurement gave: all of it, or with `error` what there was before it failed."""
+    """The results of a measurement; with `error`, the results before the failure."""
 
     series: tuple[Series, ...] = ()
     products: tuple[Gemm, ...] = ()
-    gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset -> bytes of its gradients
+    gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset, bytes of its gradients
     error: str = ""
     timed_out: bool = False
 
@@ -31,48 +35,47 @@ class WorkerOutcome:
 def run(
     request: Mapping[str, Any],
     timeout_s: float,
-    tell: Tell,
+    report: Report,
     worker: Sequence[str] = WORKER,
 ) -> WorkerOutcome:
-    """Measures what `request` asks for; `timeout_s`: wall limit in seconds."""
-    last = {"what": "its start"}
+    """Run the measurement of a request, `timeout_s` seconds at most."""
+    step = "its start"
 
-    def on_line(line: str | None) -> None:
-        if line is None or not line.startswith("progress "):
-            return
-        _, done, total, what = line.split(" ", 3)
-        last["what"] = what
-        tell(int(done), int(total), what)
+    def read_progress(line: str | None) -> None:
+        nonlocal step
+        if line is not None and line.startswith("progress "):
+            _, done, total, step = line.split(" ", 3)
+            report(int(done), int(total), step)
 
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
-        asked = Path(folder, "request.json")
-        answer = Path(folder, "result")
-        asked.write_text(json.dumps(dict(request)))
-        ended = process.run_together(
-            [process.Task([*worker, str(asked), str(answer)])], timeout_s, on_line
-        )
-        outcome = (
-            pickle.loads(answer.read_bytes()) if answer.exists() else WorkerOutcome()
-        )
+        request_file = Path(folder, "request.json")
+        request_file.write_text(json.dumps(dict(request)))
+        result_file = Path(folder, "result")
+        task = process.Task([*worker, str(request_file), str(result_file)])
+        ended = process.run_together([task], timeout_s, read_progress)
+        outcome = WorkerOutcome()
+        if result_file.exists():
+            outcome = pickle.loads(result_file.read_bytes())
     error = ""
     if ended.timed_out:
-        error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
+        error = (
+            f"it did not finish within --timeout={timeout_s:g} s (last step: {step}); "
+            "its process was ended"
+        )
     elif ended.returncode:
-        error = _why(ended)
+        error = _failure_line(ended)
     elif not (outcome.series or outcome.products):
         error = "it ended without a result"
     return dataclasses.replace(outcome, error=error, timed_out=ended.timed_out)
 
 
-def _why(ended: process.Ended) -> str:
-    """One line: the error line of the process, otherwise how it ended and its last line."""
+def _failure_line(ended: process.Ended) -> str:
+    """Return the last error line of a process, or its exit status and last line."""
     lines = [line for line in ended.lines if not line.startswith("progress ")]
-    errors = [
-        line.removeprefix("error: ") for line in lines if line.startswith("error: ")
-    ]
+    errors = [line for line in lines if line.startswith("error: ")]
     if errors:
-        return errors[-1]
-    how = f"exit status {ended.returncode}"
+        return errors[-1].removeprefix("error: ")
+    status = f"exit status {ended.returncode}"
     if ended.returncode < 0:
-        how = f"ended by {signal.Signals(-ended.returncode).name}"
-    return f"{how}: {lines[-1][:300]}" if lines else how
+        status = f"ended by {signal.Signals(-ended.returncode).name}"
+    return f"{status}: {lines[-1][:300]}" if lines else status

@@ -1,6 +1,7 @@
-"""One all-reduce algorithm over sizes: ONE tf.function a size, its time until every rank has its sum, and the proof.
+"""Measure and prove one all-reduce algorithm over sizes.
 
-n: ranks, a device each.
+Each size is one tf.function. Its time ends when every rank has its sum. Each rank has one
+device.
 """
 
 import functools
@@ -13,42 +14,40 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.cpu_copies import address
 from rnn_scaling.links.series import ALL_REDUCE, FLOAT32_BYTES, Point, Series, size_text
 
-BUDGET_S = 4.0  # of one size in one pass
+BUDGET_S = 4.0  # time for one size in one pass
 CHUNK = 2**22  # elements that are compared at once
-MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
+# Inputs are numbers up to this prime, so that shifted or exchanged pieces differ.
+MODULUS = 1021
 
-Reduce = Callable[
-    [Sequence[tf.Tensor]], Sequence[tf.Tensor]
-]  # one tensor a rank -> their sum on each rank's device
-Case = Callable[
-    [], tuple[list[tf.Tensor], list[tf.Tensor]]
-]  # one size -> each rank's result, and an element of each
+# Returns the sum of one tensor per rank on each rank's device.
+Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
+# Returns each rank's result of one size, and one element of each.
+Case = Callable[[], tuple[list[tf.Tensor], list[tf.Tensor]]]
 
 
 def run(case: Case) -> list[tf.Tensor]:
-    """Reduces once; returns each rank's result when all devices have finished."""
+    """Reduce once; return each rank's result when all devices have finished."""
     results, last = case()
     for element in last:
-        element.numpy()  # leaves its device after everything that was queued before it
+        element.numpy()  # It is copied after all work that was queued before.
     return results
 
 
 def values(rank: int, start: int, stop: int) -> np.ndarray:
-    """Elements `start` to `stop` of a rank's input: whole numbers from 1 to MODULUS, other ones on each rank.
+    """Return elements `start` to `stop` of a rank's input: numbers from 1 to MODULUS.
 
-    Their sums are exact in float32 for up to 2**24 / MODULUS ranks.
+    Ranks have different numbers. Sums are exact in float32 for up to 2**24 / MODULUS ranks.
     """
-    return (
-        (np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1
-    ).astype(np.float32)
+    numbers = np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank
+    return (numbers % MODULUS + 1).astype(np.float32)
 
 
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
-    """The case of one size, `num_bytes` of each rank's tensor.
+    """Return the case of one size: `num_bytes` of each rank's tensor.
 
-    The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
-    function returns every rank's result, so none of the work can be left out, and one element of each, by which the
-    caller can wait.
+    The inputs are variables: constants could be folded, and other buffers could be reused
+    for sums. The function returns every rank's result, so that no work can be left out,
+    and one element of each, for which the caller can wait.
     """
     count = num_bytes // FLOAT32_BYTES
     inputs = []
@@ -74,28 +73,28 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
 
 
 def count_wrong(results: Sequence[tf.Tensor]) -> int:
-    """Elements, over all ranks, that are not the exact sum of the inputs; each missing or surplus element is one."""
+    """Count the elements of all ranks that differ from the exact sum.
+
+    Missing and surplus elements count as well.
+    """
     num_ranks = len(results)
     wrong = 0
-    got = [result.numpy().reshape(-1) for result in results]
-    size = max(len(array) for array in got)
+    arrays = [result.numpy().reshape(-1) for result in results]
+    size = max(map(len, arrays))
     for start in range(0, size, CHUNK):
         stop = min(start + CHUNK, size)
         expected = functools.reduce(
             np.add, (values(rank, start, stop) for rank in range(num_ranks))
         )
-        for array in got:
+        for array in arrays:
             piece = array[start : start + CHUNK]
-            wrong += (
-                int(np.count_nonzero(piece != expected[: len(piece)]))
-                + len(expected)
-                - len(piece)
-            )
+            wrong += int(np.count_nonzero(piece != expected[: len(piece)]))
+            wrong += len(expected) - len(piece)
     return wrong
 
 
 def share_a_buffer(results: Sequence[tf.Tensor]) -> bool:
-    """True if several ranks were handed the same memory, as logical CPU devices are."""
+    """Return whether several ranks got the same memory, like logical CPU devices do."""
     if any("CPU" not in result.device for result in results):
         return False
     return len({address(result) for result in results}) < len(results)
@@ -107,13 +106,21 @@ def measure(
     devices: Sequence[str],
     sizes: Sequence[int],
     repeats: int,
-    tell: rounds.Tell,
+    report: rounds.Report,
     keep: Callable[[Series], None] = lambda series: None,
     compare: bool = True,
 ) -> Series:
-    """Times of an algorithm over the sizes, in rounds, then the number of wrong elements of each.
+    """Measure an algorithm over sizes in rounds, then count wrong elements.
 
-    sizes: bytes of each rank's tensor, increasing.
+    Args:
+      reduce: The algorithm.
+      name: The name of the series.
+      devices: The device of each rank.
+      sizes: Bytes of each rank's tensor, increasing.
+      repeats: Rounds.
+      report: Gets the progress.
+      keep: Gets the series after each round.
+      compare: Whether to count wrong elements.
     """
 
     def series(
@@ -121,11 +128,10 @@ def measure(
         wrong: Sequence[int | None],
         notes: tuple[str, ...] = (),
     ) -> Series:
-        measured = zip(sizes, jobs, times, wrong)
         points = [
-            Point(size, tuple(took), job.calls, bad)
-            for size, job, took, bad in measured
-            if took
+            Point(size, tuple(seconds), job.calls, num_wrong)
+            for size, job, seconds, num_wrong in zip(sizes, jobs, times, wrong)
+            if seconds
         ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
@@ -133,32 +139,30 @@ def measure(
     cases = []
     jobs = []
     for size in sizes:
-        tell(0, repeats, f"{name}, first calls of {size_text(size)}")
+        report(0, repeats, f"{name}, first calls of {size_text(size)}")
         cases.append(build(reduce, devices, size))
-        jobs.append(rounds.prepared(functools.partial(run, cases[-1])))
+        jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
 
     def after_round(done: int, times: list[list[float]]) -> None:
-        tell(done, repeats, name)
+        report(done, repeats, name)
         keep(series(times, unknown))
 
-    times = rounds.in_rounds(jobs, repeats, BUDGET_S, after_round)
+    times = rounds.measure_rounds(jobs, repeats, BUDGET_S, after_round)
     if not compare:
         return series(times, unknown)
-    tell(repeats, repeats, f"{name}, comparing the sums")
+    report(repeats, repeats, f"{name}, comparing the sums")
     wrong = []
-    shared = False
+    notes: tuple[str, ...] = ()
     for case in cases:
         results = run(case)
         wrong.append(count_wrong(results))
-        shared = shared or share_a_buffer(results)
-    notes = (
-        ("ranks are handed one and the same result: its bytes went over no link",)
-        if shared
-        else ()
-    )
+        if share_a_buffer(results):
+            notes = (
+                "ranks are handed one and the same result: its bytes went over no link",
+            )
     return series(times, wrong, notes)
 
 
 def nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """What every call costs that is timed here: nothing is exchanged."""
+    """Exchange nothing; its time is the overhead of every timed call."""
     return [tf.identity(tensor) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""Repeats that take turns: every link and size once a round, so that other load on the machine meets all of them."""
+"""Measure every link and size once per round, so that other load affects all of them."""
 
 import dataclasses
 import random
@@ -10,14 +10,15 @@ from rnn_scaling.links.series import Point
 
 Key = TypeVar("Key", bound=Hashable)
 Clock = Callable[[], float]
-Call = Callable[[], object]  # transfers once and returns when everything has arrived
-Tell = Callable[[int, int, str], None]  # rounds made, rounds in all, what is measured
+Call = Callable[[], object]  # makes one transfer and returns when it has arrived
+Report = Callable[[int, int, str], None]  # finished rounds, all rounds, title
 
-TARGET_S = 0.002  # how long a repeat of short transfers lasts: the clock and one interruption are then a small share
-MOST_CALLS = 1000
+# Duration of a repeat of short transfers. It makes the clock and an interruption small.
+TARGET_S = 0.002
+MAX_CALLS = 1000
 WARM_CALLS = 3
-LONG_S = 0.01  # a transfer this long needs no other before it to find its code and buffers in the caches
-FEWEST_REPEATS = 3
+LONG_S = 0.01  # transfers this long need only one warm-up call to fill the caches
+MIN_REPEATS = 3
 
 
 class Job(Protocol):
@@ -25,7 +26,7 @@ class Job(Protocol):
 
     @property
     def calls(self) -> int:
-        """Transfers in a row that make one repeat."""
+        """Transfers in a row per repeat."""
 
     def seconds(self) -> float:
         """Return the mean time of one transfer over one repeat."""
@@ -33,7 +34,7 @@ class Job(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RoundJob:
-    """A call that returns when everything has arrived, so many times in a row."""
+    """A call that is made `calls` times in a row."""
 
     call: Call
     calls: int = 1
@@ -49,74 +50,78 @@ class RoundJob:
         return (self.clock() - start) / self.calls
 
 
-def calls_of(
-    seconds: float, target_s: float = TARGET_S, most_calls: int = MOST_CALLS
+def calls_per_repeat(
+    seconds: float, target_s: float = TARGET_S, max_calls: int = MAX_CALLS
 ) -> int:
-    """Return how many calls of this length make a repeat; 1 if one takes long."""
-    return max(1, min(most_calls, int(target_s / max(seconds, 1e-9))))
+    """Return the number of calls of this duration per repeat; 1 for long calls."""
+    return max(1, min(max_calls, int(target_s / max(seconds, 1e-9))))
 
 
-def prepared(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
-    """Warm a call up, and find how many in a row make a repeat."""
+def prepare(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
+    """Warm up a call, and choose the number of calls per repeat."""
     times: list[float] = []
     while len(times) < WARM_CALLS and not (len(times) > 1 and times[-1] > LONG_S):
         start = clock()
         call()
         times.append(clock() - start)
-    return RoundJob(call, calls_of(min(times)), clock)
+    return RoundJob(call, calls_per_repeat(min(times)), clock)
 
 
-def measured_points(
+def measure_points(
     jobs: Mapping[Key, Sequence[tuple[int, Job]]],
     repeats: int,
     budget_s: float,
-    tell: Tell,
-    what: str,
+    report: Report,
+    title: str,
 ) -> dict[Key, tuple[Point, ...]]:
     """Measure the sizes of each series in rounds.
 
     Args:
       jobs: Bytes and job of each size, by series.
       repeats: Rounds.
-      budget_s: See `in_rounds`.
-      tell: Gets the progress.
-      what: Names the measurement for `tell`.
+      budget_s: See `measure_rounds`.
+      report: Gets the progress.
+      title: The title of the measurement for `report`.
     """
-    all_jobs = [job for sized in jobs.values() for _, job in sized]
-    times = iter(
-        in_rounds(
-            all_jobs, repeats, budget_s, lambda done, _: tell(done, repeats, what)
+    all_jobs: list[Job] = []
+    for sized_jobs in jobs.values():
+        all_jobs += [job for _, job in sized_jobs]
+
+    def after_round(done: int, _: list[list[float]]) -> None:
+        report(done, repeats, title)
+
+    times = iter(measure_rounds(all_jobs, repeats, budget_s, after_round))
+    points = {}
+    for key, sized_jobs in jobs.items():
+        points[key] = tuple(
+            Point(size, tuple(next(times)), job.calls) for size, job in sized_jobs
         )
-    )
-    return {
-        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized)
-        for key, sized in jobs.items()
-    }
+    return points
 
 
-def in_rounds(
+def measure_rounds(
     jobs: Sequence[Job],
     rounds: int,
     budget_s: float,
     after_round: Callable[[int, list[list[float]]], None] = lambda done, times: None,
 ) -> list[list[float]]:
-    """Measure every job once a round, in another order each round.
+    """Measure every job once per round, in another order in each round.
 
     Args:
-      jobs: What to measure.
-      rounds: Repeats of each job at most.
-      budget_s: A job whose repeats have taken this long in all has no more, once it
-        has FEWEST_REPEATS.
-      after_round: Gets the rounds made and all times so far.
+      jobs: The jobs.
+      rounds: The maximum number of repeats per job.
+      budget_s: A job with MIN_REPEATS is not repeated after this total time.
+      after_round: Gets the number of finished rounds and all times so far.
     """
     times: list[list[float]] = [[] for _ in jobs]
     order = list(range(len(jobs)))
     for turn in range(rounds):
-        # In one fixed order the same neighbour would always have emptied the caches. Seeded: every run does the same.
+        # In a fixed order the same job would always find caches of the same neighbour.
+        # The seed makes all runs equal.
         random.Random(turn).shuffle(order)
         for index in order:
             repeats = times[index]
-            if len(repeats) < FEWEST_REPEATS or sum(repeats) < budget_s:
+            if len(repeats) < MIN_REPEATS or sum(repeats) < budget_s:
                 repeats.append(jobs[index].seconds())
         after_round(turn + 1, times)
     return times

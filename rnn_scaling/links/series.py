@@ -1,6 +1,9 @@
-"""What was measured: times of one link or algorithm over sizes; JSON, sizes in words, bandwidths. Pure functions.
+"""Times of one link or algorithm over sizes: fits, bandwidths, JSON. Pure functions.
 
-The time of a transfer is fitted as alpha + bytes / beta: the fit, its errors, and from which size on it holds.
+The time of a transfer is fitted as alpha + bytes / beta.
+
+`to_json` writes all fields of `Series` and `Fit` to links.json, which `predict --links`
+reads: never rename one.
 """
 
 import dataclasses
@@ -12,29 +15,44 @@ MEMORY = "memory"
 COPY = "copy"
 ALL_REDUCE = "all_reduce"
 FLOAT32_BYTES = 4
-MOST_DRIFT = 1.25  # between passes; beyond, they did not measure the same machine
-HOLDS_WITHIN = 0.15  # largest relative residual with which a fit is said to hold
-FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could not contradict the line
+MAX_DRIFT = 1.25  # ratio between passes above which other load has changed
+HOLDS_WITHIN = 0.15  # largest relative residual of a fit that holds
+MIN_POINTS = 4  # two for alpha and beta, and two that can contradict the line
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    alpha_us: float  # time of a transfer of no bytes
-    alpha_error_us: float  # its standard error
-    # Bandwidth in 10**9 bytes a second; None where time does not grow with bytes by more than its error.
+    """A line of time over bytes.
+
+    Attributes:
+      alpha_us: The time of a transfer of 0 bytes.
+      alpha_error_us: Its standard error.
+      beta_gb_per_s: Bandwidth in 10**9 bytes per second; None if time does not grow with
+        bytes by more than its error.
+      beta_error_gb_per_s: Its standard error.
+      largest_residual: The largest |line - time| / time.
+      from_bytes: The size of the smallest fitted transfer.
+      to_bytes: The size of the largest.
+      num_points: The number of fitted points.
+      traffic: Bytes that beta counts per byte of size.
+    """
+
+    alpha_us: float
+    alpha_error_us: float
     beta_gb_per_s: float | None
-    beta_error_gb_per_s: float | None  # its standard error
-    largest_residual: float  # |line - time| / time over the points
-    from_bytes: int  # size of the smallest transfer that was fitted
-    to_bytes: int  # of the largest
+    beta_error_gb_per_s: float | None
+    largest_residual: float
+    from_bytes: int
+    to_bytes: int
     num_points: int
-    traffic: int = 1  # bytes that beta counts for each byte of size
+    traffic: int = 1
 
     @property
     def holds(self) -> bool:
-        """True if every point is within HOLDS_WITHIN of the line, and no transfer takes less than no time.
+        """Whether all points are within HOLDS_WITHIN of the line, and alpha is not negative.
 
-        An alpha clearly below 0 is what a change of bandwidth, such as from a cache's to the memory's, looks like.
+        A clearly negative alpha means that the bandwidth changes with the size, for
+        example where a cache ends.
         """
         return (
             self.largest_residual <= HOLDS_WITHIN
@@ -42,29 +60,31 @@ class Fit:
         )
 
     def seconds(self, num_bytes: float) -> float:
-        """The line's time of a transfer of `num_bytes`."""
-        slope = (
-            0.0
-            if self.beta_gb_per_s is None
-            else 1e-9 * self.traffic / self.beta_gb_per_s
-        )
+        """Return the time of a transfer on the line."""
+        slope = 0.0
+        if self.beta_gb_per_s is not None:
+            slope = 1e-9 * self.traffic / self.beta_gb_per_s
         return 1e-6 * self.alpha_us + slope * num_bytes
 
 
 def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
-    """Least squares of the relative error, so that 4 bytes count as much as 256 MiB.
+    """Fit a line by least squares of relative errors.
 
-    Raises ValueError for fewer than three points, equal sizes, or a time that is not positive.
+    So 4 bytes count as much as 256 MiB.
+
+    Raises:
+      ValueError: For fewer than three points, equal sizes, or times that are not positive.
     """
     if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
         raise ValueError(
-            f"expected three sizes or more and a time for each, got {len(num_bytes)} and {len(seconds)}"
+            "expected three sizes or more and a time for each, got "
+            f"{len(num_bytes)} and {len(seconds)}"
         )
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
-    unit = max(num_bytes)  # of sizes: keeps the sums near 1
-    import numpy as np  # late: help and wrong flags do not wait for it
+    import numpy as np  # --help and errors of flags do not need it.
 
+    unit = max(num_bytes)  # Sums near 1 have smaller rounding errors.
     x = np.array(num_bytes) / unit
     times = np.array(seconds)
     (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
@@ -83,10 +103,17 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
 
 
 def best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
-    """The fit from the smallest size from which it holds, else over all sizes; None for fewer than FEWEST_POINTS."""
-    if len(num_bytes) < FEWEST_POINTS:
+    """Return the fit of the most sizes that one line can explain.
+
+    Small sizes are left out one by one until the line holds, because their time has
+    other causes. If no line holds, all sizes are fitted.
+
+    Returns:
+      None for fewer than MIN_POINTS sizes.
+    """
+    if len(num_bytes) < MIN_POINTS:
         return None
-    for first in range(len(num_bytes) - FEWEST_POINTS + 1):
+    for first in range(len(num_bytes) - MIN_POINTS + 1):
         line = fit(num_bytes[first:], seconds[first:])
         if line.holds:
             return line
@@ -94,66 +121,85 @@ def best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The `share` quantile (0.5: the median), between the values linearly."""
+    """Return a quantile of values (0.5 for the median) with linear interpolation."""
     if not values:
         raise ValueError("expected a value, got none")
-    import numpy as np  # late: help and wrong flags do not wait for it
+    import numpy as np  # --help and errors of flags do not need it.
 
     return float(np.quantile(values, share))
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    num_bytes: int  # of a transfer; of an all-reduce, bytes of each rank's tensor
-    seconds: tuple[
-        float, ...
-    ]  # raw times of one transfer, each the mean of `calls` transfers in a row
-    calls: int = 1  # transfers in a row
-    wrong: int | None = (
-        None  # elements that differ from the right ones; None: not compared
-    )
+    """The times of one size.
+
+    Attributes:
+      num_bytes: Bytes of a transfer, or of each rank's tensor in an all-reduce.
+      seconds: Raw times of one transfer, each the mean of `calls` in a row.
+      calls: Transfers in a row.
+      wrong: The number of wrong elements; None if they were not compared.
+    """
+
+    num_bytes: int
+    seconds: tuple[float, ...]
+    calls: int = 1
+    wrong: int | None = None
 
     @property
     def median_s(self) -> float:
+        """The median time of a transfer."""
         return quantile(self.seconds, 0.5)
 
     @property
     def quartiles_s(self) -> tuple[float, float]:
-        """Lower and upper quartile of the times, in seconds."""
+        """The lower and the upper quartile of the times, in seconds."""
         return quantile(self.seconds, 0.25), quantile(self.seconds, 0.75)
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    kind: str  # MEMORY, COPY or ALL_REDUCE
+    """The times of one link or algorithm.
+
+    Attributes:
+      kind: MEMORY, COPY or ALL_REDUCE.
+      name: The name of the link or algorithm.
+      points: One point per size.
+      traffic: Bytes that the bandwidth counts per byte of size: 2 if bytes are read and
+        written, or go both ways; 0 if nothing is copied, so that there is no bandwidth.
+      ranks: Ranks of an all-reduce, else 0.
+      notes: Remarks for the report.
+      error: Why numbers are missing or wrong, or "".
+    """
+
+    kind: str
     name: str
     points: tuple[Point, ...] = ()
-    # Bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed over
-    # without a copy, so that there is no bandwidth).
     traffic: int = 1
-    ranks: int = 0  # participants of an all-reduce, else 0
+    ranks: int = 0
     notes: tuple[str, ...] = ()
-    error: str = ""  # why there are no more or no right numbers; empty when all is well
+    error: str = ""
 
     @property
     def sizes(self) -> list[int]:
+        """The bytes of each point."""
         return [point.num_bytes for point in self.points]
 
     @property
     def medians_s(self) -> list[float]:
+        """The median time of each point."""
         return [point.median_s for point in self.points]
 
     def gb_per_s(self, point: Point) -> float:
-        """Bandwidth in 10**9 bytes a second: bus bandwidth of an all-reduce, else counted bytes / median time."""
-        rate = self.traffic * point.num_bytes / point.median_s / 1e9
-        return (
-            busbw_gb_per_s(point.num_bytes, point.median_s, self.ranks)
-            if self.kind == ALL_REDUCE
-            else rate
-        )
+        """Return the bandwidth in 10**9 bytes per second.
 
-    def fitted(self) -> Fit | None:
-        """alpha + bytes / beta through the medians, `traffic` counted in bytes; None for too few sizes."""
+        For an all-reduce this is the bus bandwidth.
+        """
+        if self.kind == ALL_REDUCE:
+            return busbw_gb_per_s(point.num_bytes, point.median_s, self.ranks)
+        return self.traffic * point.num_bytes / point.median_s / 1e9
+
+    def fit_medians(self) -> Fit | None:
+        """Fit the medians; beta counts `traffic`. None for too few sizes."""
         line = best_fit(self.sizes, self.medians_s)
         if (
             line is None
@@ -170,16 +216,18 @@ class Series:
 
 
 def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
-    """Bus bandwidth of one all-reduce, comparable across rank counts.
+    """Return the bus bandwidth of one all-reduce, comparable across rank counts.
 
     Args:
-      num_bytes: size S of each rank's tensor, in bytes.
+      num_bytes: Size S of each rank's tensor, in bytes.
+      seconds: Duration t of one all-reduce.
+      num_ranks: Number of ranks n, at least 1.
 
     Returns:
       S/t * 2(n-1)/n in GB/s; 0.0 for one rank.
 
     Raises:
-      ValueError: if `seconds` or `num_ranks` is not positive.
+      ValueError: If `seconds` or `num_ranks` is not positive.
 
     Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md, "AllReduce".
     """
@@ -191,20 +239,15 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
 
 
 def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
-    """smallest, smallest * factor, ... up to the largest, inclusive."""
+    """Return smallest, smallest * factor, ... up to the largest, inclusive."""
     sizes = [smallest]
     while sizes[-1] * factor <= largest:
         sizes.append(sizes[-1] * factor)
     return sizes
 
 
-def counted(number: int, noun: str) -> str:
-    """ "1 core", "8 GPUs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def size_text(num_bytes: float) -> str:
-    """ "4 B", "64 KiB", "1.5 MiB"."""
+    """Return a size such as "4 B", "64 KiB", "1.5 MiB"."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
@@ -212,51 +255,55 @@ def size_text(num_bytes: float) -> str:
 
 
 def to_json(series: Series) -> dict[str, Any]:
-    line = series.fitted()
+    """Return a series with its fit for links.json."""
+    line = series.fit_medians()
     return {
         **dataclasses.asdict(series),
         "fit": None if line is None else dataclasses.asdict(line),
     }
 
 
-def joined(parts: Sequence[Series]) -> Series:
-    """One series of several passes over the same sizes: the times of all, the errors and wrong elements of any."""
-    first = parts[0]
-    by_size: dict[int, list[Point]] = {}
-    for part in parts:
-        for point in part.points:
-            by_size.setdefault(point.num_bytes, []).append(point)
-    points = []
-    for size in sorted(by_size):
-        passes = by_size[size]
-        counts = [p.wrong for p in passes if p.wrong is not None]
-        # A pass that did not get to the comparison leaves the size unproven.
-        wrong = max(counts) if len(counts) == len(passes) else None
-        points.append(
-            Point(
-                size,
-                tuple(t for p in passes for t in p.seconds),
-                passes[0].calls,
-                wrong,
-            )
+def join_passes(passes: Sequence[Series]) -> Series:
+    """Join passes over the same sizes: all times, errors and wrong elements."""
+    points_by_size: dict[int, list[Point]] = {}
+    notes: dict[str, None] = {}
+    errors: dict[str, None] = {}
+    for series in passes:
+        for point in series.points:
+            points_by_size.setdefault(point.num_bytes, []).append(point)
+        notes.update(dict.fromkeys(series.notes))
+        if series.error:
+            errors[series.error] = None
+    points = [_join_points(points_by_size[size]) for size in sorted(points_by_size)]
+    ratio = pass_ratio(passes)
+    if ratio is not None and not 1 / MAX_DRIFT <= ratio <= MAX_DRIFT:
+        note = (
+            f"the last pass took {ratio:.2f} times as long as the first, "
+            "probably because of other load; measure again"
         )
-    errors = list(dict.fromkeys(part.error for part in parts if part.error))
-    notes = dict.fromkeys(note for part in parts for note in part.notes)
-    ratio = drift(parts)
-    if ratio is not None and not 1 / MOST_DRIFT <= ratio <= MOST_DRIFT:
-        notes[
-            f"the last pass took {ratio:.2f} times as long as the first: other load; measure again"
-        ] = None
+        notes[note] = None
     return dataclasses.replace(
-        first, points=tuple(points), notes=tuple(notes), error="; ".join(errors)
+        passes[0], points=tuple(points), notes=tuple(notes), error="; ".join(errors)
     )
 
 
-def drift(parts: Sequence[Series]) -> float | None:
-    """Time of the last pass over that of the first: the median over their common sizes; None for a single pass."""
-    first, last = (
-        {point.num_bytes: point.median_s for point in part.points}
-        for part in (parts[0], parts[-1])
-    )
+def _join_points(points: Sequence[Point]) -> Point:
+    """Join the points of one size."""
+    seconds: list[float] = []
+    for point in points:
+        seconds += point.seconds
+    # A pass that ended before the comparison leaves the size unproven.
+    counts = [point.wrong for point in points if point.wrong is not None]
+    wrong = max(counts) if len(counts) == len(points) else None
+    return Point(points[0].num_bytes, tuple(seconds), points[0].calls, wrong)
+
+
+def pass_ratio(passes: Sequence[Series]) -> float | None:
+    """Return the ratio of times of the last pass to the first; None for a single pass.
+
+    It is the median over their common sizes.
+    """
+    first = {point.num_bytes: point.median_s for point in passes[0].points}
+    last = {point.num_bytes: point.median_s for point in passes[-1].points}
     ratios = [last[size] / first[size] for size in first if size in last]
-    return quantile(ratios, 0.5) if ratios and len(parts) > 1 else None
+    return quantile(ratios, 0.5) if ratios and len(passes) > 1 else None

@@ -1,4 +1,4 @@
-"""What was measured, as Markdown that is plain text too, and in the columns of nccl-tests."""
+"""Write results as Markdown that is readable as text, and in columns of nccl-tests."""
 
 import dataclasses
 import math
@@ -36,13 +36,24 @@ _NCCL_WIDTHS = (12, 12, 8, 6, 6, 10, 7, 7, 7, 7, 7, 7, 7)
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
+    """The results of all measurements.
+
+    Attributes:
+      devices: The devices of the ranks.
+      series: All links and algorithms.
+      nothing: The timed call that exchanges nothing, or None if it was not measured.
+      left_out: The reasons for measurements that were left out.
+      gradient_bytes: Presets and the bytes of their gradients.
+      topology: The text of the GPU topology, or "".
+      interrupted: How many measurements were made before an interruption, or "".
+      products: Rates of matrix products.
+    """
+
     devices: str
     series: tuple[Series, ...]
-    nothing: Series | None = (
-        None  # the timed call with nothing exchanged; None: not measured
-    )
-    left_out: tuple[str, ...] = ()  # what was not measured and why, a line each
-    gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset -> bytes of its gradients
+    nothing: Series | None = None
+    left_out: tuple[str, ...] = ()
+    gradient_bytes: tuple[tuple[str, int], ...] = ()
     topology: str = ""
     interrupted: str = ""
     products: tuple[Gemm, ...] = ()
@@ -57,46 +68,41 @@ class Measurements:
 
     @property
     def errors(self) -> list[str]:
-        """What failed or is wrong, a line each."""
-        errors = [
-            f"{series.name}: {series.error}" for series in self.series if series.error
-        ]
-        wrong = [
-            (series.name, point)
-            for series in self.all_reduces
-            for point in series.points
-            if point.wrong
-        ]
-        return errors + [
-            f"{name}: {at.wrong} wrong elements at {size_text(at.num_bytes)}"
-            for name, at in wrong
-        ]
+        """Failures and wrong elements, one line each."""
+        errors = [f"{line.name}: {line.error}" for line in self.series if line.error]
+        for series in self.all_reduces:
+            for point in series.points:
+                if point.wrong:
+                    size = size_text(point.num_bytes)
+                    errors.append(
+                        f"{series.name}: {point.wrong} wrong elements at {size}"
+                    )
+        return errors
 
 
 def render(results: Measurements, every_size: bool = False) -> str:
-    """The report; with `every_size` also a table of all times of memory and copies."""
+    """Return the report; `every_size` adds a table of all times."""
     links = [link for link in results.links if link.points]
     reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
-    sections = {
-        "Memory and copies": [_links(links), _notes(links)] if links else [],
-        "Matrix products": [_products(results.products)] if results.products else [],
-        f"All-reduce, {results.devices}": _all_reduce(results, reduces)
-        if reduces
-        else [],
-        "Every size": [_every_size(results)] if every_size else [],
-        "Topology": [results.topology.rstrip() + "\n"] if results.topology else [],
-        "Not measured": [
-            _bullets([*results.left_out, *filter(None, [results.interrupted])])
-        ],
-        "Failed or wrong": [_bullets(results.errors)],
-    }
-    parts = [
-        part
-        for title, texts in sections.items()
-        if any(texts)
-        for part in (f"## {title}\n", *texts)
-    ]
-    return "\n".join(part for part in ("# Links\n", *parts) if part)
+    sections: dict[str, list[str]] = {}
+    if links:
+        sections["Memory and copies"] = [_links(links), _notes(links)]
+    if results.products:
+        sections["Matrix products"] = [_products(results.products)]
+    if reduces:
+        sections[f"All-reduce, {results.devices}"] = _all_reduce(results, reduces)
+    if every_size:
+        sections["Every size"] = [_every_size(results)]
+    if results.topology:
+        sections["Topology"] = [results.topology.rstrip() + "\n"]
+    left_out = filter(None, [*results.left_out, results.interrupted])
+    sections["Not measured"] = [_bullets(list(left_out))]
+    sections["Failed or wrong"] = [_bullets(results.errors)]
+    lines = ["# Links\n"]
+    for title, texts in sections.items():
+        if any(texts):
+            lines += [f"## {title}\n", *filter(None, texts)]
+    return "\n".join(lines)
 
 
 def _links(links: Sequence[Series]) -> str:
@@ -113,30 +119,26 @@ def _links(links: Sequence[Series]) -> str:
         first = series.points[0]
         last = series.points[-1]
         rate = _rate(series, last) if series.traffic else NO_COPY
-        sizes = size_text(last.num_bytes), size_text(first.num_bytes)
-        rows.append(
-            (
-                series.name,
-                sizes[0],
-                rate,
-                sizes[1],
-                _us(first),
-                *_fit(series.fitted(), bool(series.traffic)),
-            )
-        )
+        largest = (size_text(last.num_bytes), rate)
+        smallest = (size_text(first.num_bytes), _us(first))
+        line = _fit(series.fit_medians(), bool(series.traffic))
+        rows.append((series.name, *largest, *smallest, *line))
     text = (
-        f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
-        f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
-        "lie in the caches, and alpha is the call from Python.\n"
+        "\nGB/s: 10^9 bytes a second at the largest size, median of "
+        f"{_repeats(links)} and quartiles. {_FIT_TEXT} Host memory: a copy counts each "
+        "byte twice, as read and as written (as STREAM does); small sizes lie in the "
+        "caches, and alpha is the call from Python.\n"
     )
     return markdown_table(head, rows) + text
 
 
 _FIT_HEAD = ("alpha (us)", "beta (GB/s)", "Line holds from", "Residual (%)")
 _FIT_TEXT = (
-    "time = alpha + bytes / beta is fitted to the medians (relative least squares; after ± the standard error). "
+    "time = alpha + bytes / beta is fitted to the medians (relative least squares; "
+    "after ± the standard error). "
     "A line holds where no median is further from it than "
-    f"{100 * HOLDS_WITHIN:.0f} %: from the size in the table to the largest; residual: the largest distance. "
+    f"{100 * HOLDS_WITHIN:.0f} %: from the size in the table to the largest; residual: "
+    "the largest distance. "
     "In brackets: the line over all sizes, which does not hold."
 )
 
@@ -148,59 +150,66 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     beta = "no growth"
     residual = f"{100 * line.largest_residual:.0f}"
     if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
-        beta = (
-            _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
-            if has_bandwidth
-            else NO_COPY
-        )
+        beta = NO_COPY
+        if has_bandwidth:
+            beta = _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
     if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(line.from_bytes), residual
 
 
 def _products(products: Sequence[Gemm]) -> str:
-    shapes = sorted(
-        {product.shape for gemm_ in products for product in gemm_.products},
-        key=gemm.flops,
-    )
-    titles = [gemm.title(shape) for shape in shapes]
+    shapes: set[gemm.Shape] = set()
+    for device_products in products:
+        shapes.update(product.shape for product in device_products.products)
+    ordered_shapes = sorted(shapes, key=gemm.flops)
     rows = []
-    for gemm_ in products:
-        rates = {
-            product.shape: _number(gemm_.rate(product).median / GIGA)
-            for product in gemm_.products
-        }
-        best = tuple(_number(value / GIGA) for value in dataclasses.astuple(gemm_.best))
-        cells = [rates.get(shape, MISSING) for shape in shapes]
-        rows.append((gemm_.dtype, gemm_.devices, *cells, "{} ({} to {})".format(*best)))
+    notes = []
+    for device_products in products:
+        rates = {}
+        for product in device_products.products:
+            rates[product.shape] = _number(device_products.rate(product).median / GIGA)
+        best = [
+            _number(value / GIGA) for value in dataclasses.astuple(device_products.best)
+        ]
+        cells = [rates.get(shape, MISSING) for shape in ordered_shapes]
+        rows.append(
+            (
+                device_products.dtype,
+                device_products.devices,
+                *cells,
+                "{} ({} to {})".format(*best),
+            )
+        )
+        notes += [
+            f"{device_products.dtype}, {device_products.devices}: {note}"
+            for note in device_products.notes
+        ]
     text = (
-        "\nGFLOP/s: 10^9 operations a second, 2 m k n for [m, k] x [k, n], of all the devices that compute at once; "
-        "medians, and of the best product the quartiles. Runs of this machine relate to the best.\n"
+        "\nGFLOP/s: 10^9 operations a second, 2 m k n for [m, k] x [k, n], of all the "
+        "devices that compute at once; medians, and of the best product the quartiles. "
+        "Runs of this machine relate to the best.\n"
     )
+    titles = map(gemm.title, ordered_shapes)
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    notes = [
-        f"{product.dtype}, {product.devices}: {note}"
-        for product in products
-        for note in product.notes
-    ]
     return markdown_table(head, rows) + text + _bullets(notes)
 
 
-def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
-    head = ("Size", *(series.name for series in shown))
-    sizes = sorted({size for series in shown for size in series.sizes})
-    points = [{point.num_bytes: point for point in series.points} for series in shown]
-    times = [
-        [size_text(size), *(_us(by_size.get(size)) for by_size in points)]
-        for size in sizes
-    ]
+def _all_reduce(results: Measurements, all_series: Sequence[Series]) -> list[str]:
+    head = ("Size", *(series.name for series in all_series))
+    points: dict[int, list[Point | None]] = {}
+    for number, series in enumerate(all_series):
+        for point in series.points:
+            row = points.setdefault(point.num_bytes, [None] * len(all_series))
+            row[number] = point
+    times = []
     rates = []
-    for size in sizes:
-        cells = [
-            _rate(series, by_size.get(size), False)
-            for series, by_size in zip(shown, points)
-        ]
-        rates.append([size_text(size), *cells])
+    for size in sorted(points):
+        times.append([size_text(size), *map(_us, points[size])])
+        cells = zip(all_series, points[size])
+        rates.append(
+            [size_text(size), *(_rate(series, point, False) for series, point in cells)]
+        )
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
         markdown_table(head, times),
@@ -208,11 +217,11 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
         markdown_table(head, rates),
         markdown_table(
             ("Algorithm", *_FIT_HEAD),
-            [(series.name, *_fit(series.fitted())) for series in shown],
+            [(series.name, *_fit(series.fit_medians())) for series in all_series],
         ),
-        f"{_FIT_TEXT} Medians of {_repeats(shown)}.\n",
-        _notes(shown),
-        _compared(shown),
+        f"{_FIT_TEXT} Medians of {_repeats(all_series)}.\n",
+        _notes(all_series),
+        _comparison_text(all_series),
     ]
     if results.nothing and results.nothing.points:
         first = results.nothing.points[0]
@@ -225,7 +234,7 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
 
 
 def _every_size(results: Measurements) -> str:
-    """Shortest, median and quartiles of the repeats of each size."""
+    """Return a table with the shortest time, median and quartiles of each size."""
     head = (
         "What",
         "Size",
@@ -240,14 +249,10 @@ def _every_size(results: Measurements) -> str:
     rows = []
     for series in results.series:
         for p in series.points:
+            lower, upper = p.quartiles_s
             times = [
-                _number(1e6 * t)
-                for t in (
-                    min(p.seconds),
-                    p.quartiles_s[0],
-                    p.median_s,
-                    p.quartiles_s[1],
-                )
+                _number(1e6 * seconds)
+                for seconds in (min(p.seconds), lower, p.median_s, upper)
             ]
             repeats = f"{len(p.seconds)} x {p.calls}"
             wrong = MISSING if p.wrong is None else str(p.wrong)
@@ -255,29 +260,37 @@ def _every_size(results: Measurements) -> str:
             rows.append(
                 (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong)
             )
-    text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
+    text = (
+        "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of "
+        "an all-reduce: busbw.\n"
+    )
     return markdown_table(head, rows) + text
 
 
-def _compared(shown: Sequence[Series]) -> str:
-    points = [(series.name, point.wrong) for series in shown for point in series.points]
-    unproven = sorted({name for name, wrong in points if wrong is None})
-    if all(wrong is None for _, wrong in points):
+def _comparison_text(all_series: Sequence[Series]) -> str:
+    total = 0
+    num_compared = 0
+    unproven = set()
+    for series in all_series:
+        for point in series.points:
+            if point.wrong is None:
+                unproven.add(series.name)
+            else:
+                total += point.wrong
+                num_compared += 1
+    if not num_compared:
         return "Wrong elements: n/a, no sum was compared.\n"
-    total = sum(wrong or 0 for _, wrong in points)
     text = (
         f"Wrong elements: {total}, of all elements of all ranks, against the exact sum."
     )
-    return (
-        f"{text} Not compared everywhere: {', '.join(unproven)}.\n"
-        if unproven
-        else f"{text}\n"
-    )
+    if unproven:
+        text += f" Not compared everywhere: {', '.join(sorted(unproven))}."
+    return f"{text}\n"
 
 
-def _notes(shown: Sequence[Series]) -> str:
+def _notes(all_series: Sequence[Series]) -> str:
     by_note: dict[str, list[str]] = {}
-    for series in shown:
+    for series in all_series:
         for note in series.notes:
             by_note.setdefault(note, []).append(series.name)
     return _bullets([f"{', '.join(names)}: {note}" for note, names in by_note.items()])
@@ -287,8 +300,10 @@ def _bullets(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _repeats(shown: Sequence[Series]) -> str:
-    counts = [len(point.seconds) for series in shown for point in series.points]
+def _repeats(all_series: Sequence[Series]) -> str:
+    counts: list[int] = []
+    for series in all_series:
+        counts += [len(point.seconds) for point in series.points]
     low = min(counts)
     high = max(counts)
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
@@ -300,9 +315,7 @@ def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> s
     rate = series.gb_per_s(point)
     if not with_quartiles:
         return _number(rate)
-    low, high = (
-        rate * point.median_s / seconds for seconds in reversed(point.quartiles_s)
-    )
+    high, low = [rate * point.median_s / seconds for seconds in point.quartiles_s]
     return f"{_number(rate)} ({_number(low)} to {_number(high)})"
 
 
@@ -311,13 +324,13 @@ def _us(point: Point | None) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    """A value to the second digit of its error, three behind the point at most."""
+    """Round a value to the second digit of its error, with at most three decimals."""
     digits = min(3, max(0, 1 - math.floor(math.log10(error)))) if error > 0 else 3
     return f"{round(value, digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"  # + 0.0: no "-0"
 
 
 def _number(value: float) -> str:
-    """Three digits, never in powers of ten."""
+    """Format a number with three digits, never as a power of ten."""
     if abs(value) < 0.001:
         return f"{value:.3f}"
     if abs(value) >= 100:
@@ -326,10 +339,10 @@ def _number(value: float) -> str:
 
 
 def nccl_tests(all_series: Sequence[Series], host: str, devices: Sequence[str]) -> str:
-    """All-reduce times in the columns of NVIDIA's nccl-tests, so that whatever reads its logs reads these.
+    """Write all-reduce times in the columns of NVIDIA's nccl-tests, for programs that read them.
 
-    Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. In place nothing is measured, since
-    TensorFlow's results are new tensors: those columns hold N/A.
+    Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. The
+    in-place columns are N/A, because TensorFlow's results are new tensors.
     """
     return "\n".join(
         _nccl_block(series, host, devices) for series in all_series if series.points
@@ -343,9 +356,11 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
     repeats = max(len(point.seconds) for point in series.points)
     compared = [point.wrong for point in series.points if point.wrong is not None]
     lines = [
-        f"# all_reduce_perf's columns for TensorFlow's all-reduce by {series.name} (rnn_scaling.links): medians",
-        f"# nThread 1 nGpus {series.ranks} minBytes {first} maxBytes {last} step: {factor}(factor) warmup iters: 1 "
-        f"iters: {repeats} agg iters: 1 validation: {int(bool(compared))} graph: 0",
+        "# all_reduce_perf's columns for TensorFlow's all-reduce by "
+        f"{series.name} (rnn_scaling.links): medians",
+        f"# nThread 1 nGpus {series.ranks} minBytes {first} maxBytes {last} "
+        f"step: {factor}(factor) warmup iters: 1 iters: {repeats} agg iters: 1 "
+        f"validation: {int(bool(compared))} graph: 0",
         "#",
         "# Using devices",
         *(
@@ -359,24 +374,18 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
     ]
     lines += [_nccl_row(series, point) for point in series.points]
     bad = sum(1 for wrong in compared if wrong)
-    verdict = (
-        f"{bad} {'FAILED' if bad else 'OK'}"
-        if compared
-        else "N/A (no sum was compared)"
-    )
+    verdict = "N/A (no sum was compared)"
+    if compared:
+        verdict = f"{bad} FAILED" if bad else "0 OK"
+    mean = statistics.fmean(map(series.gb_per_s, series.points))
     lines.append(f"# Out of bounds values : {verdict}")
-    lines.append(
-        f"# Avg bus bandwidth    : {statistics.fmean(series.gb_per_s(p) for p in series.points):g}"
-    )
+    lines.append(f"# Avg bus bandwidth    : {mean:g}")
     lines.append("#")
     return "\n".join(lines) + "\n"
 
 
 def _nccl_line(words: Sequence[str]) -> str:
-    text = "".join(
-        word.rjust(width) for word, width in zip(words, _NCCL_WIDTHS)
-    ).rstrip()
-    return "#" + text[1:]
+    return "#" + "".join(map(str.rjust, words, _NCCL_WIDTHS)).rstrip()[1:]
 
 
 def _nccl_row(series: Series, point: Point) -> str:
@@ -390,4 +399,4 @@ def _nccl_row(series: Series, point: Point) -> str:
     )
     count = str(point.num_bytes // FLOAT32_BYTES)
     words = (str(point.num_bytes), count, "float", "sum", "-1", *numbers, *["N/A"] * 4)
-    return "".join(word.rjust(width) for word, width in zip(words, _NCCL_WIDTHS))
+    return "".join(map(str.rjust, words, _NCCL_WIDTHS))

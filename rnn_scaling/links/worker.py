@@ -1,7 +1,8 @@
-"""python -m rnn_scaling.links.worker REQUEST RESULT: measures one thing in a process of its own.
+"""python -m rnn_scaling.links.worker REQUEST RESULT: make one measurement.
 
-REQUEST is what `processes.run` wrote; RESULT is replaced whole whenever more is known, so that the parent has what was
-measured before it had to end this process. How far it is goes to stderr, as "progress DONE TOTAL WHAT".
+REQUEST is a file of `processes.run`. RESULT is replaced in one step whenever there are new
+results, so that the parent keeps them if it must end this process. The progress is
+printed on stderr as "progress DONE TOTAL TITLE".
 """
 
 import dataclasses
@@ -19,8 +20,11 @@ from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.system.machine.environment import cpu_vector_units
 from rnn_scaling.system.machine.gpus import DeviceError, prepare_cuda_order
 from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
+from rnn_scaling.system.machine.onednn import turn_on_onednn
+from rnn_scaling.system.machine.system import read_text
 
 Write = Callable[[WorkerOutcome], None]
 
@@ -51,7 +55,7 @@ def _host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
     measured = host_memory.measure(
-        request["sizes"], request["rounds"], available_cores(), _tell
+        request["sizes"], request["rounds"], available_cores(), _report
     )
     write(WorkerOutcome(tuple(measured)))
 
@@ -63,7 +67,7 @@ def _gpu_copies(request: dict[str, Any], write: Write) -> None:
     devices = request["devices"]
     origin = request["origin"]
     measured = gpu_copies.measure(
-        runtime, devices, request["sizes"], request["rounds"], _tell, origin
+        runtime, devices, request["sizes"], request["rounds"], _report, origin
     )
     write(WorkerOutcome(tuple(measured)))
 
@@ -73,13 +77,16 @@ def _cpu_copies(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import cpu_copies
 
     measured = cpu_copies.measure(
-        engine.devices, request["sizes"], request["rounds"], _tell
+        engine.devices, request["sizes"], request["rounds"], _report
     )
     write(WorkerOutcome(tuple(measured)))
 
 
 def _compute(request: dict[str, Any], write: Write) -> None:
-    """Matrix products of every type, by all devices at once."""
+    """Measure matrix products of every type on all devices at once."""
+    if request["device"] == "cpu":
+        # Like the runs of text models, which look for these rates.
+        turn_on_onednn(cpu_vector_units(read_text("/proc/cpuinfo")) or ())
     engine = _start(request)
     from rnn_scaling.links import compute
     from rnn_scaling.training.engines.local import uses_onednn
@@ -93,20 +100,23 @@ def _compute(request: dict[str, Any], write: Write) -> None:
         request["rounds"],
         cores,
         cores > 0 and uses_onednn(),
-        _tell,
+        _report,
     )
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
-        note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"
-        products = [
-            dataclasses.replace(product, notes=(*product.notes, note), disturbed=True)
-            for product in products
-        ]
+        note = (
+            f"other processes used {load.others:.0%} of the cores: the rates are too low "
+            "and were not kept; measure again"
+        )
+        for number, product in enumerate(products):
+            products[number] = dataclasses.replace(
+                product, notes=(*product.notes, note), disturbed=True
+            )
     write(WorkerOutcome(products=tuple(products)))
 
 
 def _all_reduce(request: dict[str, Any], write: Write) -> None:
-    """One algorithm, or nothing exchanged where none is named."""
+    """Measure one algorithm, or a call that exchanges nothing without a name."""
     engine = _start(request)
     from rnn_scaling.config import registry
     from rnn_scaling.links import reduce
@@ -117,8 +127,8 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
         module = registry.load(registry.ALL_REDUCES, name.partition("#")[0])
         function = module.build(engine.devices, int(name.partition("#")[2] or 1))
 
-    def keep(so_far: series.Series) -> None:
-        write(WorkerOutcome((so_far,)))
+    def keep(partial_series: series.Series) -> None:
+        write(WorkerOutcome((partial_series,)))
 
     measured = reduce.measure(
         function,
@@ -126,7 +136,7 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
         engine.devices,
         request["sizes"],
         request["rounds"],
-        _tell,
+        _report,
         keep,
         bool(name),
     )
@@ -134,7 +144,7 @@ def _all_reduce(request: dict[str, Any], write: Write) -> None:
 
 
 def gradient_bytes() -> tuple[tuple[str, int], ...]:
-    """Preset -> bytes of its gradients in float32, embeddings dense."""
+    """Return the bytes of each preset's gradients in float32, with dense embeddings."""
     from rnn_scaling.config import presets
     from rnn_scaling.config import run_config as config
     from rnn_scaling.config.registry import workloads
@@ -154,14 +164,18 @@ def _start(request: dict[str, Any]) -> Any:
         bind_to_cores(request["num_devices"] * request.get("cores_per_device", 1))
     from rnn_scaling.training.engines import local
 
-    threads = request["inter_op_threads"], request["intra_op_threads"]
     return local.start(
-        local.Request(request["device"], request["num_devices"], *threads)
+        local.Request(
+            request["device"],
+            request["num_devices"],
+            request["inter_op_threads"],
+            request["intra_op_threads"],
+        )
     )
 
 
-def _tell(done: int, total: int, what: str) -> None:
-    print(f"progress {done} {total} {what}", file=sys.stderr, flush=True)
+def _report(done: int, total: int, title: str) -> None:
+    print(f"progress {done} {total} {title}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

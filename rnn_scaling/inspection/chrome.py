@@ -1,7 +1,8 @@
-"""Traced steps -> Chrome trace events: a file that Perfetto (ui.perfetto.dev) and chrome://tracing open. Pure.
+"""Write traced steps as a Chrome trace for Perfetto (ui.perfetto.dev).
 
-A process for each tower holds one track with the parts of its time, the same as in phases.split, and a track for each
-thread or stream with the kernels that the tower ran there. A further process holds the steps and what towers share.
+Each tower is a process with one track for the parts of its time (see `phases.split`) and
+one track per thread or stream for its kernels. Another process has the steps and the
+kernels that towers share.
 
 Source of the format: "Trace Event Format", Google, 2016 (complete events X, asynchronous events b and e, metadata M).
 """
@@ -15,7 +16,9 @@ from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.operators import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.step_parts import EXPOSED, SHARED_OWN, STARVED, WAITS
 
-APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
+# Distance between the numbers of two processes. Tracks use the numbers in between, so
+# every number is unique.
+PROCESS_SPACING = 10_000
 TITLES = {
     EXPOSED: "exchange, exposed",
     STARVED: "waits for input",
@@ -25,19 +28,23 @@ TITLES = {
 
 
 def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
-    """The trace as gzipped JSON; the same events give the same bytes. Raises ValueError as `phases.split` does."""
-    content = {"traceEvents": events(steps, num_towers), "displayTimeUnit": "ms"}
+    """Return the trace as gzipped JSON; equal events give equal bytes.
+
+    Raises:
+      ValueError: If `phases.split` refuses a step.
+    """
+    content = {"traceEvents": make_events(steps, num_towers), "displayTimeUnit": "ms"}
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
 
 
-def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:
+def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:
     """Return the events.
 
     Times are in microseconds from the start of the first step, to the nanosecond.
     """
     tracks = _tracks(steps)
-    entries = list(_names(num_towers, tracks))
-    zero = steps[0].start_ns if steps else 0
+    entries = list(_name_events(num_towers, tracks))
+    zero_ns = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
         at_step = {"step": number}
         mark: dict[str, Any] = {
@@ -45,12 +52,12 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
             "cat": "step",
             **_first_track(None),
         }
-        entries.append(_complete(mark, step.start_ns, step.end_ns, zero))
+        entries.append(_complete_event(mark, step.start_ns, step.end_ns, zero_ns))
         for tower, parts in enumerate(phases.segments(step, num_towers)):
-            where = {"cat": "part", **_first_track(tower)}
+            track = {"cat": "part", **_first_track(tower)}
             for part, start, end in parts:
-                shown = {"name": TITLES.get(part, part), **where, "args": at_step}
-                entries.append(_complete(shown, start, end, zero))
+                event = {"name": TITLES.get(part, part), **track, "args": at_step}
+                entries.append(_complete_event(event, start, end, zero_ns))
         for index, kernel in enumerate(step.kernels):
             args: dict[str, Any] = {
                 "operator": kernel.name,
@@ -58,26 +65,31 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
             }
             args |= {"phase": kernel.phase, **at_step}
             if kernel.kind == WAIT:
-                entries += _wait(kernel, args, f"{number}.{index}", zero)
+                entries += _wait_events(kernel, args, f"{number}.{index}", zero_ns)
                 continue
             if kernel.kind == COPY:
                 args["copy"] = True
             process = _process(kernel.tower)
-            track = tracks[process, _lane(kernel)]
-            where = {"cat": kernel.phase, "pid": process, "tid": track}
-            shown = {"name": kernel.type, **where, "args": args}
-            entries.append(_complete(shown, kernel.start_ns, kernel.end_ns, zero))
+            event = {
+                "name": kernel.type,
+                "cat": kernel.phase,
+                "pid": process,
+                "tid": tracks[process, _lane(kernel)],
+                "args": args,
+            }
+            entries.append(
+                _complete_event(event, kernel.start_ns, kernel.end_ns, zero_ns)
+            )
     return entries
 
 
 def _tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
     """Return the number of the track of each process and lane."""
-    lanes = {
-        (_process(kernel.tower), _lane(kernel))
-        for step in steps
-        for kernel in step.kernels
-        if kernel.kind != WAIT
-    }
+    lanes = set()
+    for step in steps:
+        for kernel in step.kernels:
+            if kernel.kind != WAIT:
+                lanes.add((_process(kernel.tower), _lane(kernel)))
     tracks: dict[tuple[int, str], int] = {}
     last = 0
     for process, lane in sorted(lanes):
@@ -86,66 +98,65 @@ def _tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
     return tracks
 
 
-def _complete(
-    event: dict[str, Any], start_ns: int, end_ns: int, zero: int
+def _complete_event(
+    event: dict[str, Any], start_ns: int, end_ns: int, zero_ns: int
 ) -> dict[str, Any]:
     """Return a complete event with its times."""
-    times = {"ts": _us(start_ns - zero), "dur": _us(end_ns - start_ns)}
+    times = {"ts": _us(start_ns - zero_ns), "dur": _us(end_ns - start_ns)}
     return {"ph": "X", **event, **times}
 
 
-def _names(
+def _name_events(
     num_towers: int, tracks: dict[tuple[int, str], int]
 ) -> Iterator[dict[str, Any]]:
-    for tower in (*range(num_towers), None):
-        process = _process(tower)
-        # Towers one below the other, and what they share below them.
-        place = num_towers if tower is None else tower
-        yield _named(
-            "process_name",
-            process,
-            process,
-            name="all towers" if tower is None else f"tower {tower}",
-        )
-        yield _named("process_sort_index", process, process, sort_index=place)
-        yield _named(
-            "thread_name",
-            process,
-            process,
-            name="steps" if tower is None else "parts of a step",
-        )
-        yield _named("thread_sort_index", process, process, sort_index=0)
+    """Yield names and positions of processes and tracks, shared ones last."""
+    processes = [
+        (_process(tower), f"tower {tower}", "parts of a step")
+        for tower in range(num_towers)
+    ]
+    processes.append((_process(None), "all towers", "steps"))
+    for index, (process, name, track_name) in enumerate(processes):
+        yield _metadata("process_name", process, process, name=name)
+        yield _metadata("process_sort_index", process, process, sort_index=index)
+        yield _metadata("thread_name", process, process, name=track_name)
+        yield _metadata("thread_sort_index", process, process, sort_index=0)
     for (process, lane), track in tracks.items():
-        yield _named("thread_name", process, track, name=lane)
-        yield _named("thread_sort_index", process, track, sort_index=track - process)
+        yield _metadata("thread_name", process, track, name=lane)
+        yield _metadata("thread_sort_index", process, track, sort_index=track - process)
 
 
-def _named(what: str, process: int, track: int, **values: Any) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": process, "tid": track, "args": values}
+def _metadata(kind: str, process: int, track: int, **values: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": values}
 
 
 def _process(tower: int | None) -> int:
-    return APART if tower is None else APART * (tower + 2)
+    """Return the number of a tower's process; None for all towers together."""
+    return PROCESS_SPACING if tower is None else PROCESS_SPACING * (tower + 2)
 
 
 def _first_track(tower: int | None) -> dict[str, int]:
-    """A process's own number is its main thread's, which viewers put on top."""
+    """Return the main thread of a process, which viewers put first.
+
+    Its number is the number of the process.
+    """
     return {"pid": _process(tower), "tid": _process(tower)}
 
 
 def _lane(kernel: KernelEvent) -> str:
-    # A GPU's streams have the same names as another one's.
+    """Return the name of a kernel's track: its device and its thread or stream."""
+    # Streams of different GPUs have the same names.
     device = kernel.device.rpartition("/")[2].removeprefix("device:")
-    return f"{device} {kernel.lane}" + (", launches" if kernel.dispatched else "")
+    launches = ", launches" if kernel.dispatched else ""
+    return f"{device} {kernel.lane}{launches}"
 
 
-def _wait(
-    kernel: KernelEvent, args: dict[str, Any], number: str, zero: int
+def _wait_events(
+    kernel: KernelEvent, args: dict[str, Any], number: str, zero_ns: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the two ends of a wait.
 
-    Waits overlap each other, which complete events of a track must not: these get
-    tracks of their own.
+    Complete events of a track must not overlap, but waits do, so they are asynchronous
+    events.
     """
     wait = {
         "name": f"{kernel.type} (waits)",
@@ -153,8 +164,8 @@ def _wait(
         "id2": {"local": number},
         **_first_track(kernel.tower),
     }
-    yield {"ph": "b", **wait, "ts": _us(kernel.start_ns - zero), "args": args}
-    yield {"ph": "e", **wait, "ts": _us(kernel.end_ns - zero)}
+    yield {"ph": "b", **wait, "ts": _us(kernel.start_ns - zero_ns), "args": args}
+    yield {"ph": "e", **wait, "ts": _us(kernel.end_ns - zero_ns)}
 
 
 def _us(nanoseconds: int) -> float:

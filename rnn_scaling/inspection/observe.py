@@ -1,6 +1,6 @@
-"""Looks inside a step that has been timed: its graphs, its kernels, where its time goes -> the record's two parts.
+"""Fill `graph` and `trace` of a record from a step that has been timed.
 
-docs/record.md describes `graph` and `trace`.
+docs/record.md describes both.
 """
 
 import dataclasses
@@ -10,120 +10,128 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.inspection import chrome, operators, phases, placement, tracing, xplane
+from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.training.towers import StepResult, TrainStep
 
-COUNTED_STEPS = (
-    2  # under the trace of every kernel; two, so that a difference between steps shows
-)
+# Steps in the trace that records every kernel: two, to compare them.
+COUNTED_STEPS = 2
 TRACE_FILE = "trace.json.gz"
 
 
 def graph(step: TrainStep) -> Graph:
-    """The record's `graph`: operators, placement, copies. The step must have collected its graphs."""
+    """Return operators, placement and copies of a step.
+
+    Raises:
+      ValueError: If the step did not collect its graphs.
+    """
     collected = step.function_graphs
     if not collected:
         raise ValueError("expected a step that collected its graphs on its first call")
-    parts = partitions(step)
-    nodes = operators.nodes_of(parts)
+    graphs = partitions(step)
+    nodes = operators.nodes_by_name(graphs)
     traced = step.graph()
+    num_python = 0
+    num_optimized = 0
+    for call in collected:
+        num_python += operators.num_operators(call.pre_optimization_graph)
+        num_optimized += operators.num_operators(call.post_optimization_graph)
     fields = {
-        "python": {
-            "operators": sum(
-                operators.num_operators(call.pre_optimization_graph)
-                for call in collected
-            )
-        },
-        "optimized": {
-            "operators": sum(
-                operators.num_operators(call.post_optimization_graph)
-                for call in collected
-            )
-        },
+        "python": {"operators": num_python},
+        "optimized": {"operators": num_optimized},
         "partitions": operators.tally_operators(nodes),
         "placement": {
-            "variables": placement.variables(
+            "variables": placement.list_variables(
                 step.variable_states(), step.tower_gradients, traced, nodes
             )
         },
-        "copies": placement.copies(parts, traced),
+        "copies": placement.list_copies(graphs, traced),
     }
     if step.cut is not None:
-        fields["slicing"] = placement.slices(step.cut, step.engine, parts, traced)
+        fields["slicing"] = placement.describe_slices(
+            step.cut, step.engine, graphs, traced
+        )
     return build(Graph, fields)
 
 
 def trace(
     step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]
 ) -> Trace:
-    """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
+    """Run the step under the profiler, first to count kernels, then to time them.
 
-    log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept. untraced_s: seconds of the same run's
-    measured batches.
+    Args:
+      step: The step.
+      num_batches: Number of batches that are timed.
+      log_dir: Folder for the profiler's file and a Chrome trace; "" to keep neither.
+      untraced_s: Seconds of the measured batches of this run.
     """
-    parts = partitions(step)
-    nodes = operators.nodes_of(parts)
-    exchanged = operators.exchanged(parts)
+    graphs = partitions(step)
+    nodes = operators.nodes_by_name(graphs)
+    transfers = operators.exchange_transfers(graphs)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(
-        f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them"
+        f"tracing {COUNTED_STEPS} batches to count kernels "
+        f"and {num_batches} to time them"
     )
-    counted = tracing.trace(
+    count_run = tracing.trace(
         lambda: results.append(step()), COUNTED_STEPS, every_kernel=True
     )
-    every = _of_towers(xplane.read(counted.space, nodes, exchanged), num_towers)
-    timed = tracing.trace(step, num_batches, log_dir)
-    expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
-    files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
+    count_trace = xplane.read(count_run.space, nodes, transfers)
+    counted_steps = _share_foreign_towers(count_trace.steps, num_towers)
+    time_run = tracing.trace(step, num_batches, log_dir)
+    time_trace = xplane.read(time_run.space, nodes, transfers)
+    timed_steps = _share_foreign_towers(time_trace.steps, num_towers)
+    files = []
     if log_dir:
-        xplane.drop_iterations(timed.space)
-        write_bytes(timed.space.SerializeToString(), Path(timed.file))
-        write_bytes(
-            chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE
-        )
-        files.append(TRACE_FILE)
-    cost = {
-        "timed_s": timed.step_s,
-        "counted_s": counted.step_s,
-        "start_s": timed.start_s,
-        "stop_s": timed.stop_s,
-    }
+        profile = Path(time_run.file)
+        xplane.drop_iterations(time_run.space)
+        write_bytes(time_run.space.SerializeToString(), profile)
+        events = chrome.render(timed_steps, num_towers)
+        write_bytes(events, Path(log_dir) / TRACE_FILE)
+        files = [str(profile.relative_to(log_dir)), TRACE_FILE]
     fields = {
         "batches": num_batches,
-        "items": int(
-            results[COUNTED_STEPS - 1].items.sum()
-        ),  # of the step whose kernels are listed by type
+        # Items of the step whose kernels are listed by type.
+        "items": int(results[COUNTED_STEPS - 1].items.sum()),
         "kernels": {
-            **operators.tally_kernels(every.steps),
-            "input_pipeline": every.foreign / COUNTED_STEPS,
+            **operators.tally_kernels(counted_steps),
+            "input_pipeline": count_trace.num_foreign / COUNTED_STEPS,
         },
-        "cost": {"untraced_s": statistics.median(untraced_s), **cost},
-        "steps": [phases.split(traced, num_towers) for traced in expensive.steps],
+        "cost": {
+            "untraced_s": statistics.median(untraced_s),
+            "timed_s": time_run.step_s,
+            "counted_s": count_run.step_s,
+            "start_s": time_run.start_s,
+            "stop_s": time_run.stop_s,
+        },
+        "steps": [phases.split(traced, num_towers) for traced in timed_steps],
         "files": files,
     }
     return build(Trace, fields)
 
 
-def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace:
-    """The trace with what runs here for towers of other processes, whose kernels run elsewhere, as everybody's."""
-    steps = []
-    for step in trace.steps:
-        kernels = [
-            kernel._replace(tower=None) if (kernel.tower or 0) >= num_towers else kernel
-            for kernel in step.kernels
-        ]
-        steps.append(dataclasses.replace(step, kernels=kernels))
-    return trace._replace(steps=steps)
+def _share_foreign_towers(
+    steps: Sequence[TracedStep], num_towers: int
+) -> list[TracedStep]:
+    """Return the steps with kernels for towers of other processes as shared kernels."""
+    shared = []
+    for step in steps:
+        kernels = []
+        for kernel in step.kernels:
+            if kernel.tower is not None and kernel.tower >= num_towers:
+                kernel = kernel._replace(tower=None)
+            kernels.append(kernel)
+        shared.append(dataclasses.replace(step, kernels=kernels))
+    return shared
 
 
 def partitions(step: TrainStep) -> list[Any]:
-    """The graphs that run, one a device, of a step that collected them."""
-    return [
-        partition
-        for graphs in step.function_graphs
-        for partition in graphs.partition_graphs
-    ]
+    """Return the graphs that run, one per device and function."""
+    partitions: list[Any] = []
+    for graphs in step.function_graphs:
+        partitions += graphs.partition_graphs
+    return partitions

@@ -1,12 +1,13 @@
-"""Operators of a GraphDef and kernels of a trace, counted; and the operators of the partitions that run, by name.
+"""Count the operators of a GraphDef and the kernels of a trace.
 
-Works on TensorFlow's protocol messages without importing TensorFlow. The name scopes that towers.py and the update
-modes open give an operator's tower and phase:
+Works on TensorFlow's protocol messages without importing TensorFlow. The name scopes of
+towers.py and the update modes give the tower and the phase of an operator:
 
-    input/..  tower_<i>/input|forward|backward/..  exchange/..  update/..  update/tower_<i>/..
+    input/..  tower_<i>/input|forward|backward/..  exchange/..  update/..
+    update/tower_<i>/..
 
-TensorFlow's optimizers put words before a name (`ConstantFolding/tower_0/forward/..`) and after it; so the first
-component that opens a scope decides.
+TensorFlow's optimizers add words before a name (`ConstantFolding/tower_0/forward/..`)
+and after it, so the first component that opens a scope is used.
 """
 
 import dataclasses
@@ -25,67 +26,83 @@ from rnn_scaling.records.step_parts import (
     UPDATE,
 )
 
-HOST = "host"
-DEVICE = "device"
-COPY = "copy"
+# Kinds of kernels.
+HOST = "host"  # ran on a CPU device, or control flow of a loop on any device
+DEVICE = "device"  # ran on a GPU
+COPY = "copy"  # a copy to, from or on a GPU, or a fill of its memory
+# An asynchronous operator from its start to its end, which uses no core: a collective or
+# the receipt of a tensor.
 WAIT = "wait"
-"""host: an operator's kernel that ran on a CPU device, or control flow of a loop wherever it is placed; device: a
-kernel on a GPU; copy: a copy to, from or on a GPU, or a fill of its memory; wait: an asynchronous operator from its
-start to its end, on no core (a collective, or a tensor to be received)."""
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
-SHARED = (
-    INPUT,
-    EXCHANGE,
-    UPDATE,
-)  # phases with a scope of their own, outside of any tower's
+# Phases that have a scope outside of all towers.
+SHARED = (INPUT, EXCHANGE, UPDATE)
 _TOWER = re.compile(r"tower_(\d+)")
 
 
 class KernelEvent(NamedTuple):
-    """One execution of one kernel. Times are integer nanoseconds from the start of the trace."""
+    """One execution of one kernel.
 
-    name: str  # of the operator that it belongs to, "" where the trace does not say
-    type: str  # of the operator; of the CUDA kernel where there is no operator
-    device: str  # full name where it ran
-    tower: int | None  # None: shared by all
+    Attributes:
+      name: Name of its operator, or "" if the trace does not contain it.
+      type: Type of its operator, or the name of a CUDA kernel without operator.
+      device: Full name of the device.
+      tower: Its tower, or None if all towers share it.
+      phase: Its phase.
+      start_ns: Nanoseconds from the start of the trace.
+      end_ns: Nanoseconds from the start of the trace.
+      lane: Its thread or stream.
+      kind: HOST, DEVICE, COPY or WAIT.
+      dispatched: Whether the host only launched a GPU operator.
+    """
+
+    name: str
+    type: str
+    device: str
+    tower: int | None
     phase: str
     start_ns: int
     end_ns: int
-    lane: str  # the thread or stream that it ran on
+    lane: str
     kind: str
-    dispatched: bool = False  # host time of launching a GPU operator: counted, but the tower's device does the work
+    dispatched: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedStep:
+    """A step and the kernels that started in it, in order of their starts."""
+
     start_ns: int
     end_ns: int
-    kernels: Sequence[KernelEvent]  # that started within the step, by start
+    kernels: Sequence[KernelEvent]
 
 
 class Owner(NamedTuple):
-    tower: int | None  # None: what all towers share
+    """The tower, or None if all towers share an operator, and the phase."""
+
+    tower: int | None
     phase: str
 
 
 def owner(name: str) -> Owner:
-    """The tower and phase of an operator by its full name; ("other", no tower) outside of every scope."""
-    parts = name.split("/")
-    for index, part in enumerate(parts):
-        follows = parts[index + 1] if index + 1 < len(parts) else ""
-        tower = _tower(part)
+    """Return tower and phase of an operator by its full name.
+
+    Returns:
+      Owner(None, OTHER) for an operator outside of all scopes.
+    """
+    scopes = name.split("/")
+    for scope, inner in zip(scopes, [*scopes[1:], ""]):
+        tower = _tower(scope)
         if tower is not None:
-            return Owner(
-                tower, follows if follows in (INPUT, FORWARD, BACKWARD) else OTHER
-            )
-        if part in SHARED and follows:
-            return Owner(_tower(follows) if part == UPDATE else None, part)
+            is_phase = inner in (INPUT, FORWARD, BACKWARD)
+            return Owner(tower, inner if is_phase else OTHER)
+        if scope in SHARED and inner:
+            return Owner(_tower(inner) if scope == UPDATE else None, scope)
     return Owner(None, OTHER)
 
 
-def _tower(part: str) -> int | None:
-    match = _TOWER.fullmatch(part)
+def _tower(scope: str) -> int | None:
+    match = _TOWER.fullmatch(scope)
     return int(match[1]) if match else None
 
 
@@ -96,98 +113,107 @@ class Node(NamedTuple):
 
 
 def num_operators(graph: Any) -> int:
-    """Operators of a GraphDef, those of the functions in its library (loop bodies) included, each function once."""
-    return len(graph.node) + sum(
-        len(function.node_def) for function in graph.library.function
-    )
+    """Return the number of operators of a GraphDef.
+
+    Each function in its library, such as a loop body, counts once.
+    """
+    functions = graph.library.function
+    return len(graph.node) + sum(len(function.node_def) for function in functions)
 
 
-def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
-    """Every operator of the partitions by name, functions that were not inlined included."""
+def nodes_by_name(partitions: Iterable[Any]) -> dict[str, Node]:
+    """Return all operators of the partitions and of functions that were not inlined."""
     nodes: dict[str, Node] = {}
     for partition in partitions:
         for node in partition.node:
             nodes[node.name] = Node(node.op, node.device, owner(node.name))
         for function in partition.library.function:
             for node in function.node_def:
-                nodes.setdefault(
-                    node.name, Node(node.op, node.device, owner(node.name))
-                )
+                if node.name not in nodes:
+                    nodes[node.name] = Node(node.op, node.device, owner(node.name))
     return nodes
 
 
-def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
-    """Names of the transfers of tensors to operators of the exchange.
+def exchange_transfers(partitions: Sequence[Any]) -> set[str]:
+    """Return the names of the transfers to operators of the exchange.
 
-    Each is named after the operator that made the tensor, for gradients one of a tower's backward pass.
+    A transfer has the name of the operator that made the tensor. For gradients, this is
+    an operator of a tower's backward pass.
     """
-    return frozenset(
-        received_by(partitions, lambda name: owner(name).phase == EXCHANGE)
-    )
+    return transfers_to(partitions, lambda name: owner(name).phase == EXCHANGE)
 
 
-def received_by(partitions: Sequence[Any], reads: Callable[[str], Any]) -> set[str]:
-    """Names of the transfers of tensors to the operators whose names `reads` accepts."""
+def transfers_to(
+    partitions: Sequence[Any], is_reader: Callable[[str], object]
+) -> set[str]:
+    """Return the names of the transfers to operators whose names `is_reader` accepts."""
     transfers = set()
     for partition in partitions:
-        receives = (node for node in partition.node if node.op in RECEIVES)
-        received = {node.name: node.attr["tensor_name"].s.decode() for node in receives}
+        receives = {}
         for node in partition.node:
-            if reads(node.name):
-                sources = (
-                    name.removeprefix("^").partition(":")[0] for name in node.input
-                )
-                transfers |= {received[name] for name in sources if name in received}
+            if node.op in RECEIVES:
+                receives[node.name] = node.attr["tensor_name"].s.decode()
+        for node in partition.node:
+            if not is_reader(node.name):
+                continue
+            for name in node.input:
+                source = name.removeprefix("^").partition(":")[0]
+                if source in receives:
+                    transfers.add(receives[source])
     return transfers
 
 
 def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """Counts of the partitions' operators: in all, by type, by device, and by tower and phase; JSON-ready."""
+    """Count operators in all, by type, by device, and by tower and phase, as JSON."""
     by_owner = Counter(node.owner for node in nodes.values())
     return {
         "operators": len(nodes),
         **_by_kind(nodes.values()),
-        "by_phase": owners(by_owner, "operators"),
+        "by_phase": _list_owners(by_owner, "operators"),
     }
 
 
-def _by_kind(counted: Collection[Any]) -> dict[str, dict[str, int]]:
-    types = Counter(node.type for node in counted)
-    devices = Counter(node.device for node in counted)
+def _by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
+    """Count operators or kernels by type and by device."""
+    types = Counter(item.type for item in items)
+    devices = Counter(item.device for item in items)
     descending = sorted(types.items(), key=lambda item: (-item[1], item[0]))
     return {"by_type": dict(descending), "by_device": dict(sorted(devices.items()))}
 
 
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
-    """Kernels of each step; by type, by tower and phase, and by device for the last one; JSON-ready.
+    """Count the kernels of each step, and in detail those of the last step, as JSON.
 
-    A step's "host" kernels are those that the executor ran on CPU devices, and control flow of loops, which it runs
-    itself wherever it is placed; its "device" kernels those that ran on GPUs, "copies" the copies and fills of memory
-    there, and "dispatched" the operators that the host launched on GPUs (device kernels belong to them, one or several
-    each, or none).
+    "host" kernels ran on CPU devices, or are control flow of loops. "device" kernels ran
+    on GPUs. "copies" are copies and fills of GPU memory. "dispatched" are operators that
+    the host launched on GPUs; each has any number of device kernels.
     """
     last = steps[-1].kernels
-    work = [kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched]
-    by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in work)
-    counts = [Counter(map(_place, step.kernels)) for step in steps]
+    computing = [
+        kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched
+    ]
+    by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in computing)
     return {
-        "steps": [{place: count[place] for place in PLACES} for count in counts],
-        **_by_kind(work),
-        "by_phase": owners(by_owner, "kernels"),
+        "steps": [_count_places(step.kernels) for step in steps],
+        **_by_kind(computing),
+        "by_phase": _list_owners(by_owner, "kernels"),
     }
 
 
-def _place(kernel: KernelEvent) -> str:
-    if kernel.dispatched:
-        return "dispatched"
-    return {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
+def _count_places(kernels: Iterable[KernelEvent]) -> dict[str, int]:
+    counts = dict.fromkeys(PLACES, 0)
+    for kernel in kernels:
+        place = {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
+        counts["dispatched" if kernel.dispatched else place] += 1
+    return counts
 
 
-def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:
-    """[{tower, phase, <unit>}] in order; what the towers share comes last."""
+def _list_owners(counts: Mapping[Owner, int], unit: str) -> list[dict[str, Any]]:
+    """Return one entry per owner in order; shared ones come last."""
     order = sorted(
-        counts, key=lambda who: (who.tower is None, who.tower or 0, who.phase)
+        counts.items(),
+        key=lambda item: (item[0].tower is None, item[0].tower or 0, item[0].phase),
     )
     return [
-        {"tower": who.tower, "phase": who.phase, unit: counts[who]} for who in order
+        {"tower": key.tower, "phase": key.phase, unit: count} for key, count in order
     ]

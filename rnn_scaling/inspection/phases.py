@@ -1,12 +1,15 @@
-"""Where the time of a traced step goes, tower by tower. Pure; works on the events of a trace.
+"""Split the time of a traced step into parts, tower by tower.
 
-At each instant a tower is in exactly one part, the first of PARTS that holds. So the parts sum to the step's length,
-and what another part covers is reported next to them: exchange that ran while the tower computed is hidden.
-n: kernels of a step, K: elementary intervals between their ends, N: towers.
+At each instant a tower is in exactly one part, the first of PARTS that applies, so the
+parts sum to the length of the step. Exchange that runs while the tower computes is
+hidden, and reported separately.
+
+Shapes: K intervals between the starts and ends of kernels, N towers.
 """
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,48 +24,54 @@ from rnn_scaling.inspection.operators import (
 )
 from rnn_scaling.records import step_parts as names
 
-_STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
+_STARVED_PHASE = "waits"  # the key of waiting for input among the phases
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Sweep:
-    """Every instant of a step. points: [K + 1] ns; active: (tower or None, phase) -> [K] whether it runs then."""
+    """The intervals of a step.
+
+    Attributes:
+      points: Limits of the intervals [K + 1], in ns.
+      active: (tower or None, phase) -> whether it runs in each interval [K].
+      computes: Whether each tower computes [N, K].
+      parts: Part of each tower [N, K], an index into PARTS.
+    """
 
     points: np.ndarray
     active: Mapping[tuple[int | None, str], np.ndarray]
-    computes: np.ndarray  # [N, K] whether a tower computes
-    parts: np.ndarray  # [N, K] index into PARTS
+    computes: np.ndarray
+    parts: np.ndarray
 
     @property
     def lengths(self) -> np.ndarray:
-        """[K] nanoseconds."""
+        """Lengths of the intervals [K], in ns."""
         return np.diff(self.points)
 
     def runs(self, tower: int | None, phase: str) -> np.ndarray:
-        """[K] whether a phase of a tower runs."""
-        where = self.active.get((tower, phase))
-        return np.zeros(len(self.points) - 1, bool) if where is None else where
+        """Return whether a phase of a tower runs in each interval [K]."""
+        mask = self.active.get((tower, phase))
+        return np.zeros(len(self.points) - 1, bool) if mask is None else mask
 
-    def seconds(self, where: np.ndarray) -> float:
-        """Seconds of the instants at which `where` [K] holds."""
-        return int(self.lengths[where].sum()) / 1e9
+    def seconds(self, mask: np.ndarray) -> float:
+        """Return the length of the intervals in a mask [K]."""
+        return int(self.lengths[mask].sum()) / 1e9
 
 
 def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
-    """Where one step's time went; JSON-ready, in seconds (docs/phases.md has the fields).
+    """Split the time of one step, in seconds, as JSON (docs/inspect.md has the fields).
 
-    Raises ValueError if the step has no length, or a kernel belongs to a tower that the run does not have.
+    Raises:
+      ValueError: If the step has no length, or a kernel has the tower of another run.
     """
     sweep = _sweep(step, num_towers)
-    everyone = sweep.seconds(np.any(sweep.computes, axis=0))
-    tower_seconds = [
-        sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)
-    ]
+    compute_s = sweep.seconds(np.any(sweep.computes, axis=0))
+    tower_compute_s = [sweep.seconds(computes) for computes in sweep.computes]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
         "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
         "shared": {"busy": _busy(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))},
-        "concurrency": math.fsum(tower_seconds) / everyone if everyone else None,
+        "concurrency": math.fsum(tower_compute_s) / compute_s if compute_s else None,
         "kernels": sum(
             kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels
         ),
@@ -71,16 +80,20 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
 
 
 def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int]]]:
-    """(part, start, end in ns) of each tower one after the other, without a gap. Raises what `split` raises."""
+    """Return the parts of each tower in order, as (part, start, end) in ns.
+
+    Raises:
+      ValueError: Like `split`.
+    """
     sweep = _sweep(step, num_towers)
     by_tower = []
     for parts in sweep.parts:
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
         ends = np.append(starts[1:], len(parts))
-        at = sweep.points.tolist()
+        points = sweep.points.tolist()
         by_tower.append(
             [
-                (names.PARTS[parts[i]], at[i], at[j])
+                (names.PARTS[parts[i]], points[i], points[j])
                 for i, j in zip(starts.tolist(), ends.tolist())
             ]
         )
@@ -90,33 +103,34 @@ def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int
 def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
     if step.end_ns <= step.start_ns:
         raise ValueError(
-            f"expected a step with a length, got one from {step.start_ns} to {step.end_ns} ns"
+            f"expected a step of positive duration, "
+            f"got {step.start_ns} to {step.end_ns} ns"
         )
-    spans: dict[tuple[int | None, str], tuple[list[int], list[int]]] = {}
+    spans: dict[tuple[int | None, str], list[tuple[int, int]]] = defaultdict(list)
+    edges = [step.start_ns, step.end_ns]
     for kernel in step.kernels:
         if kernel.tower is not None and not 0 <= kernel.tower < num_towers:
             raise ValueError(
-                f"expected kernels of {num_towers} towers, got {kernel.name} of tower {kernel.tower}"
+                f"expected kernels of {num_towers} towers, "
+                f"got {kernel.name} of tower {kernel.tower}"
             )
         start = max(kernel.start_ns, step.start_ns)
         end = min(kernel.end_ns, step.end_ns)
-        if start < end and (filed := _activity(kernel)) is not None:
-            starts, ends = spans.setdefault(filed, ([], []))
-            starts.append(start)
-            ends.append(end)
-    arrays = {
-        filed: (np.array(starts), np.array(ends))
-        for filed, (starts, ends) in spans.items()
-    }
-    points = np.unique(
-        np.concatenate([[step.start_ns, step.end_ns], *sum(arrays.values(), ())])
-    )
-    active = {filed: _covered(points, *pair) for filed, pair in arrays.items()}
+        activity = _activity(kernel)
+        if start < end and activity is not None:
+            spans[activity].append((start, end))
+            edges += (start, end)
+    points = np.unique(edges)
+    active = {activity: covered(points, pairs) for activity, pairs in spans.items()}
     return _partition(points, active, num_towers)
 
 
 def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
-    """(tower, phase) that a kernel is activity of; None for one that only waits, or launches work of a GPU."""
+    """Return the (tower, phase) for which a kernel works.
+
+    Returns:
+      None if the kernel only waits or launches a GPU operator.
+    """
     if kernel.dispatched:
         return None
     phase = kernel.phase if kernel.phase in names.PHASES else names.OTHER
@@ -124,16 +138,18 @@ def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
         return (None if phase == names.EXCHANGE else kernel.tower), phase
     if kernel.type in RECEIVES:
         return None
-    if phase == names.EXCHANGE and kernel.type.lstrip("_").startswith(
-        names.COLLECTIVES
-    ):
+    is_collective = kernel.type.lstrip("_").startswith(names.COLLECTIVES)
+    if phase == names.EXCHANGE and is_collective:
         return None, names.EXCHANGE
     return (kernel.tower, _STARVED_PHASE) if phase == names.INPUT else None
 
 
-def _covered(points: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """[K] whether at least one of the intervals covers each stretch between two points."""
+def covered(
+    points: np.ndarray, spans: Sequence[tuple[int, int]] | np.ndarray
+) -> np.ndarray:
+    """Return whether at least one span covers each interval between points [K]."""
     size = len(points)
+    starts, ends = np.transpose(spans)
     opened = np.bincount(np.searchsorted(points, starts), minlength=size)
     closed = np.bincount(np.searchsorted(points, ends), minlength=size)
     return np.cumsum(opened - closed)[:-1] > 0
@@ -144,36 +160,27 @@ def _partition(
     active: Mapping[tuple[int | None, str], np.ndarray],
     num_towers: int,
 ) -> _Sweep:
+    """Assign one part to each tower in each interval."""
     size = len(points) - 1
     computes = np.zeros((num_towers, size), bool)
-    for (tower, phase), where in active.items():
+    for (tower, phase), mask in active.items():
         if tower is not None and phase in names.OWN:
-            computes[tower] |= where
-    sweep = _Sweep(
-        points,
-        active,
-        computes,
-        np.full((num_towers, size), names.PARTS.index(names.IDLE), np.int8),
-    )
+            computes[tower] |= mask
+    parts = np.full((num_towers, size), names.PARTS.index(names.IDLE), np.int8)
+    sweep = _Sweep(points, active, computes, parts)
     for tower in range(num_towers):
-        others = np.delete(computes, tower, axis=0).any(axis=0)
-        ranked = [
-            *((phase, sweep.runs(tower, phase)) for phase in names.OWN),
-            *(
-                (f"shared_{phase}", sweep.runs(None, phase))
-                for phase in names.SHARED_OWN
-            ),
-            (names.EXPOSED, sweep.runs(None, names.EXCHANGE)),
-            (
-                names.STARVED,
-                sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE),
-            ),
-            (names.WAITS, others),
-        ]
-        for part, where in reversed(
-            ranked
-        ):  # what comes first in the order is written last
-            sweep.parts[tower, where] = names.PARTS.index(part)
+        masks: dict[str, np.ndarray] = {
+            phase: sweep.runs(tower, phase) for phase in names.OWN
+        }
+        for phase in names.SHARED_OWN:
+            masks[f"shared_{phase}"] = sweep.runs(None, phase)
+        masks[names.EXPOSED] = sweep.runs(None, names.EXCHANGE)
+        starved = sweep.runs(tower, _STARVED_PHASE)
+        masks[names.STARVED] = starved | sweep.runs(None, _STARVED_PHASE)
+        masks[names.WAITS] = np.any(np.delete(computes, tower, axis=0), axis=0)
+        # The first part has priority, so it is written last.
+        for part, mask in reversed(masks.items()):
+            parts[tower, mask] = names.PARTS.index(part)
     return sweep
 
 
@@ -181,26 +188,29 @@ def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     exchange = sweep.runs(None, names.EXCHANGE)
     computes = sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
-    forward, backward = (
-        np.flatnonzero(sweep.runs(tower, phase))
-        for phase in (names.FORWARD, names.BACKWARD)
-    )
-    exchanges = {"busy": exchange, "hidden": exchange & computes}
-    exchanges |= {"beside_shared": exchange & ~computes & ~exposed, "exposed": exposed}
+    forward = np.flatnonzero(sweep.runs(tower, names.FORWARD))
+    backward = np.flatnonzero(sweep.runs(tower, names.BACKWARD))
+    first_s = None
+    arrival_s = None
+    if len(forward):
+        first_s = (int(sweep.points[forward[0]]) - step.start_ns) / 1e9
+    if len(backward):
+        arrival_s = (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9
     return {
         "tower": tower,
         "parts": {
-            part: sweep.seconds(sweep.parts[tower] == i)
-            for i, part in enumerate(names.PARTS)
+            part: sweep.seconds(sweep.parts[tower] == index)
+            for index, part in enumerate(names.PARTS)
         },
         "busy": _busy(sweep, tower, names.OWN),
-        "exchange": {name: sweep.seconds(active) for name, active in exchanges.items()},
-        "first_s": (int(sweep.points[forward[0]]) - step.start_ns) / 1e9
-        if len(forward)
-        else None,
-        "arrival_s": (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9
-        if len(backward)
-        else None,
+        "exchange": {
+            "busy": sweep.seconds(exchange),
+            "hidden": sweep.seconds(exchange & computes),
+            "beside_shared": sweep.seconds(exchange & ~computes & ~exposed),
+            "exposed": sweep.seconds(exposed),
+        },
+        "first_s": first_s,
+        "arrival_s": arrival_s,
     }
 
 
@@ -209,31 +219,29 @@ def _busy(sweep: _Sweep, tower: int | None, phases: Sequence[str]) -> dict[str, 
 
 
 def _timeline(sweep: _Sweep) -> dict[str, Any]:
-    """Each tower's time in letters, the part that takes most of each; and where exchange takes half of it."""
+    """Return one letter per bin: each tower's largest part, and whether exchange runs.
+
+    Exchange runs in a bin if it takes at least half of it.
+    """
     start = sweep.points[0]
     span = sweep.points[-1] - sweep.points[0]
     edges = start + np.arange(names.TIMELINE_BINS + 1) * span / names.TIMELINE_BINS
     towers = []
     for parts in sweep.parts:
         shares = np.stack(
-            [_in_bins(sweep, parts == i, edges) for i in range(len(names.PARTS))]
+            [_bin_ns(sweep, parts == i, edges) for i in range(len(names.PARTS))]
         )
         towers.append("".join(names.LETTERS[i] for i in shares.argmax(axis=0)))
-    exchange = _in_bins(sweep, sweep.runs(None, names.EXCHANGE), edges) * 2 >= np.diff(
-        edges
-    )
-    letter = names.LETTERS[names.PARTS.index(names.EXPOSED)]
-    return {
-        "towers": towers,
-        "exchange": "".join(
-            letter if there else names.LETTERS[-1] for there in exchange
-        ),
-    }
+    exchange_ns = _bin_ns(sweep, sweep.runs(None, names.EXCHANGE), edges)
+    is_exchange = exchange_ns * 2 >= np.diff(edges)
+    exposed = names.LETTERS[names.PARTS.index(names.EXPOSED)]
+    idle = names.LETTERS[-1]
+    exchange = "".join(exposed if runs else idle for runs in is_exchange)
+    return {"towers": towers, "exchange": exchange}
 
 
-def _in_bins(sweep: _Sweep, where: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Nanoseconds of `where` [K] in each bin between `edges`."""
-    reached = np.concatenate([[0], np.cumsum(np.where(where, sweep.lengths, 0))])
-    return np.diff(
-        np.interp(edges - sweep.points[0], sweep.points - sweep.points[0], reached)
-    )
+def _bin_ns(sweep: _Sweep, mask: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return the nanoseconds of a mask [K] in each bin between `edges`."""
+    total = np.concatenate([[0], np.cumsum(np.where(mask, sweep.lengths, 0))])
+    start = sweep.points[0]
+    return np.diff(np.interp(edges - start, sweep.points - start, total))

@@ -1,9 +1,11 @@
-"""Where variables, their slots, gradients and updates are, and what travels between the devices in a step.
+"""List the devices of variables, slots, gradients and updates, and the copies of a step.
 
-Read from the graph as traced from Python (what was asked for) and from the partitions that run (what TensorFlow did):
-its placer's decision stands in the partitions, and a tensor that crosses devices is a pair of _Send and _Recv there.
+The graph that was traced from Python contains the requested devices. The partitions that
+run contain the decisions of TensorFlow's placer. There, a tensor that moves to another
+device is a pair of _Send and _Recv.
 """
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.inspection.operators import SENDS, Node, received_by
+from rnn_scaling.inspection.operators import SENDS, Node, transfers_to
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.training import slicing
 from rnn_scaling.training.engines.local import Engine
@@ -19,232 +21,267 @@ from rnn_scaling.training.gradients import num_bytes
 from rnn_scaling.training.replica import Gradients, VariableState
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
-# oneDNN's gradient of a convolution's kernel and of its bias. TensorFlow 2.21 takes another axis of the kernel for the
-# size of the bias.
-WITH_BIAS = "Conv2DBackpropFilterWithBias"
-MOST_COPIES = 20  # the largest of each direction that are named
-_SLICE = re.compile(
-    r"(tower_\d+/)?input/slice/"
-)  # what cuts a global batch, on the host or on a tower's device
+# oneDNN's gradient of the kernel and the bias of a convolution. TensorFlow 2.21 infers
+# the size of the bias from the wrong axis of the kernel.
+FUSED_BIAS_GRADIENT = "Conv2DBackpropFilterWithBias"
+MAX_NAMED_COPIES = 20  # per direction
+# Operators that cut a global batch, on the host or on the device of a tower.
+_SLICE = re.compile(r"(tower_\d+/)?input/slice/")
 
 
-def variables(
-    updated: Sequence[VariableState],
+def list_variables(
+    states: Sequence[VariableState],
     tower_gradients: Sequence[Gradients],
     graph: tf.Graph,
     nodes: Mapping[str, Node],
 ) -> list[dict[str, Any]]:
-    """One entry a variable, JSON-ready; docs/record.md has the fields."""
-    updates = _updates(graph, nodes)
-    towers = list(enumerate(tower_gradients))
-    return [
-        {
-            "name": state.name,
-            "tower": state.tower,
-            "device": state.variable.device,
-            "bytes": num_bytes(state.variable),
-            "slots": [
-                {"device": slot.device, "bytes": num_bytes(slot)}
-                for slot in state.slots
-            ],
-            "gradients": [
-                {"tower": n, **_gradient(by[state.name])}
-                for n, by in towers
-                if state.tower in (None, n)
-            ],
-            "update": updates.get(
-                id(state.variable.handle),
-                {"device": state.variable.device, "types": []},
-            ),
-        }
-        for state in updated
-    ]
+    """Return one entry per variable as JSON; docs/record.md has the fields."""
+    updates = _updates_by_handle(graph, nodes)
+    entries = []
+    for state in states:
+        device = state.variable.device
+        slots = [
+            {"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots
+        ]
+        gradients = []
+        for tower, by_name in enumerate(tower_gradients):
+            if state.tower in (None, tower):
+                gradients.append(
+                    {"tower": tower, **_gradient_data(by_name[state.name])}
+                )
+        update = updates.get(id(state.variable.handle))
+        entries.append(
+            {
+                "name": state.name,
+                "tower": state.tower,
+                "device": device,
+                "bytes": num_bytes(state.variable),
+                "slots": slots,
+                "gradients": gradients,
+                "update": update or {"device": device, "types": []},
+            }
+        )
+    return entries
 
 
-class _Sent(NamedTuple):
+class _Transfer(NamedTuple):
+    """A pair of send and receive.
+
+    Attributes:
+      source: The device that sends.
+      target: The device that receives.
+      key: The name that both operators share.
+      name: The tensor.
+      bytes: Its size, or None if its shape is unknown while the graph is built.
+    """
+
     source: str
     target: str
-    key: str  # what send and receive know each other by
+    key: str
     name: str
-    bytes: int | None  # None: its shape is not known while it is built
+    bytes: int | None
 
 
-def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
-    """What one partition sends to another, by direction; JSON-ready.
+def list_copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
+    """Return the transfers between partitions by direction, as JSON.
 
-    Pairs of send and receive, and the bytes of those whose shape is known while the graph is built; a pair in a loop
-    counts once.
+    A pair in a loop counts once.
     """
-    transfers: dict[tuple[str, str], list[_Sent]] = defaultdict(list)
-    for sent in _sent(partitions, graph):
-        transfers[sent.source, sent.target].append(sent)
-    return [
-        {
-            "from": source,
-            "to": target,
-            "pairs": len(tensors),
-            "bytes": sum(sent.bytes for sent in tensors if sent.bytes is not None),
-            "of_unknown_size": sum(sent.bytes is None for sent in tensors),
-            "largest": [
-                {"name": sent.name, "bytes": sent.bytes}
-                for sent in sorted(
-                    (s for s in tensors if s.bytes), key=lambda s: -(s.bytes or 0)
-                )[:MOST_COPIES]
-            ],
-        }
-        for (source, target), tensors in sorted(transfers.items())
-    ]
+    by_direction: dict[tuple[str, str], list[_Transfer]] = defaultdict(list)
+    for transfer in _transfers(partitions, graph):
+        by_direction[transfer.source, transfer.target].append(transfer)
+    entries = []
+    for (source, target), transfers in sorted(by_direction.items()):
+        sizes = [
+            (transfer.name, transfer.bytes)
+            for transfer in transfers
+            if transfer.bytes is not None
+        ]
+        largest = sorted(sizes, key=lambda size: -size[1])[:MAX_NAMED_COPIES]
+        entries.append(
+            {
+                "from": source,
+                "to": target,
+                "pairs": len(transfers),
+                "bytes": sum(num for _, num in sizes),
+                "of_unknown_size": len(transfers) - len(sizes),
+                "largest": [
+                    {"name": name, "bytes": num} for name, num in largest if num
+                ],
+            }
+        )
+    return entries
 
 
-def slices(
+def describe_slices(
     cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph
 ) -> dict[str, Any]:
-    """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready."""
-    cut_pieces = received_by(partitions, _SLICE.match)
-    moved = [
-        sent
-        for sent in _sent(partitions, graph)
-        if sent.key in cut_pieces or _SLICE.match(sent.name)
+    """Return the cut of a global batch and the bytes that move, as JSON.
+
+    Bytes are predicted from the cut and counted in the graph.
+    """
+    slice_keys = transfers_to(partitions, _SLICE.match)
+    slice_transfers = [
+        transfer
+        for transfer in _transfers(partitions, graph)
+        if transfer.key in slice_keys or _SLICE.match(transfer.name)
     ]
     moves = []
     for tower, device in enumerate(engine.devices):
         if device == engine.host:
             continue
-        there, back = slicing.predicted_bytes(cut, tower) or (None, None)
+        sent, returned = slicing.predict_bytes(cut, tower) or (None, None)
         for source, target, predicted in (
-            (engine.host, device, there),
-            (device, engine.host, back),
+            (engine.host, device, sent),
+            (device, engine.host, returned),
         ):
             sizes = [
-                sent.bytes
-                for sent in moved
-                if (sent.source, sent.target) == (source, target)
+                transfer.bytes
+                for transfer in slice_transfers
+                if (transfer.source, transfer.target) == (source, target)
             ]
-            counted = (
-                None
-                if None in sizes
-                else sum(size for size in sizes if size is not None)
-            )
             moves.append(
                 {
                     "from": source,
                     "to": target,
                     "predicted": predicted,
-                    "counted": counted,
+                    "counted": _total(sizes),
                 }
             )
-    return {"on": cut.on, "parts": [encode(part) for part in cut.parts], "moves": moves}
-
-
-def _sent(partitions: Sequence[Any], graph: tf.Graph) -> list[_Sent]:
-    tensors = []
-    for partition in partitions:
-        sends = [node for node in partition.node if node.op in SENDS]
-        placed = _imported(partition, sends)
-        for node in sends:
-            source, target, key = (
-                node.attr[name].s.decode()
-                for name in ("send_device", "recv_device", "tensor_name")
-            )
-            tensors.append(
-                _Sent(
-                    source, target, key, node.input[0], _sent_bytes(node, graph, placed)
-                )
-            )
-    return tensors
-
-
-def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
-    is_rows = isinstance(gradient, tf.IndexedSlices)
-    parts = [gradient.values, gradient.indices] if is_rows else [gradient]
-    sizes = [_static_bytes(part.shape, part.dtype) for part in parts]
-    total: Any = None if None in sizes else sum(sizes)
     return {
-        "kind": "rows" if is_rows else "dense",
-        "device": parts[0].device,
-        "bytes": total,
+        "on": cut.location,
+        "parts": [encode(part) for part in cut.parts],
+        "moves": moves,
     }
 
 
-def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
-    """The operators that change a variable, by the id of its handle, as they run."""
+def _total(sizes: Sequence[int | None]) -> int | None:
+    """Return the sum, or None if a size is unknown."""
+    if None in sizes:
+        return None
+    return sum(size for size in sizes if size is not None)
+
+
+def _transfers(partitions: Sequence[Any], graph: tf.Graph) -> list[_Transfer]:
+    """Return every tensor that the partitions send to each other."""
+    transfers = []
+    for partition in partitions:
+        sends = [node for node in partition.node if node.op in SENDS]
+        sources = _import_sources(partition, sends)
+        for node in sends:
+            transfers.append(
+                _Transfer(
+                    source=node.attr["send_device"].s.decode(),
+                    target=node.attr["recv_device"].s.decode(),
+                    key=node.attr["tensor_name"].s.decode(),
+                    name=node.input[0],
+                    bytes=_sent_bytes(node, graph, sources),
+                )
+            )
+    return transfers
+
+
+def _gradient_data(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
+    kind = "dense"
+    tensors = [gradient]
+    if isinstance(gradient, tf.IndexedSlices):
+        kind = "rows"
+        tensors = [gradient.values, gradient.indices]
+    sizes = [_static_bytes(tensor.shape, tensor.dtype) for tensor in tensors]
+    return {"kind": kind, "device": tensors[0].device, "bytes": _total(sizes)}
+
+
+def _updates_by_handle(
+    graph: tf.Graph, nodes: Mapping[str, Node]
+) -> dict[int, dict[str, Any]]:
+    """Return the operators that change each variable, by the id of its handle.
+
+    The ids hold as long as the variables live, so only this process can use them.
+    """
     updates: dict[int, dict[str, Any]] = {}
     for outer, inner in graph.captures:
-        changing = [
-            op
-            for op in inner.consumers()
-            if op.type.startswith(UPDATES) and op.inputs[0] is inner
-        ]
-        ran = [nodes[op.name] for op in changing if op.name in nodes]
-        if ran:
+        run_nodes = []
+        for op in inner.consumers():
+            is_update = op.type.startswith(UPDATES) and op.inputs[0] is inner
+            if is_update and op.name in nodes:
+                run_nodes.append(nodes[op.name])
+        if run_nodes:
             updates[id(outer)] = {
-                "device": ran[0].device,
-                "types": sorted({node.type for node in ran}),
+                "device": run_nodes[0].device,
+                "types": sorted({node.type for node in run_nodes}),
             }
     return updates
 
 
-def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
-    """What `sends` of the partition are made from, as a graph, which infers its operators' shapes.
+def _import_sources(partition: Any, sends: Sequence[Any]) -> tf.Graph:
+    """Import the operators that `sends` depend on, which infers their shapes.
 
-    No more than that: an import ends at the first operator whose inputs break a rule, and shapes of oneDNN's operators
-    (see `WITH_BIAS`) break those of what reads them.
+    Other operators are left out, because the import fails at operators that read a wrong
+    shape (see `FUSED_BIAS_GRADIENT`).
     """
-    alone = type(partition)()
-    alone.CopyFrom(partition)
-    for node in alone.node:
-        if (
-            "_class" in node.attr
-        ):  # it is placed; the operator it was colocated with may be in an XLA cluster now
+    copy = type(partition)()
+    copy.CopyFrom(partition)
+    for node in copy.node:
+        # Operators are already placed. The operator that this one was colocated with may
+        # be in an XLA cluster.
+        if "_class" in node.attr:
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]
-    needed = _needed(alone, sends)
-    kept = [node for node in alone.node if node.name in needed]
-    sources = type(partition)(node=kept, library=alone.library, versions=alone.versions)
-    with tf.Graph().as_default() as placed:
+    names = _source_names(copy, sends)
+    nodes = [node for node in copy.node if node.name in names]
+    sources = type(partition)(node=nodes, library=copy.library, versions=copy.versions)
+    with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(sources, name="partition")
-    return placed
+    return graph
 
 
-def _needed(partition: Any, sends: Sequence[Any]) -> set[str]:
-    """Names of the sends and of all that they are made from; TensorFlow's own function is deprecated."""
-    inputs = {
-        node.name: [name.partition(":")[0] for name in node.input]
-        for node in partition.node
-    }
-    needed: set[str] = set()
-    names = [node.name for node in sends]
-    while names:
-        name = names.pop()
-        if name not in needed:
-            needed.add(name)
-            names += inputs[name]
-    return needed
+def _source_names(partition: Any, sends: Sequence[Any]) -> set[str]:
+    """Return the names of the sends and of all operators that they depend on.
+
+    TensorFlow's function for this is deprecated.
+    """
+    nodes = {node.name: node for node in partition.node}
+    names: set[str] = set()
+    pending = [node.name for node in sends]
+    while pending:
+        name = pending.pop()
+        if name not in names:
+            names.add(name)
+            pending += [source.partition(":")[0] for source in nodes[name].input]
+    return names
 
 
-def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:
+def _sent_bytes(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
+    """Return the size of a sent tensor, or None if its shape is unknown.
+
+    Args:
+      send: The _Send operator.
+      graph: The traced graph, which has shapes that were set by hand.
+      sources: The imported partition, which has operators of the optimizer.
+    """
     name, _, port = send.input[0].partition(":")
     dtype = tf.dtypes.as_dtype(send.attr["T"].type)
     index = int(port or 0)
-    in_partition = placed.get_operation_by_name(f"partition/{name}").outputs[index]
-    if in_partition.op.type.endswith(WITH_BIAS) and index == 1:
-        return _static_bytes(in_partition.op.outputs[0].shape[-1:], dtype)
-    # The traced graph knows shapes that were set by hand, the partition knows operators that the optimizer made.
-    for where, full_name in ((graph, name), (placed, in_partition.op.name)):
-        try:
-            tensor = where.get_operation_by_name(full_name).outputs[index]
-        except (KeyError, IndexError):
-            continue
-        if (
-            tensor.dtype == dtype
-            and (size := _static_bytes(tensor.shape, dtype)) is not None
-        ):
+    imported = sources.get_operation_by_name(f"partition/{name}").outputs[index]
+    if imported.op.type.endswith(FUSED_BIAS_GRADIENT) and index == 1:
+        return _static_bytes(imported.op.outputs[0].shape[-1:], dtype)
+    # A shape that was set by hand is better than an inferred one, but the traced graph
+    # lacks operators that TensorFlow added.
+    candidates = [imported]
+    with contextlib.suppress(KeyError, IndexError):
+        candidates.insert(0, graph.get_operation_by_name(name).outputs[index])
+    for tensor in candidates:
+        size = _static_bytes(tensor.shape, dtype)
+        if tensor.dtype == dtype and size is not None:
             return size
-    return _static_bytes(_entered(in_partition).shape, dtype)
+    return _static_bytes(_loop_input(imported).shape, dtype)
 
 
-def _entered(tensor: tf.Tensor) -> tf.Tensor:
-    """What a loop's result was when it entered the loop, whose variables keep their shapes; any other tensor itself."""
+def _loop_input(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the input of a loop for its result, and other tensors unchanged.
+
+    Both have the same shape.
+    """
     for kind in ("Exit", "Switch", "Merge", "Enter"):
         if tensor.op.type != kind:
             return tensor

@@ -1,4 +1,4 @@
-"""Whether a step runs where it should, and whether its clock covers what the devices do."""
+"""Check that a step runs on its devices, and that its clock covers their work."""
 
 import statistics
 import time
@@ -6,146 +6,168 @@ from collections.abc import Iterator
 
 from rnn_scaling.inspection import observe, operators, tracing, xplane
 from rnn_scaling.inspection.operators import COPY, TracedStep
+from rnn_scaling.inspection.trace_databases.sweep import Union
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import TrainStep
 
-STEPS = 10  # that are timed, and that are traced
-CLOCKS = 0.02  # share of a step by which two clocks may differ, in addition to SLACK_S
+STEPS = 10  # steps that are timed, and steps that are traced
+# Two clocks may differ by SLACK_S and this share of a step.
+CLOCK_TOLERANCE = 0.02
 SLACK_S = 2e-4
-# What does a tower's work; shapes and numbers of control flow may be on the host whatever the device.
-HEAVY = (
-    *("MatMul", "BatchMatMul", "Conv2D", "CudnnRNN"),
-    *("BlockLSTM", "LSTMBlockCell", "SoftmaxCrossEntropy", "FusedBatchNorm"),
+# Types that must run on the device of their tower. Shapes and control flow may run on
+# the host.
+HEAVY_TYPES = (
+    "MatMul",
+    "BatchMatMul",
+    "Conv2D",
+    "CudnnRNN",
+    "BlockLSTM",
+    "LSTMBlockCell",
+    "SoftmaxCrossEntropy",
+    "FusedBatchNorm",
 )
 
 
-def checks(step: TrainStep, engine: Engine) -> Iterator[Check]:
-    """Yield all checks of a step that has collected its graphs."""
-    yield from placement(step, engine)
-    yield from clock(step, engine)
+def check_step(step: TrainStep, engine: Engine) -> Iterator[Check]:
+    """Yield all checks of a step.
+
+    They run the step further, which changes the weights: nothing may be measured or
+    compared afterwards. The step must have been built with collected graphs.
+    """
+    yield check_variable_placement(step, engine)
+    yield check_operator_placement(step, engine)
+    yield from check_clock(step, engine)
 
 
-def placement(step: TrainStep, engine: Engine) -> Iterator[Check]:
-    """Whether variables, their updates and the towers' work are on the towers' devices."""
-    devices = engine.devices
-    graph = observe.graph(step)
-    variables = graph.placement.variables if graph.placement else ()
-    placed = [
-        (variable, devices[variable.tower])
-        for variable in variables
-        if variable.tower is not None
-    ]
-    wrong = []
-    for variable, device in placed:
-        found = (variable.device, variable.update.device)
-        if found != (device, device):
-            wrong.append(
-                f"{variable.name} of tower {variable.tower} is on {found[0]}, updated on {found[1]}"
+def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
+    """Check the devices of variables and of their updates."""
+    name = "placement of variables"
+    placement = observe.graph(step).placement
+    variables = placement.variables if placement else ()
+    owned = []
+    for variable in variables:
+        if variable.tower is not None:
+            owned.append((variable, engine.devices[variable.tower]))
+    if not owned:
+        text = (
+            f"the towers share all {len(variables)} variables: "
+            "none has a place that it must have"
+        )
+        return Check(name=name, holds=None, text=text)
+    for variable, device in owned:
+        if variable.device != device or variable.update.device != device:
+            text = (
+                f"{variable.name} of tower {variable.tower} is on {variable.device}, "
+                f"updated on {variable.update.device}"
             )
-    text = (
-        wrong[0]
-        if wrong
-        else f"{len(placed)} variables and their updates are on their towers' devices"
-    )
-    if not placed:
-        text = f"the towers share all {len(variables)} variables: none has a place that it must have"
-    yield Check(
-        name="placement of variables",
-        holds=not wrong if placed else None,
-        text=text,
-    )
-    nodes = operators.nodes_of(observe.partitions(step))
-    towers = [
-        n
-        for n in nodes.values()
-        if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)
-    ]
-    heavy = [node for node in towers if any(kind in node.type for kind in HEAVY)]
-    off = [node for node in heavy if node.device != devices[node.owner.tower or 0]]
+            return Check(name=name, holds=False, text=text)
+    text = f"{len(owned)} variables and their updates are on their towers' devices"
+    return Check(name=name, holds=True, text=text)
+
+
+def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
+    """Check the devices of the towers' products and fused kernels."""
+    heavy = []
+    misplaced = []
+    nodes = operators.nodes_by_name(observe.partitions(step))
+    for node in nodes.values():
+        tower = node.owner.tower
+        if tower is None or node.owner.phase not in (FORWARD, BACKWARD):
+            continue
+        if any(kind in node.type for kind in HEAVY_TYPES):
+            heavy.append(node)
+            if node.device != engine.devices[tower]:
+                misplaced.append(node)
     text = f"{len(heavy)} products and fused kernels are on their towers' devices"
-    if off:
-        first = f"a {off[0].type} of tower {off[0].owner.tower} on {off[0].device}"
-        text = f"{len(off)} of {len(heavy)} are elsewhere, as {first}"
-    yield Check(name="placement of operators", holds=bool(heavy) and not off, text=text)
+    if misplaced:
+        first = misplaced[0]
+        text = (
+            f"{len(misplaced)} of {len(heavy)} are elsewhere, such as "
+            f"a {first.type} of tower {first.owner.tower} on {first.device}"
+        )
+    holds = bool(heavy) and not misplaced
+    return Check(name="placement of operators", holds=holds, text=text)
 
 
-def clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
-    """Whether the step's clock covers what the devices do: their kernels by the profiler, and the cores' time."""
-    is_gpu = engine.device_type == "GPU"
-    seconds, core_s = _timed(step)
+def check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
+    """Compare the step's clock with the profiler's kernels and the cores' time."""
+    clock_s, core_s = _time_steps(step)
     try:
         partitions = observe.partitions(step)
         traced = tracing.trace(step, STEPS)
         traced_steps = xplane.read(
             traced.space,
-            operators.nodes_of(partitions),
-            operators.exchanged(partitions),
+            operators.nodes_by_name(partitions),
+            operators.exchange_transfers(partitions),
         ).steps
     except xplane.TraceError as e:
         yield Check(name="clock", holds=None, text=str(e))
         return
-    spans = [
+    step_s = [
         (traced_step.end_ns - traced_step.start_ns) / 1e9
         for traced_step in traced_steps
     ]
-    off = max(
-        abs(span - clock_s) - SLACK_S - CLOCKS * span
-        for span, clock_s in zip(spans, traced.step_s)
+    holds = all(
+        abs(span_s - seconds) <= SLACK_S + CLOCK_TOLERANCE * span_s
+        for span_s, seconds in zip(step_s, traced.step_s)
     )
-    text = f"{_ms(traced.step_s)} a step by the clock, {_ms(spans)} by the profiler's"
-    yield Check(name="clock against the profiler's", holds=off <= 0, text=text)
-    late = [_late_s(traced_step) for traced_step in traced_steps]
-    busy = [_busy_s(traced_step) for traced_step in traced_steps]
-    kind = "GPUs' kernels" if is_gpu else "kernels"
-    before_s = max(0.0, -max(late))
-    text = f"{kind} take {_ms(busy)} of a step of {_ms(spans)}; the last ends {_ms([before_s])} before it"
-    if max(late) > SLACK_S:
-        text = f"a kernel ends {_ms([max(late)])} after the clock was read"
-    yield Check(
-        name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text
+    text = f"{_ms(traced.step_s)} a step by the clock, {_ms(step_s)} by the profiler's"
+    yield Check(name="clock against the profiler's", holds=holds, text=text)
+    # A step is only over if all its kernels are; else the clock misses work.
+    latest_s = max(_seconds_after_step(traced_step) for traced_step in traced_steps)
+    busy_s = [_busy_s(traced_step) for traced_step in traced_steps]
+    kind = "GPUs' kernels" if engine.device_type == "GPU" else "kernels"
+    text = (
+        f"{kind} take {_ms(busy_s)} of a step of {_ms(step_s)}; "
+        f"the last ends {_ms([max(0.0, -latest_s)])} before it"
     )
-    cores = len(available_cores())
-    share = core_s / seconds
-    text = f"{share:.2f} of {cores} cores were busy in {STEPS} steps of {1e3 * seconds / STEPS:.2f} ms"
-    # A clock that leaves out a part of the step sees more work than its cores can do.
-    yield Check(
-        name="clock against the cores'",
-        holds=share <= cores * (1 + CLOCKS),
-        text=text,
+    if latest_s > SLACK_S:
+        text = f"a kernel ends {_ms([latest_s])} after the clock was read"
+    holds = latest_s <= SLACK_S
+    yield Check(name="clock after the last kernel", holds=holds, text=text)
+    num_cores = len(available_cores())
+    busy_cores = core_s / clock_s
+    text = (
+        f"{busy_cores:.2f} of {num_cores} cores were busy in {STEPS} steps "
+        f"of {1e3 * clock_s / STEPS:.2f} ms"
     )
+    # If the clock leaves out a part of the step, its cores seem to do too much work.
+    holds = busy_cores <= num_cores * (1 + CLOCK_TOLERANCE)
+    yield Check(name="clock against the cores'", holds=holds, text=text)
 
 
-def _timed(step: TrainStep) -> tuple[float, float]:
-    """(seconds by the clock, seconds of all cores) of untraced steps."""
+def _time_steps(step: TrainStep) -> tuple[float, float]:
+    """Return the seconds of untraced steps by the clock and of all cores."""
     step()
-    begun = time.perf_counter()
-    cores = time.process_time()
+    start_s = time.perf_counter()
+    start_core_s = time.process_time()
     for _ in range(STEPS):
         step()
-    return time.perf_counter() - begun, time.process_time() - cores
+    return time.perf_counter() - start_s, time.process_time() - start_core_s
 
 
-def _late_s(step: TracedStep) -> float:
-    """By how much the last kernel of a step ends after it, in seconds; negative where it ends before."""
-    return (
-        max((kernel.end_ns for kernel in step.kernels), default=step.start_ns)
-        - step.end_ns
-    ) / 1e9
+def _seconds_after_step(step: TracedStep) -> float:
+    """Return how long the last kernel of a step runs after the step's end.
+
+    Negative if the kernel ends first.
+    """
+    last_ns = max((kernel.end_ns for kernel in step.kernels), default=step.start_ns)
+    return (last_ns - step.end_ns) / 1e9
 
 
 def _busy_s(step: TracedStep) -> float:
-    """Seconds in which any device ran a kernel."""
-    total = 0
-    until = step.start_ns
-    for kernel in sorted(step.kernels, key=lambda kernel: kernel.start_ns):
-        if kernel.kind == COPY:
-            continue
-        total += max(0, kernel.end_ns - max(until, kernel.start_ns))
-        until = max(until, kernel.end_ns)
-    return total / 1e9
+    """Return the seconds in which any device ran a kernel.
+
+    Kernels are in order of their starts.
+    """
+    busy = Union()
+    for kernel in step.kernels:
+        if kernel.kind != COPY:
+            busy.add(kernel.start_ns, kernel.end_ns)
+    return busy.length / 1e9
 
 
 def _ms(seconds: list[float]) -> str:

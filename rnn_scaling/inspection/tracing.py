@@ -1,17 +1,18 @@
-"""Runs some steps under TensorFlow's profiler and returns what it recorded (an XSpace).
+"""Run some steps under TensorFlow's profiler.
 
-Two kinds of trace, because the profiler's cost depends on what it records:
+The profiler's cost depends on the number of recorded kernels, so there are two kinds of
+traces:
 
-- every kernel, to count them. TensorFlow 2.21 ignores `ProfilerOptions.host_tracer_level`; its profiler stays at level
-  2, at which the executor reports only the kernels that it thinks expensive, by a running mean of their cycles: one
-  and the same step is 600 kernels at first and 30 after 150 steps. At level 3 all of them are reported, always. It is
-  set where the recorder reads it: in `tsl::profiler::internal::g_trace_level`, which libtensorflow_framework exports.
-- the expensive kernels only, which costs little: for durations.
+- Every kernel, to count them. TensorFlow 2.21 ignores
+  `ProfilerOptions.host_tracer_level` and stays at level 2. There, the executor only
+  reports kernels that are expensive by a running mean of their cycles: the same step has
+  600 kernels at first and 30 after 150 steps. Level 3 always reports all kernels. It is
+  set in the recorder's variable, `tsl::profiler::internal::g_trace_level`, which
+  libtensorflow_framework exports.
+- Only expensive kernels, at little cost, for durations.
 """
 
-import contextlib
 import ctypes
-import functools
 import os
 import tempfile
 import time
@@ -25,15 +26,26 @@ from rnn_scaling.inspection.xplane import STEP_MARK, TraceError
 
 EVERY_KERNEL = 3  # tsl::profiler::TraceMeLevel::kVerbose
 LEVEL_SYMBOL = "_ZN3tsl8profiler8internal13g_trace_levelE"
-SPACES = "plugins/profile/*/*.xplane.pb"  # where TensorFlow writes them, and TensorBoard looks for them
+# The files that TensorFlow writes and TensorBoard reads.
+SPACES = "plugins/profile/*/*.xplane.pb"
 
 
 class Traced(NamedTuple):
-    space: Any  # XSpace message
-    file: str  # where the profiler wrote it; gone if nothing was to be kept
-    step_s: list[float]  # seconds of each traced step
-    start_s: float  # seconds to start the profiler
-    stop_s: float  # and to stop it and write what it has
+    """Traced steps.
+
+    Attributes:
+      space: The profiler's XSpace message.
+      file: The profiler's file, which is deleted if no folder was given.
+      step_s: Seconds of each traced step.
+      start_s: Seconds to start the profiler.
+      stop_s: Seconds to stop the profiler and write its file.
+    """
+
+    space: Any
+    file: str
+    step_s: list[float]
+    start_s: float
+    stop_s: float
 
 
 def trace(
@@ -42,52 +54,58 @@ def trace(
     log_dir: str = "",
     every_kernel: bool = False,
 ) -> Traced:
-    """Traces some steps: the expensive kernels, or every one. Raises TraceError if this TensorFlow cannot.
+    """Trace some steps.
 
-    log_dir: the folder that keeps the profiler's file; "": it is deleted again.
+    Args:
+      step: Runs one step.
+      num_steps: Number of steps.
+      log_dir: Folder that keeps the profiler's file; "" to delete the file.
+      every_kernel: Whether to record all kernels or only the expensive ones.
+
+    Raises:
+      TraceError: If this TensorFlow version cannot record them.
     """
-    temporary = functools.partial(
-        tempfile.TemporaryDirectory,
-        prefix="rnn_scaling_trace_",
-        ignore_cleanup_errors=True,
-    )
-    with contextlib.nullcontext(log_dir) if log_dir else temporary() as folder:
+    if log_dir:
+        return _trace(step, num_steps, log_dir, every_kernel)
+    with tempfile.TemporaryDirectory(
+        prefix="rnn_scaling_trace_", ignore_cleanup_errors=True
+    ) as folder:
         return _trace(step, num_steps, folder, every_kernel)
 
 
 def _trace(
     step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool
 ) -> Traced:
-    before = set(Path(folder).glob(SPACES))
+    old_files = set(Path(folder).glob(SPACES))
     step_s: list[float] = []
-    begun = time.perf_counter()
+    start_begin_s = time.perf_counter()
     tf.profiler.experimental.start(folder)
-    started = time.perf_counter()
+    start_s = time.perf_counter() - start_begin_s
     try:
         if every_kernel:
             _record_every_kernel()
         for number in range(num_steps):
-            at = time.perf_counter()
+            step_begin_s = time.perf_counter()
             with tf.profiler.experimental.Trace(STEP_MARK, step_num=number, _r=1):
                 step()
-            step_s.append(time.perf_counter() - at)
-        # An event is recorded when it ends, and those of a collective may end after the step that it belongs to.
+            step_s.append(time.perf_counter() - step_begin_s)
+        # Events are recorded when they end. A collective may end after its step.
         step()
     finally:
-        stopping = time.perf_counter()
+        stop_begin_s = time.perf_counter()
         tf.profiler.experimental.stop()
-    written = sorted(set(Path(folder).glob(SPACES)) - before)
-    if not written:
+    new_files = sorted(set(Path(folder).glob(SPACES)) - old_files)
+    if not new_files:
         raise TraceError(
             f"TensorFlow's profiler wrote no {SPACES} below {folder}; is the disk full?"
         )
-    # Not among TensorFlow's public names; the wheel ships it, and TensorBoard's profile plugin reads the same file.
+    # The wheel contains this module, but it is not public. TensorBoard's profile plugin
+    # reads the same messages.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    space = xplane_pb2.XSpace.FromString(written[-1].read_bytes())
-    return Traced(
-        space, str(written[-1]), step_s, started - begun, time.perf_counter() - stopping
-    )
+    space = xplane_pb2.XSpace.FromString(new_files[-1].read_bytes())
+    stop_s = time.perf_counter() - stop_begin_s
+    return Traced(space, str(new_files[-1]), step_s, start_s, stop_s)
 
 
 def _record_every_kernel() -> None:
@@ -96,5 +114,5 @@ def _record_every_kernel() -> None:
         ctypes.c_int.in_dll(ctypes.CDLL(library), LEVEL_SYMBOL).value = EVERY_KERNEL
     except (OSError, ValueError) as e:
         raise TraceError(
-            f"this TensorFlow does not let every kernel be recorded ({e}); expected 2.21"
+            f"this TensorFlow version cannot record every kernel ({e}); expected 2.21"
         ) from None

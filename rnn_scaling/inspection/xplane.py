@@ -1,11 +1,13 @@
-"""The profiler's own data (XPlane) -> the kernels of each traced step.
+"""Read the kernels of each traced step from the profiler's data (XPlane).
 
-A host event is a kernel when it is named "operator:Type" after an operator of the partitions that run; everything else
-on the host (ExecutorState::Process, ThreadpoolListener::Record and their like) marks what the runtime does and is no
-kernel. A GPU's events name their operator in the statistic `tf_op`, copies between devices the tensor in `edge_name`.
+A host event is a kernel if its name is "operator:Type" with an operator of the
+partitions that run. Other host events, such as ExecutorState::Process, mark work of the
+runtime. Events of a GPU have their operator in the statistic `tf_op`, and copies between
+devices have the tensor in `edge_name`.
 
-Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/common_runtime/{executor,copy_tensor}.cc
-and tensorflow/core/graph/graph_partition.cc.
+Source of the names: xla/tsl/profiler/utils/xplane_schema.cc;
+tensorflow/core/common_runtime/{executor,copy_tensor}.cc and
+tensorflow/core/graph/graph_partition.cc.
 """
 
 import bisect
@@ -28,44 +30,40 @@ from rnn_scaling.inspection.operators import (
 )
 from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
-STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
+STEP_MARK = "rnn_scaling.step"  # the event with which tracing.py marks a step
 HOST_PLANE = "/host:CPU"
 GPU_PLANE = re.compile(r"/device:GPU:\d+")
-STREAM = re.compile(
-    r"Stream #\d+"
-)  # other lines of a GPU's plane repeat its kernels in larger units
+# Lines of a GPU's plane with kernels. Other lines repeat them in larger units.
+STREAM = re.compile(r"Stream #\d+")
 PROCESS = "ExecutorState::Process"
 ITERATION = "iter_num"  # the statistic with the iteration of a loop
-PLUMBING = (
-    "_Arg",
-    "_Retval",
-    "_DeviceArg",
-    "_DeviceRetval",
-)  # a function's arguments and results; no work
+# Arguments and results of functions, which do no work.
+PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")
 ASYNC_START = "ExecutorState::ProcessAsync::Start"
 ASYNC_DONE = "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
-EDGE = "edge_name"  # the statistic of a copy from one device to another: edge_<number>_<operator that made the tensor>
+# The statistic of a copy between devices: edge_<number>_<operator that made the tensor>.
+EDGE = "edge_name"
 TRANSFER = re.compile(r"edge_\d+_")
-NCCL = "nccl"  # begins the name of each of NCCL's kernels
-OPERATOR = re.compile(
-    r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*"
-)  # "operator:Type", and no marker with "::"
+NCCL = "nccl"  # prefix of NCCL's kernels
+# "operator:Type", but not a marker with "::".
+OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")
 
 
 class TraceError(ValueError):
-    """A trace does not hold what it should; the message is a line for a person."""
+    """A trace is incomplete; the message is one line for the user."""
 
 
 class XplaneTrace(NamedTuple):
-    """What a trace holds.
+    """The steps of a trace.
 
-    `foreign` is the number of kernels within the steps that belong to other functions:
-    those of tf.data.
+    Attributes:
+      steps: The steps with their kernels.
+      num_foreign: Number of kernels of tf.data's functions within the steps.
     """
 
     steps: list[TracedStep]
-    foreign: int
+    num_foreign: int
 
 
 class _Event(NamedTuple):
@@ -82,7 +80,7 @@ class _Event(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """Its start and end in ns."""
+        """Start and end in ns."""
         start_ps = self.line.timestamp_ns * 1000 + self.message.offset_ps
         return start_ps // 1000, (start_ps + self.message.duration_ps) // 1000
 
@@ -91,7 +89,7 @@ class _Event(NamedTuple):
         return self.line.name or str(self.line.id)
 
     def stats(self) -> dict[str, Any]:
-        """Return its statistics by name."""
+        """Return the statistics by name."""
         names = self.plane.stat_metadata
         metadata = self.plane.event_metadata[self.message.metadata_id]
         stats: dict[str, Any] = {}
@@ -106,14 +104,14 @@ class _Event(NamedTuple):
 
 def _events(plane: Any, *names: str) -> Iterator[_Event]:
     """Yield the events of a plane, or only those with one of these names."""
-    wanted = {
+    numbers = {
         number
         for number, metadata in plane.event_metadata.items()
         if not names or metadata.name in names
     }
     for line in plane.lines:
         for message in line.events:
-            if message.metadata_id in wanted:
+            if message.metadata_id in numbers:
                 yield _Event(plane, line, message)
 
 
@@ -125,62 +123,63 @@ class _Executed(NamedTuple):
 
 
 def read(
-    space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()
+    space: Any, nodes: Mapping[str, Node], exchange_transfers: Container[str] = ()
 ) -> XplaneTrace:
     """Return the kernels of each traced step.
 
     Args:
       space: The profiler's message.
       nodes: The operators of the partitions that ran, by name.
-      exchanged: Names of the transfers to operators of the exchange.
+      exchange_transfers: Names of the transfers to operators of the exchange.
 
     Raises:
-      TraceError: If the trace holds no step.
+      TraceError: If the trace contains no step.
     """
     windows: list[tuple[int, int]] = []
     executed: list[_Executed] = []
     waits: list[_Executed] = []
-    foreign: list[int] = []
+    foreign_starts: list[int] = []
     kernels: list[KernelEvent] = []
     for plane in space.planes:
         if plane.name == HOST_PLANE:
             windows += [event.span for event in _events(plane, STEP_MARK)]
-            _read_host(plane, nodes, executed, foreign)
+            _read_host(plane, nodes, executed, foreign_starts)
             waits += _async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
-            kernels += _gpu_kernels(plane, nodes, exchanged)
+            kernels += _gpu_kernels(plane, nodes, exchange_transfers)
     if not windows:
         raise TraceError(
-            "the trace holds no step: TensorFlow's profiler recorded nothing of this thread"
+            "the trace contains no step, because TensorFlow's profiler recorded "
+            "nothing of this thread"
         )
-    # Pieces of a collective carry its name too, and the last of them may come after
-    # the step: it counts by its start.
-    asynchronous = {ran.kernel.name for ran in waits}
-    executed = [ran for ran in executed if ran.kernel.name not in asynchronous] + waits
-    # Functions of tf.data run at the same time and have operators of the same plain
-    # names ("Identity"). An execution that has operators of our scopes is the step's.
-    nobody = Owner(None, OTHER)
-    ours = {
-        ran.execution
-        for ran in executed
-        if (ran.kernel.tower, ran.kernel.phase) != nobody
+    # The pieces of a collective have its name, and the last may start after the step.
+    # Only the collective counts, by its start.
+    wait_names = {wait.kernel.name for wait in waits}
+    executed = [item for item in executed if item.kernel.name not in wait_names]
+    executed += waits
+    # Functions of tf.data run at the same time, and have operators with equal plain
+    # names ("Identity"). Executions of the step have operators with scopes.
+    no_owner = Owner(None, OTHER)
+    step_executions = {
+        item.execution
+        for item in executed
+        if (item.kernel.tower, item.kernel.phase) != no_owner
     }
-    for ran in executed:
-        if ran.execution in ours:
-            kernels.append(ran.kernel)
+    for item in executed:
+        if item.execution in step_executions:
+            kernels.append(item.kernel)
         else:
-            foreign.append(ran.kernel.start_ns)
+            foreign_starts.append(item.kernel.start_ns)
     kernels.sort(key=lambda kernel: kernel.start_ns)
     starts = [kernel.start_ns for kernel in kernels]
     steps = []
     num_foreign = 0
     for start, end in sorted(windows):
         # A kernel belongs to the step in which it started.
-        inside = slice(
-            bisect.bisect_left(starts, start), bisect.bisect_left(starts, end)
-        )
-        steps.append(TracedStep(start, end, kernels[inside]))
-        num_foreign += sum(start <= time_ns < end for time_ns in foreign)
+        first = bisect.bisect_left(starts, start)
+        last = bisect.bisect_left(starts, end)
+        steps.append(TracedStep(start, end, kernels[first:last]))
+        num_foreign += sum(start <= time_ns < end for time_ns in foreign_starts)
     return XplaneTrace(steps, num_foreign)
 
 
@@ -188,10 +187,10 @@ def _read_host(
     plane: Any,
     nodes: Mapping[str, Node],
     executed: list[_Executed],
-    foreign: list[int],
+    foreign_starts: list[int],
 ) -> None:
-    """Sort events into executions of the partitions' operators and foreign starts."""
-    execution_at = _executions(plane)
+    """Append kernels of the partitions' operators, and the starts of other kernels."""
+    find_execution = _execution_finder(plane)
     for event in _events(plane):
         if not OPERATOR.fullmatch(event.name):
             continue
@@ -200,27 +199,28 @@ def _read_host(
         start = event.span[0]
         if node is not None and node.type == kind:
             kernel = _host_kernel(operator, node, event.span, event.lane, HOST)
-            executed.append(_Executed(execution_at(event.line.id, start), kernel))
+            executed.append(_Executed(find_execution(event.line.id, start), kernel))
         elif kind not in PLUMBING:
-            foreign.append(start)
+            foreign_starts.append(start)
 
 
 def _host_kernel(
     name: str, node: Node, span: tuple[int, int], lane: str, kind: str
 ) -> KernelEvent:
-    """Return what the host did for an operator.
+    """Return the host's kernel for an operator.
 
-    It only launches an operator of a GPU, but does all of a loop's control flow.
+    The host only launches operators of a GPU, except the control flow of loops.
     """
     launches = ":GPU:" in node.device and node.type not in CONTROL_FLOW
-    place = (node.device, *node.owner)
-    return KernelEvent(name, node.type, *place, *span, lane, kind, launches)
+    return KernelEvent(
+        name, node.type, node.device, *node.owner, *span, lane, kind, launches
+    )
 
 
-def _executions(plane: Any) -> Callable[[int, int], int | None]:
-    """Return which execution of a function a thread worked on at a time.
+def _execution_finder(plane: Any) -> Callable[[int, int], int | None]:
+    """Return a function that finds the execution on a thread at a point in time.
 
-    The runtime marks executions: ExecutorState::Process.
+    The runtime marks executions of functions with ExecutorState::Process.
     """
     spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for event in _events(plane, PROCESS):
@@ -229,22 +229,22 @@ def _executions(plane: Any) -> Callable[[int, int], int | None]:
     for marks in spans.values():
         marks.sort()
 
-    def at(line: int, time_ns: int) -> int | None:
-        """Return the innermost marker around a point in time, or None without one."""
+    def find(line: int, time_ns: int) -> int | None:
+        """Return the innermost execution, or None if the thread ran none."""
         marks = spans.get(line, [])
         index = bisect.bisect_right(marks, time_ns, key=lambda mark: mark[0]) - 1
-        # One that ended before lies within another, or in its place.
+        # An execution that ended may lie within another one.
         while index >= 0 and marks[index][1] < time_ns:
             index -= 1
         return marks[index][2] if index >= 0 else None
 
-    return at
+    return find
 
 
 def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:
     """Yield asynchronous operators.
 
-    Each start is ended by the next "done" of the same operator in the same execution.
+    A start belongs to the next "done" of the same operator in the same execution.
     """
     times: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for event in _events(plane, ASYNC_START, ASYNC_DONE):
@@ -263,11 +263,11 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]
 
 
 def _gpu_kernels(
-    plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]
+    plane: Any, nodes: Mapping[str, Node], exchange_transfers: Container[str]
 ) -> Iterator[KernelEvent]:
-    """Yield what ran on a real GPU.
+    """Yield the kernels and copies of a physical GPU.
 
-    Several logical devices may share it: the operator names the device of a kernel.
+    Several logical devices may share it, so the device is the operator's.
     """
     for event in _events(plane):
         if not STREAM.match(event.line.name):
@@ -275,26 +275,28 @@ def _gpu_kernels(
         stats = event.stats()
         name, _, kind = str(stats.get("tf_op", "")).partition(":")
         transfer = str(stats.get(EDGE, ""))
-        who = owner(TRANSFER.sub("", transfer) or name)
-        # NCCL launches its kernels from a thread of its own, which has no operator.
-        is_nccl = event.name.startswith(NCCL) and who == Owner(None, OTHER)
-        if is_nccl or transfer in exchanged:
-            who = Owner(None, EXCHANGE)
+        kernel_owner = owner(TRANSFER.sub("", transfer) or name)
+        # NCCL launches its kernels from a separate thread, which has no operator.
+        is_nccl = event.name.startswith(NCCL) and kernel_owner == Owner(None, OTHER)
+        if is_nccl or transfer in exchange_transfers:
+            kernel_owner = Owner(None, EXCHANGE)
         device = nodes[name].device if name in nodes else plane.name
-        copies = event.name.startswith(COPIES)
+        is_copy = event.name.startswith(COPIES)
         yield KernelEvent(
             name or transfer,
             kind or event.name,
             device,
-            *who,
+            *kernel_owner,
             *event.span,
             event.lane,
-            COPY if copies else DEVICE,
+            COPY if is_copy else DEVICE,
         )
 
 
 def drop_iterations(space: Any) -> None:
-    """Removes the iterations of loops from a kept trace, which TensorBoard's tab Profile would count as steps.
+    """Remove the iterations of loops from a trace.
+
+    TensorBoard's tab Profile would count them as steps.
 
     Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
     """

@@ -13,19 +13,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
+from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quote
 
 KERNEL = "kernel"
 COPY = "copy"
 MEMSET = "memset"
-MAX_NAMES = 20_000  # texts kept in memory
-LONGEST_NS = 2**53  # 104 days; a longer event is a fault
-# An activity without timestamps has (0, 0).
+MAX_NAMES = 20_000  # number of texts that are kept in memory
+LONGEST_NS = 2**53  # 104 days; a longer event is wrong
+# A condition for valid times. An activity without times has (0, 0).
 USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
     AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
 _ACTIVITY = "CUPTI_ACTIVITY_KIND_"
-# Each row: table without its prefix, kind of its events, columns with their names.
+# Each row has the table without its prefix, the kind of its events, and the columns that
+# may contain their names.
 _NSYS = (
     ("KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
     ("GRAPH_TRACE", KERNEL, ("graphId",)),
@@ -40,12 +41,16 @@ _NVPROF = (
     ("MEMCPY2", COPY, ()),
     ("MEMSET", MEMSET, ()),
 )
-# Tables of the host, which count only for the span of the trace.
+# Tables of the host. They only extend the span of the trace.
 HOST_TABLES = (f"{_ACTIVITY}RUNTIME", f"{_ACTIVITY}DRIVER", "NVTX_EVENTS")
 _NO_KERNELS = (
-    "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
+    "the file has no table of kernels: nothing ran on a GPU, or it was profiled without "
+    "--trace=cuda"
 )
-_GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
+_GRAPHS = (
+    "CUDA graphs were traced whole: "
+    "each launch of one counts as one kernel (--cuda-graph-trace=node)"
+)
 COPY_KINDS = dict(
     enumerate(
         [
@@ -80,17 +85,20 @@ MEMORY_KINDS = dict(
         ]
     )
 )
-# Nsight Systems counts the kinds of memory from 0, CUPTI from 1.
+# Nsight Systems numbers the kinds of memory from 0, CUPTI from 1.
 _NSYS_MEMORY_KINDS = {kind - 1: name for kind, name in MEMORY_KINDS.items() if kind}
 _COMMUNICATION = re.compile(
     r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE
 )
 PEER_TO_PEER = 10  # of COPY_KINDS
+# Order of the rows of a dictionary: if a number occurs twice, its first row comes last
+# and is kept.
+_FIRST_ROW_LAST = "ORDER BY 1 DESC"
 
 
 @functools.lru_cache(MAX_NAMES)
 def is_communication(name: str) -> bool:
-    """Return whether a kernel of this name carries data between devices.
+    """Return whether a kernel of this name moves data between devices.
 
     These are the kernels of NCCL, RCCL, MSCCL and NVSHMEM.
     """
@@ -105,19 +113,21 @@ def short_name(name: str) -> str:
     """
     if not name.startswith("_Z"):
         return name
-    rest = name[2:].lstrip("LK")
-    nested = rest.startswith("N")
-    if nested:
-        rest = rest[1:].lstrip("KV")
-    parts = []
-    while digits := re.match(r"[1-9]\d*", rest):
+    encoded = name[2:].lstrip("LK")
+    is_nested = encoded.startswith("N")
+    if is_nested:
+        encoded = encoded[1:].lstrip("KV")
+    identifiers = []
+    while digits := re.match(r"[1-9]\d*", encoded):
         end = digits.end() + int(digits.group())
-        part = rest[digits.end() : end]
-        parts.append("(anonymous)" if part.startswith("_GLOBAL__N") else part)
-        rest = rest[end:]
-        if not nested:
+        identifier = encoded[digits.end() : end]
+        if identifier.startswith("_GLOBAL__N"):
+            identifier = "(anonymous)"
+        identifiers.append(identifier)
+        encoded = encoded[end:]
+        if not is_nested:
             break
-    return "::".join(parts) or name
+    return "::".join(identifiers) or name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,32 +137,34 @@ class EventTable:
     Attributes:
       table: Its name.
       kind: KERNEL, COPY or MEMSET.
-      name_of: Returns the text of a value of the column `name`.
-      details: SQL for the name, the bytes, and the kinds of the memories that a copy
-        reads and writes; NULL replaces a column that the table lacks.
-      owner: SQL for the process and the device.
+      read_name: Returns the text of a value of the name column.
+      details: SQL for four columns: the name, the bytes, and the kinds of the memories
+        that a copy reads and writes; NULL replaces a column that the table lacks.
+      owner: SQL for two columns: the process and the device.
+
+    `summary._clipped` selects `owner` and then `details`, and unpacks them in this order.
     """
 
     table: str
     kind: str
-    name_of: Callable[[Any], str]
+    read_name: Callable[[Any], str]
     details: str
     owner: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What a database contains.
+    """The contents of a database.
 
     Attributes:
       schema: "nsys" or "nvprof".
       tool: The name of the program that wrote it.
-      versions: Names and versions of its parts.
+      versions: Names and versions in the database.
       tables: The tables of events.
       memory_kinds: Names of the kinds of memory.
       models: The model of each GPU.
       gpus: (process, device) -> number of the GPU, if CUDA_VISIBLE_DEVICES numbers
-        devices anew.
+        devices differently.
     """
 
     schema: str
@@ -167,95 +179,109 @@ class Layout:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the kernels."""
+        """Remarks about the kernels for the reader."""
         kernels = [table.table for table in self.tables if table.kind == KERNEL]
         if not kernels:
             return [_NO_KERNELS]
         return [_GRAPHS] if f"{_ACTIVITY}GRAPH_TRACE" in kernels else []
 
 
-def layout_of(db: TraceDatabase) -> Layout | None:
+def detect_layout(db: TraceDatabase) -> Layout | None:
     """Return the layout of a database, or None if neither program wrote it."""
     if db.has("StringIds", "id", "value"):
-        return _nsys(db)
+        return _nsys_layout(db)
     if db.has("StringTable", "_id_", "value"):
-        return _nvprof(db)
+        return _nvprof_layout(db)
     return None
 
 
-def _nsys(db: TraceDatabase) -> Layout:
-    text = _string_reader(db, "StringIds", "id")
+def _nsys_layout(db: TraceDatabase) -> Layout:
+    read_string = _string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
-    named = "WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
+    clauses = "WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
-        for name, value in db.select(table, "name", "value", rest=named):
+        for name, value in db.select(table, "name", "value", clauses=clauses):
             versions[str(name)] = str(value)
-    # The first table is of exports until 2021.1.
-    models = dict(db.select("TARGET_INFO_CUDA_GPU", "deviceId", "name", rest=_FIRST))
-    models |= dict(db.select("TARGET_INFO_GPU", "id", "name", rest=_FIRST))
+    # Exports until 2021.1 have the first table.
+    models = dict(
+        db.select("TARGET_INFO_CUDA_GPU", "deviceId", "name", clauses=_FIRST_ROW_LAST)
+    )
+    models |= dict(db.select("TARGET_INFO_GPU", "id", "name", clauses=_FIRST_ROW_LAST))
 
-    def name_of(table: str, value: Any) -> str:
+    def read_name(table: str, value: Any) -> str:
         if table == "GRAPH_TRACE":
             return f"CUDA graph {value}"
-        return value if isinstance(value, str) else text(value)
+        return value if isinstance(value, str) else read_string(value)
 
     devices = db.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
     return Layout(
         schema="nsys",
         tool="Nsight Systems (SQLite export)",
         versions=versions,
-        tables=_event_tables(db, _NSYS, name_of),
+        tables=_event_tables(db, _NSYS, read_name),
         memory_kinds={**_NSYS_MEMORY_KINDS, 7: "unknown"},
         models=models,
         gpus={(process, cuda): gpu for process, cuda, gpu in devices},
     )
 
 
-_FIRST = "ORDER BY 1 DESC"  # if a number occurs twice, its first row is used
-
-
-def _nvprof(db: TraceDatabase) -> Layout:
-    text = _string_reader(db, "StringTable", "_id_")
-    numbers = [str(row[0]) for row in db.select("Version", "version", rest="LIMIT 5")]
+def _nvprof_layout(db: TraceDatabase) -> Layout:
+    read_string = _string_reader(db, "StringTable", "_id_")
+    versions = [
+        str(row[0]) for row in db.select("Version", "version", clauses="LIMIT 5")
+    ]
     devices = db.select(f"{_ACTIVITY}DEVICE", "id", "name")
+
+    def read_name(_: str, value: Any) -> str:
+        return short_name(read_string(value))
+
     return Layout(
         schema="nvprof",
         tool="nvprof",
-        versions={"schema": ", ".join(numbers)} if db.has("Version", "version") else {},
-        tables=_event_tables(db, _NVPROF, lambda _, value: short_name(text(value))),
+        versions={"schema": ", ".join(versions)}
+        if db.has("Version", "version")
+        else {},
+        tables=_event_tables(db, _NVPROF, read_name),
         memory_kinds=MEMORY_KINDS,
-        models={device: text(name) for device, name in devices},
+        models={device: read_string(name) for device, name in devices},
     )
 
 
 def _event_tables(
     db: TraceDatabase,
-    rows: tuple[tuple[str, str, tuple[str, ...]], ...],
-    name_of: Callable[[str, Any], str],
+    known_tables: tuple[tuple[str, str, tuple[str, ...]], ...],
+    read_name: Callable[[str, Any], str],
 ) -> tuple[EventTable, ...]:
-    """Return the tables that the file has, and note those without times."""
+    """Return the tables of the file, and note tables without times.
+
+    Args:
+      db: The database.
+      known_tables: _NSYS or _NVPROF.
+      read_name: Returns the name of an event, given its table in `known_tables` and the
+        value of its name column.
+    """
     tables = []
-    for short, kind, names in rows:
-        table = _ACTIVITY + short
+    for short_table, kind, name_columns in known_tables:
+        table = _ACTIVITY + short_table
         if table not in db.columns:
             continue
         if missing := {"start", "end"} - set(db.columns[table]):
-            lacking = " or ".join(sorted(missing, reverse=True))
-            db.note(f"{table}: has no column {lacking}; left out")
+            columns = " or ".join(sorted(missing, reverse=True))
+            db.note(f"{table}: has no column {columns}; left out")
             continue
-        name = _column(db, table, *names)
+        name = _column(db, table, *name_columns)
         if kind == COPY:
             name = _copy_kind(db, table, name)
             reader: Callable[[Any], str] = _copy_name
         else:
-            reader = functools.partial(name_of, short)
+            reader = functools.partial(read_name, short_table)
         size = _column(db, table, "bytes")
         source = _column(db, table, "srcKind")
         target = _column(db, table, "dstKind")
         process = _column(db, table, "globalPid")
         device = _column(db, table, "deviceId")
         usable_size = (
-            f"CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END"  # noqa: E501
+            f"CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END"
         )
         tables.append(
             EventTable(
@@ -271,8 +297,8 @@ def _event_tables(
 
 
 def _column(db: TraceDatabase, table: str, *candidates: str) -> str:
-    """Return SQL for the first of these columns that has a value."""
-    present = [quoted(name) for name in candidates if db.has(table, name)]
+    """Return SQL for the first of these columns that has a value; NULL without any."""
+    present = [quote(name) for name in candidates if db.has(table, name)]
     return f"coalesce({', '.join([*present, 'NULL'])}, NULL)"
 
 
@@ -296,7 +322,7 @@ def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object]
     """Return a function that reads a text by its id; the table is never loaded."""
     sql = f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1"
 
-    def text(value: object) -> str:
+    def read_string(value: object) -> str:
         if value is None:
             return "(no name)"
         for (content,) in db.rows(table, sql, {"id": value}):
@@ -304,4 +330,4 @@ def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object]
                 return str(content)
         return f"(string {value} is missing)"
 
-    return text
+    return read_string

@@ -1,4 +1,4 @@
-"""A summary of a trace database as Markdown tables."""
+"""Write the summary of a trace database as Markdown tables."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,14 @@ from rnn_scaling.inspection.trace_databases.layouts import KERNEL
 from rnn_scaling.inspection.trace_databases.summary import Row
 from rnn_scaling.system.files.markdown import Value, markdown_table, shown
 
-LONGEST_NAME = 100  # of a name in Markdown; templates have thousands of characters
+LONGEST_NAME = 100  # characters in Markdown; C++ templates may have thousands
 LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
 Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
 Communication is overlapped while a kernel of the same device computes, and exposed while none does.
-docs/trace-db.md has more.
+docs/inspect.md has more.
 """
-# The columns of each table, and the keys of their values in its rows; in ns for "(ms" and "(us".
+# Each table maps columns to keys of its rows. Values are in ns for "(ms" and "(us".
 _DEVICES = {
     "Device": "device", "Model": "model", "Kernels": "kernels", "Kernels/s": "kernels_per_s",
     "Kernel sum (ms)": "kernel_sum_ns", "Kernel busy (ms)": "kernel_busy_ns", "Copy busy (ms)": "copy_busy_ns",
@@ -39,40 +39,45 @@ _GAPS = {
 }  # fmt: skip
 
 
-def markdown(found: Row, top: int) -> str:
-    """The summary as tables; `top` limits the rows of those that list names or gaps."""
-    (first_ns, last_ns), (start_ns, end_ns) = found["span_ns"], found["window_ns"]
+def markdown(summary: Row, top: int) -> str:
+    """Return the summary as tables.
+
+    Args:
+      summary: The result of `summarize`.
+      top: Maximum number of rows of tables that list names or gaps.
+    """
+    first_ns, last_ns = summary["span_ns"]
+    start_ns, end_ns = summary["window_ns"]
     window_ns = end_ns - start_ns
-    versions = "".join(
-        f"; {shown(_cut(name))} {shown(_cut(value))}"
-        for name, value in found["versions"].items()
-    )
-    idle = not any(device["count"] for device in found["devices"])
-    lines = [
-        f"# {shown(found['source'])}\n",
-        f"- Written by: {found['tool']}{versions}",
+    writer = summary["tool"]
+    for name, version in summary["versions"].items():
+        writer += f"; {shown(_cut(name))} {shown(_cut(version))}"
+    header = [
+        f"# {shown(summary['source'])}\n",
+        f"- Written by: {writer}",
         f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
-        f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to {(end_ns - first_ns) / 1e9:.6f} s"
-        f" after the trace's first event ({window_ns / 1e9:.6f} s)",
-        *(["- Note: no kernel, copy or memset in this time"] if idle else []),
-        *(f"- Note: {note}" for note in found["notes"]),
-        *(
-            f"- Could not be used: {shown(_cut(problem))}"
-            for problem in found["problems"]
-        ),
+        f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to "
+        f"{(end_ns - first_ns) / 1e9:.6f} s after the trace's first event "
+        f"({window_ns / 1e9:.6f} s)",
     ]
-    devices = [_rates(device, window_ns) for device in found["devices"]]
-    communicating = [
-        device | device["communication"]
-        for device in devices
-        if device["communication"]["kernels"] + device["communication"]["copies"]
+    if not any(device["count"] for device in summary["devices"]):
+        header.append("- Note: no kernel, copy or memset in this time")
+    header += [f"- Note: {note}" for note in summary["notes"]]
+    for problem in summary["problems"]:
+        header.append(f"- Could not be used: {shown(_cut(problem))}")
+    devices = [_add_rates(device, window_ns) for device in summary["devices"]]
+    communicating = []
+    gaps = []
+    for device in devices:
+        communication = device["communication"]
+        if communication["kernels"] + communication["copies"]:
+            communicating.append(device | communication)
+        for gap in device["largest_gaps"]:
+            after_ns = gap["start_ns"] - first_ns
+            gaps.append({"device": device["device"], "after_ns": after_ns, **gap})
+    tables = [
+        {"table": table, "rows": rows} for table, rows in summary["tables"].items()
     ]
-    gaps = [
-        {"device": device["device"], "after_ns": gap["start_ns"] - first_ns, **gap}
-        for device in devices
-        for gap in device["largest_gaps"]
-    ]
-    tables = [{"table": table, "rows": rows} for table, rows in found["tables"].items()]
     sections = [
         _section("Devices", _DEVICES, devices),
         _section(
@@ -83,18 +88,18 @@ def markdown(found: Row, top: int) -> str:
         _section(
             "Kernels by time",
             {"Device": "device", **_NAMES, "Kernel": "name"},
-            _shares(found["kernels"]),
+            _add_shares(summary["kernels"]),
             top,
         ),
-        _section("Copies by time", _COPIES, found["copies"], top),
+        _section("Copies by time", _COPIES, summary["copies"], top),
         _section("Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top),
         _section("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
-    return "\n".join(["\n".join(lines) + "\n", *filter(None, sections), LEGEND])
+    return "\n".join(["\n".join(header) + "\n", *filter(None, sections), LEGEND])
 
 
-def _rates(device: Row, window_ns: int) -> Row:
-    """A device with its rates and shares of the time that was looked at."""
+def _add_rates(device: Row, window_ns: int) -> Row:
+    """Return a device with its rates and shares of the examined time."""
     kernels = device["count"][KERNEL]
     return device | {
         "kernels": kernels,
@@ -107,19 +112,17 @@ def _rates(device: Row, window_ns: int) -> Row:
     }
 
 
-def _shares(rows: Sequence[Row]) -> list[Row]:
-    """Totals by name with their share of the sum of their device."""
+def _add_shares(rows: Sequence[Row]) -> list[Row]:
+    """Return totals by name with their mean and their share of the device's sum."""
     sums: Counter[object] = Counter()
     for row in rows:
         sums[row["device"]] += row["ns"]
-    return [
-        row
-        | {
-            "mean_ns": row["ns"] / row["calls"],
-            "share": _ratio(row["ns"] * 100, sums[row["device"]]),
-        }
-        for row in rows
-    ]
+    with_shares = []
+    for row in rows:
+        share = _ratio(row["ns"] * 100, sums[row["device"]])
+        mean_ns = row["ns"] / row["calls"]
+        with_shares.append(row | {"mean_ns": mean_ns, "share": share})
+    return with_shares
 
 
 def _section(
@@ -128,27 +131,33 @@ def _section(
     rows: Sequence[Row],
     limit: int | None = None,
 ) -> str:
-    """A table under its title; nothing without rows."""
+    """Return a table under its title, or "" without rows."""
     if not rows:
         return ""
-    cells = [
-        [_cell(header, row[key]) for header, key in columns.items()]
-        for row in rows[:limit]
-    ]
-    left = len(rows) - len(cells)
-    more = f"\n{left} more; --top={len(rows)} shows them\n" if left else ""
-    return f"## {title}\n\n{markdown_table([*columns], cells)}{more}"
+    cells = []
+    for row in rows[:limit]:
+        cells.append([_cell(header, row[key]) for header, key in columns.items()])
+    text = f"## {title}\n\n{markdown_table([*columns], cells)}"
+    num_hidden = len(rows) - len(cells)
+    if num_hidden:
+        text += f"\n{num_hidden} more; --top={len(rows)} shows them\n"
+    return text
 
 
 def _cell(header: str, value: object) -> Value:
-    if value is None or isinstance(value, int | float):
-        factor = 1e6 if "(ms" in header else 1e3 if "(us" in header else 0
-        return value / factor if factor and value is not None else value
-    return _cut(str(value)) or None
+    if value is None:
+        return None
+    if not isinstance(value, int | float):
+        return _cut(str(value)) or None
+    if "(ms" in header:
+        return value / 1e6
+    if "(us" in header:
+        return value / 1e3
+    return value
 
 
-def _ratio(part: float, total: float) -> float | None:
-    return part / total if total else None
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None
 
 
 def _cut(text: str) -> str:

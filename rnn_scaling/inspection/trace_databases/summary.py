@@ -1,4 +1,4 @@
-"""A trace database in numbers.
+"""Summarize a trace database in numbers.
 
 Events are read one after another, so memory does not grow with the file.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.trace_databases import layouts
-from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
+from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quote
 from rnn_scaling.inspection.trace_databases.layouts import (
     COPY,
     KERNEL,
@@ -21,15 +21,21 @@ from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 SCHEMA = "rnn_scaling.trace_db/3"
 Row = dict[str, Any]
 Totals = dict[tuple[object, ...], Row]
-_NAMED = ("name", "calls", "ns", "longest_ns", "device")
-_COPIED = (
-    *("device", "kind", "source", "target"),
-    *("calls", "bytes", "ns", "whole_ns"),
+_KERNEL_FIELDS = ("name", "calls", "ns", "longest_ns", "device")
+_COPY_FIELDS = (
+    "device",
+    "kind",
+    "source",
+    "target",
+    "calls",
+    "bytes",
+    "ns",
+    "whole_ns",
 )
 
 
 class _Event(NamedTuple):
-    """An event, clipped to the window; its length before that is `whole_ns`."""
+    """An event, clipped to the window; `whole_ns` is its complete length."""
 
     start: int
     end: int
@@ -45,7 +51,7 @@ class _Event(NamedTuple):
 def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
     """Return the first start and the last end of all usable events.
 
-    The host's events count, too. Unusable rows of the device's tables are noted.
+    Events of the host are included. Unusable rows of the device's tables are noted.
 
     Returns:
       Both in ns, or None without any event.
@@ -58,8 +64,9 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
     ]
     for table in (*device_tables, *host_tables):
         sql = (
-            f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '  # noqa: E501
-            f"sum({USABLE}), count(*) FROM {quoted(table)}"
+            f'SELECT min(CASE WHEN {USABLE} THEN "start" END), '
+            f'max(CASE WHEN {USABLE} THEN "end" END), '
+            f"sum({USABLE}), count(*) FROM {quote(table)}"
         )
         for start, end, usable, rows in db.rows(table, sql):
             if start is not None:
@@ -67,7 +74,7 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
                 ends.append(end)
             faulty = rows - (usable or 0)
             if faulty and table in device_tables:
-                reason = f"{faulty} of {rows} rows left out: no valid start and end"
+                reason = f"{faulty} of {rows} rows were left out: their start or end is not valid"
                 db.note(f"{table}: {reason}")
     return (min(starts), max(ends)) if starts else None
 
@@ -80,9 +87,9 @@ def summarize(
     window: tuple[int, int],
     largest_gaps: int,
 ) -> Row:
-    """Return every number, as JSON with times in ns.
+    """Return all numbers as JSON with times in ns.
 
-    Each table is read once. Whatever cannot be read is noted in `db`.
+    Each table is read once. Problems of reading are noted in `db`.
 
     Args:
       db: The database.
@@ -90,7 +97,7 @@ def summarize(
       source: Name of the file.
       span: The complete trace, in ns.
       window: The part that is read, in ns.
-      largest_gaps: How many gaps of each device are listed.
+      largest_gaps: Number of gaps that are listed per device.
     """
     totals: dict[str, Totals] = {KERNEL: {}, COPY: {}, layouts.MEMSET: {}}
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
@@ -98,9 +105,9 @@ def summarize(
     end = window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)
     limits = {"lo": window[0], "hi": end}
     streams = [_clipped(db, layout, table, limits) for table in layout.tables]
-    for event in heapq.merge(*streams, key=lambda event: event[:2]):  # in order of time
+    for event in heapq.merge(*streams, key=lambda event: (event.start, event.end)):
         kind = event.table.kind
-        text = event.table.name_of(event.name)
+        text = event.table.read_name(event.name)
         _add(totals[kind], layout, event, text)
         label = "memset"
         communicates = False
@@ -110,16 +117,17 @@ def summarize(
         elif kind == COPY:
             label = f"copy {text}"
             communicates = event.name == layouts.PEER_TO_PEER
-        if event.device not in sweeps:  # a damaged page hid it
+        # A damaged page may have hidden the device.
+        if event.device not in sweeps:
             sweeps[event.device] = DeviceSweep(largest_gaps)
         sweeps[event.device].add(kind, event.start, event.end, label, communicates)
     devices = []
     for device, sweep in sweeps.items():
-        numbers = sweep.numbers(window[1] - window[0])
+        numbers = sweep.sums(window[1] - window[0])
         model = layout.models.get(device)
         devices.append({"device": device, "model": model, **numbers})
     copies = [
-        {**row, "gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], _COPIED)
+        {**row, "gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], _COPY_FIELDS)
     ]
     return {
         "schema": SCHEMA,
@@ -130,7 +138,7 @@ def summarize(
         "span_ns": list(span),
         "window_ns": list(window),
         "devices": devices,
-        "kernels": _rows(totals[KERNEL], _NAMED),
+        "kernels": _rows(totals[KERNEL], _KERNEL_FIELDS),
         "copies": copies,
         "tables": {table: _num_rows(db, table) for table in db.columns},
         "notes": layout.notes,
@@ -140,18 +148,19 @@ def summarize(
 
 def _num_rows(db: TraceDatabase, table: str) -> int | None:
     """Return the rows of a table, or None if it is too damaged to count them."""
-    counted = db.rows(table, f"SELECT count(*) FROM {quoted(table)}")
-    return next((count for (count,) in counted), None)
+    for (count,) in db.rows(table, f"SELECT count(*) FROM {quote(table)}"):
+        return int(count)
+    return None
 
 
 def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     """Return all devices of the trace by number; some may be idle in the window."""
     gpus = set()
     for table in layout.tables:
-        name = quoted(table.table)
+        name = quote(table.table)
         sql = f"SELECT DISTINCT {table.owner} FROM {name} WHERE {USABLE}"
-        for found in db.rows(table.table, sql):
-            gpus.add(layout.gpus.get(found, found[1]))
+        for process, device in db.rows(table.table, sql):
+            gpus.add(layout.gpus.get((process, device), device))
     return sorted(
         gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu))
     )
@@ -162,20 +171,21 @@ def _clipped(
 ) -> Iterator[_Event]:
     """Yield the events of a table in the window, clipped to it, in order of time."""
     sql = (
-        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '  # noqa: E501
-        f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) ORDER BY 1, 2'  # noqa: E501
+        'SELECT max("start", :lo), min("end", :hi), "end" - "start", '
+        f"{table.owner}, {table.details} FROM {quote(table.table)} "
+        f'WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) '
+        "ORDER BY 1, 2"
     )
-    for start, end, whole_ns, *owner, name, size, source, target in db.rows(
-        table.table, sql, limits
-    ):
-        gpu = layout.gpus.get(tuple(owner), owner[1])
+    for row in db.rows(table.table, sql, limits):
+        start, end, whole_ns, process, device, name, size, source, target = row
+        gpu = layout.gpus.get((process, device), device)
         yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
 
 
 def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
-    """Add an event to the others of its name.
+    """Add an event to the total of its name.
 
-    `bytes` and `whole_ns` count complete copies, also at the edges of the window.
+    `bytes` and `whole_ns` include the parts of a copy outside of the window.
     """
     key = (event.device, text, event.source, event.target)
     if key not in totals:
@@ -192,10 +202,10 @@ def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
             "whole_ns": 0,
         }
     total = totals[key]
-    spent = event.end - event.start
+    duration = event.end - event.start
     total["calls"] += 1
-    total["ns"] += spent
-    total["longest_ns"] = max(total["longest_ns"], spent)
+    total["ns"] += duration
+    total["longest_ns"] = max(total["longest_ns"], duration)
     total["whole_ns"] += event.whole_ns
     if event.bytes is not None:
         total["bytes"] = event.bytes + (total["bytes"] or 0)
@@ -218,4 +228,7 @@ def _rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
     ordered = sorted(
         totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"]))
     )
-    return [{name: row[name] for name in fields} for row in ordered]
+    rows = []
+    for row in ordered:
+        rows.append({name: row[name] for name in fields})
+    return rows

@@ -11,19 +11,14 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
 
-# (kind of an event, whether it carries data between devices) -> the unions that it
-# belongs to.
+UNION_WITH_COMPUTE = "compute_or_communication"
+# Overlaps follow from the lengths of unions: "work" is any kernel or copy.
+# (kind of an event, whether it moves data between devices) -> its unions.
 UNIONS = {
-    (KERNEL, False): ("any", "work", "kernel", "compute", "compute_or_communication"),
-    (KERNEL, True): (
-        *("any", "work", "kernel"),
-        *("communication", "compute_or_communication"),
-    ),
+    (KERNEL, False): ("any", "work", "kernel", "compute", UNION_WITH_COMPUTE),
+    (KERNEL, True): ("any", "work", "kernel", "communication", UNION_WITH_COMPUTE),
     (COPY, False): ("any", "work", "copy"),
-    (COPY, True): (
-        *("any", "work", "copy"),
-        *("communication", "compute_or_communication"),
-    ),
+    (COPY, True): ("any", "work", "copy", "communication", UNION_WITH_COMPUTE),
     (MEMSET, False): ("any",),
 }
 
@@ -41,6 +36,7 @@ class Union:
     end: int | None = None
 
     def add(self, start: int, end: int) -> None:
+        """Add an interval, whose start is not before the start of the last one."""
         if self.end is None or start >= self.end:
             self.length += end - start
             self.end = end
@@ -54,8 +50,8 @@ class Gap:
     """Time in which a device does nothing.
 
     Attributes:
-      ns: Its length.
-      start_ns: Its start.
+      ns: The length.
+      start_ns: The start.
       before: The event that ended last before it.
       after: The event that starts after it.
     """
@@ -70,7 +66,7 @@ class DeviceSweep:
     """The events of one device, added in the order of their starts."""
 
     def __init__(self, largest_gaps: int = 10) -> None:
-        names = {name for unions in UNIONS.values() for name in unions}
+        names = set().union(*UNIONS.values())
         self._unions = {name: Union() for name in names}
         self._count: Counter[str] = Counter()
         self._sum_ns: Counter[str] = Counter()
@@ -80,7 +76,7 @@ class DeviceSweep:
         self._gap_ns = 0
         self._largest: list[Gap] = []
         self._max_listed = largest_gaps
-        self._last = ""  # what ends last so far
+        self._last = ""  # the event with the latest end
 
     def add(
         self,
@@ -90,6 +86,15 @@ class DeviceSweep:
         label: str = "",
         communicates: bool = False,
     ) -> None:
+        """Add an event, whose start is not before the start of the last one.
+
+        Args:
+          kind: KERNEL, COPY or MEMSET.
+          start: Its start in ns.
+          end: Its end in ns.
+          label: Its name next to a gap.
+          communicates: Whether it moves data between devices.
+        """
         last_end = self._unions["any"].end
         if last_end is not None and start > last_end:
             self._add_gap(Gap(start - last_end, last_end, self._last, label))
@@ -110,14 +115,13 @@ class DeviceSweep:
         if len(self._largest) > self._max_listed:
             heapq.heappop(self._largest)
 
-    def numbers(self, window_ns: int) -> dict[str, Any]:
+    def sums(self, window_ns: int) -> dict[str, Any]:
         """Return all sums in ns.
 
         Args:
-          window_ns: Length of the time that was looked at.
+          window_ns: Length of the examined time.
         """
         ns = {name: union.length for name, union in self._unions.items()}
-        either = ns["compute_or_communication"]
         return {
             "count": self._count,
             "sum_ns": self._sum_ns,
@@ -131,8 +135,10 @@ class DeviceSweep:
                 "copies": self._communication[COPY],
                 "sum_ns": self._communication_ns,
                 "busy_ns": ns["communication"],
-                "overlapped_ns": ns["compute"] + ns["communication"] - either,
-                "exposed_ns": either - ns["compute"],
+                "overlapped_ns": ns["compute"]
+                + ns["communication"]
+                - ns[UNION_WITH_COMPUTE],
+                "exposed_ns": ns[UNION_WITH_COMPUTE] - ns["compute"],
             },
             "busy_ns": ns["any"],
             "idle_ns": window_ns - ns["any"],

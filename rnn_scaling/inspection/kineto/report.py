@@ -1,0 +1,101 @@
+"""Show the traced steps of a job as tables, JSON or CSV."""
+
+import csv
+import dataclasses
+import functools
+import io
+
+from rnn_scaling.inspection.kineto import step_split
+from rnn_scaling.inspection.kineto.alignment import Clock
+from rnn_scaling.inspection.kineto.job import TracedJob, statements
+from rnn_scaling.inspection.kineto.step_split import PARTS
+from rnn_scaling.reports.sections import Columns, Section, make_grid, markdown
+from rnn_scaling.reports.steps import milliseconds
+from rnn_scaling.system.files import input_files
+from rnn_scaling.system.files.terminal import counted
+
+SCHEMA = "rnn_scaling.kineto/1"
+TITLES = {
+    step_split.TRANSFER: "transfer, exposed",
+    step_split.WAITS: "waits for last rank",
+    step_split.UNSPLIT: "exchange, not split",
+    step_split.INPUT: "waits for input",
+}
+
+
+def text(job: TracedJob, top: int) -> str:
+    """Return the verdict and the tables.
+
+    Args:
+      job: The traced steps.
+      top: Maximum number of ranks per table.
+    """
+    ranks = list(job.traces)[:top]
+    parts: Columns = {
+        "Rank": str,
+        "Step (ms)": lambda rank: milliseconds(job.value("seconds", rank)),
+    }
+    for part in PARTS:
+        if any(job.part(part, rank).mean for rank in job.traces):
+            title = TITLES.get(part, part)
+            parts[title] = functools.partial(_part_cell, job, part)
+    exchange: Columns = {
+        "Rank": str,
+        "Active (ms)": lambda rank: milliseconds(job.value("exchange_s", rank)),
+        "exposed": lambda rank: milliseconds(job.value("exposed_s", rank)),
+        "Clock ahead (ms)": lambda rank: _clock_text(job.alignment.clocks.get(rank)),
+    }
+    grids = [make_grid("Parts of a step", parts, ranks)]
+    if job.mean("exchange_s"):
+        grids.append(make_grid("Exchange per step, and clocks", exchange, ranks))
+    num_steps = counted(len(job.steps), "step")
+    title = f"PyTorch trace, {counted(len(job.traces), 'rank')}, {num_steps}"
+    section = Section(title, tuple(grids), tuple(statements(job)))
+    return markdown([section], level=3)
+
+
+def _part_cell(job: TracedJob, part: str, rank: int) -> str:
+    return milliseconds(job.part(part, rank), job.value("seconds", rank).mean)
+
+
+def _clock_text(clock: Clock | None) -> str:
+    if clock is None:
+        return "n/a"
+    return f"{clock.offset_ns / 1e6:.3f} sd {clock.scatter_ns / 1e6:.3f}"
+
+
+def as_json(job: TracedJob) -> str:
+    """Return all numbers, in seconds."""
+    ranks = []
+    for rank, trace in job.traces.items():
+        clock = job.alignment.clocks.get(rank)
+        ranks.append(
+            {
+                "rank": rank,
+                "file": str(trace.file),
+                "device": "gpu" if trace.uses_gpu else "cpu",
+                "clock_ahead_s": clock and clock.offset_ns / 1e9,
+                "clock_scatter_s": clock and clock.scatter_ns / 1e9,
+                "steps": [dataclasses.asdict(step) for step in job.splits[rank]],
+            }
+        )
+    content = {
+        "schema": SCHEMA,
+        "world_size": job.world_size,
+        "statements": [statement.data() for statement in statements(job)],
+        "ranks": ranks,
+    }
+    return input_files.json_text(content)
+
+
+def as_csv(job: TracedJob) -> str:
+    """Return a row per rank and step, in seconds."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parts = [f"{part}_s" for part in PARTS]
+    writer.writerow(["rank", "step", "seconds", *parts, "exchange_s", "exposed_s"])
+    for rank, steps in job.splits.items():
+        for step in steps:
+            times = [*step.parts.values(), step.exchange_s, step.exposed_s]
+            writer.writerow([rank, step.number, step.seconds, *times])
+    return text.getvalue()

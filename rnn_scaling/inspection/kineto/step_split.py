@@ -1,0 +1,101 @@
+"""Split the steps of a rank into parts that sum to the step.
+
+At each instant a rank is in exactly one part, the first of PARTS that applies.
+
+Shapes: K intervals between the starts and ends of all spans.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnn_scaling.inspection.kineto import rank_trace
+from rnn_scaling.inspection.kineto.alignment import Alignment, last_arrival
+from rnn_scaling.inspection.kineto.rank_trace import RankTrace
+from rnn_scaling.inspection.phases import covered
+
+COMPUTE = "compute"
+COPIES = rank_trace.COPY
+TRANSFER = "transfer"
+WAITS = "waits_for_ranks"
+UNSPLIT = "exchange_not_split"
+INPUT = rank_trace.INPUT
+HOST = "host"
+PARTS = (COMPUTE, COPIES, TRANSFER, WAITS, UNSPLIT, INPUT, HOST)
+EXPOSED = (TRANSFER, WAITS, UNSPLIT)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitStep:
+    """A step of one rank, in seconds.
+
+    parts: PARTS -> seconds; they sum to `seconds`.
+    exchange_s: Time in which a collective runs.
+    exposed_s: Time in which a collective runs and the rank does nothing else.
+    """
+
+    number: int
+    seconds: float
+    parts: Mapping[str, float]
+    exchange_s: float
+    exposed_s: float
+
+
+def split_steps(
+    rank: int, trace: RankTrace, numbers: Sequence[int], alignment: Alignment
+) -> list[SplitStep]:
+    """Return the parts of these steps of a rank."""
+    waits = []
+    transfers = []
+    for call in alignment.calls:
+        if rank in call:
+            offset_ns = alignment.clocks[rank].offset_ns
+            arrived_ns = last_arrival(call, rank) + offset_ns
+            start_ns, end_ns = call[rank][:2]
+            waits.append((start_ns + offset_ns, arrived_ns))
+            transfers.append((arrived_ns, end_ns + offset_ns))
+    # On GPUs the operators of the host only launch kernels.
+    computes = rank_trace.KERNEL if trace.uses_gpu else rank_trace.OPERATOR
+    groups = {
+        **trace.spans,
+        COMPUTE: trace.spans[computes],
+        TRANSFER: transfers,
+        WAITS: waits,
+        UNSPLIT: [call[:2] for call in trace.collectives],
+    }
+    edges = np.array([trace.steps[number] for number in numbers])
+    spans = {}
+    for name, times in groups.items():
+        pairs = np.array(times, np.int64).reshape(-1, 2)
+        spans[name] = pairs.clip(edges.min(), edges.max())
+    points = np.unique(np.concatenate([edges, *spans.values()]))
+    masks = {name: covered(points, pairs) for name, pairs in spans.items()}
+    if not trace.uses_gpu:
+        masks[COMPUTE] &= ~masks[rank_trace.EXCHANGE_CALL]
+    parts = np.full(len(points) - 1, PARTS.index(HOST), np.int8)
+    # The first part has priority, so it is written last.
+    for index in reversed(range(PARTS.index(HOST))):
+        parts[masks[PARTS[index]]] = index
+
+    lengths = np.diff(points)
+    steps = []
+    for number, (start_ns, end_ns) in zip(numbers, edges.tolist()):
+        window = slice(*np.searchsorted(points, (start_ns, end_ns)))
+        in_step = lengths[window]
+        sums = {}
+        for index, part in enumerate(PARTS):
+            sums[part] = _seconds(in_step[parts[window] == index])
+        step = SplitStep(
+            number=number,
+            seconds=(end_ns - start_ns) / 1e9,
+            parts=sums,
+            exchange_s=_seconds(in_step[masks[UNSPLIT][window]]),
+            exposed_s=sum(sums[part] for part in EXPOSED),
+        )
+        steps.append(step)
+    return steps
+
+
+def _seconds(lengths_ns: np.ndarray) -> float:
+    return int(lengths_ns.sum()) / 1e9

@@ -1,0 +1,594 @@
+"""Records what a PyTorch script does at each optimizer step, without changing it.
+
+One JSON line per optimizer step: samples, learning rates, gradients, clipping, weights,
+buffers, random state and losses. `settings` drives conditions: dropout off, another
+bound of the gradient norm, prescribed samples, weights and learning rates.
+"""
+
+import functools
+import gc
+import json
+import os
+from collections.abc import Mapping
+from typing import IO, Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from rnn_scaling.hooks import checkpoints, ranks
+from rnn_scaling.hooks.libraries import Libraries
+from rnn_scaling.hooks.loaders import Loaders
+from rnn_scaling.hooks.sketches import digest, plain, row_digests, sketch
+
+CRITERIA = (
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "binary_cross_entropy_with_logits",
+)
+MAX_ROWS = 512  # rows of an input that are recognised
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+DROPOUTS = (
+    "dropout",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+)
+ROUNDING = {torch.float64: 2**-52, torch.float32: 2**-23}
+ROUNDING |= {torch.bfloat16: 2**-8, torch.float16: 2**-11}
+_save = torch.save
+_load = torch.load
+
+
+class Observer:
+    """Watches one rank of a script."""
+
+    def __init__(self, settings: Mapping[str, Any], file: IO[str]) -> None:
+        self._settings = settings
+        self._file = file
+        self._loaders = Loaders(settings, self._watch_libraries)
+        self._libraries = Libraries(
+            {
+                "read_ahead": self._loaders.iterate_ahead,
+                "dispatch": self._loaders.iterate_ahead,
+                "step_by_samples": self._step_by_samples,
+                "clip": self._clip,
+            }
+        )
+        self._optimizers: list[torch.optim.Optimizer] = []
+        self._keys: dict[int, str] = {}
+        self._parameters: dict[str, torch.Tensor] = {}
+        self._has_begun = False
+        self._num_steps = 0
+        self._step_depth = 0
+        self._backward_depth = 0
+        self._rounding = 2**-52
+        self._gradients: dict[str, list[float]] = {}
+        self._record: dict[str, Any] = {}
+        self._own_rates: list[Any] = []
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._modules: dict[str, torch.nn.Module] = {}
+        self._forward_state = ""
+        self._is_clipping = False
+        self._num_restored = 0
+        self._has_flat_parameters = False
+        self._start_step()
+
+    def install(self) -> None:
+        """Replace the functions of torch that the script is going to call."""
+        self._loaders.install()
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        register_module_forward_pre_hook(self._before_forward)
+        functional = torch.nn.functional
+        for name in DROPOUTS:
+            self._replace(functional, name, self._dropout)
+        self._replace(
+            functional, "scaled_dot_product_attention", self._scaled_attention
+        )
+        self._replace(torch.optim.Optimizer, "__init__", self._create_optimizer)
+        self._replace(torch.optim.Optimizer, "zero_grad", self._zero_grad)
+        self._replace(torch.optim.Optimizer, "load_state_dict", self._restore)
+        self._replace(torch.autograd, "backward", self._backward)
+        for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+            self._replace(owner, "clip_grad_norm_", self._clip)
+        self._replace(torch.nn.utils, "clip_grads_with_norm_", self._clip_with_norm)
+        for name in CRITERIA:
+            self._replace(functional, name, self._criterion)
+        if torch.distributed.is_available():
+            self._replace(torch.distributed, "all_reduce", self._all_reduce)
+        scheduler = torch.optim.lr_scheduler.LRScheduler
+        self._replace(scheduler, "__init__", self._create_scheduler)
+
+    def finish(self, reason: str) -> None:
+        """Write the last line and wait for the other ranks."""
+        self._write(
+            {
+                "kind": "end",
+                "reason": reason,
+                "loaders": self._loaders.describe(),
+                "rounding": self._rounding,
+                "probes": self._loaders.probes,
+                "loaded_states": checkpoints.num_loaded_states,
+                "restored_states": self._num_restored,
+            }
+        )
+        self._file.close()
+        ranks.wait_for_all(self._settings["folder"])
+
+    def _replace(self, owner: Any, name: str, replacement: Any) -> None:
+        original = getattr(owner, name, None)
+        if original is None:  # an older torch
+            return
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **options: Any) -> Any:
+            return replacement(original, *args, **options)
+
+        setattr(owner, name, wrapper)
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def _start_step(self) -> None:
+        self._micro: list[dict[str, Any]] = []
+        self._clips: list[dict[str, float]] = []
+        self._scheduler_calls = 0
+        self._steps_by_samples = False
+        self._dropout_state: str | None = None
+        self._draws = False
+        self._forward_state = ""
+        self._rows: list[list[str]] = []
+        self._criteria: list[dict[str, Any]] = []
+        self._criterion_depth = 0
+        self._eval_modules: list[str] = []
+        # Elements reduced by each operation, such as "SUM".
+        self._reduced: dict[str, int] = {}
+
+    # Optimizers.
+
+    def _create_optimizer(
+        self, original: Any, optimizer: Any, *args: Any, **options: Any
+    ) -> None:
+        original(optimizer, *args, **options)
+        self._watch_libraries()
+        number = len(self._optimizers)
+        self._optimizers.append(optimizer)
+        for group_number, group in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                self._add(parameter, f"{number}.{group_number}.{place}")
+
+    def _add(self, parameter: torch.Tensor, key: str) -> str:
+        key = self._keys.setdefault(id(parameter), key)
+        if key not in self._parameters:
+            self._parameters[key] = parameter
+            if self._has_begun:
+                self._watch_gradient(key, parameter)
+        return key
+
+    def _watch_gradient(self, key: str, parameter: torch.Tensor) -> None:
+        def keep(gradient: torch.Tensor) -> None:
+            if self._backward_depth:
+                values = sketch(gradient)
+                known = self._gradients.get(key)
+                if known:
+                    values = [a + b for a, b in zip(known, values)]
+                self._gradients[key] = values
+
+        # The local gradient of a sharded parameter is not seen here.
+        if parameter.requires_grad and not hasattr(parameter, "full_tensor"):
+            parameter.register_hook(keep)
+
+    def _restore(self, original: Any, *args: Any, **options: Any) -> Any:
+        self._num_restored += 1
+        return original(*args, **options)
+
+    def _zero_grad(
+        self, original: Any, optimizer: Any, *args: Any, **options: Any
+    ) -> Any:
+        self._begin()
+        return original(optimizer, *args, **options)
+
+    def _begin(self) -> None:
+        """Set and record the initial weights, once."""
+        if self._has_begun or not self._parameters:
+            return
+        self._watch_libraries()
+        self._has_begun = True
+        weights_file = self._settings.get("load_weights")
+        if weights_file:
+            for key, value in _load(weights_file).items():
+                if key in self._parameters:
+                    with torch.no_grad():
+                        self._parameters[key].copy_(value)
+        if self._settings.get("perturb"):
+            self._perturb(self._settings["perturb"])
+        if self._settings.get("save_weights"):
+            weights = {key: plain(value) for key, value in self._parameters.items()}
+            if os.environ.get("RANK", "0") == "0":
+                _save(weights, self._settings["save_weights"])
+        for key, parameter in self._parameters.items():
+            self._watch_gradient(key, parameter)
+        self._write(self._start_record())
+
+    def _perturb(self, perturbation: Mapping[str, Any]) -> None:
+        generator = torch.Generator().manual_seed(perturbation["seed"])
+        for parameter in self._parameters.values():
+            if not parameter.is_floating_point():
+                continue
+            signs = torch.randint(2, parameter.shape, generator=generator) * 2 - 1
+            factor = 1 + signs.double() * perturbation["size"]
+            with torch.no_grad():
+                parameter.mul_(factor.to(parameter.device))
+
+    def _start_record(self) -> dict[str, Any]:
+        roots = _root_modules()
+        names = {}
+        layers: dict[str, int] = {}
+        for root in roots:
+            for name, parameter in root.named_parameters():
+                key = self._keys.get(id(parameter))
+                if key is not None:
+                    names[key] = _short_name(name)
+            for name, buffer in root.named_buffers():
+                if buffer.is_floating_point():
+                    self._buffers[_short_name(name)] = buffer
+            is_trained = any(id(p) in self._keys for p in root.parameters())
+            for path, module in root.named_modules():
+                name = type(module).__name__
+                layers[name] = layers.get(name, 0) + 1
+                if is_trained and not any(module.children()):
+                    self._modules[_short_name(path) or name] = module
+        return {
+            "kind": "start",
+            "broadcasts_buffers": any(
+                getattr(root, "broadcast_buffers", False) for root in roots
+            ),
+            "torch": torch.__version__,
+            "names": names,
+            "layers": layers,
+            "weights": self._describe_all(self._parameters),
+            "buffers": self._describe_all(self._buffers),
+            "optimizers": [type(o).__name__ for o in self._optimizers],
+        }
+
+    @staticmethod
+    def _describe_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        return {
+            name: {"digest": digest(value), "sketch": sketch(value)}
+            for name, value in tensors.items()
+        }
+
+    def _before_step(self, optimizer: Any, args: Any, options: Any) -> Any:
+        """Record rates and gradients; return arguments whose closure does the latter.
+
+        A closure computes the gradients inside the step, as Lightning does.
+        """
+        self._step_depth += 1
+        if self._step_depth > 1:
+            return None
+        self._begin()
+        self._record = {
+            "kind": "step",
+            "optimizer": self._optimizers.index(optimizer),
+            "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+            "options": [_numbers(group) for group in optimizer.param_groups],
+        }
+        prescribed = self._settings.get("rates") or []
+        self._own_rates = []
+        if self._num_steps < len(prescribed):
+            for group, rate in zip(optimizer.param_groups, prescribed[self._num_steps]):
+                self._own_rates.append(group["lr"])
+                group["lr"] = rate
+        closure = args[1] if len(args) > 1 else options.get("closure")
+        if closure is None:
+            self._record_gradients(optimizer)
+            return None
+
+        @functools.wraps(closure)
+        def recorded_closure() -> Any:
+            result = closure()
+            if "gradients" not in self._record:
+                self._record_gradients(optimizer)
+            return result
+
+        if len(args) > 1:
+            return (args[0], recorded_closure, *args[2:]), options
+        return args, {**options, "closure": recorded_closure}
+
+    def _record_gradients(self, optimizer: Any) -> None:
+        number = self._record["optimizer"]
+        gradients = {}
+        before = {}
+        num_states = 0
+        for group_number, group in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                key = self._add(parameter, f"{number}.{group_number}.{place}")
+                before[key] = digest(parameter)
+                num_states += bool(optimizer.state.get(parameter))
+                if parameter.grad is not None:
+                    if self._settings.get("scale"):
+                        parameter.grad.mul_(self._settings["scale"])
+                    gradients[key] = {
+                        "sketch": sketch(parameter.grad),
+                        "norm": float(plain(parameter.grad).double().norm()),
+                        "digest": digest(parameter.grad),
+                        "is_sparse": parameter.grad.layout != torch.strided,
+                    }
+                known = self._parameters[key]
+                self._has_flat_parameters |= known.numel() != parameter.numel()
+        self._record["has_flat_parameters"] = self._has_flat_parameters
+        self._record["num_states"] = num_states
+        self._record["before"] = before
+        self._record["gradients"] = gradients
+
+    def _after_step(self, optimizer: Any, args: Any, options: Any) -> None:
+        self._step_depth -= 1
+        if self._step_depth:
+            return
+        if "gradients" not in self._record:  # The optimizer ignored its closure.
+            self._record_gradients(optimizer)
+        for group, rate in zip(optimizer.param_groups, self._own_rates):
+            group["lr"] = rate
+        weights = {}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                weights[self._keys[id(parameter)]] = parameter
+        self._write(
+            {
+                **self._record,
+                "reads": self._loaders.take_reads(),
+                "accesses": self._loaders.take_accesses(),
+                "micro": self._micro,
+                "clips": self._clips,
+                "eval_modules": self._eval_modules,
+                "reduced": self._reduced,
+                "scheduler_calls": self._scheduler_calls,
+                "steps_by_samples": self._steps_by_samples,
+                "dropout": self._dropout_state,
+                "draws": self._draws,
+                "weights": self._describe_all(weights),
+                "buffers": self._describe_all(self._buffers),
+            }
+        )
+        self._start_step()
+        self._num_steps += 1
+        if self._num_steps >= self._settings["num_steps"]:
+            self.finish("steps")
+            ranks.end_after_last_step()
+
+    # Between the steps.
+
+    def _watch_libraries(self) -> None:
+        self._libraries.watch()
+
+    def _step_by_samples(
+        self, original: Any, scheduler: Any, *args: Any, **options: Any
+    ) -> Any:
+        """Note that Accelerate steps a schedule once per batch of one process."""
+        self._steps_by_samples = True
+        return original(scheduler, *args, **options)
+
+    def _create_scheduler(
+        self, original: Any, scheduler: Any, *args: Any, **options: Any
+    ) -> None:
+        original(scheduler, *args, **options)
+        step = scheduler.step
+
+        def counted_step(*args: Any, **options: Any) -> Any:
+            self._scheduler_calls += 1
+            return step(*args, **options)
+
+        scheduler.step = counted_step
+
+    def _backward(
+        self, original: Any, tensors: Any, *args: Any, **options: Any
+    ) -> None:
+        if self._backward_depth == 0:
+            if self._forward_state and self._forward_state != _random_state():
+                self._draws = True
+            self._gradients = {}
+        self._backward_depth += 1
+        try:
+            original(tensors, *args, **options)
+        finally:
+            self._backward_depth -= 1
+        if self._backward_depth == 0:
+            root = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+            loss = float(root.detach().double().sum())
+            self._micro.append(
+                {
+                    "loss": loss,
+                    "gradients": self._gradients,
+                    "rows": self._rows,
+                    "criteria": self._criteria,
+                }
+            )
+            self._forward_state = ""
+            self._rows = []
+            self._criteria = []
+            modules = self._modules.items()
+            self._eval_modules = [name for name, m in modules if not m.training]
+
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if not module.training or not torch.is_grad_enabled():
+            return
+        self._begin()
+        if self._backward_depth == 0 and not self._forward_state:
+            self._forward_state = _random_state()
+            self._rows = []
+        if self._backward_depth == 0 and not self._rows:
+            # The first module with a positional input; others take keywords.
+            for value in args:
+                if isinstance(value, torch.Tensor) and value.dim():
+                    self._rows = row_digests(value[:MAX_ROWS])
+                    break
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                self._note_rounding(torch.get_autocast_dtype(kind))
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                self._note_rounding(parameter.dtype)
+        if isinstance(module, torch.nn.RNNBase) and module.dropout:
+            self._note_dropout()
+            if self._settings["dropout_off"]:
+                module.dropout = 0.0
+
+    def _note_rounding(self, dtype: torch.dtype) -> None:
+        self._rounding = max(self._rounding, ROUNDING.get(dtype, 0.0))
+
+    def _all_reduce(
+        self, original: Any, tensor: torch.Tensor, *args: Any, **options: Any
+    ) -> Any:
+        self._note_rounding(tensor.dtype)
+        operation = str(args[0] if args else options.get("op", "SUM"))
+        name = operation.rpartition(".")[2]
+        self._reduced[name] = self._reduced.get(name, 0) + tensor.numel()
+        return original(tensor, *args, **options)
+
+    def _note_dropout(self) -> None:
+        if self._dropout_state is None:
+            self._dropout_state = _random_state()
+
+    def _dropout(
+        self,
+        original: Any,
+        input: Any,
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Any:
+        if training and p > 0 and torch.is_grad_enabled():
+            self._note_dropout()
+            if self._settings["dropout_off"]:
+                p = 0.0
+        if p == 0:
+            return input
+        return original(input, p, training, inplace)
+
+    def _scaled_attention(self, original: Any, *args: Any, **options: Any) -> Any:
+        words = list(args)
+        probability = words[4] if len(words) > 4 else options.get("dropout_p", 0.0)
+        if probability > 0:
+            self._note_dropout()
+            if self._settings["dropout_off"]:
+                if len(words) > 4:
+                    words[4] = 0.0
+                else:
+                    options["dropout_p"] = 0.0
+        return original(*words, **options)
+
+    def _criterion(
+        self, original: Any, input: Any, target: Any, *args: Any, **options: Any
+    ) -> Any:
+        """Record the sum of a loss over its targets, and the factor of its gradient."""
+        self._criterion_depth += 1
+        try:
+            value = original(input, target, *args, **options)
+        finally:
+            self._criterion_depth -= 1
+        is_outer = self._criterion_depth == 0 and torch.is_grad_enabled()
+        if not is_outer or not value.requires_grad:
+            return value
+        ignored = options.get("ignore_index", args[2] if len(args) > 2 else -100)
+        is_counted = target.reshape(-1) != ignored
+        count = int(is_counted.sum())
+        reduction = options.get("reduction", "mean")
+        total = value.detach().double().sum()
+        record = {
+            "count": count,
+            "positions": target.numel(),
+            "sum": float(total),
+            "scale": 0.0,
+        }
+        if reduction == "mean":
+            record["sum"] *= count
+
+        def keep(gradient: torch.Tensor) -> None:
+            scale = gradient.detach().double()
+            if reduction == "none":
+                scale = scale.reshape(-1)[is_counted]
+                record["scale"] = float(scale.sum()) / max(count, 1)
+            else:
+                divisor = max(count, 1) if reduction == "mean" else 1
+                record["scale"] = float(scale) / divisor
+
+        value.register_hook(keep)
+        self._criteria.append(record)
+        return value
+
+    def _clip_with_norm(
+        self,
+        original: Any,
+        parameters: Any,
+        max_norm: float,
+        total_norm: Any,
+        *args: Any,
+    ) -> None:
+        if self._is_clipping:
+            original(parameters, max_norm, total_norm, *args)
+            return
+        bound = self._settings.get("clip")
+        bound = float(max_norm) if bound is None else bound
+        original(parameters, bound, total_norm, *args)
+        norm = float(total_norm)
+        self._clips.append({"norm": norm, "bound": bound, "own": float(max_norm)})
+
+    def _clip(
+        self,
+        original: Any,
+        parameters: Any,
+        max_norm: float,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        if not isinstance(parameters, torch.Tensor):
+            parameters = list(parameters)
+        bound = self._settings.get("clip")
+        bound = float(max_norm) if bound is None else bound
+        self._is_clipping = True
+        norm = original(parameters, bound, *args, **options)
+        self._is_clipping = False
+        own_bound = float(max_norm)
+        self._clips.append({"norm": float(norm), "bound": bound, "own": own_bound})
+        return norm
+
+
+def _root_modules() -> list[torch.nn.Module]:
+    """Return the modules that no other module contains."""
+    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
+    inner: set[int] = set()
+    for module in modules:
+        inner.update(id(child) for child in module.children())
+    return [module for module in modules if id(module) not in inner]
+
+
+def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a group of parameters, without its learning rates."""
+    options = {}
+    for name, value in group.items():
+        if "lr" not in name and isinstance(value, (bool, int, float, tuple)):
+            options[name] = value
+    return options
+
+
+def _short_name(name: str) -> str:
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _random_state() -> str:
+    state = digest(torch.get_rng_state())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state += digest(torch.cuda.get_rng_state())
+    return state

@@ -1,0 +1,172 @@
+"""Start the ranks of each run of a watched script, for `verify --trainer`.
+
+A server reads jobs from stdin, one JSON line each, and prints one JSON line per result.
+It imports only the standard library, so it runs in the Python of any user.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+RESULT = "rnn_scaling-hooks-result "
+FILE_VARIABLE = "RNN_SCALING_HOOK_FILE"
+PORTS_VARIABLE = "RNN_SCALING_HOOK_PORTS"  # a free port per rank
+SETTINGS_VARIABLE = "RNN_SCALING_HOOK_SETTINGS"
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+POLL_S = 0.02
+END_WAIT_S = 10.0  # wait for the end of the other ranks
+
+Job = Mapping[str, Any]
+# Runs the script in a process of its own, which has its rank's variables, and writes
+# the record to a path.
+Body = Callable[[Job, str], None]
+
+
+def serve(version: str, body: Body) -> None:
+    """Run jobs until stdin ends.
+
+    Args:
+      version: The version of the framework.
+      body: Runs the script in a forked process.
+    """
+    requests = os.fdopen(os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    print(RESULT + json.dumps({"version": version}), flush=True)
+    for line in requests:
+        result = _run_ranks(json.loads(line), body)
+        print(RESULT + json.dumps(result), flush=True)
+
+
+def serve_programs(package: str, words: tuple[str, ...] = ()) -> None:
+    """Run jobs as new programs of this Python.
+
+    Args:
+      package: The package whose version is reported.
+      words: Words before the script, such as "-m" and the module of hooks.
+    """
+
+    def replace_process(job: Job, path: str) -> None:
+        os.environ[FILE_VARIABLE] = path
+        os.environ[SETTINGS_VARIABLE] = json.dumps(job["settings"])
+        command = [sys.executable, *words, *job["words"]]
+        os.execv(sys.executable, command)
+
+    serve(metadata.version(package), replace_process)
+
+
+def wait_for_all(folder: str) -> None:
+    """Note that this rank has ended, and wait for the other ranks."""
+    done = f"{folder}/done"
+    rank = os.environ.get("RANK", "0")
+    open(f"{done}{rank}", "w").close()
+    limit = time.monotonic() + END_WAIT_S
+    for other in range(int(os.environ.get("WORLD_SIZE", "1"))):
+        while not os.path.exists(f"{done}{other}") and time.monotonic() < limit:
+            time.sleep(0.01)
+
+
+def end_after_last_step() -> None:
+    """End the process of a user's script, whose last step has been recorded.
+
+    The rest of the script is neither needed nor safe: it could train on, write its
+    files, or wait for a rank that has ended. An exception could be caught by the script,
+    and an orderly exit can hang in a process group or in threads of the framework, so
+    the process ends without handlers, and what it has printed is written first.
+    """
+    _exit_now(0)
+
+
+def _run_ranks(job: Job, body: Body) -> dict[str, Any]:
+    num_ranks = job["num_ranks"]
+    ports = _free_ports(num_ranks + 1)
+    address = {
+        "WORLD_SIZE": str(num_ranks),
+        "LOCAL_WORLD_SIZE": str(num_ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": ports[0],
+        PORTS_VARIABLE: ",".join(ports[1:]),
+    }
+    processes = {}
+    for rank in range(num_ranks):
+        process = os.fork()
+        if process == 0:
+            variables = {**address, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            _become_rank(job, variables, body)
+        processes[process] = rank
+    return _wait(processes, job["limit_s"])
+
+
+def _wait(processes: dict[int, int], limit_s: float) -> dict[str, Any]:
+    """Wait for all ranks; kill them after a failure or at the time limit."""
+    statuses = [0] * len(processes)
+    limit = time.monotonic() + limit_s
+    timed_out = False
+    while processes:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process in processes:
+            rank = processes.pop(process)
+            statuses[rank] = os.waitstatus_to_exitcode(status)
+            if statuses[rank] > 0:
+                # The others may wait for this rank forever.
+                limit = min(limit, time.monotonic() + 2.0)
+        elif time.monotonic() > limit:
+            timed_out = not any(statuses)
+            for process in processes:
+                os.kill(process, signal.SIGKILL)
+            limit += 60.0
+        else:
+            time.sleep(POLL_S)
+    return {"statuses": statuses, "timed_out": timed_out}
+
+
+def _become_rank(job: Job, variables: Mapping[str, str], body: Body) -> None:
+    """Run the script as one rank; never returns."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.chdir(job["folder"])
+        threads = str(job["num_threads"])
+        os.environ.update(variables, OMP_NUM_THREADS=threads, **job["environment"])
+        path = f"{job['settings']['folder']}/rank{variables['RANK']}"
+        output = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        body(job, f"{path}.jsonl")
+        status = 0
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        _exit_now(status)
+
+
+def _exit_now(status: int) -> None:
+    """Write what is printed, and end the process without handlers of exit."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(str(listener.getsockname()[1]))
+    return ports

@@ -1,7 +1,9 @@
-"""What can be certified of workers that do not wait for each other: that each gradient is applied once, to first order.
+"""Certify workers that do not wait for each other.
 
-Which weights a gradient was computed at depends on who came first, so there is no serial run that it must equal. But
-with a small learning rate every gradient is nearly that at the first weights, and all add up to what the variables did.
+The certificate covers that each gradient is applied once, to first order. The weights at
+which a gradient is computed depend on the order of the workers, so no serial run must be
+equal. But with a small learning rate every gradient is nearly the gradient at the first
+weights, and their sum is the change of the variables.
 """
 
 import numpy as np
@@ -16,14 +18,19 @@ from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite
 from rnn_scaling.verification.certifier import weights_by_tower
-from rnn_scaling.verification.gradients import SerialGradients, summed
+from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
 from rnn_scaling.verification.rule import UpdateRule, length
 
-ALLOWED = 0.25  # of what the smallest step does: one that is lost, or counts twice, is four times as much
+# Share of the smallest change of a step. A lost or repeated step differs by four times
+# as much.
+TOLERANCE = 0.25
 
 
 class AsynchronousCertifier:
-    """A watch; see `benchmark.Watch`. It looks at the variables once, when all steps have ended."""
+    """Watches the batches and compares the variables once, after the last step.
+
+    See `session.Watch`.
+    """
 
     def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
         self._config = config
@@ -33,73 +40,77 @@ class AsynchronousCertifier:
         self._losses: list[float] = []
 
     def batch(self, result: StepResult) -> None:
-        """Keeps the loss: nothing else stands still."""
+        """Keep the loss; the variables change at any time."""
         self._losses.append(result.loss)
         if self._config.output.progress:
             entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
     def end(self) -> Certificate:
-        done = sorted(self._step.finished_steps, key=lambda step: step.number)
-        numbers = [step.number for step in done]
-        staleness = [step.staleness for step in done]
-        scales_loss = self._config.model.compute_dtype == "float16"
-        rule = UpdateRule(self._config.training, scales_loss, self._config.num_towers)
+        """Compare the change of the variables with the sum of all serial updates."""
+        steps = self._step.finished_steps
+        staleness = [step.staleness for step in steps]
+        changes = self._serial_changes({step.number for step in steps})
+        expected = sum_gradients(changes)
+        (variables,) = weights_by_tower(self._step).values()
+        change = {name: array - self._first[name] for name, array in variables.items()}
+        errors = {name: array - expected[name] for name, array in change.items()}
+        difference = length(errors) / length(expected)
+        smallest = min(map(length, changes)) / length(expected)
+        tolerance = TOLERANCE * smallest
+        holds = difference <= tolerance
+        values = {
+            "steps": len(steps),
+            "off": difference,
+            "smallest": smallest,
+            "least": min(staleness),
+            "most": max(staleness),
+        }
+        check = Check(
+            name="first order",
+            holds=holds,
+            text="sum of the gradients at the first weights against the change of "
+            "the variables, relative",
+            difference=finite(difference),
+            tolerance=finite(tolerance),
+        )
+        batches = [
+            CertifiedBatch(
+                loss_serial=None, loss_parallel=loss, weights_difference=None
+            )
+            for loss in self._losses
+        ]
+        return certificates.certificate(
+            self._conclusion(holds, values),
+            checks=(check,),
+            compared=certificates.compared(self._config, len(batches)),
+            tolerance=tolerance,
+            weights_moved=max(float(np.abs(array).max()) for array in change.values()),
+            batches=tuple(batches),
+        )
+
+    def _serial_changes(self, steps: set[int]) -> list[dict[str, np.ndarray]]:
+        """Return the update of each step, computed at the first weights."""
+        config = self._config
+        scales_loss = config.model.compute_dtype == "float16"
+        rule = UpdateRule(config.training, scales_loss, config.num_towers)
         changes = []
-        for number in range(
-            max(numbers) + 1
-        ):  # a data source gives its batches in order
+        # A data source gives its batches in order, so unfinished steps draw batches.
+        for number in range(max(steps) + 1):
             towers = self._gradients.towers(number)
-            if number in numbers:
+            if number in steps:
                 part = self._gradients.part(
                     self._first, towers.batches[0], 1 / towers.loss_items[0], number
                 )
                 changes.append(rule.update(part.gradient, self._first))
-        expected = summed(changes)
-        (variables,) = weights_by_tower(self._step).values()
-        change = {name: array - self._first[name] for name, array in variables.items()}
-        off = length(
-            {name: array - expected[name] for name, array in change.items()}
-        ) / length(expected)
-        smallest = min(map(length, changes)) / length(expected)
-        moved = max(float(np.abs(array).max()) for array in change.values())
-        holds = off <= ALLOWED * smallest
-        values = {"steps": len(done), "off": off, "smallest": smallest}
-        values |= {"least": min(staleness), "most": max(staleness)}
-        optimizer = self._config.training.optimizer
+        return changes
+
+    def _conclusion(self, holds: bool, values: dict[str, float]) -> Conclusion:
         if holds:
-            conclusion = Conclusion(
-                "equal to first order",
-                True,
-                [Statement("verify-first-order", values=values)],
-            )
-        elif optimizer == "sgd":
-            conclusion = Conclusion(
-                "unequal", False, [Statement("verify-not-first-order", values=values)]
-            )
-        else:
-            statement = Statement(
-                "verify-order-counts", values={"optimizer": optimizer}
-            )
-            conclusion = Conclusion("cannot tell", False, [statement])
-        text = "sum of the gradients at the first weights against the change of the variables, relative"
-        allowed = finite(ALLOWED * smallest)
-        check = Check(
-            name="first order",
-            holds=holds,
-            text=text,
-            difference=finite(off),
-            tolerance=allowed,
-        )
-        return certificates.certificate(
-            conclusion,
-            checks=(check,),
-            compared=certificates.compared(self._config, len(self._losses)),
-            tolerance=ALLOWED * smallest,
-            weights_moved=moved,
-            batches=tuple(
-                CertifiedBatch(
-                    loss_serial=None, loss_parallel=loss, weights_difference=None
-                )
-                for loss in self._losses
-            ),
-        )
+            statement = Statement("verify-first-order", values=values)
+            return Conclusion("equal to first order", True, [statement])
+        optimizer = self._config.training.optimizer
+        if optimizer == "sgd":
+            statement = Statement("verify-not-first-order", values=values)
+            return Conclusion("unequal", False, [statement])
+        statement = Statement("verify-order-counts", values={"optimizer": optimizer})
+        return Conclusion("cannot tell", False, [statement])

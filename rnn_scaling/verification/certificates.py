@@ -1,4 +1,4 @@
-"""What came of a verification -> the certificate: its verdict, its statements, its table."""
+"""Write the certificate of a verification: verdict, statements and table."""
 
 import dataclasses
 import math
@@ -15,55 +15,69 @@ from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
 
-CLOSEST = 1e-5  # nearer is not claimed
+MIN_BOUND = 1e-5  # certificates claim no smaller difference
 RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Conclusion:
-    """The conclusion of a verification: the word for it, whether the mode keeps its promise, and why."""
+    """The conclusion of a verification.
 
-    word: str
+    Attributes:
+      verdict: The verdict of the certificate.
+      holds: Whether the run keeps the guarantee of its mode.
+      statements: The reasons.
+    """
+
+    verdict: str
     holds: bool
     statements: Sequence[Statement]
 
 
-def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
-    """The certificate of a conclusion; `parts` are its other fields."""
+def certificate(conclusion: Conclusion, **fields: Any) -> Certificate:
+    """Return the certificate of a conclusion with its other fields."""
     return Certificate(
-        verdict=conclusion.word,
+        verdict=conclusion.verdict,
         holds=conclusion.holds,
         statements=tuple(statement.data() for statement in conclusion.statements),
-        **parts,
+        **fields,
     )
 
 
 def equal(
     guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool
 ) -> Conclusion:
-    """The verdict on a run in which nothing is wrong; `has_replicas`: there are several copies of the variables."""
-    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))
+    """Return the conclusion on a run without a fault.
+
+    Args:
+      guarantee: The guarantee of the mode.
+      num_batches: Number of compared batches.
+      difference: Largest difference of a weight.
+      has_replicas: Whether the run has several copies of the variables.
+    """
+    within = short(10.0 ** math.ceil(math.log10(max(MIN_BOUND, difference)) - 1e-9))
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
     if not guarantee.shares_one_model:
         kind = "verify-equal-alone"
-    word = f"equal within {within}"
+    verdict = f"equal within {within}"
     statements = []
     if guarantee.is_stale:
-        word = "stale by 1 step"
-        flag = (
-            "--staged_vars=true"
-            if guarantee.staged
-            else "--variable_consistency=relaxed"
-        )
+        verdict = "stale by 1 step"
+        flag = "--variable_consistency=relaxed"
+        if guarantee.staged:
+            flag = "--staged_vars=true"
         statements.append(Statement("verify-stale", values={"flag": flag}))
     statements.append(
         Statement(kind, values={"within": within, "batches": num_batches})
     )
-    return Conclusion(word, True, statements)
+    return Conclusion(verdict, True, statements)
 
 
 def wrong(faults: Sequence[Statement], batch: int, optimizer: str) -> Conclusion:
-    """The verdict on a run that breaks the promise of its mode from a batch on; its word is the first fault's."""
+    """Return the conclusion on a run that is wrong from a batch on.
+
+    The verdict is the subject of the first fault.
+    """
     statements = [Statement("verify-wrong", values={"batch": batch}), *faults]
     if optimizer != "sgd":
         statements.append(Statement("verify-try-sgd", values={"optimizer": optimizer}))
@@ -71,7 +85,7 @@ def wrong(faults: Sequence[Statement], batch: int, optimizer: str) -> Conclusion
 
 
 def table(certificate: Certificate) -> str:
-    """What was compared, check by check, and the verdict; the batches of a run that is wrong."""
+    """Return the text of a certificate: checks and verdict, and batches if wrong."""
     blocks = [certificate.compared + "\n"]
     if not certificate.holds and certificate.batches:
         head = [
@@ -96,28 +110,33 @@ def table(certificate: Certificate) -> str:
         ]
         rows = []
         for check in certificate.checks:
-            numbers = (_cell(check.difference), _cell(check.tolerance))
-            rows.append([check.name, RESULTS[check.holds], *numbers, check.text])
+            result = RESULTS[check.holds]
+            difference = _cell(check.difference)
+            tolerance = _cell(check.tolerance)
+            rows.append([check.name, result, difference, tolerance, check.text])
         blocks.append(markdown_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate_text(certificate)]) + "\n"
 
 
 def short(number: float) -> str:
-    """A number of one digit: "6e-9", "0.02"."""
+    """Format a number with one significant digit, such as "6e-9" or "0.02"."""
     if abs(number) >= 1:
         return f"{number:.0f}"
-    return (f"{number:.0e}" if 0 < abs(number) < 1e-3 else f"{number:.1g}").replace(
-        "e-0", "e-"
-    )
+    if 0 < abs(number) < 1e-3:
+        return f"{number:.0e}".replace("e-0", "e-")
+    return f"{number:.1g}"
 
 
 def _cells(batch: CertifiedBatch) -> list[str]:
-    losses = (batch.loss_serial, batch.loss_parallel)
-    present = [loss for loss in losses if loss is not None]
-    difference = short(abs(present[0] - present[1])) if len(present) == 2 else "n/a"
+    serial = batch.loss_serial
+    parallel = batch.loss_parallel
+    difference = None
+    if serial is not None and parallel is not None:
+        difference = abs(serial - parallel)
     return [
-        *("n/a" if loss is None else f"{loss:.6f}" for loss in losses),
-        difference,
+        "n/a" if serial is None else f"{serial:.6f}",
+        "n/a" if parallel is None else f"{parallel:.6f}",
+        _cell(difference),
         _cell(batch.weights_difference),
     ]
 
@@ -127,48 +146,55 @@ def _cell(difference: float | None) -> str:
 
 
 def compared(config: RunConfig, num_batches: int) -> str:
+    """Describe the run and the options that its certificate covers."""
     training = config.training
-    clipped = (
-        f", gradients clipped to {training.max_gradient_norm:g}"
-        if training.max_gradient_norm
-        else ""
-    )
-    rate = learning_rate.of(config)
-    rates = (
-        f"{rate.last:g}"
-        if rate.is_constant
-        else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
-    )
-    rates = rates if rate.schedule == "constant" else f"{rate.last:g} ({rate.schedule})"
-    repeats = training.gradient_accumulation_steps
-    decay = training.weight_decay
-    repeated = f" of {repeats} micro-batches" if repeats > 1 else ""
-    optimizer = (
-        f"{training.optimizer} with weight decay {decay:g}"
-        if decay
-        else training.optimizer
-    )
-    where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
+    batches = counted(num_batches, "batch|batches")
+    if training.gradient_accumulation_steps > 1:
+        batches += f" of {training.gradient_accumulation_steps} micro-batches"
+    optimizer = training.optimizer
+    if training.weight_decay:
+        optimizer += f" with weight decay {training.weight_decay:g}"
+    clipping = ""
+    if training.max_gradient_norm:
+        clipping = f", gradients clipped to {training.max_gradient_norm:g}"
+    devices = scale.describe(config.cluster.num_workers, config.devices.num_devices)
     return (
-        f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
-        f"{counted(num_batches, 'batch|batches')}{repeated}, {optimizer}, learning rate {rates}{clipped}, "
-        f"{config.model.compute_dtype}."
+        f"{config.model.model}, {config.update.variable_update} on {devices} "
+        f"against serial training: {batches}, {optimizer}, "
+        f"learning rate {_rates(config)}{clipping}, {config.model.compute_dtype}."
     )
+
+
+def _rates(config: RunConfig) -> str:
+    rate = learning_rate.from_config(config)
+    if rate.schedule != "constant":
+        return f"{rate.last:g} ({rate.schedule})"
+    if rate.is_constant:
+        return f"{rate.last:g}"
+    return f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
 
 
 def limits(training: TrainingOptions, has_clipped: bool) -> list[Statement]:
-    """What could be wrong and would not show; `has_clipped`: whether any gradient was long enough to be clipped."""
-    hiding = ["--optimizer=adam"] if training.optimizer == "adam" else []
+    """Return statements about faults that would not be found.
+
+    Args:
+      training: The options of the training.
+      has_clipped: Whether any gradient was clipped.
+    """
+    hiding_flags = []
+    if training.optimizer == "adam":
+        hiding_flags.append("--optimizer=adam")
     if training.max_gradient_norm:
-        hiding.append("--max_gradient_norm")
-    statements = (
-        [Statement("verify-hides-factor", values={"hiding": hiding})] if hiding else []
-    )
+        hiding_flags.append("--max_gradient_norm")
+    statements = []
+    if hiding_flags:
+        values = {"hiding": hiding_flags}
+        statements.append(Statement("verify-hides-factor", values=values))
     if training.max_gradient_norm and not has_clipped:
         statements.append(Statement("verify-not-clipped"))
     return statements
 
 
 def finite(number: float) -> float | None:
-    """The number, or None where a record cannot hold it."""
+    """Return the number, or None if JSON cannot represent it."""
     return float(number) if math.isfinite(number) else None

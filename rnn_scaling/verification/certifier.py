@@ -1,4 +1,4 @@
-"""Compares a run with a serial one, batch by batch: does its mode do what it promises?"""
+"""Compare a run with serial training, batch by batch."""
 
 import copy
 import dataclasses
@@ -17,15 +17,19 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates, diagnosis, network_check, trials
 from rnn_scaling.verification.certificates import Conclusion, finite
-from rnn_scaling.verification.diagnosis import BLIND, MOST_EXPLAINED, ROUNDING
+from rnn_scaling.verification.diagnosis import (
+    MAX_EXPLAINED,
+    MAX_UNCERTAINTY,
+    ROUNDING,
+)
 from rnn_scaling.verification.gradients import BatchCheck, SerialGradients, Towers
-from rnn_scaling.verification.rule import Arrays, guarantee_of
-from rnn_scaling.verification.serial import Serial, Step, Training, norm
+from rnn_scaling.verification.rule import Arrays, Guarantee, norm
+from rnn_scaling.verification.serial import Serial, Step, Training
 from rnn_scaling.verification.trials import Parts, ReplicaUpdate
 
-MOST_KEPT = 2**29  # bytes of weights that are kept to explain what is wrong
-UNEQUAL = "unequal"  # the verdict if weights differ, until it is explained
-SMALLEST = 1e-30  # divisor of a relative difference from 0
+MAX_HISTORY_BYTES = 2**29  # bytes of weights that are kept to explain a fault
+UNEQUAL = "unequal"  # the verdict if weights differ and the fault is not explained
+MIN_DIVISOR = 1e-30  # divisor of a relative difference from 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Replica:
     """One copy of the variables.
 
     Attributes:
-      tower: The tower that it belongs to, or None if all towers share it.
+      tower: The tower that has this copy, or None if all towers share it.
       weights: The variables.
     """
 
@@ -47,7 +51,15 @@ class Replica:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedBatch:
-    """A batch, and the replicas one batch before it, before it and after it."""
+    """A batch and the replicas around it.
+
+    Attributes:
+      number: The step.
+      towers: The batches of all towers.
+      stale: The replicas before the preceding batch.
+      before: The replicas before this batch.
+      after: The replicas after this batch.
+    """
 
     number: int
     towers: Towers
@@ -57,7 +69,7 @@ class TrainedBatch:
 
 
 class Certifier:
-    """The watch of one process's replicas; see `session.Watch`."""
+    """Watches the replicas of one process; see `session.Watch`."""
 
     def __init__(
         self,
@@ -69,7 +81,7 @@ class Certifier:
         self._config = config
         self._engine = engine
         self._step = step
-        self._guarantee = guarantee_of(config)
+        self._guarantee = Guarantee.from_config(config)
         self._gradients = gradients or SerialGradients(config, engine)
         first = engine.first_tower
         self._towers = range(first, first + len(engine.devices))
@@ -79,9 +91,12 @@ class Certifier:
         self._stale = self._before
         self._last: TrainedBatch | None = None
         self._history: list[TrainedBatch] = []
-        self._wrong: Statement | None = None
-        self._first_wrong = 0
-        self._only_roundings = True  # whether every update is right by itself
+        self._first_fault: Statement | None = None
+        self._fault_batch = 0
+        # Names of the replicas that differ after the first batch with a wrong weight.
+        self._wrong_replicas: set[str] = set()
+        # Whether every update is right at the weights of the run.
+        self._has_right_updates = True
         self._batches: list[CertifiedBatch] = []
         self._checks: dict[str, Check] = {}
         self._loss_difference = 0.0
@@ -99,18 +114,17 @@ class Certifier:
         )
         steps = self._serial.step(number, towers)
         self._fault(number, self._batch_check.fault(number, towers))
-        if not self._wrong:
+        if not self._first_fault:
             self._check_forward(batch, result, steps)
         self._check_moving(number)
         difference = self._compare(number, batch.after)
-        num_bytes = sum(
-            sum(array.nbytes for array in replica.weights.values())
-            for replica in batch.after
-        )
-        if (number + 1) * num_bytes <= MOST_KEPT:
+        num_bytes = 0
+        for replica in batch.after:
+            num_bytes += sum(array.nbytes for array in replica.weights.values())
+        if (number + 1) * num_bytes <= MAX_HISTORY_BYTES:
             self._history.append(batch)
-        if self._is_unequal and self._only_roundings:
-            self._only_roundings = self._is_right(batch, steps)
+        if self._is_unequal and self._has_right_updates:
+            self._has_right_updates = self._is_right(batch, steps)
         self._record(batch, result, steps, difference)
         self._last = batch
         self._before = batch.after
@@ -131,7 +145,7 @@ class Certifier:
 
     @property
     def _is_unequal(self) -> bool:
-        return self._wrong is not None and self._wrong.subject == UNEQUAL
+        return self._first_fault is not None and self._first_fault.subject == UNEQUAL
 
     def _conclusion(self) -> Conclusion:
         training = self._config.training
@@ -139,14 +153,14 @@ class Certifier:
         has_clipped = self._serial.trainings[0].rule.has_clipped
         limits = certificates.limits(training, has_clipped)
         moved = certificates.short(self._weights_moved)
-        if self._is_unequal and self._only_roundings:
+        if self._is_unequal and self._has_right_updates:
             difference = certificates.short(self._weights_difference)
-            values = {"batch": self._first_wrong, "difference": difference}
+            values = {"batch": self._fault_batch, "difference": difference}
             statement = Statement("verify-step-by-step", values=values)
             return Conclusion("right step by step", True, [statement, *limits])
-        if self._wrong:
-            faults = self._explanation() or [self._wrong]
-            return certificates.wrong(faults, self._first_wrong, training.optimizer)
+        if self._first_fault:
+            faults = self._explanation() or [self._first_fault]
+            return certificates.wrong(faults, self._fault_batch, training.optimizer)
         if 2 * len(hidden) > len(self._first):
             values = {
                 "moved": moved,
@@ -172,8 +186,8 @@ class Certifier:
         return dataclasses.replace(equal, statements=statements)
 
     def _explanation(self) -> list[Statement]:
-        """Return what explains that weights are unequal; empty if nothing does."""
-        if not self._is_unequal or self._first_wrong >= len(self._history):
+        """Return statements that explain unequal weights, or [] if no fault does."""
+        if not self._is_unequal or self._fault_batch >= len(self._history):
             return []
         training = self._config.training
         is_plain = training.optimizer == "sgd" and not (
@@ -183,50 +197,61 @@ class Certifier:
             or training.lr_warmup_batches
             or self._config.update.compress_gradients == "int8"
         )
-        # A plain update depends on no other, and a late one on the batch before.
-        start = max(0, self._first_wrong - 1) if is_plain else 0
-        end = self._first_wrong + MOST_EXPLAINED + 1 if is_plain else None
+        # A plain update is independent of earlier ones, except that a late update applies
+        # the gradient of the batch before.
+        start = max(0, self._fault_batch - 1) if is_plain else 0
+        end = self._fault_batch + MAX_EXPLAINED + 1 if is_plain else None
         batches = self._history[start:end]
         names = [replica.name for replica in self._before]
         by_replica = dict(zip(names, zip(*map(self._updates, batches))))
-        causes = {}
-        for name, updates in () if is_plain else by_replica.items():
-            if cause := trials.cause(self._config, updates):
-                causes[name] = cause
-        if causes:
-            statements = list(causes.values())[:1]
-            if len(causes) < len(names):
-                values = {"towers": list(causes)}
-                statements.append(Statement("verify-only-on", values=values))
-            return statements
-        first = self._first_wrong - start
+        faults = {}
+        if not is_plain:
+            for name, updates in by_replica.items():
+                fault = trials.find_fault(self._config, updates)
+                if fault is not None:
+                    faults[name] = fault
+        if faults:
+            explained = {
+                name: {"": faults[name]} if name in faults else {} for name in names
+            }
+            return [
+                *list(faults.values())[:1],
+                *diagnosis.affected_replicas(explained, self._wrong_replicas),
+            ]
+        first = self._fault_batch - start
         explanations = {
             name: diagnosis.explain(self._config, updates, first)
             for name, updates in by_replica.items()
         }
         shares_one_model = self._guarantee.shares_one_model
-        return diagnosis.common_fault(explanations, [*self._first], shares_one_model)
+        return diagnosis.common_fault(
+            explanations, [*self._first], shares_one_model, self._wrong_replicas
+        )
 
     def _is_right(self, batch: TrainedBatch, steps: Sequence[Step]) -> bool:
         """Return whether each update of a batch is right at the run's own weights."""
         is_plain = self._config.training.optimizer == "sgd"
-        if self._guarantee.lost or not is_plain and batch.number > self._first_wrong:
-            return False  # what else an update depends on is not known
+        if (
+            self._guarantee.withheld
+            or not is_plain
+            and batch.number > self._fault_batch
+        ):
+            return False  # the update also depends on unknown earlier errors
         batches = [batch]
         if self._guarantee.late and self._last is not None:
             batches = [self._last, batch]
         for replica, updates in zip(batch.before, zip(*map(self._updates, batches))):
-            *_, gradient = trials.UNCHANGED.gradients(self._config, updates)
+            *_, gradient = trials.UNCHANGED.compute_gradients(self._config, updates)
             rule = steps[self._training_number(replica)].rule
             change = copy.copy(rule).update(gradient, replica.weights)
             for name, array in change.items():
                 share = self._guarantee.share
-                if not diagnosis.fits(updates[-1], name, array, share):
+                if not diagnosis.is_change(updates[-1], name, array, share):
                     return False
         return True
 
     def _replicas(self) -> list[Replica]:
-        """Return every copy of the variables as it is now, parts joined."""
+        """Return the present values of every copy of the variables."""
         first = self._engine.first_tower
         return [
             Replica(None if tower is None else first + tower, weights)
@@ -234,24 +259,24 @@ class Certifier:
         ]
 
     def _fault(self, number: int, fault: Statement | None) -> None:
-        if fault and not self._wrong:
-            self._wrong = fault
-            self._first_wrong = number
+        if fault and not self._first_fault:
+            self._first_fault = fault
+            self._fault_batch = number
 
     def _check(
         self, name: str, text: str, difference: float, tolerance: float, holds: bool
     ) -> None:
-        """Keep the largest difference of a check, relative to what is allowed."""
-        found = Check(
+        """Keep the largest difference of a check, relative to its tolerance."""
+        check = Check(
             name=name,
             holds=bool(holds),
             text=text,
             difference=finite(difference),
             tolerance=finite(max(0.0, tolerance)),
         )
-        largest = self._checks.setdefault(name, found)
-        if largest.holds and (not holds or _usage(found) > _usage(largest)):
-            self._checks[name] = found
+        largest = self._checks.setdefault(name, check)
+        if largest.holds and (not holds or _usage(check) > _usage(largest)):
+            self._checks[name] = check
 
     def _check_beginning(self) -> None:
         training = self._config.training
@@ -265,28 +290,33 @@ class Certifier:
             self._fault(0, fault)
         if self._engine.first_tower == 0:
             device = (self._engine.own_devices or (self._engine.host,))[0]
-            for part in network_check.comparisons(
+            for comparison in network_check.compare_parts(
                 model, self._engine.device_type, device, training.seed
             ):
-                holds = not part.faults
                 self._check(
-                    part.name, part.text, part.difference, part.tolerance, holds
+                    comparison.name,
+                    comparison.text,
+                    comparison.difference,
+                    comparison.tolerance,
+                    holds=not comparison.faults,
                 )
-                for fault in part.faults:
+                for fault in comparison.faults:
                     self._fault(0, fault)
         for replica in self._before:
             kind = "input-first-weights-on" if replica.name else "input-first-weights"
             for name, value in replica.weights.items():
                 if not np.array_equal(value, self._first[name]):
-                    place = {"variable": name, "tower": replica.name}
-                    self._fault(0, Statement(kind, "other weights", place))
+                    variable = {"variable": name, "tower": replica.name}
+                    self._fault(0, Statement(kind, "other weights", variable))
 
     def _training_number(self, replica: Replica) -> int:
         """Return the number of the serial training that a replica must equal."""
-        return 0 if replica.tower is None else self._serial.of_tower(replica.tower)
+        return (
+            0 if replica.tower is None else self._serial.training_number(replica.tower)
+        )
 
     def _serial_loss(self, steps: Sequence[Step], tower: int) -> float:
-        return steps[self._serial.of_tower(tower)].parts[tower].loss_sum
+        return steps[self._serial.training_number(tower)].parts[tower].loss_sum
 
     def _check_forward(
         self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step]
@@ -300,9 +330,10 @@ class Certifier:
             serial = self._serial_loss(steps, tower)
             expected = serial
             if items == own_items and not self._is_near(got, serial):
-                expected = self._loss(batch, tower)  # weights may differ by roundings
+                # The weights of the run may differ by rounding errors.
+                expected = self._loss(batch, tower)
             is_right = items == own_items and self._is_near(got, expected)
-            difference = abs(got - expected) / max(abs(expected), SMALLEST)
+            difference = abs(got - expected) / max(abs(expected), MIN_DIVISOR)
             self._check("losses", text, difference, self._guarantee.loss, is_right)
             if not is_right:
                 fault = self._fault_of_inputs(batch, tower, got, items, serial)
@@ -311,12 +342,12 @@ class Certifier:
     def _fault_of_inputs(
         self, batch: TrainedBatch, tower: int, got: float, items: float, serial: float
     ) -> Statement:
-        """Return why a tower's loss is wrong: its items, its batch or its dropout."""
-        for fault, draw, towers, instead in self._wrong_inputs(batch, tower):
-            if items != towers.loss_items[instead]:
+        """Return the fault of a tower's items, batch or dropout if its loss is wrong."""
+        for fault, draw, towers, batch_tower in self._wrong_inputs(batch, tower):
+            if items != towers.loss_items[batch_tower]:
                 continue
-            tried = dataclasses.replace(batch, towers=towers)
-            if self._is_near(got, self._loss(tried, instead, tower, draw)):
+            wrong_batch = dataclasses.replace(batch, towers=towers)
+            if self._is_near(got, self._loss(wrong_batch, batch_tower, tower, draw)):
                 return fault
         expected = batch.towers.loss_items[tower]
         if items != expected:
@@ -334,18 +365,18 @@ class Certifier:
         """
         towers = batch.towers
         num_towers = self._gradients.num_towers
-        for instead in range(num_towers):
-            values = {"tower": tower, "instead": instead}
-            if instead != tower:
+        for neighbor in range(num_towers):
+            values = {"tower": tower, "instead": neighbor}
+            if neighbor != tower:
                 fault = Statement("input-batch-of-tower", "another's batch", values)
-                yield fault, instead, towers, instead
+                yield fault, neighbor, towers, neighbor
                 fault = Statement("input-dropout-of-tower", "another's dropout", values)
-                yield fault, instead, towers, tower
+                yield fault, neighbor, towers, tower
         if not batch.number:
             return
         if self._config.model.dropout:
             fault = Statement("input-dropout-repeats", "same dropout", {"tower": tower})
-            # From this batch's draws to those of step 0.
+            # The random stream that the tower had at step 0.
             yield fault, tower - batch.number * num_towers, towers, tower
         for past in self._history[:1] + self._history[-1:]:
             values = {"tower": tower, "earlier": past.number}
@@ -360,9 +391,9 @@ class Certifier:
         text = "after each batch, Euclidean norm"
         for tower, variables in zip(self._towers, self._step.moving()):
             for name, expected in self._serial.moving[tower].items():
-                moved = norm(expected - self._gradients.first_moving[name])
-                rounded = (number + 1) * ROUNDING * norm(expected)
-                allowed = self._guarantee.share * moved + rounded
+                distance = norm(expected - self._gradients.first_moving[name])
+                rounding = (number + 1) * ROUNDING * norm(expected)
+                allowed = self._guarantee.share * distance + rounding
                 difference = norm(variables[name].numpy() - expected)
                 is_right = difference <= allowed
                 self._check("moving averages", text, difference, allowed, is_right)
@@ -375,7 +406,7 @@ class Certifier:
         self,
         batch: TrainedBatch,
         tower: int,
-        at: int | None = None,
+        weights_tower: int | None = None,
         draw: int | None = None,
     ) -> float:
         """Return the summed loss of a tower's batch.
@@ -383,14 +414,18 @@ class Certifier:
         Args:
           batch: The batches of all towers.
           tower: The tower whose batch is used.
-          at: The tower whose weights are used; None for `tower`.
+          weights_tower: The tower whose weights are used; None for `tower`.
           draw: The tower whose dropout is used; None for `tower`.
         """
-        at = tower if at is None else at
-        draw = tower if draw is None else draw
+        if weights_tower is None:
+            weights_tower = tower
+        if draw is None:
+            draw = tower
         replicas = batch.stale if self._guarantee.staged else batch.before
         weights = next(
-            replica.weights for replica in replicas if replica.tower in (None, at)
+            replica.weights
+            for replica in replicas
+            if replica.tower in (None, weights_tower)
         )
         number = batch.number * self._gradients.num_towers + draw
         batches = batch.towers.batches[tower]
@@ -400,10 +435,10 @@ class Certifier:
         return abs(got - expected) <= self._guarantee.loss * abs(expected)
 
     def _compare(self, number: int, after: Sequence[Replica]) -> float:
-        """Return the largest difference of a weight, and note what is farther off."""
+        """Return the largest difference of a weight, and check every variable."""
         text = "every variable after each batch, Euclidean norm"
         largest = 0.0
-        moved = self._weights_moved
+        largest_move = self._weights_moved
         for replica in after:
             training = self._serial.trainings[self._training_number(replica)]
             for name, value in replica.weights.items():
@@ -411,10 +446,12 @@ class Certifier:
                 first = self._first[name]
                 difference = value - expected
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
-                moved = max(moved, float(np.abs(expected - first).max(initial=0.0)))
+                move = float(np.abs(expected - first).max(initial=0.0))
+                largest_move = max(largest_move, move)
                 allowed = self._allowed(training, name, value, number)
-                distance = max(training.way[name], norm(value - first))
-                if not allowed <= BLIND * distance:
+                distance = max(training.distance[name], norm(value - first))
+                is_judged = allowed <= MAX_UNCERTAINTY * distance
+                if not is_judged:
                     continue
                 is_right = norm(difference) <= allowed
                 self._check("weights", text, norm(difference), allowed, is_right)
@@ -422,32 +459,42 @@ class Certifier:
                     values = {"variable": name}
                     fault = Statement("weights-unequal", UNEQUAL, values)
                     self._fault(number, fault)
-        self._weights_moved = moved
+                    if number == self._fault_batch:
+                        self._wrong_replicas.add(replica.name)
+        self._weights_moved = largest_move
         self._weights_difference = max(self._weights_difference, largest)
         return largest
 
     def _allowed(
         self, training: Training, name: str, value: np.ndarray, number: int
     ) -> float:
-        """Return by how much a variable may differ after a batch, as a norm."""
-        # A gradient whose terms cancel each other is rounded as these are: as the
-        # gradients of other variables.
-        rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))
-        share = self._guarantee.share * training.way[name]
-        return share + training.lost[name] + rounded
+        """Return the allowed norm of a variable's difference after a batch."""
+        # If the terms of a gradient cancel, it is rounded like the gradients of others.
+        largest = max(training.distance.values())
+        rounding = ROUNDING * ((number + 1) * norm(value) + largest)
+        share = self._guarantee.share * training.distance[name]
+        return share + training.withheld[name] + rounding
 
     def _updates(self, batch: TrainedBatch) -> list[ReplicaUpdate]:
-        """Return what each replica did, and the gradients that its towers had."""
+        """Return the update of each replica and the gradients of its towers."""
         parts = self._parts(batch, batch.before)
+        stale_parts = functools.cache(lambda: self._parts(batch, batch.stale))
+        shares = batch.towers.shares
         updates = []
         for old, new in zip(batch.before, batch.after):
             change = {
                 name: new.weights[name] - value for name, value in old.weights.items()
             }
-            stale = functools.cache(lambda: self._parts(batch, batch.stale))
-            shares = batch.towers.shares
             updates.append(
-                ReplicaUpdate(old.tower, parts, stale, shares, change, old.weights)
+                ReplicaUpdate(
+                    old.tower,
+                    parts,
+                    stale_parts,
+                    shares,
+                    change,
+                    old.weights,
+                    batch.towers.micro_items,
+                )
             )
         return updates
 
@@ -476,7 +523,7 @@ class Certifier:
         loss = sum(self._serial_loss(steps, tower) for tower in self._towers)
         serial = loss / items
         parallel = result.loss
-        difference = abs(parallel - serial) / max(abs(serial), SMALLEST)
+        difference = abs(parallel - serial) / max(abs(serial), MIN_DIVISOR)
         if math.isfinite(difference):
             self._loss_difference = max(self._loss_difference, difference)
         self._batches.append(
@@ -497,14 +544,16 @@ class Certifier:
         return [
             name
             for name, weights in training.weights.items()
-            if self._allowed(training, name, weights, last) > BLIND * training.way[name]
+            if self._allowed(training, name, weights, last)
+            > MAX_UNCERTAINTY * training.distance[name]
         ]
 
 
 def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
-    """Return the variables of each replica, parts joined.
+    """Return the variables of each replica.
 
-    The key is the tower, or None if all towers share the replica.
+    Returns:
+      Variables by tower; the key is None if all towers share the replica.
     """
     pieces: dict[int | None, dict[str, list[np.ndarray]]] = {}
     for state in step.variable_states():
@@ -524,4 +573,4 @@ def _usage(check: Check) -> float:
     """Return the share of the tolerance that a check uses."""
     if check.difference is None:
         return math.inf
-    return check.difference / max(check.tolerance or 0.0, SMALLEST)
+    return check.difference / max(check.tolerance or 0.0, MIN_DIVISOR)

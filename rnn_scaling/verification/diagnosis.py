@@ -1,127 +1,179 @@
-"""Which fault explains what each variable did, and what most wrong variables have in common.
+"""Find the fault that explains each wrong variable, and the fault that most share.
 
-An explanation is a `Statement`: its subject is the verdict, and a `factor` among its
-values is how much too far a variable changes.
+An explanation is a `Statement`. Its subject is the verdict. Its value `factor`, if any,
+is the change of the variable divided by the right change.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.verification import trials
-from rnn_scaling.verification.rule import Arrays, guarantee_of
-from rnn_scaling.verification.serial import norm
+from rnn_scaling.verification import signatures, sums, trials
+from rnn_scaling.verification.rule import Arrays, Guarantee, norm
+from rnn_scaling.verification.signatures import Cause, GradientFeatures, Subject
 from rnn_scaling.verification.trials import ReplicaUpdate
 
-# Share of a weight's size by which one update and its difference may be off in float32.
+# Share of a weight's size that one update and its difference may lose in float32.
 ROUNDING = 2.0**-23
-BLIND = 0.1  # share of a change: a larger uncertainty says nothing about the variable
-# Share of the rows of a variable that are wrong; if more are wrong, all of them are.
-LARGEST_PART = 0.7
-# Elements of a variable: fewer are in proportion to their weights by chance.
-LEAST_DECAYED = 8
-NEAR = 0.02  # two factors this close are equal
-MOST_EXPLAINED = 3  # wrong updates of a variable
+# Share of a change. With a larger uncertainty the variable is not judged.
+MAX_UNCERTAINTY = 0.1
+# Share of the rows of a variable. If more are wrong, the whole variable is.
+MAX_WRONG_ROWS = 0.7
+# Elements of a variable. Fewer may be in proportion to their weights by chance.
+MIN_DECAYED_ELEMENTS = 8
+MIN_CHUNK_SHARE = 0.9  # share of the elements of a wrong chunk that differ visibly
+MIN_RIGHT_SHARE = 0.1  # share of a variable's elements that a chunk leaves out
+FACTOR_TOLERANCE = 0.02  # difference of two factors that count as equal
+MAX_EXPLAINED = 3  # wrong updates of a variable that are explained
 UNKNOWN = Statement("update-unequal", "unequal")
-Explanations = dict[str, Statement]  # by variable
+# Causes that no trial computes.
+WRONG_WEIGHTS = {
+    Cause.LAST_NOT_SYNCHRONISED: Statement(
+        "update-last-not-exchanged", "not exchanged"
+    ),
+    Cause.SOME_NOT_SYNCHRONISED: Statement(
+        "update-some-not-exchanged", "not exchanged"
+    ),
+    Cause.MICRO_BATCH_LOST: Statement("update-micro-batch-lost", "micro-batch lost"),
+    Cause.MICRO_BATCH_REPEATED: Statement(
+        "update-micro-batch-repeated", "micro-batch repeated"
+    ),
+}
+Explanations = dict[str, Statement]  # variable -> its explanation
 
 
-def fits(update: ReplicaUpdate, name: str, change: np.ndarray, share: float) -> bool:
-    """Return whether a variable did this change.
+def is_change(
+    update: ReplicaUpdate, name: str, change: np.ndarray, share: float
+) -> bool:
+    """Return whether a variable changed as expected.
 
     Args:
-      update: What the run did.
+      update: The update of the run.
       name: The variable.
-      change: What it should have done.
+      change: The expected change.
       share: Share of a change by which it may differ.
     """
-    did = update.change[name]
-    # A gradient whose terms cancel each other is rounded as these are: as the
-    # gradients of other variables.
-    farthest = max(map(norm, update.change.values()))
-    rounded = ROUNDING * (norm(update.before[name]) + farthest)
-    moved = max(norm(change), norm(did))
-    return norm(did - change) <= share * moved + rounded or rounded > BLIND * moved
+    actual = update.change[name]
+    # If the terms of a gradient cancel, it is rounded like the gradients of others.
+    largest = max(map(norm, update.change.values()))
+    rounding = ROUNDING * (norm(update.before[name]) + largest)
+    distance = max(norm(change), norm(actual))
+    if rounding > MAX_UNCERTAINTY * distance:
+        return True
+    return norm(actual - change) <= share * distance + rounding
 
 
 def explain(
     config: RunConfig, updates: Sequence[ReplicaUpdate], first: int
 ) -> Explanations:
-    """Return why each wrong variable of one replica does what it does.
+    """Explain each wrong variable of one replica.
 
     Args:
       config: The options of the run.
-      updates: Its updates, one after the other.
-      first: Index of the first update that may be wrong. What an update depends on
-        is known only up to a wrong one, unless the optimizer is SGD.
+      updates: The updates of the replica in order.
+      first: Index of the first update that may be wrong. Later ones are only judged
+        with SGD, because other optimizers depend on the wrong update.
 
     Returns:
-      The explanation of each variable that was wrong; UNKNOWN if there is none.
+      The explanation of each wrong variable, UNKNOWN if no fault explains it.
     """
-    guarantee = guarantee_of(config)
-    share = guarantee.share
-    right = list(trials.UNCHANGED.changes(config, updates))
-    is_plain = config.training.optimizer == "sgd"
-    judged = range(first, len(updates))[: None if is_plain else 1]
+    share = Guarantee.from_config(config).share
+    right = list(trials.UNCHANGED.compute_changes(config, updates))
+    judged = range(first, len(updates))
+    if config.training.optimizer != "sgd":
+        judged = judged[:1]
     wrong: dict[str, list[int]] = {}
     for name in right[0]:
         indices = [
             index
             for index in judged
-            if not fits(updates[index], name, right[index][name], share)
+            if not is_change(updates[index], name, right[index][name], share)
         ]
         if indices:
-            wrong[name] = indices[:MOST_EXPLAINED]
-    # (explanation, the updates that it explains) of each variable, the likelier first.
-    found: dict[str, list[tuple[Statement, int]]] = {name: [] for name in wrong}
+            wrong[name] = indices[:MAX_EXPLAINED]
+    if not wrong:
+        return {}
+    number = min(min(indices) for indices in wrong.values())
+    if chunk := _wrong_chunk(updates[number], right[number], share):
+        return dict.fromkeys(wrong, chunk)
+    explanations = _explain_sums(config, updates, right, wrong)
+    unknown = {name: wrong[name][0] for name in wrong if name not in explanations}
+    explanations |= _explain_elements(updates, unknown, right, share)
+    if config.training.optimizer == "sgd":
+        for name, index in unknown.items():
+            if explanations[name] is UNKNOWN:
+                explanations[name] = _explain_weights(updates[index], name)
+    return explanations
+
+
+def _explain_sums(
+    config: RunConfig,
+    updates: Sequence[ReplicaUpdate],
+    right: Sequence[Arrays],
+    wrong: Mapping[str, Sequence[int]],
+) -> Explanations:
+    """Explain variables whose change is a multiple, or another sum of gradients.
+
+    Args:
+      config: The options of the run.
+      updates: The updates of the replica in order.
+      right: The right change of each update.
+      wrong: Indices of the wrong updates of each variable.
+    """
+    guarantee = Guarantee.from_config(config)
+    share = guarantee.share
+    # Per variable: explanations, the likelier first, and how many updates each explains.
+    candidates: dict[str, list[tuple[Statement, int]]] = {name: [] for name in wrong}
     num_towers = config.num_towers if guarantee.shares_one_model else 1
     for name, indices in wrong.items():
         factors = [
-            _factor(updates[index], name, right[index][name], guarantee.share)
+            _factor(updates[index], name, right[index][name], share)
             for index in indices
         ]
         if factors[0] is not None:
             num_alike = sum(_are_near(factors[0], factor) for factor in factors)
             statement = _statement_of_factor(factors[0], num_towers)
-            found[name].append((statement, num_alike))
-    for trial in trials.wrong_sums(config) if wrong else ():
-        predicted = list(trial.changes(config, updates))
+            candidates[name].append((statement, num_alike))
+    for trial in trials.wrong_sums(config):
+        predicted = list(trial.compute_changes(config, updates))
         for name, indices in wrong.items():
             explained = [
-                fits(updates[index], name, predicted[index][name], share)
+                is_change(updates[index], name, predicted[index][name], share)
                 for index in indices
             ]
             if explained[0]:
-                found[name].append((trial.fault, sum(explained)))
+                candidates[name].append((trial.fault, sum(explained)))
     explanations = {}
-    for name, candidates in found.items():
-        if candidates:
-            explanations[name] = max(candidates, key=lambda each: each[1])[0]
-    unknown = {name: wrong[name][0] for name in wrong if name not in explanations}
-    return explanations | _explain_elements(updates, unknown, right, share)
+    for name, statements in candidates.items():
+        if statements:
+            explanations[name], _ = max(statements, key=operator.itemgetter(1))
+    return explanations
 
 
 def _factor(
     update: ReplicaUpdate, name: str, expected: np.ndarray, share: float
 ) -> float | None:
-    """Return how many times the right change a variable did; None for no multiple."""
+    """Return the change divided by the right change, or None if it is not a multiple."""
     factor = _multiple(update.change[name], expected)
-    if factor is None or not fits(update, name, np.float32(factor) * expected, share):
+    if factor is None or not is_change(
+        update, name, np.float32(factor) * expected, share
+    ):
         return None
     return factor
 
 
 def _statement_of_factor(factor: float, num_towers: int) -> Statement:
-    """Return what it means that a variable does a multiple of the right change."""
+    """Return the fault of a variable that does a multiple of the right change."""
     meanings = [(0.0, "update-missing", "not updated")]
     if num_towers > 1:
         meanings.append((num_towers, "update-summed", "sum"))
         meanings.append((1 / num_towers, "update-averaged", "mean"))
     for meant, kind, verdict in meanings:
-        if abs(factor - meant) < NEAR * (meant or 1.0):
+        if abs(factor - meant) < FACTOR_TOLERANCE * (meant or 1.0):
             return Statement(kind, verdict, {"factor": factor})
     return Statement("update-factor", f"factor {factor:.3g}", {"factor": factor})
 
@@ -132,21 +184,21 @@ def _explain_elements(
     right: Sequence[Arrays],
     share: float,
 ) -> Explanations:
-    """Return what the elements of variables have in common that nothing else explains.
+    """Explain variables by the pattern of their wrong elements.
 
     Args:
       updates: The updates of the run.
-      unknown: Index of the first wrong update of each variable.
-      right: What each update should have done.
+      unknown: Index of the first wrong update of each variable that is not explained.
+      right: The right change of each update.
       share: Share of a change by which it may differ.
     """
     if not unknown:
         return {}
-    pairs = {
-        name: (updates[index].change[name], right[index][name])
+    pairs = [
+        (updates[index].change[name], right[index][name])
         for name, index in unknown.items()
-    }
-    if _are_reordered(pairs.values(), share):
+    ]
+    if _are_reordered(pairs, share):
         return dict.fromkeys(unknown, Statement("update-wrong-order", "wrong order"))
     explanations = {}
     for name, index in unknown.items():
@@ -160,81 +212,136 @@ def _explain_elements(
     return explanations
 
 
+def _explain_weights(update: ReplicaUpdate, name: str) -> Statement:
+    """Explain a variable by the weights of all gradients in its change.
+
+    The weights have the features of a script's gradients, so one table names the cause.
+    """
+    local_gradients = []
+    for part in update.parts.values():
+        passes = part.micro_gradients or [part.gradient]
+        local_gradients.append([{name: arrays[name].ravel()} for arrays in passes])
+    change = {name: -update.change[name].ravel()}
+    found = sums.weigh(change, local_gradients, {name: update.before[name].ravel()})
+    if found is None or found.residual > sums.MIN_SHARE:
+        return UNKNOWN
+    right = np.ones_like(found.weights)
+    over_ranks, over_micro = sums.pattern(update.tower or 0, found.weights, right)
+    features = GradientFeatures(over_ranks=over_ranks, over_micro=over_micro)
+    cause = signatures.find_cause(Subject.GRADIENTS, features)
+    return WRONG_WEIGHTS.get(cause, UNKNOWN)
+
+
 def _are_reordered(
-    pairs: Iterable[tuple[np.ndarray, np.ndarray]], share: float
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], share: float
 ) -> bool:
-    """Return whether all changes are right together, but in other places."""
-    did, expected = (
-        np.sort(np.concatenate([array.ravel() for array in arrays]))
-        for arrays in zip(*pairs)
-    )
-    return norm(did - expected) <= 4 * share * norm(expected)
+    """Return whether the changes have the right values in the wrong order."""
+    actual = np.sort(np.concatenate([array.ravel() for array, _ in pairs]))
+    expected = np.sort(np.concatenate([array.ravel() for _, array in pairs]))
+    return norm(actual - expected) <= 4 * share * norm(expected)
 
 
 def _is_decayed(
     update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> bool:
-    """Return whether a part of the weights is taken off in addition to the change."""
+    """Return whether the weights were also decayed."""
     before = update.before[name]
-    if before.size < LEAST_DECAYED:
+    if before.size < MIN_DECAYED_ELEMENTS:
         return False
     decay = _multiple(update.change[name] - change, before)
     if decay is None or decay >= 0:
         return False
-    return fits(update, name, change + np.float32(decay) * before, share)
+    return is_change(update, name, change + np.float32(decay) * before, share)
 
 
 def _statement_of_rows(
     update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> Statement | None:
-    """Return what it means that some rows, or elements of a vector, are wrong."""
-    did = update.change[name].reshape(len(change) if change.ndim else 1, -1)
-    expected = change.reshape(did.shape)
+    """Return the fault of a variable with some wrong rows, or elements of a vector."""
+    actual = update.change[name].reshape(len(change) if change.ndim else 1, -1)
+    expected = change.reshape(actual.shape)
     largest = np.abs(expected).max(axis=1)
     size = np.abs(update.before[name]).max() + largest.max(initial=0.0)
     allowed = 4 * share * largest + 4 * ROUNDING * size
-    num_moving = int((largest + np.abs(did).max(axis=1) > 0).sum())
-    wrong = np.flatnonzero(np.abs(did - expected).max(axis=1) > allowed)
-    if not 0 < len(wrong) <= LARGEST_PART * num_moving:
+    num_moving = int((largest + np.abs(actual).max(axis=1) > 0).sum())
+    wrong = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed)
+    if not 0 < len(wrong) <= MAX_WRONG_ROWS * num_moving:
         return None
     repeated = _repeated_rows(update, name)
     if len(wrong) > 1 and set(wrong) <= repeated and len(wrong) > 0.5 * len(repeated):
         return Statement("update-duplicate-rows", "duplicate rows")
     values = {"wrong": len(wrong), "rows": num_moving, "first": int(wrong[0])}
-    if not did[wrong].any():
+    if not actual[wrong].any():
         return Statement("update-rows-lost", "rows lost", values)
     return Statement("update-part-wrong", "part wrong", values)
 
 
+def _wrong_chunk(
+    update: ReplicaUpdate, right: Arrays, share: float
+) -> Statement | None:
+    """Return the fault if the wrong elements are one part of all variables in order.
+
+    An exchange packs variables and cuts the pack into chunks, so a chunk begins or ends
+    inside of a variable and continues in the next one.
+    """
+    masks = []
+    for name, expected in right.items():
+        actual = update.change[name]
+        largest = np.abs(expected).max(initial=0.0)
+        size = np.abs(update.before[name]).max(initial=0.0) + largest
+        allowed = 4 * share * largest + 4 * ROUNDING * size
+        is_moving = (expected != 0) | (actual != 0)
+        masks.append((np.abs(actual - expected) > allowed)[is_moving])
+    wrong = np.flatnonzero(np.concatenate(masks))
+    if not len(wrong):
+        return None
+    ends = np.cumsum([mask.size for mask in masks])
+    first, last = np.searchsorted(ends, (wrong[0], wrong[-1]), side="right")
+    # Elements of the first and the last variable that are outside of the chunk.
+    num_before = wrong[0] - (ends[first] - masks[first].size)
+    num_after = ends[last] - 1 - wrong[-1]
+    is_part = (
+        num_before > MIN_RIGHT_SHARE * masks[first].size
+        or num_after > MIN_RIGHT_SHARE * masks[last].size
+    )
+    length = int(wrong[-1] - wrong[0]) + 1
+    if first == last or not is_part or len(wrong) < MIN_CHUNK_SHARE * length:
+        return None
+    values = {"elements": len(wrong), "of": int(ends[-1]), "first": [*right][first]}
+    return Statement("update-wrong-chunk", "wrong chunk", values)
+
+
 def _repeated_rows(update: ReplicaUpdate, name: str) -> set[int]:
     """Return the rows of an embedding that the towers look up more than once."""
-    looked_up = [np.zeros(0, int)]
+    row_ids = [np.zeros(0, int)]
     for part in update.parts.values():
         if name in part.rows:
-            looked_up.append(part.rows[name][0])
-    numbers, counts = np.unique(np.concatenate(looked_up), return_counts=True)
+            row_ids.append(part.rows[name][0])
+    numbers, counts = np.unique(np.concatenate(row_ids), return_counts=True)
     return set(numbers[counts > 1].tolist())
 
 
-def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
-    """Return the nearest multiple of `direction`, or None if that is 0."""
+def _multiple(array: np.ndarray, direction: np.ndarray) -> float | None:
+    """Return the factor of `direction` nearest to `array`; None if it has no length."""
     square = norm(direction) ** 2
     if not square:
         return None
-    return float((did.astype(np.float64) * direction).sum() / square)
+    return float((array.astype(np.float64) * direction).sum() / square)
 
 
 def common_fault(
     by_replica: Mapping[str, Explanations],
     variables: Sequence[str],
     shares_one_model: bool = True,
+    wrong_replicas: Collection[str] = (),
 ) -> list[Statement]:
-    """Return what most of the wrong variables have in common.
+    """Return the fault that most of the wrong variables share.
 
     Args:
       by_replica: The explanations of each replica by its name, such as "tower 0".
       variables: All variables.
       shares_one_model: Whether all replicas are copies of one model.
+      wrong_replicas: Names of replicas that are known to be wrong in any way.
 
     Returns:
       Statements; the subject of the first is the verdict.
@@ -242,36 +349,52 @@ def common_fault(
     groups: list[list[tuple[str, str, Statement]]] = []
     for replica, explanations in by_replica.items():
         for name, statement in explanations.items():
-            place = (replica, name, statement)
-            alike = [group for group in groups if _are_alike(group[0][2], statement)]
-            if alike:
-                alike[0].append(place)
+            for group in groups:
+                if _are_alike(group[0][2], statement):
+                    group.append((replica, name, statement))
+                    break
             else:
-                groups.append([place])
+                groups.append([(replica, name, statement)])
     if not groups:
         return [Statement("update-growing", "unequal")]
     largest = max(groups, key=lambda group: (group[0][2] is not UNKNOWN, len(group)))
     fault = largest[0][2]
     names = list(dict.fromkeys(name for _, name, _ in largest))
-    affected = [name for name in by_replica if any(name == each[0] for each in largest)]
-    is_everywhere = len(affected) == len(by_replica)
+    alike_replicas = {replica for replica, _, _ in largest}
+    is_everywhere = len(alike_replicas) == len(by_replica)
     if set(names) == set(variables):
         names = ["every variable"]
         fault = _fault_of_all(fault, is_everywhere and shares_one_model)
     elif fault.kind in ("update-summed", "update-averaged"):
         factor = fault.values["factor"]
         fault = Statement("update-factor", f"factor {factor:.3g}", fault.values)
-    found = [dataclasses.replace(fault, values={**fault.values, "variables": names})]
-    if not is_everywhere:
-        found.append(Statement("verify-only-on", values={"towers": affected}))
-    return found
+    fault = dataclasses.replace(fault, values={**fault.values, "variables": names})
+    return [fault, *affected_replicas(by_replica, wrong_replicas)]
+
+
+def affected_replicas(
+    by_replica: Mapping[str, Explanations], wrong_replicas: Collection[str]
+) -> list[Statement]:
+    """Return the statement that only some replicas are wrong, or [] if all are.
+
+    Args:
+      by_replica: The explanations of each replica by its name; {} if it is right.
+      wrong_replicas: Names of further wrong replicas, even if nothing explains them.
+    """
+    affected = []
+    for replica, explanations in by_replica.items():
+        if explanations or replica in wrong_replicas:
+            affected.append(replica)
+    if len(affected) == len(by_replica):
+        return []
+    return [Statement("verify-only-on", values={"towers": affected})]
 
 
 def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
-    """Return the fault if it fits every variable.
+    """Return the statement if all variables share a fault.
 
     Args:
-      fault: The fault of one variable.
+      fault: The fault of each variable.
       is_everywhere: Whether all towers share one model and have the fault.
     """
     # Only the update itself can have a wrong factor.
@@ -289,4 +412,6 @@ def _are_alike(first: Statement, second: Statement) -> bool:
 
 
 def _are_near(first: float, second: float | None) -> bool:
-    return second is not None and abs(first - second) <= NEAR * max(1.0, abs(first))
+    return second is not None and abs(first - second) <= FACTOR_TOLERANCE * max(
+        1.0, abs(first)
+    )

@@ -1,6 +1,7 @@
-"""Batches and gradients of every tower, one after the other on one device: what serial training is made of.
+"""Batches and gradients of every tower, computed one after the other on one device.
 
-The batches come from a data source of their own, built from the run's flags, so that a tower which got another's shows.
+The batches come from a second data source, built from the run's flags. A tower that got
+another tower's batch is therefore noticed.
 """
 
 import dataclasses
@@ -21,51 +22,62 @@ from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays
 
-FRESH = (
-    "device",
-    "host",
-    "copy",
-    "reverse",
-)  # sources whose batches are all drawn anew; files may end and repeat
-FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
+# Data sources that draw every batch at random. Files may end and repeat.
+RANDOM_SOURCES = ("device", "host", "copy", "reverse")
+# Smaller batches may be equal by chance.
+MIN_IDS = 16
 Tensors = dict[str, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'."""
+    """The batches of all towers for one step.
 
-    batches: Sequence[Any]  # of each tower those of one update, a tuple
-    loss_items: Sequence[float]  # what each tower's loss is a sum over
+    Attributes:
+      batches: Per tower, the tuple of batches of one update.
+      loss_items: Per tower, the number of items that its loss is summed over.
+      micro_items: Per tower, the same for each of its batches.
+    """
+
+    batches: Sequence[Any]
+    loss_items: Sequence[float]
+    micro_items: Sequence[Sequence[float]] = ()
 
     @property
     def shares(self) -> dict[int, float]:
-        return {
-            tower: items / sum(self.loss_items)
-            for tower, items in enumerate(self.loss_items)
-        }
+        total = sum(self.loss_items)
+        return {tower: items / total for tower, items in enumerate(self.loss_items)}
 
 
 @dataclasses.dataclass(frozen=True)
 class GradientPart:
-    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages."""
+    """The result of one tower's batch.
+
+    Attributes:
+      loss_sum: The summed loss.
+      gradient: The tower's part of the gradient of the mean loss.
+      moving: The averages after the batch.
+      rows: Per embedding, the ids [R] that were looked up and their gradients [R, D].
+      micro_gradients: The gradients of the micro-batches, which add up to `gradient`;
+        () if there is one.
+    """
 
     loss_sum: float
     gradient: Arrays
     moving: Arrays
-    # (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(
         default_factory=dict
     )
+    micro_gradients: Sequence[Arrays] = ()
 
 
 class SerialGradients:
-    """Computes on one device what the towers of a run compute side by side."""
+    """Computes the batches and gradients of a run's towers on one device."""
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:
         self.num_towers = config.num_towers
         self._seed = config.training.seed
-        self._repeats = config.training.gradient_accumulation_steps
+        self._num_micro = config.training.gradient_accumulation_steps
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(
             config.model, engine.device_type
@@ -76,16 +88,17 @@ class SerialGradients:
         feed = dataclasses.replace(
             feed, options=options, devices=devices, first_tower=0
         )
-        is_cut = config.mode.cuts_global_batch
-        self._slices = list(config.tower_batch_sizes()) if is_cut else []
+        self._slices: list[int] = []
+        if config.mode.cuts_global_batch:
+            self._slices = list(config.tower_batch_sizes())
         build_source = registry.load(
             registry.DATA_SOURCES, config.data.data_source
         ).build
         with tf.device(self._device):
             source = tf.autograph.experimental.do_not_convert(build_source)(feed)
-        self._next = tf.function(source.next_batches, autograph=False)
+        self._next_batches = tf.function(source.next_batches, autograph=False)
         self.first_moving: Arrays = first_values(self._workload.moving, self._seed)
-        self._part = tf.function(
+        self._compute = tf.function(
             self._build_part, autograph=False, reduce_retracing=True
         )
 
@@ -94,21 +107,24 @@ class SerialGradients:
         return self._workload.variables
 
     def towers(self, number: int) -> Towers:
-        """The batches of step `number`; to be asked for once each, in order."""
+        """Draw the batches of step `number`. Call it once per step, in order."""
+        micro_batches = []
         with tf.device(self._device):
-            numbers = range(number * self._repeats, (number + 1) * self._repeats)
-            drawn = [self._next(tf.constant(micro, tf.int64)) for micro in numbers]
-            if self._slices:
-                drawn = [
-                    pipeline.cut(batches[0], self._slices, self._workload.layout)
-                    for batches in drawn
-                ]
-            towers = list(zip(*drawn))
-            loss_items = [
-                sum(float(self._workload.counts(batch).loss_items) for batch in tower)
-                for tower in towers
-            ]
-        return Towers(towers, loss_items)
+            for micro in self._micro_numbers(number):
+                batches = self._next_batches(tf.constant(micro, tf.int64))
+                if self._slices:
+                    layout = self._workload.layout
+                    batches = pipeline.cut(batches[0], self._slices, layout)
+                micro_batches.append(batches)
+            towers = list(zip(*micro_batches))
+            micro_items = [self._loss_items(batches) for batches in towers]
+        return Towers(towers, [sum(items) for items in micro_items], micro_items)
+
+    def _micro_numbers(self, number: int) -> range:
+        return range(number * self._num_micro, (number + 1) * self._num_micro)
+
+    def _loss_items(self, batches: Sequence[Any]) -> list[float]:
+        return [float(self._workload.counts(batch).loss_items) for batch in batches]
 
     def part(
         self,
@@ -118,43 +134,47 @@ class SerialGradients:
         draw: int,
         moving: Arrays | None = None,
     ) -> GradientPart:
-        """One tower's loss over its batches of an update, and the gradient of `factor` times it.
+        """Return one tower's loss, and the gradient of `factor` times the loss.
 
-        draw: number of the update times the towers, and the tower's.
+        Args:
+          weights: The variables.
+          batches: The tower's batches of one update.
+          factor: Factor of the loss.
+          draw: The step times the number of towers, plus the tower.
+          moving: The tower's averages; None for the first averages.
         """
         number, tower = divmod(draw, self.num_towers)
+        averages = moving or self.first_moving
         parts: list[GradientPart] = []
-        for micro, batch in enumerate(batches, number * self._repeats):
-            averages = parts[-1].moving if parts else moving or self.first_moving
-            parts.append(
-                self._part_of(
-                    weights, batch, factor, micro * self.num_towers + tower, averages
-                )
-            )
-        rows = {
-            name: list(zip(*(part.rows[name] for part in parts)))
-            for name in parts[0].rows
-        }
-        joined = {
-            name: (np.concatenate(ids), np.concatenate(values))
-            for name, (ids, values) in rows.items()
-        }
-        gradient = summed([part.gradient for part in parts])
-        return GradientPart(
-            sum(part.loss_sum for part in parts), gradient, parts[-1].moving, joined
-        )
+        for micro, batch in zip(self._micro_numbers(number), batches):
+            micro_draw = micro * self.num_towers + tower
+            part = self._batch_part(weights, batch, factor, micro_draw, averages)
+            averages = part.moving
+            parts.append(part)
+        rows = {}
+        for name in parts[0].rows:
+            ids = np.concatenate([part.rows[name][0] for part in parts])
+            values = np.concatenate([part.rows[name][1] for part in parts])
+            rows[name] = (ids, values)
+        loss_sum = sum(part.loss_sum for part in parts)
+        gradients = [part.gradient for part in parts]
+        micro_gradients = gradients if len(gradients) > 1 else ()
+        gradient = sum_gradients(gradients)
+        return GradientPart(loss_sum, gradient, averages, rows, micro_gradients)
 
-    def _part_of(
+    def _batch_part(
         self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays
     ) -> GradientPart:
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
             averages = {name: tf.constant(array) for name, array in moving.items()}
-            found = self._part(
+            results = self._compute(
                 tensors, averages, batch, seed, tf.constant(factor, tf.float32)
             )
-        loss_sum, *arrays = tf.nest.map_structure(lambda tensor: tensor.numpy(), found)
+        loss_sum, *arrays = tf.nest.map_structure(
+            lambda tensor: tensor.numpy(), results
+        )
         return GradientPart(float(loss_sum), *arrays)
 
     def _build_part(
@@ -165,82 +185,72 @@ class SerialGradients:
         seed: tf.Tensor,
         factor: tf.Tensor,
     ) -> tuple[tf.Tensor, Tensors, Tensors, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
-        workload = self._workload
+        """Return the tensors of a `GradientPart`."""
         ids = self._workload.lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
         dense = {name: tensor for name, tensor in weights.items() if name not in ids}
         with tf.GradientTape() as tape:
             tape.watch([dense, rows])
-            outcome = workload.forward({**dense, **moving}, rows, batch, seed)
+            outcome = self._workload.forward({**dense, **moving}, rows, batch, seed)
             scaled = outcome.loss_sum * factor
-        gradient, of_rows = tape.gradient(
+        gradient, row_gradients = tape.gradient(
             scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        touched = {
-            name: (
-                tf.reshape(ids[name], [-1]),
-                tf.reshape(slopes, [-1, slopes.shape[-1]]),
-            )
-            for name, slopes in of_rows.items()
-        }
-        for name, (numbers, values) in touched.items():
+        flat_rows = {}
+        for name, values in row_gradients.items():
+            numbers = tf.reshape(ids[name], [-1])
+            values = tf.reshape(values, [-1, values.shape[-1]])
+            flat_rows[name] = (numbers, values)
             gradient[name] = tf.math.unsorted_segment_sum(
                 values, numbers, weights[name].shape[0]
             )
-        return (
-            outcome.loss_sum,
-            {name: gradient[name] for name in weights},
-            dict(outcome.moving),
-            touched,
-        )
+        gradient = {name: gradient[name] for name in weights}
+        return outcome.loss_sum, gradient, dict(outcome.moving), flat_rows
 
 
 class BatchCheck:
-    """Whether every tower gets another batch at every step, where the data source promises it."""
+    """Checks that no batch repeats if the data source draws at random."""
 
     def __init__(self, data_source: str) -> None:
-        self._is_fresh = data_source in FRESH
-        self._seen: dict[bytes, tuple[int, int]] = {}
+        self._is_random = data_source in RANDOM_SOURCES
+        # (step, tower) that first had the batch with this digest.
+        self._origins: dict[bytes, tuple[int, int]] = {}
 
     def fault(self, number: int, towers: Towers) -> Statement | None:
-        """The first batch of a step that came before."""
-        found = None
+        """Return the first batch of a step that an earlier tower or step had."""
+        if not self._is_random:
+            return None
+        fault = None
         for tower, batch in enumerate(towers.batches):
             digest = _digest(batch)
-            step, instead = (
-                self._seen.setdefault(digest, (number, tower))
-                if digest
-                else (number, tower)
-            )
-            if (step, instead) == (number, tower) or found or not self._is_fresh:
+            if digest is None:
                 continue
-            values = {
-                "tower": tower,
-                "instead": instead,
-                "step": number,
-                "earlier": step,
-            }
-            found = Statement(
-                "input-same-batch" if step == number else "input-same-batch-later",
-                "same batch",
-                values,
-            )
-        return found
+            step, origin = self._origins.setdefault(digest, (number, tower))
+            if fault is None and (step, origin) != (number, tower):
+                values = {
+                    "tower": tower,
+                    "instead": origin,
+                    "step": number,
+                    "earlier": step,
+                }
+                kind = "input-same-batch"
+                if step != number:
+                    kind = "input-same-batch-later"
+                fault = Statement(kind, "same batch", values)
+        return fault
 
 
-def _digest(batch: Any) -> bytes:
-    parts = [np.asarray(part) for part in tf.nest.flatten(batch)]
-    if sum(part.size for part in parts if part.ndim > 1) < FEWEST_IDS:
-        return b""
-    return hashlib.blake2b(
-        b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-    ).digest()
+def _digest(batch: Any) -> bytes | None:
+    """Return a hash of a batch, or None if it is too small to be unique."""
+    parts = [np.ascontiguousarray(part) for part in tf.nest.flatten(batch)]
+    if sum(part.size for part in parts if part.ndim > 1) < MIN_IDS:
+        return None
+    return hashlib.blake2b(b"".join(part.tobytes() for part in parts)).digest()
 
 
-def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    first, *others = gradients
-    total = {name: array.copy() for name, array in first.items()}
-    for gradient in others:
+def sum_gradients(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    total = {name: array.copy() for name, array in gradients[0].items()}
+    for gradient in gradients[1:]:
         for name, array in gradient.items():
             total[name] += array
     return total

@@ -1,4 +1,7 @@
-"""Each kernel of the recurrent layers against the plain reference step, and each all-reduce's sums, on the devices."""
+"""Check the kernels of the recurrent layers and the all-reduces on the devices.
+
+Kernels are compared with a plain reference step, all-reduces with sums of NumPy.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -15,20 +18,22 @@ from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.certificates import finite
 
-LENGTHS = (6, 1, 4)  # [B]; the longest is T
-WIDTH = 16  # D and U
-TOLERANCE = 2e-5  # of float32, relative to the largest entry of an array
-SIZES = (1, 7, 257, 100_000)  # elements that are summed
-# Whole numbers, because every dtype contains their sums exactly.
-SMALLEST = -8
-LARGEST = 9
+LENGTHS = (6, 1, 4)  # lengths [B] of the sentences; the longest is T
+WIDTH = 16  # width of the input and number of units
+TOLERANCE = 2e-5  # float32, relative to the largest element of an array
+SIZES = (1, 7, 257, 100_000)  # elements per sum
+# Range of the summands: integers, because every dtype contains their sums exactly.
+LOW = -8
+HIGH = 9
 
 
-def kernels_on(device: str, device_type: str) -> Iterator[Check]:
-    """Outputs, final states and gradients of each kernel on a device, and those of the reference on the host."""
-    tf.get_logger().setLevel(
-        "ERROR"
-    )  # it takes functions of several kernels for one that is traced again and again
+def check_kernels(device: str, device_type: str) -> Iterator[Check]:
+    """Compare each kernel on a device with the reference on the host.
+
+    Compares outputs, final states and gradients.
+    """
+    # TensorFlow would warn that one function is traced again for every kernel.
+    tf.get_logger().setLevel("ERROR")
     for name, kernel in kernels.KERNELS.items():
         check = f"kernel {name}"
         cell = kernel.cells[0]
@@ -37,13 +42,12 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         )
         module = kernels.load(name, device_type, cell)
         try:
-            with all_digits():
+            with full_precision():
                 with tf.device("CPU:0"):
                     expected = parity.results(stacks.reference(stack), stack, LENGTHS)
                 with tf.device(device):
-                    error, where = parity.largest_error(
-                        parity.results(module.build(stack), stack, LENGTHS), expected
-                    )
+                    results = parity.results(module.build(stack), stack, LENGTHS)
+                error, array_name = parity.largest_error(results, expected)
         except (tf.errors.OpError, ValueError) as e:
             yield Check(
                 name=check,
@@ -51,21 +55,22 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
                 text=f"{module.kernel_name(stack)}: {str(e)[:200]}",
             )
             continue
-        text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
-        is_near = error <= TOLERANCE
-        difference = finite(error)
+        text = (
+            f"{module.kernel_name(stack)} and the reference {cell} step, "
+            f"most in {array_name}"
+        )
         yield Check(
             name=check,
-            holds=is_near,
+            holds=error <= TOLERANCE,
             text=text,
-            difference=difference,
+            difference=finite(error),
             tolerance=TOLERANCE,
         )
     if operators.usable("float32"):
         failure = operators_check.failure()
-        text = (
-            failure
-            or "layers, attention and losses agree with the reference in float32 and bfloat16"
+        text = failure or (
+            "layers, attention and losses agree with the reference "
+            "in float32 and bfloat16"
         )
         yield Check(
             name=f"operators {operators.instruction_set()}",
@@ -75,8 +80,8 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
 
 
 @contextlib.contextmanager
-def all_digits() -> Iterator[None]:
-    """Without TensorFloat-32, whose products have three digits."""
+def full_precision() -> Iterator[None]:
+    """Disable TensorFloat-32, whose products have three digits."""
     is_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
@@ -85,42 +90,42 @@ def all_digits() -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(is_enabled)
 
 
-def all_reduces_on(engine: Engine) -> Iterator[Check]:
-    """The sums of each all-reduce over the towers' devices, and NumPy's; exact."""
+def check_all_reduces(engine: Engine) -> Iterator[Check]:
+    """Compare the sums of each all-reduce over the devices with NumPy, exactly."""
     devices = engine.devices
     device_type = engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check = f"all-reduce {name}"
-        if impossible := all_reduce_spec.problems(
+        problems = all_reduce_spec.problems(
             [SpecSegment(name)], device_type, len(devices), engine.num_physical
-        ):
-            yield Check(name=check, holds=None, text=impossible[0].partition(": ")[2])
+        )
+        if problems:
+            yield Check(name=check, holds=None, text=problems[0].partition(": ")[2])
             continue
         random = np.random.default_rng(0)
         values = [
-            random.integers(SMALLEST, LARGEST, (len(devices), size)).astype(np.float32)
+            random.integers(LOW, HIGH, (len(devices), size)).astype(np.float32)
             for size in SIZES
         ]
         try:
-            found = zip(SIZES, values, _sums(name, devices, values))
-            wrong = [
-                size
-                for size, numbers, sums in found
-                if (np.array(sums) != numbers.sum(axis=0)).any()
-            ]
+            sums = _sums(name, devices, values)
         except (tf.errors.OpError, ValueError) as e:
             yield Check(name=check, holds=False, text=str(e)[:200])
             continue
+        wrong_sizes = []
+        for summands, tower_sums in zip(values, sums):
+            if (np.array(tower_sums) != summands.sum(axis=0)).any():
+                wrong_sizes.append(summands.shape[1])
         text = f"{len(SIZES)} sizes on {len(devices)} devices are numpy's sums"
-        if wrong:
-            text = f"wrong sums of {wrong} elements"
-        yield Check(name=check, holds=not wrong, text=text)
+        if wrong_sizes:
+            text = f"wrong sums of {wrong_sizes} elements"
+        yield Check(name=check, holds=not wrong_sizes, text=text)
 
 
 def _sums(
     name: str, devices: Sequence[str], values: Sequence[np.ndarray]
 ) -> list[list[np.ndarray]]:
-    """[size][tower]."""
+    """Return the sum of each size on each tower, as [size][tower]."""
     reduce = registry.load(registry.ALL_REDUCES, name).build(devices, 1)
 
     @tf.function(autograph=False)
@@ -130,4 +135,7 @@ def _sums(
             for numbers in values
         ]
 
-    return [[tower.numpy() for tower in towers] for towers in step()]
+    sums: list[list[np.ndarray]] = tf.nest.map_structure(
+        lambda tensor: tensor.numpy(), step()
+    )
+    return sums

@@ -1,4 +1,4 @@
-"""What a new machine must do before its speeds are believed: kernels, sums, and a step of its own."""
+"""Check a new machine before it is measured: kernels, all-reduces and a step."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -16,7 +16,10 @@ StepCheck = Callable[[TrainStep, Engine], Iterator[Check]]
 
 
 class MachineCheck(Certifier):
-    """A `Certifier`, and at the end the machine's checks; the step must have collected its graphs."""
+    """A `Certifier` that also checks the machine at the end.
+
+    The step must have collected its graphs.
+    """
 
     def __init__(
         self,
@@ -29,19 +32,18 @@ class MachineCheck(Certifier):
         self._check_step = check_step
 
     def end(self) -> Certificate:
-        """The certificate, with what came of each check."""
+        """Return the certificate with the machine's checks."""
         certificate = super().end()
-        checks = (*certificate.checks, *self._machine_checks())
-        wrong = [
-            check for check in checks[len(certificate.checks) :] if check.holds is False
+        machine_checks = tuple(self._machine_checks())
+        checks = certificate.checks + machine_checks
+        failures = [
+            f"{check.name}: {check.text}"
+            for check in machine_checks
+            if check.holds is False
         ]
-        if not wrong:
+        if not failures:
             return dataclasses.replace(certificate, checks=checks)
-        fault = Statement(
-            "verify-wrong-machine",
-            "machine",
-            {"checks": [f"{c.name}: {c.text}" for c in wrong]},
-        )
+        fault = Statement("verify-wrong-machine", "machine", {"checks": failures})
         return dataclasses.replace(
             certificate,
             verdict=fault.subject,
@@ -53,6 +55,6 @@ class MachineCheck(Certifier):
     def _machine_checks(self) -> Iterator[Check]:
         entry.note("checking kernels, all-reduces, placement and the clock")
         engine = self._engine
-        yield from kernel_checks.kernels_on(engine.devices[0], engine.device_type)
-        yield from kernel_checks.all_reduces_on(engine)
+        yield from kernel_checks.check_kernels(engine.devices[0], engine.device_type)
+        yield from kernel_checks.check_all_reduces(engine)
         yield from self._check_step(self._step, engine)

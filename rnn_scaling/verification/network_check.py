@@ -1,14 +1,15 @@
-"""Whether the network computes what its papers say: a small one with random weights against float64 NumPy.
+"""Compare a small network with random weights with a float64 NumPy reference.
 
-The network has the run's cells, kernels, layers, attention and layout, and few units. Loss and gradient come from the
-product; the reference gives the loss, and by central differences its derivative along random directions: one direction
-for each variable shows any wrong gradient of it.
+The network has the cells, kernels, layers, attention and layout of the run, and few
+units. The product computes loss and gradient. The reference computes the loss, and by
+central differences its derivative along one random direction per variable, which shows
+any wrong gradient of the variable.
 """
 
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,27 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
+from rnn_scaling.training import gradients
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.reference import cells, network
-from rnn_scaling.verification.rule import Arrays
+from rnn_scaling.verification.rule import Arrays, norm
 
-TOLERANCE = 1e-4  # of float32, relative to the gradient's length
-STEP = 1e-5  # of the central differences
-MOST_LAYERS = 3
+TOLERANCE = 1e-4  # float32, relative to the gradient's length
+STEP = 1e-5  # step of the central differences
+MAX_LAYERS = 3
+# Lengths [B] of the sentences; the largest are S and T.
 LENGTHS = {
     "source_length": (6, 1, 4, 3),
     "target_length": (2, 5, 1, 4),
-}  # [B]; their largest are S and T
+}
 SEED = 7
+NUM_SEEDS = 20  # draws of a small network's dropout
+MAX_SCALINGS = 4  # operations between random numbers and their comparison with a rate
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkComparison:
-    """One part of the network and its reference: what is compared with what, and their largest difference."""
+    """The comparison of one part of the network with its reference."""
 
     name: str
     text: str
@@ -44,27 +49,29 @@ class NetworkComparison:
 
 
 @functools.lru_cache(maxsize=8)
-def comparisons(
+def compare_parts(
     model: ModelConfig, device_type: str, device: str, seed: int
 ) -> tuple[NetworkComparison, ...]:
-    """The parts of the network, compared with what their papers say."""
-    return tuple(_comparisons(model, device_type, device, seed))
+    """Compare the parts of the network with their references.
+
+    Several certificates in one process ask for the same network, so the result is kept.
+    """
+    return tuple(_compare_parts(model, device_type, device, seed))
 
 
-def _compared(
+def _make_comparison(
     name: str, text: str, difference: float, tolerance: float, fault: Statement
 ) -> NetworkComparison:
-    """A comparison that has this fault if the difference is too large or no number."""
-    return NetworkComparison(
-        name, text, difference, tolerance, () if difference <= tolerance else (fault,)
-    )
+    """Return a comparison, with the fault if the difference is too large or NaN."""
+    faults = () if difference <= tolerance else (fault,)
+    return NetworkComparison(name, text, difference, tolerance, faults)
 
 
-def _comparisons(
+def _compare_parts(
     model: ModelConfig, device_type: str, device: str, seed: int
 ) -> Iterator[NetworkComparison]:
     workload = workloads.load(model.model).build(model, device_type)
-    faults = tuple(_first_weights(workload.variables, seed))
+    faults = tuple(_find_wrong_weights(workload.variables, seed))
     yield NetworkComparison(
         "initial weights",
         "variables with a wrong range or equal values",
@@ -73,128 +80,143 @@ def _comparisons(
         faults,
     )
     if model.dropout:
-        yield _dropout(model.dropout)
+        yield _compare_dropout(model.dropout)
+    yield _compare_gradient_norm(np.random.default_rng(SEED))
     if model.model not in network.LAST_LAYERS:
-        yield from _images(workload, model.label_smoothing)
+        yield from _compare_images(workload, model.label_smoothing)
         return
-    with kernel_checks.all_digits(), tf.device(device):
-        yield from _recurrent(_small(model), device_type)
+    with kernel_checks.full_precision(), tf.device(device):
+        yield from _compare_recurrent(_small_model(model), device_type)
+        if model.dropout:
+            yield _compare_dropout_places(model, device_type)
 
 
-def _small(model: ModelConfig) -> ModelConfig:
-    most = (
-        2 * MOST_LAYERS
-        if model.direction == "bi" and model.attention_architecture != "gnmt_v2"
-        else MOST_LAYERS
+def _small_model(model: ModelConfig) -> ModelConfig:
+    """Return the model with few units, words and layers, in float32."""
+    max_layers = MAX_LAYERS
+    if model.direction == "bi":
+        # With two directions, the number of layers is even.
+        is_gnmt = model.attention_architecture == "gnmt_v2"
+        max_layers = 2 if is_gnmt else 2 * MAX_LAYERS
+    return dataclasses.replace(
+        model,
+        num_units=6,
+        embedding_dim=4,
+        src_vocab_size=11 if model.share_embedding else 13,
+        tgt_vocab_size=11,
+        num_encoder_layers=min(model.num_encoder_layers, max_layers),
+        num_decoder_layers=min(model.num_decoder_layers, max_layers),
+        num_heads=2,
+        filter_size=7,
+        dropout=0.0,
+        compute_dtype="float32",
+        accuracy=False,
+        xla=False,
     )
-    most -= most % 2 if model.direction == "bi" else 0
-    small: dict[str, Any] = {
-        "num_units": 6,
-        "embedding_dim": 4,
-        "tgt_vocab_size": 11,
-        "dropout": 0.0,
-        "xla": False,
-    }
-    small |= {
-        "src_vocab_size": 11 if model.share_embedding else 13,
-        "compute_dtype": "float32",
-        "accuracy": False,
-    }
-    small |= {"num_heads": 2, "filter_size": 7}
-    for name in ("num_encoder_layers", "num_decoder_layers"):
-        small[name] = min(getattr(model, name), most)
-    return dataclasses.replace(model, **small)
 
 
-def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparison]:
+def _compare_recurrent(
+    model: ModelConfig, device_type: str
+) -> Iterator[NetworkComparison]:
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
-    weights = {
-        s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32)
-        for s in workload.variables
-    }
+    weights = _random_weights(workload.variables, random)
     batch = _batch(workload, random)
-    layout = (
-        batch
-        if workload.layout.time_major
-        else {name: part.T for name, part in batch.items()}
-    )
-    found = _computed(workload, weights, layout)
+    results = _compute(workload, weights, batch)
     expected = network.loss_sum(model, weights, batch)
-    words = float(batch["target_length"].sum())
-    items = [float(found["items"]), float(found["counted"])]
-    wrong_items = Statement(
-        "network-items", "wrong items", {"expected": words, "got": items[0]}
+    num_words = float(batch["target_length"].sum())
+    items = float(results["items"])
+    counted_items = float(results["counted"])
+    values = {"expected": num_words, "got": items}
+    yield _make_comparison(
+        "counted words",
+        "words of a small batch",
+        max(abs(items - num_words), abs(counted_items - num_words)),
+        0.0,
+        Statement("network-items", "wrong items", values),
     )
-    off = max(abs(count - words) for count in items)
-    yield _compared("counted words", "words of a small batch", off, 0.0, wrong_items)
-    off = float(
-        max(abs(found[name] - expected) / expected for name in ("loss", "joined loss"))
-    )
-    is_near = off <= TOLERANCE
-    faults = () if is_near else (_wrong_forward(model, device_type, off, random),)
+    # Unlike max, np.max is NaN if one of the losses is.
+    losses = np.array([results["loss"], results["joined loss"]])
+    error = np.max(np.abs(losses - expected))
+    difference = float(error / expected)
+    is_near = difference <= TOLERANCE
+    faults: tuple[Statement, ...] = ()
+    if not is_near:
+        faults = (_name_wrong_part(model, device_type, difference, random),)
     yield NetworkComparison(
         "network loss",
         "a small network against float64 NumPy, relative",
-        off,
+        difference,
         TOLERANCE,
         faults,
     )
     if is_near:
-        yield _gradient(model, weights, batch, found["gradient"])
+        yield _compare_gradients(model, weights, batch, results["gradient"])
 
 
-def _gradient(
+def _random_weights(
+    specs: Iterable[VariableSpec], random: np.random.Generator
+) -> dict[str, np.ndarray]:
+    weights = {}
+    for spec in specs:
+        weights[spec.name] = random.normal(0.0, 0.5, spec.shape).astype(np.float32)
+    return weights
+
+
+def _compare_gradients(
     model: ModelConfig, weights: Arrays, batch: Arrays, gradient: Arrays
 ) -> NetworkComparison:
-    """The gradient of each variable against central differences of the reference's loss."""
-    off = {
+    """Compare each gradient with central differences of the reference's loss."""
+    differences = {
         name: _gradient_difference(model, weights, batch, name, gradient[name])
         for name in weights
     }
-    wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
-    part = (
-        "attention"
-        if all(name.startswith("attention/") for name in wrong)
-        else "network"
-    )
-    fault = Statement(
-        "network-gradient", "wrong gradient", {"variables": wrong, "part": part}
-    )
-    largest = max(
-        off.values(),
-        key=lambda difference: np.inf if np.isnan(difference) else difference,
-    )
-    return _compared(
+    # The condition includes NaN.
+    wrong_names = [
+        name for name, value in differences.items() if not value <= TOLERANCE
+    ]
+    is_attention = all(name.startswith("attention/") for name in wrong_names)
+    values = {
+        "variables": wrong_names,
+        "part": "attention" if is_attention else "network",
+    }
+    # np.max returns NaN if any difference is NaN.
+    return _make_comparison(
         "network gradient",
         "the same against central differences",
-        largest,
+        float(np.max(list(differences.values()))),
         TOLERANCE,
-        fault,
+        Statement("network-gradient", "wrong gradient", values),
     )
 
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
-    """Ids [T, B] and lengths [B] by field; words repeat, and padding is any word."""
-    parts: dict[str, np.ndarray] = {}
+    """Return ids [T, B] and lengths [B] by field.
+
+    Words repeat, and any word may be padding.
+    """
+    fields: dict[str, np.ndarray] = {}
     for side in workload.layout.sides:
-        lengths = np.array(
-            LENGTHS["target_length" if side.predicted else "source_length"], np.int32
-        )
-        names = ("target_input", "target_output") if side.predicted else ("source",)
-        parts |= {
-            name: random.integers(0, side.vocab_size - 2, (lengths.max(), len(lengths)))
-            for name in names
-        }
-        parts["target_length" if side.predicted else "source_length"] = lengths
-    return parts
+        length_name = "source_length"
+        names = ["source"]
+        if side.predicted:
+            length_name = "target_length"
+            names = ["target_input", "target_output"]
+        lengths = np.array(LENGTHS[length_name], np.int32)
+        shape = (lengths.max(), len(lengths))
+        for name in names:
+            fields[name] = random.integers(0, side.vocab_size - 2, shape)
+        fields[length_name] = lengths
+    return fields
 
 
-def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
-    """What the product makes of a batch: loss in both of its ways, items, gradient."""
-    fields = workload.layout.type(
-        **{name: tf.constant(part) for name, part in batch.items()}
-    )
+def _compute(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
+    """Return the product's loss in both implementations, its items and gradient."""
+    tensors = {}
+    for name, array in batch.items():
+        is_time_major = workload.layout.time_major
+        tensors[name] = tf.constant(array if is_time_major else array.T)
+    fields = workload.layout.type(**tensors)
 
     @tf.function(autograph=False)
     def compute(values: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -208,51 +230,54 @@ def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
         gradient = tape.gradient(
             outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        joined = workload.losses(
-            workload.outputs(dense, rows, fields, seed).logits, fields
-        )
-        items = {
-            "items": workload.loss_items(fields),
-            "counted": workload.counts(fields).loss_items,
-        }
-        dense = {name: tf.convert_to_tensor(part) for name, part in gradient.items()}
+        logits = workload.outputs(dense, rows, fields, seed).logits
         return {
             "loss": outcome.loss_sum,
-            "joined loss": tf.reduce_sum(joined),
-            **items,
-            "gradient": dense,
+            "joined loss": tf.reduce_sum(workload.losses(logits, fields)),
+            "items": workload.loss_items(fields),
+            "counted": workload.counts(fields).loss_items,
+            "gradient": {
+                name: tf.convert_to_tensor(slopes) for name, slopes in gradient.items()
+            },
         }
 
-    computed: dict[str, Any] = tf.nest.map_structure(
+    results: dict[str, Any] = tf.nest.map_structure(
         lambda tensor: tensor.numpy(),
         compute({name: tf.constant(tensor) for name, tensor in weights.items()}),
     )
-    return computed
+    return results
 
 
 def _gradient_difference(
     model: ModelConfig, weights: Arrays, batch: Arrays, name: str, gradient: np.ndarray
 ) -> float:
-    """By how much the derivative along a random direction differs from the reference's, relative to the gradient."""
+    """Return the error of the derivative along a random direction.
+
+    The error is relative to the gradient, and compared with the reference.
+    """
     random = np.random.default_rng([SEED, len(name)])
-    way = random.normal(size=gradient.shape)
-    way /= np.sqrt((way * way).sum())
+    direction = random.normal(size=gradient.shape)
+    direction /= np.sqrt((direction * direction).sum())
     values = weights[name].astype(np.float64)
-    up, down = (
-        network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch)
-        for sign in (1, -1)
-    )
-    expected = (up - down) / (2 * STEP)
-    found = float((gradient * way).sum())
-    return abs(found - expected) / (
-        1.0 + float(np.sqrt(np.square(gradient, dtype=np.float64).sum()))
-    )
+    step = STEP * direction
+    forward = network.loss_sum(model, {**weights, name: values + step}, batch)
+    backward = network.loss_sum(model, {**weights, name: values - step}, batch)
+    expected = (forward - backward) / (2 * STEP)
+    derivative = float((gradient * direction).sum())
+    return abs(derivative - expected) / (1.0 + norm(gradient))
 
 
-def _wrong_forward(
-    model: ModelConfig, device_type: str, off: float, random: np.random.Generator
+def _name_wrong_part(
+    model: ModelConfig,
+    device_type: str,
+    difference: float,
+    random: np.random.Generator,
 ) -> Statement:
-    """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
+    """Return the part of the network that causes a different loss.
+
+    The loss function is checked first, then the cells; if both are right, the rest of the
+    network is wrong.
+    """
     hidden = random.normal(size=(5, 4, 3))
     projection = random.normal(size=(3, 11))
     labels = random.integers(0, 11, (5, 4))
@@ -264,63 +289,77 @@ def _wrong_forward(
     options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
     counted = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
-    outputs, matrix = (
-        tf.constant(array.astype(np.float32)) for array in (hidden, projection)
-    )
-    sums = [
-        cross_entropy.loss_sum(outputs, matrix, ids, counted, options=options).loss_sum,
-        tf.reduce_sum(
-            cross_entropy.losses(logits, ids, model.label_smoothing) * counted
-        ),
-    ]
-    if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
-        return Statement("network-cross-entropy", "wrong loss", {"off": off})
-    if network.directions(model) and (
-        wrong := _wrong_layers(model, device_type, random)
-    ):
-        return Statement(
-            "network-cell",
-            "wrong cell",
-            {"wrong": wrong, "cell": model.unit_type, "off": off},
-        )
+    outputs = tf.constant(hidden.astype(np.float32))
+    matrix = tf.constant(projection.astype(np.float32))
+    fused = cross_entropy.loss_sum(outputs, matrix, ids, counted, options=options)
+    losses = cross_entropy.losses(logits, ids, model.label_smoothing)
+    for loss_sum in (fused.loss_sum, tf.reduce_sum(losses * counted)):
+        if abs(float(loss_sum) - expected) > TOLERANCE * expected:
+            return Statement("network-cross-entropy", "wrong loss", {"off": difference})
+    if network.num_directions(model):
+        outputs_name = _name_wrong_outputs(model, device_type, random)
+        if outputs_name:
+            cell_values = {
+                "wrong": outputs_name,
+                "cell": model.unit_type,
+                "off": difference,
+            }
+            return Statement("network-cell", "wrong cell", cell_values)
     part = network.part_around_cells(model)
-    return Statement("network-part", f"wrong {part}", {"part": part, "off": off})
+    part_values = {"part": part, "off": difference}
+    return Statement("network-part", f"wrong {part}", part_values)
 
 
-def _wrong_layers(
+def _name_wrong_outputs(
     model: ModelConfig, device_type: str, random: np.random.Generator
 ) -> str:
-    """Return which outputs of the run's kernel are not the reference's, or ""."""
-    directions = network.directions(model)
-    stack = stacks.stack_of(model, 1, directions)
+    """Return the name of the kernel's outputs that differ from the reference, or ""."""
+    num_directions = network.num_directions(model)
+    stack = stacks.build_stack(model, 1, num_directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
     weights = [
-        {
-            spec.name: random.normal(0.0, 0.5, spec.shape).astype(np.float32)
-            for spec in stack.cell_weights(cell)
-        }
-        for cell in range(directions)
+        _random_weights(stack.cell_weights(cell), random)
+        for cell in range(num_directions)
     ]
     x = random.normal(size=(6, 4, model.embedding_dim))
     lengths = np.array(LENGTHS["source_length"], np.int32)
     arguments = [tuple(map(tf.constant, cell.values())) for cell in weights]
-    layout = x if model.time_major else x.transpose(1, 0, 2)
-    fed = tf.constant(layout.astype(np.float32)), tf.constant(lengths)
-    outputs, states = kernel.build(stack)(arguments, *fed, None, tf.constant([1, 2]))
-    expected, last = cells.layers(model, x, lengths, [weights])
-    found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
+    inputs = x if model.time_major else x.transpose(1, 0, 2)
+    outputs, states = kernel.build(stack)(
+        arguments,
+        tf.constant(inputs.astype(np.float32)),
+        tf.constant(lengths),
+        None,
+        tf.constant([1, 2]),
+    )
+    y = outputs.numpy()
+    if not model.time_major:
+        y = y.transpose(1, 0, 2)
+    expected, last_states = cells.run_layers(model, x, lengths, [weights])
     names = ("outputs", "outputs of the backward direction")
-    halves = (np.split(array, directions, axis=2) for array in (found, expected))
-    pairs = list(zip(names, *halves))
-    for state, by_cell in zip(states, zip(*last)):
-        pairs.append(("last states", state.numpy(), np.stack(by_cell)))
-    wrong = [name for name, a, b in pairs if np.abs(a - b).max() > TOLERANCE]
-    return wrong[0] if wrong else ""
+    pairs = list(
+        zip(
+            names,
+            np.split(y, num_directions, axis=2),
+            np.split(expected, num_directions, axis=2),
+        )
+    )
+    for state, cell_states in zip(states, zip(*last_states)):
+        pairs.append(("last states", state.numpy(), np.stack(cell_states)))
+    for name, array, reference in pairs:
+        if np.abs(array - reference).max() > TOLERANCE:
+            return name
+    return ""
 
 
-def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[Statement]:
-    """Uniform ones fill their range, biases are 0, and no two of a shape are equal."""
-    names: dict[tuple[int, ...], str] = {}  # the first variable of each shape
+def _find_wrong_weights(
+    specs: tuple[VariableSpec, ...], seed: int
+) -> Iterator[Statement]:
+    """Check the initial values.
+
+    Uniform values fill their range, biases are 0, and variables of equal shape differ.
+    """
+    first_names: dict[tuple[int, ...], str] = {}  # the first variable of each shape
     for spec in specs:
         value = first_values([spec], seed)[spec.name]
         if spec.name.endswith("/bias") and value.any():
@@ -329,122 +368,231 @@ def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[State
             continue
         spread = float(np.std(value)) / (INITIAL_RANGE / np.sqrt(3.0))
         if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
-            yield Statement(
-                "network-not-uniform",
-                "other weights",
-                {"variable": spec.name, "bound": INITIAL_RANGE},
-            )
-        name = names.setdefault(spec.shape, spec.name)
-        renamed = dataclasses.replace(spec, name=name)
-        if name != spec.name and np.array_equal(
-            value, first_values([renamed], seed)[name]
-        ):
-            yield Statement(
-                "network-equal-weights",
-                "other weights",
-                {"variable": spec.name, "instead": name},
-            )
+            values = {"variable": spec.name, "bound": INITIAL_RANGE}
+            yield Statement("network-not-uniform", "other weights", values)
+        first_name = first_names.setdefault(spec.shape, spec.name)
+        if first_name == spec.name:
+            continue
+        renamed = dataclasses.replace(spec, name=first_name)
+        if np.array_equal(value, first_values([renamed], seed)[first_name]):
+            values = {"variable": spec.name, "instead": first_name}
+            yield Statement("network-equal-weights", "other weights", values)
 
 
-def _dropout(rate: float) -> NetworkComparison:
-    """Of many ones a share is 0, the others are 1 / (1 - rate), and another seed or stream draws others."""
-    ones = tf.ones([100, 200])
-    draws = [
-        stacks.drop(ones, rate, tf.constant(seed), stream).numpy()
-        for seed, stream in (([3, 1], 0), ([4, 1], 0))
-    ]
-    draws.append(stacks.drop(ones, rate, tf.constant([3, 1]), 1).numpy())
-    retained = draws[0][draws[0] != 0]
-    off = abs(1.0 - retained.size / draws[0].size - rate)
-    allowed = float(5 * np.sqrt(rate * (1 - rate) / draws[0].size))
+def _compare_dropout(rate: float) -> NetworkComparison:
+    """Check the share of dropped elements and the scale of the retained ones.
+
+    Another seed or stream must drop other elements.
+    """
+    inputs = tf.ones([100, 200])
+    draw = stacks.drop(inputs, rate, tf.constant([3, 1]), 0).numpy()
+    retained = draw[draw != 0]
+    difference = abs(1.0 - retained.size / draw.size - rate)
+    tolerance = float(5 * np.sqrt(rate * (1 - rate) / draw.size))
+    largest_error = np.abs(retained * (1 - rate) - 1).max(initial=0)
     faults = []
-    if off > allowed or np.abs(retained * (1 - rate) - 1).max(initial=0) > 1e-3:
+    if difference > tolerance or largest_error > 1e-3:
         faults.append(Statement("network-dropout", "wrong dropout", {"rate": rate}))
-    if any(np.array_equal(draws[0], draw) for draw in draws[1:]):
-        faults.append(Statement("network-dropout-repeats", "wrong dropout"))
+    for seed, stream in (([4, 1], 0), ([3, 1], 1)):
+        second_draw = stacks.drop(inputs, rate, tf.constant(seed), stream).numpy()
+        if np.array_equal(draw, second_draw):
+            faults.append(Statement("network-dropout-repeats", "wrong dropout"))
+            break
     return NetworkComparison(
         "dropout",
         "share of 20,000 elements against --dropout",
-        off,
-        allowed,
+        difference,
+        tolerance,
         tuple(faults),
     )
 
 
-def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison]:
-    """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
+def _compare_gradient_norm(random: np.random.Generator) -> NetworkComparison:
+    """Compare the norm of a sparse gradient with NumPy's norm of the dense gradient.
+
+    Clipping uses it. Rows with the same index are added before they are squared.
+    """
+    num_words = 5
+    indices = random.integers(0, num_words, 12)
+    rows = random.normal(size=(len(indices), 3)).astype(np.float32)
+    dense = np.zeros((num_words, rows.shape[1]), np.float64)
+    np.add.at(dense, indices, rows)
+    sparse = tf.IndexedSlices(
+        tf.constant(rows), tf.constant(indices), tf.constant(dense.shape)
+    )
+    difference = abs(float(gradients.squared_norm(sparse)) / norm(dense) ** 2 - 1.0)
+    return _make_comparison(
+        "gradient norm",
+        "repeated rows of an embedding against NumPy, relative",
+        difference,
+        TOLERANCE,
+        Statement("network-norm", "wrong norm", {"off": difference}),
+    )
+
+
+def _compare_dropout_places(model: ModelConfig, device_type: str) -> NetworkComparison:
+    """Check how often a small network drops elements, and the share of each place.
+
+    A place is one array whose elements are dropped, such as the outputs of a sublayer.
+    """
+    rate = model.dropout
+    small_model = dataclasses.replace(_small_model(model), dropout=rate)
+    expected = network.count_dropout_places(small_model)
+    masks = _dropout_masks(small_model, device_type)
+    difference = 0.0
+    tolerance = 1.0
+    for draws in masks:
+        share = 1.0 - float(draws.mean())
+        allowed = 5.0 * float(np.sqrt(rate * (1.0 - rate) / draws.size))
+        if abs(share - rate) * tolerance >= difference * allowed:
+            difference = abs(share - rate)
+            tolerance = allowed
+    faults = []
+    if len(masks) != expected:
+        values = {"got": len(masks), "expected": expected}
+        faults.append(Statement("network-dropout-places", "wrong dropout", values))
+    if difference > tolerance:
+        faults.append(Statement("network-dropout", "wrong dropout", {"rate": rate}))
+    if _has_equal_masks(masks):
+        faults.append(Statement("network-dropout-repeats", "wrong dropout"))
+    return NetworkComparison(
+        "places of dropout",
+        f"share of each of {expected} places of a small network",
+        difference,
+        tolerance,
+        tuple(faults),
+    )
+
+
+def _dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndarray]:
+    """Return which elements a small network retains, for several seeds.
+
+    Returns:
+      Per place, boolean [N, ...] for N seeds.
+    """
+    random = np.random.default_rng(SEED)
+    workload = workloads.load(model.model).build(model, device_type)
+    weights = _random_weights(workload.variables, random)
+    tensors = {}
+    for name, array in _batch(workload, random).items():
+        is_time_major = workload.layout.time_major
+        tensors[name] = tf.constant(array if is_time_major else array.T)
+    fields = workload.layout.type(**tensors)
+
+    @tf.function(autograph=False)
+    def compute(seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        values = {name: tf.constant(array) for name, array in weights.items()}
+        ids = workload.lookups(fields)
+        rows = {name: tf.gather(values[name], ids[name]) for name in ids}
+        dense = {name: array for name, array in values.items() if name not in ids}
+        workload.forward(dense, rows, fields, seed)
+        return tuple(_find_masks(tf.compat.v1.get_default_graph()))
+
+    draws = [compute(tf.constant([1, seed])) for seed in range(NUM_SEEDS)]
+    return [tf.stack(masks).numpy() for masks in zip(*draws)]
+
+
+def _find_masks(graph: Any) -> list[tf.Tensor]:
+    """Return the comparisons of random numbers with a rate in a graph."""
+    masks = []
+    for operation in graph.get_operations():
+        if operation.type != "GreaterEqual":
+            continue
+        source = operation.inputs[0].op
+        # Random numbers are scaled and moved to their range.
+        for _ in range(MAX_SCALINGS):
+            if source.inputs and not source.type.startswith("StatelessRandom"):
+                source = source.inputs[0].op
+        if source.type.startswith("StatelessRandom"):
+            masks.append(operation.outputs[0])
+    return masks
+
+
+def _has_equal_masks(masks: list[np.ndarray]) -> bool:
+    """Return whether two places of a network drop the same elements."""
+    digests = {mask.tobytes() + str(mask.shape).encode() for mask in masks}
+    return len(digests) < len(masks)
+
+
+def _compare_images(
+    workload: Any, label_smoothing: float
+) -> Iterator[NetworkComparison]:
+    """Compare the loss of random logits, and batch normalisation if the network has it."""
     from rnn_scaling.models.batch import ImageBatch
 
     random = np.random.default_rng(SEED)
     logits = random.normal(size=(6, 10))
     labels = random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
-    found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    off = float(
-        np.abs(found - network.cross_entropy(logits, labels, label_smoothing)).max()
-    )
-    fault = Statement("network-image-loss", "wrong loss")
-    yield _compared(
-        "cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault
+    losses = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
+    expected = network.cross_entropy(logits, labels, label_smoothing)
+    yield _make_comparison(
+        "cross entropy",
+        "random logits against float64 NumPy",
+        float(np.abs(losses - expected).max()),
+        TOLERANCE,
+        Statement("network-image-loss", "wrong loss"),
     )
     items = float(workload.loss_items(batch))
     fault = Statement("network-image-items", "wrong items", {"got": items})
-    yield _compared(
+    yield _make_comparison(
         "counted images", "images of a small batch", abs(items - 6.0), 0.0, fault
     )
     if workload.moving:
-        yield from _normalization(random)
+        yield from _compare_normalization(random)
 
 
-def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
-    """A batch normalisation's outputs and averages, in Keras' networks and in ours: arXiv:1502.03167."""
+def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
+    """Compare the outputs and averages of batch normalisation, arXiv:1502.03167.
+
+    Networks of Keras have a layer with other constants than this project's networks.
+    """
     x = random.normal(2.0, 3.0, (4, 2, 2, 3))
     first = {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)}
     tensor = tf.constant(x.astype(np.float32))
-    fused = sys.modules.get("rnn_scaling.models.images.keras_applications")
-    if fused:
-        layer = fused.FusedBatchNormalization()
+    keras = sys.modules.get("rnn_scaling.models.images.keras_applications")
+    if keras:
+        layer = keras.FusedBatchNormalization()
         layer.build(tensor.shape)
         layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
         y = layer(tensor, training=True)
         decay = layer.momentum
         epsilon = layer.epsilon
         unbiased = 1.0
-        following = {"mean": layer.moving_mean, "variance": layer.moving_variance}
+        averages = {"mean": layer.moving_mean, "variance": layer.moving_variance}
     else:
         from rnn_scaling.models.images.layers import EPSILON, Layers
 
         values = {"gamma": np.ones(3), "beta": np.zeros(3)}
         values |= {f"moving_{name}": average for name, average in first.items()}
-        layers = Layers(
-            "NHWC", lambda spec: tf.constant(values[spec.name].astype(np.float32)), None
-        )
+
+        def variable(spec: VariableSpec) -> tf.Tensor:
+            return tf.constant(values[spec.name].astype(np.float32))
+
+        layers = Layers("NHWC", variable, None)
         num = x[..., 0].size
         y = layers.batch_normalization(tensor)
         decay = 0.9
         epsilon = EPSILON
         unbiased = num / (num - 1)
-        following = {name: layers.moving[f"moving_{name}"] for name in first}
+        averages = {name: layers.moving[f"moving_{name}"] for name in first}
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
-    off = float(
-        np.abs(
-            y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)
-        ).max()
-    )
-    fault = Statement("network-normalisation", "wrong normalisation")
-    yield _compared(
+    expected = (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)
+    yield _make_comparison(
         "normalisation",
         "a batch against its own mean and variance",
-        off,
+        float(np.abs(y.numpy() - expected).max()),
         10 * TOLERANCE,
-        fault,
+        Statement("network-normalisation", "wrong normalisation"),
     )
-    for name, value in following.items():
+    for name, average in averages.items():
         expected = decay * first[name] + (1.0 - decay) * batch[name]
-        off = float(np.abs(value.numpy() - expected).max() / np.abs(expected).max())
-        fault = Statement(
-            "network-moving", "other averages", {"average": name, "decay": decay}
-        )
-        yield _compared(
-            f"moving {name}", "after a batch, relative", off, TOLERANCE, fault
+        error = np.abs(average.numpy() - expected).max()
+        fault_values = {"average": name, "decay": decay}
+        yield _make_comparison(
+            f"moving {name}",
+            "after a batch, relative",
+            float(error / np.abs(expected).max()),
+            TOLERANCE,
+            Statement("network-moving", "other averages", fault_values),
         )

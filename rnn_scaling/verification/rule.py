@@ -1,8 +1,10 @@
-"""What an update mode promises, and the update of one copy of the variables in NumPy. No TensorFlow.
+"""The guarantee of an update mode, and the update of one replica in NumPy.
 
-Optimizer, clipping and loss scale are as their papers have them. Nothing of the trainer's own update is used, so that
-a fault there shows. Gradients are dense.
+Optimizers, clipping and loss scale are written from their papers. The trainer's code is
+not used, so a fault in it shows. Gradients are dense. Does not import TensorFlow.
 """
+
+from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,89 +16,128 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
-Updated = tuple[
-    np.ndarray, tuple[np.ndarray, ...]
-]  # the change of a variable, and its slots after it
-# Of a variable's way: thousands of roundings of float32 (2**-24). Both sides compute a tower's gradient with the same
-# kernels from the same weights, so what is left is the order of sums over towers and one rounding an update.
+# The change of a variable, and its slots after the update.
+VariableUpdate = tuple[np.ndarray, tuple[np.ndarray, ...]]
+# Share of a variable's distance moved: thousands of rounding errors of float32
+# (2**-24). Both sides compute a tower's gradient with the same kernels from the same
+# weights. Only the order of sums over towers and one rounding per update differ.
 FLOAT32_SHARE = 2.0**-10
-# One rounding of a number: what a gradient may differ by where a weight's last bit turns a rounding of the network.
+# One rounding of a number. A gradient may differ by it if the last bit of a weight
+# changes how the network rounds.
 UNITS = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-# Adam divides an element by its own size: where gradients are nearly zero, rounding decides. It is a few elements.
+# Adam divides an element by its size, so rounding decides about the few elements that
+# are nearly zero.
 ADAM_SHARE = 2.0**-5
 FLOAT32_LOSS = 1e-5
-# An exchange in fewer bits rounds each tower's gradient and, adding in them, each sum; int8: by a step of 127.
+# Share by which an exchange in fewer bits rounds each tower's gradient and each sum.
+# int8 rounds to a step of 1/127.
 COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
-FIRST_LOSS_SCALE = (
-    2.0**15
-)  # of float16; halved, and the update left out, where a gradient is not finite
+# Optimizers that `UpdateRule` supports; a test compares them with --optimizer.
+OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
+# With float16. If a gradient is not finite, the update is left out and the scale halved.
+FIRST_LOSS_SCALE = 2.0**15
 
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """What serial training the towers' must equal."""
+    """The serial training that a run must equal, and how closely.
 
-    shares_one_model: bool  # one training on the towers' batches together; else one for each tower's own
-    late: bool  # each gradient is applied one batch after its own
-    staged: bool  # each gradient is computed at the weights of one batch before
-    share: float  # of a variable's way by which it may differ, as Euclidean norms
-    # Of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its largest
-    # one; 0: nothing.
-    lost: float
-    loss: float  # by which share of itself a loss may differ
+    Attributes:
+      shares_one_model: Whether all towers train one model, not one model each.
+      late: Whether each gradient is applied one batch late.
+      staged: Whether each gradient is computed at the weights of the batch before.
+      share: Share of a variable's distance moved by which it may differ, as norms.
+      withheld: Share of the largest element of a tower's gradient that an 8-bit
+        exchange keeps back for later batches, per element; 0 for other exchanges.
+      loss: Relative difference that a loss may have.
+    """
+
+    shares_one_model: bool
+    late: bool
+    staged: bool
+    share: float
+    withheld: float
+    loss: float
+
+    @classmethod
+    def from_config(cls, config: RunConfig) -> Guarantee:
+        update = config.update
+        dtype = config.model.compute_dtype
+        rounding = COMPRESSED[update.compress_gradients]
+        share = max(FLOAT32_SHARE, UNITS[dtype])
+        if config.training.optimizer == "adam":
+            share = max(share, ADAM_SHARE)
+        withheld = 0.0
+        if update.compress_gradients == "int8":
+            withheld = rounding
+        else:
+            share = max(share, rounding * config.num_towers)
+        return cls(
+            shares_one_model=registry.mode_of(update.variable_update).trains_one_model,
+            late=update.variable_consistency == "relaxed",
+            staged=update.staged_vars,
+            share=share,
+            withheld=withheld,
+            loss=max(FLOAT32_LOSS, UNITS[dtype], 10 * rounding),
+        )
 
     @property
     def is_stale(self) -> bool:
         return self.late or self.staged
 
 
-def guarantee_of(config: RunConfig) -> Guarantee:
-    update = config.update
-    dtype = config.model.compute_dtype
-    share = max(
-        FLOAT32_SHARE,
-        UNITS[dtype],
-        ADAM_SHARE if config.training.optimizer == "adam" else 0.0,
-    )
-    lost = COMPRESSED[update.compress_gradients]
-    if update.compress_gradients in ("bfloat16", "float16"):
-        share = max(share, lost * config.num_towers)
-    return Guarantee(
-        shares_one_model=registry.mode_of(update.variable_update).trains_one_model,
-        late=update.variable_consistency == "relaxed",
-        staged=update.staged_vars,
-        share=share,
-        lost=lost if update.compress_gradients == "int8" else 0.0,
-        loss=max(FLOAT32_LOSS, UNITS[dtype], 10 * lost),
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """What an optimizer is made of; others than these are faults that an update is compared with."""
+    """The constants of an update rule. Other values than the defaults are faults.
 
-    momentum: float = 0.9  # v = momentum v - rate g; w += v
-    nesterov: bool = False  # w += momentum v - rate g instead (Sutskever et al., 2013)
-    beta_1: float = 0.9  # Adam's, as those below (Kingma and Ba, arXiv:1412.6980, the form that ends section 2)
+    Attributes:
+      momentum: v = momentum v - rate g; w += v.
+      nesterov: Whether w += momentum v - rate g instead (Sutskever et al., 2013).
+      beta_1: Adam's decay of the mean gradient (Kingma and Ba, arXiv:1412.6980, in
+        the form at the end of section 2).
+      beta_2: Adam's decay of the mean square.
+      epsilon: Added to Adam's divisor.
+      corrects: Whether Adam's averages, of gradients and of squares, are divided by
+        1 - beta^count.
+      first_count: Adam's count of updates in the first update.
+      count_step: Added to Adam's count by each update.
+      offset: Added to the count of updates that the correction and the learning rate
+        use.
+      ramp: Added to the number of updates over which the learning rate rises.
+      resets: Numbers of the updates before which the slots are emptied; None for all.
+      rate: Multiplies the learning rate.
+      rmsprop_decay: Decay of RMSProp's mean square, which starts at 1 (Tieleman and
+        Hinton, 2012, lecture 6e).
+      rmsprop_epsilon: Added to RMSProp's mean square.
+      weight_decay: Multiplies --weight_decay.
+      decays_all: Whether weight decay includes vectors and scalars.
+      decouples: Optimizers that subtract weight decay from the weights. The others add
+        it to the gradient after clipping.
+      is_scheduled: Whether the learning rate follows --lr_schedule.
+      bound: Multiplies --max_gradient_norm.
+      clips: Whether gradients are clipped by the norm of all variables together
+        ("global"), by the norm of each variable ("variable"), or not ("nothing").
+    """
+
+    momentum: float = 0.9
+    nesterov: bool = False
+    beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
-    # Divides Adam's averages, of gradients and of squares, by 1 - beta^count.
     corrects: tuple[bool, bool] = (True, True)
-    offset: int = (
-        0  # added to the count of updates that the correction and the learning rate see
-    )
-    ramp: int = 0  # added to the number of updates over which the learning rate rises
-    rate: float = 1.0  # multiplies the learning rate
-    # RMSProp's: of the mean square, which starts at 1, and added to it (Tieleman and Hinton, 2012, lecture 6e).
+    first_count: int = 1
+    count_step: int = 1
+    offset: int = 0
+    ramp: int = 0
+    resets: tuple[int, ...] | None = ()
+    rate: float = 1.0
     rmsprop_decay: float = 0.9
     rmsprop_epsilon: float = 1.0
-    weight_decay: float = 1.0  # multiplies --weight_decay
-    decays_all: bool = False  # weight decay reaches vectors and scalars, too
-    # Which optimizers take weight decay off the weights; others add it to the gradient after clipping.
+    weight_decay: float = 1.0
+    decays_all: bool = False
     decouples: tuple[str, ...] = ("adam",)
-    is_scheduled: bool = True  # whether the learning rate follows --lr_schedule
-    bound: float = 1.0  # multiplies the norm that gradients are clipped to
-    # "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
+    is_scheduled: bool = True
+    bound: float = 1.0
     clips: str = "global"
 
 
@@ -104,7 +145,15 @@ RIGHT = Constants()
 
 
 class UpdateRule:
-    """What becomes of a complete gradient. loss_scale: what the loss is multiplied by before it is differentiated."""
+    """Computes the change of every variable from a complete gradient.
+
+    A shallow copy (`copy.copy`) is an independent rule: `update` makes new
+    arrays and dictionaries and changes none in place.
+
+    Attributes:
+      loss_scale: Factor of the loss before it is differentiated.
+      has_clipped: Whether any gradient was longer than --max_gradient_norm.
+    """
 
     def __init__(
         self,
@@ -113,167 +162,195 @@ class UpdateRule:
         num_towers: int = 1,
         constants: Constants = RIGHT,
     ) -> None:
-        larger = (
-            num_towers * training.gradient_accumulation_steps
-            if training.lr_scaling == "linear"
-            else 1
-        )
-        self._larger = larger
-        self._last_rate = training.learning_rate * larger
-        self._constants = constants
+        """Start a rule with empty slots.
+
+        Args:
+          training: The options of the optimizer.
+          scales_loss: Whether --loss_scale applies, as with float16.
+          num_towers: Towers that share a variable, for --lr_scaling=linear.
+          constants: The constants of the optimizer.
+
+        Raises:
+          ValueError: If the optimizer is not in OPTIMIZERS.
+        """
+        if training.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"--optimizer={training.optimizer} has no serial update to compare with; "
+                f"use one of {', '.join(OPTIMIZERS)}"
+            )
         self._training = training
+        self._constants = constants
         self._scales_loss = scales_loss
-        self._is_dynamic = training.loss_scale == "dynamic"
-        first_scale = (
-            FIRST_LOSS_SCALE if self._is_dynamic else float(training.loss_scale)
-        )
-        self.loss_scale = first_scale if scales_loss else 1.0
-        self._updates = 0
-        self.has_clipped = (
-            False  # whether any gradient of an update was longer than it may be
-        )
+        self._rate_factor = 1
+        if training.lr_scaling == "linear":
+            self._rate_factor = num_towers * training.gradient_accumulation_steps
+        self.loss_scale = 1.0
+        if scales_loss and training.loss_scale == "dynamic":
+            self.loss_scale = FIRST_LOSS_SCALE
+        elif scales_loss:
+            self.loss_scale = float(training.loss_scale)
+        self.has_clipped = False
+        self._num_updates = 0
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
 
     def reach(self) -> float:
-        """How far a gradient of 1 moves a weight, in the long run."""
-        has_momentum = self._training.optimizer in ("momentum", "rmsprop")
-        return self._last_rate / (1 - self._constants.momentum if has_momentum else 1)
+        """Return how far a constant gradient of 1 moves a weight per update."""
+        rate = self._training.learning_rate * self._rate_factor
+        if self._training.optimizer in ("momentum", "rmsprop"):
+            return rate / (1 - self._constants.momentum)
+        return rate
 
-    def shrink(self, gradient: Arrays) -> float:
-        """What clipping multiplies this gradient by."""
-        longest = self._training.max_gradient_norm
-        return longest / max(length(gradient), longest) if longest else 1.0
+    def clipping_factor(self, gradient: Arrays) -> float:
+        """Return the factor by which clipping multiplies this gradient."""
+        bound = self._training.max_gradient_norm
+        return clipping_factor(gradient, bound) if bound else 1.0
+
+    def update(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        """Do one update.
+
+        Returns:
+          The change of each variable; zeros if a scaled gradient is not finite.
+        """
+        if self._scales_loss and not _is_finite(gradient):
+            if self._training.loss_scale == "dynamic":
+                self.loss_scale = max(1.0, self.loss_scale / 2)
+            return {name: np.zeros_like(array) for name, array in gradient.items()}
+        bound = self._training.max_gradient_norm
+        self.has_clipped |= bool(bound) and length(gradient) > bound
+        resets = self._constants.resets
+        if resets is None or self._num_updates in resets:
+            self._slots = {}
+        changes = {}
+        # Not in place, because copies of this rule share the old dictionary.
+        slots = {}
+        for name, array in self._clip(gradient).items():
+            changes[name], slots[name] = self._decay(name, array, weights[name])
+        self._slots = slots
+        self._num_updates += 1
+        return changes
+
+    def _clip(self, gradient: Arrays) -> Arrays:
+        bound = self._training.max_gradient_norm * self._constants.bound
+        if not bound or self._constants.clips == "nothing":
+            return gradient
+        if self._constants.clips == "global":
+            return clipped(gradient, bound)
+        return {
+            name: clipped({name: array}, bound)[name]
+            for name, array in gradient.items()
+        }
+
+    def _decay(
+        self, name: str, gradient: np.ndarray, weight: np.ndarray
+    ) -> VariableUpdate:
+        """Return the update of one variable with weight decay."""
+        constants = self._constants
+        share = self._training.weight_decay * constants.weight_decay
+        if not share or (weight.ndim < 2 and not constants.decays_all):
+            return self._optimize(name, gradient)
+        if self._training.optimizer not in constants.decouples:
+            return self._optimize(name, gradient + np.float32(share) * weight)
+        change, slots = self._optimize(name, gradient)
+        return change - np.float32(self._rate() * share) * weight, slots
+
+    def _optimize(self, name: str, gradient: np.ndarray) -> VariableUpdate:
+        """Return the update of one variable by the optimizer, without weight decay."""
+        optimizer = self._training.optimizer
+        if optimizer == "momentum":
+            return self._momentum(name, gradient)
+        if optimizer == "rmsprop":
+            return self._rmsprop(name, gradient)
+        if optimizer == "adam":
+            return self._adam(name, gradient)
+        return -np.float32(self._rate()) * gradient, ()
+
+    def _momentum(self, name: str, gradient: np.ndarray) -> VariableUpdate:
+        momentum = np.float32(self._constants.momentum)
+        (velocity,) = self._slots.get(name, (np.zeros_like(gradient),))
+        step = np.float32(self._rate()) * gradient
+        velocity = momentum * velocity - step
+        if self._constants.nesterov:
+            return momentum * velocity - step, (velocity,)
+        return velocity, (velocity,)
+
+    def _rmsprop(self, name: str, gradient: np.ndarray) -> VariableUpdate:
+        constants = self._constants
+        zeros = np.zeros_like(gradient)
+        square, velocity = self._slots.get(name, (np.ones_like(gradient), zeros))
+        renewed = np.float32(1 - constants.rmsprop_decay)
+        square = square + renewed * (gradient * gradient - square)
+        divisor = np.sqrt(square + np.float32(constants.rmsprop_epsilon))
+        step = np.float32(self._rate()) * gradient / divisor
+        velocity = np.float32(constants.momentum) * velocity - step
+        return velocity, (square, velocity)
+
+    def _adam(self, name: str, gradient: np.ndarray) -> VariableUpdate:
+        constants = self._constants
+        beta_1 = constants.beta_1
+        beta_2 = constants.beta_2
+        zeros = np.zeros_like(gradient)
+        mean, square = self._slots.get(name, (zeros, zeros))
+        mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
+        renewed = np.float32(1 - beta_2) * gradient * gradient
+        square = np.float32(beta_2) * square + renewed
+        num_counted = constants.first_count + self._num_updates * constants.count_step
+        count = max(1, num_counted + constants.offset)
+        corrects_mean, corrects_square = constants.corrects
+        rate = self._rate()
+        if corrects_square:
+            rate *= np.sqrt(1 - beta_2**count)
+        if corrects_mean:
+            rate /= 1 - beta_1**count
+        divisor = np.sqrt(square) + np.float32(constants.epsilon)
+        return -np.float32(rate) * mean / divisor, (mean, square)
 
     def _rate(self) -> float:
-        """Of this update: the schedule's, times an even ramp of --lr_warmup_batches updates from 1 to the scaling.
+        """Return the learning rate of this update.
 
-        Sources: Goyal et al., arXiv:1706.02677, section 2.2; Vaswani et al., arXiv:1706.03762, equation 3.
+        Sources: Goyal et al., arXiv:1706.02677, section 2.2 (linear ramp of
+        --lr_warmup_batches updates); Vaswani et al., arXiv:1706.03762, equation 3
+        (inverse_sqrt).
         """
         training = self._training
         constants = self._constants
-        number = self._updates + constants.offset
+        number = self._num_updates + constants.offset
         ramp = training.lr_warmup_batches + constants.ramp
         schedule = training.lr_schedule if constants.is_scheduled else "constant"
         rate = constants.rate * training.learning_rate
         if schedule == "inverse_sqrt":
+            ramp = max(1, ramp)
             step = max(1, number + 1)
-            return (
-                rate
-                * self._larger
-                * max(1, ramp) ** 0.5
-                * min(step**-0.5, step * max(1, ramp) ** -1.5)
-            )
-        for start, following in (
-            learning_rate.steps_of(training) if schedule == "piecewise" else ()
-        ):
-            rate = constants.rate * following if number >= start else rate
-        return rate * (
-            1 + (self._larger - 1) * (min(1.0, number / ramp) if ramp > 0 else 1.0)
-        )
-
-    def change(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
-        """What one update adds to each variable of these weights; changes nothing."""
-        return {
-            name: change
-            for name, (change, _) in self._updated(gradient, weights).items()
-        }
-
-    def update(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
-        """What one update adds to each variable, which is then done; zeros where a scaled gradient is not finite."""
-        if self._scales_loss and not all(
-            np.isfinite(array).all() for array in gradient.values()
-        ):
-            self.loss_scale = (
-                max(1.0, self.loss_scale / 2) if self._is_dynamic else self.loss_scale
-            )
-            return {name: np.zeros_like(array) for name, array in gradient.items()}
-        longest = self._training.max_gradient_norm
-        self.has_clipped |= bool(longest) and length(gradient) > longest
-        updated = self._updated(gradient, weights)
-        self._slots = {name: slots for name, (_, slots) in updated.items()}
-        self._updates += 1
-        return {name: change for name, (change, _) in updated.items()}
-
-    def _updated(self, gradient: Arrays, weights: Arrays) -> dict[str, Updated]:
-        longest = self._training.max_gradient_norm * self._constants.bound
-        clips = self._constants.clips
-        if longest and clips == "global":
-            gradient = clipped(gradient, longest)
-        elif longest and clips == "variable":
-            gradient = {
-                name: clipped({name: array}, longest)[name]
-                for name, array in gradient.items()
-            }
-        return {
-            name: self._decayed(name, array, weights[name])
-            for name, array in gradient.items()
-        }
-
-    def _decayed(self, name: str, gradient: np.ndarray, weight: np.ndarray) -> Updated:
-        """What becomes of one variable, with weight decay."""
-        constants = self._constants
-        share = self._training.weight_decay * constants.weight_decay
-        if not share or (weight.ndim < 2 and not constants.decays_all):
-            return self._of_one(name, gradient)
-        if self._training.optimizer not in constants.decouples:
-            return self._of_one(name, gradient + np.float32(share) * weight)
-        change, slots = self._of_one(name, gradient)
-        return change - np.float32(self._rate() * share) * weight, slots
-
-    def _of_one(self, name: str, gradient: np.ndarray) -> Updated:
-        """What becomes of one variable without it."""
-        rate = self._rate()
-        zeros = np.zeros_like(gradient)
-        constants = self._constants
-        if self._training.optimizer == "sgd":
-            return -np.float32(rate) * gradient, ()
-        if self._training.optimizer == "momentum":
-            (velocity,) = self._slots.get(name, (zeros,))
-            momentum = np.float32(constants.momentum)
-            velocity = momentum * velocity - np.float32(rate) * gradient
-            return (
-                momentum * velocity - np.float32(rate) * gradient
-                if constants.nesterov
-                else velocity
-            ), (velocity,)
-        if self._training.optimizer == "rmsprop":
-            square, velocity = self._slots.get(name, (np.ones_like(gradient), zeros))
-            square = square + np.float32(1 - constants.rmsprop_decay) * (
-                gradient * gradient - square
-            )
-            step = (
-                np.float32(rate)
-                * gradient
-                / np.sqrt(square + np.float32(constants.rmsprop_epsilon))
-            )
-            velocity = np.float32(constants.momentum) * velocity - step
-            return velocity, (square, velocity)
-        mean, square = self._slots.get(name, (zeros, zeros))
-        beta_1 = constants.beta_1
-        beta_2 = constants.beta_2
-        mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
-        square = (
-            np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient
-        )
-        count = max(1, self._updates + 1 + constants.offset)
-        corrects_mean, corrects_square = constants.corrects
-        rate *= np.sqrt(1 - beta_2**count) if corrects_square else 1.0
-        rate /= 1 - beta_1**count if corrects_mean else 1.0
-        return -np.float32(rate) * mean / (
-            np.sqrt(square) + np.float32(constants.epsilon)
-        ), (mean, square)
+            decay = min(step**-0.5, step * ramp**-1.5)
+            return rate * self._rate_factor * ramp**0.5 * decay
+        if schedule == "piecewise":
+            for start, step_rate in learning_rate.parse_steps(training):
+                if number >= start:
+                    rate = constants.rate * step_rate
+        progress = min(1.0, number / ramp) if ramp > 0 else 1.0
+        return rate * (1 + (self._rate_factor - 1) * progress)
 
 
-def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
-    """The gradient, shortened to this Euclidean norm of all its variables together if it is longer."""
-    shorter = np.float32(longest / max(length(gradient), longest))
-    return {name: array * shorter for name, array in gradient.items()}
+def clipped(gradient: Arrays, bound: float) -> dict[str, np.ndarray]:
+    """Return the gradient, shortened to the Euclidean norm `bound` if it is longer."""
+    factor = np.float32(clipping_factor(gradient, bound))
+    return {name: array * factor for name, array in gradient.items()}
+
+
+def clipping_factor(gradient: Arrays, bound: float) -> float:
+    """Return the factor that shortens a gradient to the Euclidean norm `bound`."""
+    return bound / max(length(gradient), bound)
 
 
 def length(gradient: Arrays) -> float:
-    """The Euclidean norm of all variables together."""
-    return float(
-        np.sqrt(
-            sum(np.square(array, dtype=np.float64).sum() for array in gradient.values())
-        )
-    )
+    """Return the Euclidean norm of all variables together."""
+    squares = [np.square(array, dtype=np.float64).sum() for array in gradient.values()]
+    return float(np.sqrt(sum(squares)))
+
+
+def norm(values: np.ndarray) -> float:
+    """Return the Euclidean norm of one array."""
+    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
+
+
+def _is_finite(gradient: Arrays) -> bool:
+    return all(np.isfinite(array).all() for array in gradient.values())

@@ -1,4 +1,8 @@
-"""Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
+"""Serial training of a run's batches.
+
+The batches of all towers are computed one after the other at the same weights, then one
+update is applied.
+"""
 
 import copy
 import dataclasses
@@ -12,42 +16,54 @@ from rnn_scaling.verification.gradients import (
     GradientPart,
     SerialGradients,
     Towers,
-    summed,
+    sum_gradients,
 )
-from rnn_scaling.verification.rule import Arrays, UpdateRule, guarantee_of
+from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule, norm
 
-LARGEST = 127  # of a number that travels in 8 bits
-FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rounding takes to the next number
+LARGEST = 127  # the largest number that 8 bits carry
+# Share of the elements that round to another 8-bit number if float32 rounds otherwise.
+FLIPPED = 0.002
 
 
 @dataclasses.dataclass
 class Training:
-    """One set of weights and the towers whose batches train it."""
+    """One set of weights and the towers whose batches train it.
+
+    Attributes:
+      towers: The towers.
+      weights: The variables.
+      stale: The variables one update before.
+      rule: The update rule.
+      late: The gradient of the last batch, which the next update applies; None if
+        gradients are applied at once.
+      distance: Distance that each variable has moved: the sum of the norms of all
+        updates.
+      withheld: Distance by which each variable may lag because an 8-bit exchange kept
+        back a part of the gradient.
+    """
 
     towers: Sequence[int]
     weights: dict[str, np.ndarray]
     stale: dict[str, np.ndarray]
     rule: UpdateRule
-    # The gradient of the last batch, of training that applies it with the next; None: nothing is held back.
     late: dict[str, np.ndarray] | None
-    way: dict[
-        str, float
-    ]  # how far each variable has gone, the Euclidean norms of all updates added
-    lost: dict[
-        str, float
-    ]  # how far each may lag behind because an exchange in fewer bits held back a part
+    distance: dict[str, float]
+    withheld: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a training did with one batch: each tower's part, and the rule as it was before the update."""
+    """Each tower's part of one batch, and a copy of the rule before the update."""
 
     parts: dict[int, GradientPart]
     rule: UpdateRule
 
 
 class Serial:
-    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process."""
+    """The trainings that a run's replicas must equal.
+
+    One training has all towers, or each tower of this process has its own.
+    """
 
     def __init__(
         self,
@@ -56,34 +72,38 @@ class Serial:
         weights: Arrays,
         towers: Sequence[int],
     ) -> None:
-        self._gradients, self._guarantee = gradients, guarantee_of(config)
+        self._gradients = gradients
+        self._guarantee = Guarantee.from_config(config)
         self._exchange = Exchange(config)
-        # Each tower's own averages, such as a batch normalisation's.
+        all_towers = range(gradients.num_towers)
+        # Each tower's averages, such as the averages of a batch normalisation.
         self.moving: dict[int, Arrays] = dict.fromkeys(
-            range(gradients.num_towers), gradients.first_moving
+            all_towers, gradients.first_moving
         )
+        groups: list[Sequence[int]] = [all_towers]
+        if not self._guarantee.shares_one_model:
+            groups = [[tower] for tower in towers]
         scales_loss = config.model.compute_dtype == "float16"
-        is_one = self._guarantee.shares_one_model
-        zeros = {name: np.zeros_like(value) for name, value in weights.items()}
-        self.trainings = [
-            Training(
-                towers=group,
-                weights=dict(weights),
-                stale=dict(weights),
-                rule=UpdateRule(config.training, scales_loss, gradients.num_towers),
-                late=dict(zeros) if self._guarantee.late else None,
-                way=dict.fromkeys(weights, 0.0),
-                lost=dict.fromkeys(weights, 0.0),
+        self.trainings = []
+        for group in groups:
+            rule = UpdateRule(config.training, scales_loss, gradients.num_towers)
+            late = None
+            if self._guarantee.late:
+                late = {name: np.zeros_like(value) for name, value in weights.items()}
+            self.trainings.append(
+                Training(
+                    towers=group,
+                    weights=dict(weights),
+                    stale=dict(weights),
+                    rule=rule,
+                    late=late,
+                    distance=dict.fromkeys(weights, 0.0),
+                    withheld=dict.fromkeys(weights, 0.0),
+                )
             )
-            for group in (
-                [range(gradients.num_towers)]
-                if is_one
-                else [[tower] for tower in towers]
-            )
-        ]
 
-    def of_tower(self, tower: int) -> int:
-        """Number of the training that has this tower's batches."""
+    def training_number(self, tower: int) -> int:
+        """Return the index of the training that has this tower's batches."""
         return next(
             number
             for number, training in enumerate(self.trainings)
@@ -91,16 +111,17 @@ class Serial:
         )
 
     def step(self, number: int, towers: Towers) -> list[Step]:
-        """Trains the batches of step `number`; what each training did."""
+        """Train the batches of one step and return one entry per training."""
         return [self._step(training, number, towers) for training in self.trainings]
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
-        rule = copy.copy(training.rule)  # as it is now; later updates do not reach it
-        at = training.stale if self._guarantee.staged else training.weights
-        weights = dict.fromkeys(training.towers, at)
+        rule = copy.copy(training.rule)
+        replica = training.stale if self._guarantee.staged else training.weights
+        weights = dict.fromkeys(training.towers, replica)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
         self.moving |= {tower: part.moving for tower, part in parts.items()}
-        applied = gradient = self._exchange.sum(parts)
+        gradient = self._exchange.sum(parts)
+        applied = gradient
         if training.late is not None:
             applied = training.late
             training.late = gradient
@@ -110,9 +131,9 @@ class Serial:
             name: value + change[name] for name, value in training.weights.items()
         }
         for name, array in change.items():
-            training.way[name] += norm(array)
-        if self._guarantee.lost:
-            self._lose(training, parts, training.rule.shrink(applied))
+            training.distance[name] += norm(array)
+        if self._guarantee.withheld:
+            self._withhold(training, parts, training.rule.clipping_factor(applied))
         return Step(parts, rule)
 
     def parts(
@@ -123,89 +144,114 @@ class Serial:
         loss_scale: float = 1.0,
         moving: Mapping[int, Arrays] | None = None,
     ) -> dict[int, GradientPart]:
-        """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
+        """Compute each tower's loss and its part of the gradient of the mean loss.
 
-        Each computes at its `weights`, with its averages in `moving`; None: the next averages are not needed.
+        Args:
+          number: The step.
+          towers: The batches of all towers.
+          weights: The variables of each tower that computes.
+          loss_scale: Factor of the loss; gradients are divided by it.
+          moving: The averages of each tower; None for the first averages.
         """
         items = sum(towers.loss_items[tower] for tower in weights)
         parts = {}
-        for tower, at in weights.items():
+        for tower, replica in weights.items():
             draw = number * self._gradients.num_towers + tower
             averages = moving[tower] if moving else None
             part = self._gradients.part(
-                at, towers.batches[tower], loss_scale / items, draw, averages
+                replica, towers.batches[tower], loss_scale / items, draw, averages
             )
             if loss_scale != 1.0:
-                scaled = {
-                    name: array / np.float32(loss_scale)
-                    for name, array in part.gradient.items()
-                }
-                part = dataclasses.replace(part, gradient=scaled)
+                part = _unscaled(part, np.float32(loss_scale))
             parts[tower] = part
         return parts
 
-    def _lose(
-        self, training: Training, parts: Mapping[int, GradientPart], shrink: float
+    def _withhold(
+        self, training: Training, parts: Mapping[int, GradientPart], factor: float
     ) -> None:
-        """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
-        step = training.rule.reach() * shrink * self._guarantee.lost
+        """Allow for elements that round to another 8-bit number than in the run.
+
+        They differ until the next step.
+
+        Args:
+          training: The training whose allowance grows.
+          parts: The gradients of all towers.
+          factor: The factor by which clipping multiplied the gradient.
+        """
+        step = training.rule.reach() * factor * self._guarantee.withheld
         for name, weights in training.weights.items():
-            largest = sum(
-                float(np.abs(part.gradient[name]).max(initial=0.0))
-                for part in parts.values()
-            )
-            held_back = step * largest * math.sqrt(max(1.0, FLIPPED * weights.size))
-            training.lost[name] = max(training.lost[name], 2.0 * held_back)
+            largest = 0.0
+            for part in parts.values():
+                largest += float(np.abs(part.gradient[name]).max(initial=0.0))
+            num_flipped = max(1.0, FLIPPED * weights.size)
+            withheld = 2.0 * step * largest * math.sqrt(num_flipped)
+            training.withheld[name] = max(training.withheld[name], withheld)
+
+
+def _unscaled(part: GradientPart, divisor: np.float32) -> GradientPart:
+    """Return a part with all gradients divided by the loss scale."""
+
+    def divide(gradient: Arrays) -> Arrays:
+        return {name: array / divisor for name, array in gradient.items()}
+
+    micro_gradients = [divide(gradient) for gradient in part.micro_gradients]
+    return dataclasses.replace(
+        part, gradient=divide(part.gradient), micro_gradients=micro_gradients
+    )
 
 
 class Exchange:
-    """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers.
+    """Adds the towers' gradients as --compress_gradients does: exactly, or in 8 bits.
 
-    A dense gradient has one scale, of an embedding's touched rows each has its own. What a tower loses of a dense one
-    comes with the next (Seide et al., "1-bit stochastic gradient descent", 2014).
+    A dense gradient has one scale; each row that an embedding looked up has its own. A
+    tower adds the rounding error of a dense gradient to its next one (Seide et al.,
+    "1-bit stochastic gradient descent", 2014).
     """
 
     def __init__(
-        self, config: RunConfig, keeps: bool = True, factor: float = 1.0
+        self, config: RunConfig, keeps_errors: bool = True, factor: float = 1.0
     ) -> None:
-        """keeps: whether what is lost comes later. factor: of what arrives. Other values than these are faults."""
+        """Start an exchange. Other values of `keeps_errors` and `factor` are faults.
+
+        Args:
+          config: The options of the run.
+          keeps_errors: Whether rounding errors are added to the next gradient.
+          factor: Multiplies the numbers that arrive.
+        """
         self._quantises = config.update.compress_gradients == "int8"
         self._gathers = config.update.sparse_gradients != "densify"
-        self._keeps = keeps
+        self._keeps_errors = keeps_errors
         self._factor = factor
-        self._lost: dict[tuple[int, str], np.ndarray] = {}  # by tower and variable
+        # Rounding errors by tower and variable.
+        self._errors: dict[tuple[int, str], np.ndarray] = {}
 
     def sum(self, parts: Mapping[int, GradientPart]) -> dict[str, np.ndarray]:
-        """The gradient that is applied, of these parts by tower; to be asked once a step."""
-        return summed([self._arrived(tower, part) for tower, part in parts.items()])
+        """Return the gradient that is applied. Call it once per step."""
+        return sum_gradients(
+            [self._receive(tower, part) for tower, part in parts.items()]
+        )
 
-    def _arrived(self, tower: int, part: GradientPart) -> Arrays:
+    def _receive(self, tower: int, part: GradientPart) -> Arrays:
         if not self._quantises:
             return part.gradient
-        arrived = {}
+        received = {}
         for name, array in part.gradient.items():
             if self._gathers and name in part.rows:
                 ids, rows = part.rows[name]
-                arrived[name] = np.zeros(array.shape, np.float32)
-                np.add.at(arrived[name], ids, self._sent(rows))
+                received[name] = np.zeros(array.shape, np.float32)
+                np.add.at(received[name], ids, self._quantise(rows))
                 continue
-            whole = array + self._lost.get((tower, name), np.float32(0.0))
-            arrived[name] = self._sent(whole.reshape(1, -1)).reshape(whole.shape)
-            if self._keeps:
-                self._lost[tower, name] = whole - arrived[name]
-        return arrived
+            gradient = array + self._errors.get((tower, name), np.float32(0.0))
+            quantised = self._quantise(gradient.reshape(1, -1))
+            received[name] = quantised.reshape(gradient.shape)
+            if self._keeps_errors:
+                self._errors[tower, name] = gradient - received[name]
+        return received
 
-    def _sent(self, rows: np.ndarray) -> np.ndarray:
-        """[R, D] as they arrive: whole multiples of 1/127 of the row's largest element."""
-        scales = np.abs(rows).max(axis=1, keepdims=True, initial=0.0) / np.float32(
-            LARGEST
-        )
-        whole = np.round(
-            np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0)
-        )
-        return whole * (scales * np.float32(self._factor))
-
-
-def norm(values: np.ndarray) -> float:
-    """Euclidean."""
-    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
+    def _quantise(self, rows: np.ndarray) -> np.ndarray:
+        """Round rows [R, D] to multiples of 1/127 of each row's largest element."""
+        largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+        scales = largest / np.float32(LARGEST)
+        quotients = np.zeros_like(rows)
+        np.divide(rows, scales, out=quotients, where=scales > 0)
+        return np.round(quotients) * (scales * np.float32(self._factor))

@@ -63,10 +63,10 @@ def verify(
 
     Args:
       config: The options of the run.
-      launch: This process among several, or None for a single process.
+      launch: This process's place in a job, or None for a single process.
       observers: Write the record and print notices.
       started: `time.perf_counter()` when the program started.
-      check_step: Checks the step on its devices if the machine is to be checked, too.
+      check_step: Checks the step on its devices; None unless --machine is given.
 
     Returns:
       The exit status: 1 if the mode does not keep its promise.

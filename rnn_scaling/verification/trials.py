@@ -1,12 +1,13 @@
-"""What a fault would do to the updates of a run, as a table of trials.
+"""Trials: the updates that a run would do if it had a certain fault.
 
-A trial changes one thing: what the mode promises, how the towers' gradients are
-weighed, the exchange, or a constant of the update rule. Its updates are computed from
-the gradients of all batches at the weights that the run really had, so they are
-compared with the run's own update by update.
+A trial changes one thing: the guarantee of the mode, the factors of the towers'
+gradients, the exchange, or a constant of the update rule. Its updates are computed from
+the gradients of all batches at the weights of the run, and compared with the updates of
+the run one by one.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,22 +15,24 @@ import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.verification.gradients import GradientPart
+from rnn_scaling.verification.gradients import GradientPart, sum_gradients
 from rnn_scaling.verification.rule import (
     RIGHT,
     Arrays,
     Constants,
+    Guarantee,
     UpdateRule,
-    guarantee_of,
-    length,
+    clipping_factor,
+    norm,
 )
-from rnn_scaling.verification.serial import Exchange, norm
+from rnn_scaling.verification.serial import Exchange
 
-ROUNDING = 2.0**-20  # of a weight's size: a few roundings in float32
-LEAST_FACTOR = 0.003  # by which a wrong factor differs from 1
-LARGEST_SHARE = 0.04  # of a change: a trial that is off by more explains nothing
-Factors = Mapping[int, float]  # of each tower's gradient in a sum
-Parts = Mapping[int, GradientPart]
+ROUNDING = 2.0**-20  # share of a weight's size: a few rounding errors in float32
+MIN_FACTOR_DIFFERENCE = 0.003  # least difference of a wrong factor from 1
+# Share of a change. A trial that differs by more does not explain the run.
+MAX_DIFFERENCE = 0.04
+Factors = Mapping[int, float]  # tower -> factor of its gradient in a sum
+Parts = Mapping[int, GradientPart]  # tower -> its gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,65 +43,74 @@ class ReplicaUpdate:
       tower: The tower of the replica, or None if all towers share it.
       parts: Each tower's gradient at the weights that it had. They are parts of the
         mean loss over all towers, so their plain sum is right.
-      stale: Returns the same at the weights of the batch before.
+      stale_parts: Returns the parts at the weights of the batch before. It computes
+        them, so only trials of staged modes call it.
       shares: Each tower's share of all items.
-      change: By how much each variable changed.
+      change: The change of each variable.
       before: The weights before the update.
+      micro_items: Per tower, the items of each micro-batch.
     """
 
     tower: int | None
     parts: Parts
-    stale: Callable[[], Parts]
+    stale_parts: Callable[[], Parts]
     shares: Mapping[int, float]
     change: Arrays
     before: Arrays
+    micro_items: Sequence[Sequence[float]] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A fault, and what it changes in how updates are computed.
+    """A fault, and how it changes the computation of updates.
 
     Attributes:
-      fault: What a certificate says if the trial explains a run.
-      promises: Fields of the mode's `Guarantee` that are replaced.
+      fault: The statement of a certificate if the trial explains a run.
+      guarantee_changes: Fields of the mode's `Guarantee` that are replaced.
       factors: Returns the factors of the towers' gradients in the sum, or None for
-        the factors that the mode promises.
+        the factors of the guarantee.
+      combine: Returns the gradient of the micro-batches, or None for their sum.
       constants: Constants of the update rule.
-      keeps: Whether the exchange sends later what its rounding loses.
-      scale: What the exchange multiplies gradients by.
+      keeps_errors: Whether the exchange adds rounding errors to the next gradient.
+      scale: Factor by which the exchange multiplies gradients.
     """
 
     fault: Statement
-    promises: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    guarantee_changes: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     factors: Callable[[ReplicaUpdate], Factors] | None = None
+    combine: Callable[[ReplicaUpdate], dict[str, np.ndarray]] | None = None
     constants: Constants = RIGHT
-    keeps: bool = True
+    keeps_errors: bool = True
     scale: float = 1.0
 
-    def changes(
+    def compute_changes(
         self, config: RunConfig, updates: Sequence[ReplicaUpdate]
     ) -> Iterator[Arrays]:
-        """Yield what each update would have added to the variables."""
+        """Yield the change of the variables by each update."""
         is_scaled = config.model.compute_dtype == "float16"
         rule = UpdateRule(config.training, is_scaled, config.num_towers, self.constants)
-        for update, gradient in zip(updates, self.gradients(config, updates)):
+        for update, gradient in zip(updates, self.compute_gradients(config, updates)):
             yield rule.update(gradient, update.before)
 
-    def gradients(
+    def compute_gradients(
         self, config: RunConfig, updates: Sequence[ReplicaUpdate]
     ) -> Iterator[Arrays]:
-        """Yield the gradient that each update would have applied."""
-        guarantee = dataclasses.replace(guarantee_of(config), **self.promises)
-        exchange = Exchange(config, self.keeps, self.scale)
+        """Yield the gradient that each update would apply."""
+        guarantee = dataclasses.replace(
+            Guarantee.from_config(config), **self.guarantee_changes
+        )
+        exchange = Exchange(config, self.keeps_errors, self.scale)
         late: dict[str, np.ndarray] | None = None
         for update in updates:
-            parts = update.stale() if guarantee.staged else update.parts
-            if self.factors is not None:
-                gradient = combined(parts, self.factors(update))
+            parts = update.stale_parts() if guarantee.staged else update.parts
+            if self.combine is not None:
+                gradient = self.combine(update)
+            elif self.factors is not None:
+                gradient = weighted_sum(parts, self.factors(update))
             elif guarantee.shares_one_model or update.tower is None:
                 gradient = exchange.sum(parts)
             else:
-                gradient = combined(parts, _own_mean(update))
+                gradient = weighted_sum(parts, _own_mean(update))
             if guarantee.late:
                 zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
                 following = gradient
@@ -110,7 +122,7 @@ class Trial:
 UNCHANGED = Trial(Statement("update-right", "right"))
 
 
-def combined(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
+def weighted_sum(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
     """Return the sum of the towers' gradients, times their factors.
 
     A tower without a factor is left out.
@@ -124,51 +136,62 @@ def combined(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
 
 
 def _own_part(update: ReplicaUpdate) -> Factors:
+    """Return the factors of a replica that adds only its own part of the mean loss."""
     everyone = dict.fromkeys(update.shares, 1.0)
     return everyone if update.tower is None else {update.tower: 1.0}
 
 
 def _own_mean(update: ReplicaUpdate) -> Factors:
+    """Return the factors of a replica that trains on its own mean loss."""
     return {
         tower: factor / update.shares[tower]
         for tower, factor in _own_part(update).items()
     }
 
 
-def _means(update: ReplicaUpdate) -> Factors:
+def _sum_of_means(update: ReplicaUpdate) -> Factors:
+    """Return the factors if the means of all towers are added but not divided."""
     return {tower: 1 / share for tower, share in update.shares.items()}
 
 
 def _mean_of_means(update: ReplicaUpdate) -> Factors:
+    """Return the factors if all towers count equally, whatever their items."""
     count = len(update.shares)
     return {tower: 1 / share / count for tower, share in update.shares.items()}
 
 
 LOCAL = Statement("update-not-exchanged", "not exchanged")
 _STALE = "stale by 1 step"
-# What a mode may do instead of what it promises, the likelier first. A trial that
-# changes nothing for a mode explains nothing that is wrong.
+# Faults of an update mode, the likelier first. A trial that changes nothing for a mode
+# never explains a wrong update.
 _WRONG_MODES = (
     Trial(
         Statement("update-not-late", "not stale"),
-        promises={"late": False, "staged": False},
+        guarantee_changes={"late": False, "staged": False},
     ),
-    Trial(Statement("update-one-batch-late", _STALE), promises={"late": True}),
-    Trial(Statement("update-stale-weights", _STALE), promises={"staged": True}),
-    Trial(Statement("update-exchanged", "exchanged"), {"shares_one_model": True}),
+    Trial(Statement("update-one-batch-late", _STALE), guarantee_changes={"late": True}),
+    Trial(
+        Statement("update-stale-weights", _STALE), guarantee_changes={"staged": True}
+    ),
+    Trial(
+        Statement("update-exchanged", "exchanged"),
+        guarantee_changes={"shares_one_model": True},
+    ),
     Trial(LOCAL, factors=_own_part),
-    Trial(LOCAL, promises={"shares_one_model": False}),
-    Trial(Statement("update-sum-of-means", "sum"), factors=_means),
+    Trial(LOCAL, guarantee_changes={"shares_one_model": False}),
+    Trial(Statement("update-sum-of-means", "sum"), factors=_sum_of_means),
     Trial(Statement("update-mean-of-means", "mean"), factors=_mean_of_means),
 )
 
 
 def wrong_sums(config: RunConfig) -> Iterator[Trial]:
     """Yield the trials that change which gradients are added, the likelier first."""
+    shares_one_model = Guarantee.from_config(config).shares_one_model
     for trial in _WRONG_MODES:
-        is_local = trial.fault is LOCAL
-        if not (is_local and not guarantee_of(config).shares_one_model):
+        if shares_one_model or trial.fault is not LOCAL:
             yield trial
+    if shares_one_model:
+        yield from _micro_faults(config)
     yield from _tower_faults(config.num_towers)
 
 
@@ -176,31 +199,121 @@ def _tower_faults(num_towers: int) -> Iterator[Trial]:
     """Yield trials in which a tower's gradient is missing, or counts twice."""
     everyone = dict.fromkeys(range(num_towers), 1.0)
     for tower in everyone:
-        others = {number: 1.0 for number in everyone if number != tower}
+        other_towers = {number: 1.0 for number in everyone if number != tower}
         values = {"tower": tower}
         left_out = Statement("update-tower-left-out", "tower left out", values)
-        yield Trial(left_out, factors=_constant(others))
+        yield Trial(left_out, factors=_constant_factors(other_towers))
         twice = Statement("update-tower-twice", "tower twice", values)
-        yield Trial(twice, factors=_constant(everyone | {tower: 2.0}))
-        if others:
+        yield Trial(twice, factors=_constant_factors(everyone | {tower: 2.0}))
+        if other_towers:
             yield Trial(left_out, factors=_mean_without(tower))
-        for instead in others:
+        for replacement in other_towers:
+            replaced_values = {**values, "instead": replacement}
             replaced = Statement(
-                "update-tower-replaced", "tower twice", {**values, "instead": instead}
+                "update-tower-replaced", "tower twice", replaced_values
             )
-            yield Trial(replaced, factors=_constant(others | {instead: 2.0}))
+            factors = _constant_factors(other_towers | {replacement: 2.0})
+            yield Trial(replaced, factors=factors)
 
 
-def _constant(factors: Factors) -> Callable[[ReplicaUpdate], Factors]:
+def _constant_factors(factors: Factors) -> Callable[[ReplicaUpdate], Factors]:
     return lambda update: factors
 
 
 def _mean_without(tower: int) -> Callable[[ReplicaUpdate], Factors]:
+    """Return the factors of a mean over the items of all other towers."""
+
     def factors(update: ReplicaUpdate) -> Factors:
         factor = 1 / (1 - update.shares[tower])
         return {number: factor for number in update.shares if number != tower}
 
     return factors
+
+
+def _micro_faults(config: RunConfig) -> Iterator[Trial]:
+    """Yield trials in which the micro-batches of an update are added wrongly."""
+    if config.training.gradient_accumulation_steps < 2:
+        return
+    means = Statement("update-mean-of-micro-batches", "mean of micro-batches")
+    yield Trial(means, combine=_mean_of_micro_batches)
+    yield Trial(means, combine=_mean_of_micro_steps)
+    last = Statement("update-last-micro-batch", "last micro-batch")
+    yield Trial(last, combine=functools.partial(_last_micro_batch, is_mean=False))
+    yield Trial(last, combine=functools.partial(_last_micro_batch, is_mean=True))
+
+
+def _weighted_micro_sum(
+    update: ReplicaUpdate, factor_of: Callable[[int, int], float]
+) -> dict[str, np.ndarray]:
+    """Return the sum of all micro-batches' gradients times their factors.
+
+    Args:
+      update: The update.
+      factor_of: Takes a tower and the number of its micro-batch.
+    """
+    gradient = {name: np.zeros_like(array) for name, array in update.before.items()}
+    for tower, part in update.parts.items():
+        for micro, arrays in enumerate(part.micro_gradients):
+            factor = np.float32(factor_of(tower, micro))
+            for name, array in arrays.items():
+                gradient[name] += factor * array
+    return gradient
+
+
+def _mean_of_micro_batches(update: ReplicaUpdate) -> dict[str, np.ndarray]:
+    """Return the gradient if all micro-batches of all towers count equally."""
+    items = update.micro_items
+    total = sum(map(sum, items))
+    count = sum(map(len, items))
+    return _weighted_micro_sum(
+        update, lambda tower, micro: total / items[tower][micro] / count
+    )
+
+
+def _mean_of_micro_steps(update: ReplicaUpdate) -> dict[str, np.ndarray]:
+    """Return the gradient if the micro-batches of a time count equally."""
+    by_micro = [sum(items) for items in zip(*update.micro_items)]
+    total = sum(by_micro)
+    return _weighted_micro_sum(
+        update, lambda tower, micro: total / by_micro[micro] / len(by_micro)
+    )
+
+
+def _last_micro_batch(update: ReplicaUpdate, is_mean: bool) -> dict[str, np.ndarray]:
+    """Return the gradient of the last micro-batches, perhaps their own mean."""
+    last_items = [items[-1] for items in update.micro_items]
+    last = len(update.micro_items[0]) - 1
+    factor = 1.0
+    if is_mean:
+        factor = sum(map(sum, update.micro_items)) / sum(last_items)
+    return _weighted_micro_sum(
+        update, lambda tower, micro: factor if micro == last else 0.0
+    )
+
+
+def _clipped_micro_batches(
+    longest: float, share: float, is_by_tower: bool
+) -> Callable[[ReplicaUpdate], dict[str, np.ndarray]]:
+    """Return the sum of micro-batches that are clipped one by one.
+
+    Args:
+      longest: --max_gradient_norm.
+      share: Share of `longest` to which each is clipped.
+      is_by_tower: Whether each tower clips its own.
+    """
+
+    def combine(update: ReplicaUpdate) -> dict[str, np.ndarray]:
+        factors: dict[tuple[int, int], float] = {}
+        towers = list(update.parts)
+        for micro in range(len(update.micro_items[0])):
+            gradients = [update.parts[tower].micro_gradients[micro] for tower in towers]
+            joint = clipping_factor(sum_gradients(gradients), longest * share)
+            for tower, gradient in zip(towers, gradients):
+                own = clipping_factor(gradient, longest * share / len(towers))
+                factors[tower, micro] = own if is_by_tower else joint
+        return _weighted_micro_sum(update, lambda tower, micro: factors[tower, micro])
+
+    return combine
 
 
 def _clipped_by_tower(
@@ -217,13 +330,13 @@ def _clipped_by_tower(
         clipping = {}
         for tower, part in update.parts.items():
             bound = longest * (update.shares[tower] if share is None else share)
-            clipping[tower] = bound / max(length(part.gradient), bound)
+            clipping[tower] = clipping_factor(part.gradient, bound)
         return clipping
 
     return factors
 
 
-# Optimizer -> its constants, and what they may be instead.
+# Optimizer -> its constants and their wrong values.
 CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
     "momentum": {"momentum": (0.0, 0.5, 0.8, 0.85, 0.95, 0.98, 0.99, 0.999)},
     "rmsprop": {
@@ -238,9 +351,8 @@ CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 _UNCLIPPED = Constants(clips="nothing")
-_EVERY_OPTIMIZER = ("momentum", "rmsprop", "adam")
-# Each row: what a run must use, the kind of the statement and its verdict, and the
-# changed constants.
+# Each row has the option that a run must use, the kind and the verdict of the statement,
+# and the changed constants.
 _RULES: tuple[tuple[str, str, str, Constants], ...] = (
     ("momentum", "rule-nesterov", "Nesterov", Constants(nesterov=True)),
     ("adam", "rule-correction-late", "bias correction", Constants(offset=-1)),
@@ -249,11 +361,15 @@ _RULES: tuple[tuple[str, str, str, Constants], ...] = (
     ("weight_decay", "rule-decays-all", "weight decay", Constants(decays_all=True)),
     ("weight_decay", "rule-decay-in-gradient", "weight decay", Constants(decouples=())),
     (
-        *("weight_decay", "rule-decay-decoupled", "weight decay"),
-        Constants(decouples=_EVERY_OPTIMIZER),
+        "weight_decay",
+        "rule-decay-decoupled",
+        "weight decay",
+        Constants(decouples=("momentum", "rmsprop", "adam")),
     ),
     (
-        *("lr_schedule", "rule-not-scheduled", "learning rate"),
+        "lr_schedule",
+        "rule-not-scheduled",
+        "learning rate",
         Constants(is_scheduled=False),
     ),
     ("lr_warmup_batches", "rule-ramp-late", "learning rate", Constants(offset=-1)),
@@ -263,13 +379,28 @@ _RULES: tuple[tuple[str, str, str, Constants], ...] = (
 )
 
 
-def wrong_rules(config: RunConfig) -> Iterator[Trial]:
-    """Yield the trials that change the update rule, the likelier first."""
+def _lost_slots(num_updates: int) -> Iterator[Trial]:
+    """Yield the trials in which the optimizer's slots are emptied, always or once."""
+    each_time = Statement("rule-slots-reset", "reset slots")
+    yield Trial(each_time, constants=Constants(resets=None))
+    for number in range(1, num_updates):
+        once = Statement("rule-slots-reset-once", "reset slots", {"batch": number})
+        yield Trial(once, constants=Constants(resets=(number,)))
+
+
+def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
+    """Yield the trials that change the update rule, the likelier first.
+
+    Args:
+      config: The options of the run.
+      num_updates: Number of the updates that a trial explains.
+    """
     training = config.training
     options = ("weight_decay", "lr_warmup_batches")
-    used = {training.optimizer, *(name for name in options if getattr(training, name))}
+    used_options = {name for name in options if getattr(training, name)}
+    used_options.add(training.optimizer)
     if training.lr_schedule != "constant":
-        used.add("lr_schedule")
+        used_options.add("lr_schedule")
     for name, candidates in CONSTANTS.get(training.optimizer, {}).items():
         verdict = f"Adam's {name}" if training.optimizer == "adam" else name
         for value in candidates:
@@ -278,26 +409,28 @@ def wrong_rules(config: RunConfig) -> Iterator[Trial]:
             fault = Statement("rule-constant", verdict, values)
             yield Trial(fault, constants=Constants(**changed))
     if training.optimizer == "adam":
-        yield from _wrong_corrections()
-    for needed, kind, verdict, constants in _RULES:
-        if needed in used:
+        yield from _wrong_corrections(config)
+    if training.optimizer != "sgd":
+        yield from _lost_slots(num_updates)
+    for option, kind, verdict, constants in _RULES:
+        if option in used_options:
             yield Trial(Statement(kind, verdict), constants=constants)
     if ramp := training.lr_warmup_batches:
         fault = Statement("rule-no-ramp", "learning rate")
         yield Trial(fault, constants=Constants(ramp=-ramp))
     if longest := training.max_gradient_norm:
-        yield from _wrong_clippings(longest, config.num_towers)
+        yield from _wrong_clippings(longest, config)
     if config.update.compress_gradients == "int8":
-        yield Trial(Statement("rule-no-feedback", "no feedback"), keeps=False)
-    if guarantee_of(config).shares_one_model:
-        for trial in _tower_faults(config.num_towers):
+        yield Trial(Statement("rule-no-feedback", "no feedback"), keeps_errors=False)
+    if Guarantee.from_config(config).shares_one_model:
+        for trial in (*_micro_faults(config), *_tower_faults(config.num_towers)):
             values = {**trial.fault.values, "variables": ["every variable"]}
             fault = dataclasses.replace(trial.fault, values=values)
             yield dataclasses.replace(trial, fault=fault)
 
 
-def _wrong_corrections() -> Iterator[Trial]:
-    """Yield the trials in which Adam does not correct its averages."""
+def _wrong_corrections(config: RunConfig) -> Iterator[Trial]:
+    """Yield the trials in which Adam does not correct its averages, or counts wrong."""
     averages = ["average of gradients", "average of squares"]
     for corrects in ((False, False), (False, True), (True, False)):
         missing = [name for name, is_right in zip(averages, corrects) if not is_right]
@@ -305,15 +438,24 @@ def _wrong_corrections() -> Iterator[Trial]:
             "rule-no-correction", "bias correction", {"averages": missing}
         )
         yield Trial(fault, constants=Constants(corrects=corrects))
+    num_micro = config.training.gradient_accumulation_steps
+    for step in sorted({0, 2, config.num_towers, num_micro} - {1}):
+        fault = Statement("rule-count", "Adam's step count", {"step": step})
+        for first in sorted({1, max(1, step)}):
+            yield Trial(fault, constants=Constants(first_count=first, count_step=step))
 
 
-def _wrong_clippings(longest: float, num_towers: int) -> Iterator[Trial]:
+def _wrong_clippings(longest: float, config: RunConfig) -> Iterator[Trial]:
+    num_towers = config.num_towers
     by_tower = Statement("rule-clipped-by-tower", "clipped by tower")
     for share in (None, 1.0, 1 / num_towers):
         clipping = _clipped_by_tower(longest, share)
         yield Trial(by_tower, factors=clipping, constants=_UNCLIPPED)
     twice = Statement("rule-clipped-twice", "clipped by tower")
     yield Trial(twice, factors=_clipped_by_tower(longest, None))
+    num_micro = config.training.gradient_accumulation_steps
+    if num_micro > 1 and Guarantee.from_config(config).shares_one_model:
+        yield from _wrong_micro_clippings(longest, num_micro)
     by_variable = Statement("rule-clipped-by-variable", "clipped by variable")
     yield Trial(by_variable, constants=Constants(clips="variable"))
     yield Trial(Statement("rule-not-clipped", "not clipped"), constants=_UNCLIPPED)
@@ -322,21 +464,30 @@ def _wrong_clippings(longest: float, num_towers: int) -> Iterator[Trial]:
         yield Trial(fault, constants=Constants(bound=bound))
 
 
+def _wrong_micro_clippings(longest: float, num_micro: int) -> Iterator[Trial]:
+    by_micro = Statement("rule-clipped-by-micro-batch", "clipped by micro-batch")
+    for is_by_tower in (True, False):
+        for share in (1 / num_micro, 1.0):
+            combine = _clipped_micro_batches(longest, share, is_by_tower)
+            for constants in (_UNCLIPPED, RIGHT):
+                yield Trial(by_micro, combine=combine, constants=constants)
+
+
 def _wrong_scales(
     config: RunConfig, updates: Sequence[ReplicaUpdate]
 ) -> Iterator[Trial]:
-    """Yield the factor of the first update, as the rate's or as that of int8."""
-    if guarantee_of(config).late or not updates:
+    """Yield the factor of the first update as a fault of the rate or of int8."""
+    if Guarantee.from_config(config).late or not updates:
         return
-    (expected,) = UNCHANGED.changes(config, updates[:1])
+    (expected,) = UNCHANGED.compute_changes(config, updates[:1])
     product = 0.0
     square = 0.0
     for name, change in expected.items():
-        did = updates[0].change[name].astype(np.float64)
-        product += float((did * change).sum())
+        actual = updates[0].change[name].astype(np.float64)
+        product += float((actual * change).sum())
         square += norm(change) ** 2
     factor = product / square if square else 1.0
-    if abs(factor - 1.0) < LEAST_FACTOR:
+    if abs(factor - 1.0) < MIN_FACTOR_DIFFERENCE:
         return
     values = {"factor": factor}
     if config.update.compress_gradients == "int8":
@@ -347,35 +498,42 @@ def _wrong_scales(
     yield Trial(fault, constants=Constants(rate=factor))
 
 
-def cause(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement | None:
+def find_fault(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement | None:
     """Return the fault that explains all updates of one replica best, if any does."""
-    trials = [UNCHANGED, *wrong_rules(config), *_wrong_scales(config, updates)]
-    off = [_largest_difference(config, trial, updates) for trial in trials]
-    smallest = min(off)
-    if off[0] <= smallest:
+    rules = wrong_rules(config, len(updates))
+    trials = [UNCHANGED, *rules, *_wrong_scales(config, updates)]
+    differences = [_largest_difference(config, trial, updates) for trial in trials]
+    unchanged = differences[0]
+    smallest = min(differences)
+    if unchanged <= smallest:
         return None
-    # If several are equal, the first is used: a norm that gradients are clipped to
-    # hides behind a learning rate.
+    # If several trials tie, the first is used, so their order matters: a wrong clipping
+    # norm looks like a wrong learning rate, which is tried last.
     limit = 1.5 * smallest + 1e-5
-    best = next(number for number in range(1, len(off)) if off[number] <= limit)
-    # A trial must explain a good part of what is wrong, and leave little.
-    explains = off[best] <= min(LARGEST_SHARE, 0.3 * off[0])
-    return trials[best].fault if explains else None
+    for trial, difference in zip(trials[1:], differences[1:]):
+        if difference <= limit:
+            # The remaining difference must be small, and most of it explained.
+            explains = difference <= min(MAX_DIFFERENCE, 0.3 * unchanged)
+            return trial.fault if explains else None
+    return None
 
 
 def _largest_difference(
     config: RunConfig, trial: Trial, updates: Sequence[ReplicaUpdate]
 ) -> float:
     """Return the largest difference of a variable, as a share of its changes."""
-    wrong = dict.fromkeys(updates[0].change, 0.0)
-    moved = dict(wrong)
-    for update, changes in zip(updates, trial.changes(config, updates)):
+    differences = dict.fromkeys(updates[0].change, 0.0)
+    distances = dict(differences)
+    for update, changes in zip(updates, trial.compute_changes(config, updates)):
         for name, change in changes.items():
-            did = update.change[name]
-            rounded = ROUNDING * norm(update.before[name])
-            wrong[name] += max(0.0, norm(did - change) - rounded)
-            moved[name] += norm(did) + norm(change)
-    longest = max(moved.values())
+            actual = update.change[name]
+            rounding = ROUNDING * norm(update.before[name])
+            differences[name] += max(0.0, norm(actual - change) - rounding)
+            distances[name] += norm(actual) + norm(change)
+    longest = max(distances.values())
     if not longest:
         return 0.0
-    return max(wrong[name] / max(moved[name], 1e-3 * longest) for name in wrong)
+    return max(
+        difference / max(distances[name], 1e-3 * longest)
+        for name, difference in differences.items()
+    )

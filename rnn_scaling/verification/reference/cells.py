@@ -1,7 +1,8 @@
-"""One step of each cell, and layers of cells over sentences, in float64 NumPy: written from the papers' formulas.
+"""One step of each cell, and layers of cells over sentences, in float64 NumPy.
 
-Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B sentences, D width of the input, U units;
-x is [T, B, D] and lengths [B]. A weight has the name that the product's variable has within its cell.
+The formulas are the papers'. The code of `models/` is not used, so a fault in it shows.
+Shapes: T steps, B sentences, D width of the input, U units; x is [T, B, D] and lengths
+[B]. A weight has the name of the product's variable within its cell.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,33 +21,49 @@ def sigmoid(x: Array) -> Array:
 
 
 def lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Zaremba et al., arXiv:1409.2329, section 3.1. x: [B, D]; kernel [D+U, 4U] has columns i, j, f, o."""
+    """Compute one step of an LSTM.
+
+    Args:
+      x: Inputs [B, D].
+      state: c and h.
+      w: Kernel [D+U, 4U] with columns i, j, f, o, and biases.
+      forget_bias: Added to f.
+
+    Source: Zaremba et al., arXiv:1409.2329, section 3.1.
+    """
     c, h = state
-    gates = (
-        np.concatenate([x, h], 1) @ w["kernel"]
-        + w["bias"]
-        + w.get("recurrent_bias", 0.0)
-    )
+    gates = np.concatenate([x, h], 1) @ w["kernel"] + w["bias"]
+    gates = gates + w.get("recurrent_bias", 0.0)
     i, j, f, o = np.split(gates, 4, axis=1)
     c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
     return c, sigmoid(o) * np.tanh(c)
 
 
 def gru(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Cho et al., arXiv:1406.1078v1, as cuDNN has it. kernel [D, 3U] and recurrent_kernel [U, 3U]: columns r, u, n."""
-    (h,), units = state, state[0].shape[1]
-    of_x = x @ w["kernel"] + w["bias"][: 3 * units]
-    of_h = h @ w["recurrent_kernel"]
-    r = sigmoid(of_x[:, :units] + of_h[:, :units])
-    u = sigmoid(of_x[:, units : 2 * units] + of_h[:, units : 2 * units])
-    n = np.tanh(
-        of_x[:, 2 * units :] + r * (of_h[:, 2 * units :] + w["bias"][3 * units :])
-    )
+    """Compute one step of a GRU in cuDNN's form.
+
+    kernel [D, 3U] and recurrent_kernel [U, 3U] have the columns r, u, n.
+
+    Source: Cho et al., arXiv:1406.1078v1.
+    """
+    (h,) = state
+    units = h.shape[1]
+    input_bias, candidate_bias = np.split(w["bias"], [3 * units])
+    xr, xu, xn = np.split(x @ w["kernel"] + input_bias, 3, axis=1)
+    hr, hu, hn = np.split(h @ w["recurrent_kernel"], 3, axis=1)
+    r = sigmoid(xr + hr)
+    u = sigmoid(xu + hu)
+    n = np.tanh(xn + r * (hn + candidate_bias))
     return ((1.0 - u) * n + u * h,)
 
 
 def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Ba et al., arXiv:1607.06450, as TensorFlow 1's LayerNormBasicLSTMCell. gain and shift [5U]: i, j, f, o, c."""
+    """Compute one step of TensorFlow 1's LayerNormBasicLSTMCell.
+
+    gain and shift [5U] have the parts i, j, f, o, c.
+
+    Source: Ba et al., arXiv:1607.06450.
+    """
     c, h = state
 
     def norm(a: Array, number: int) -> Array:
@@ -62,21 +79,25 @@ def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> S
 
 
 def nas(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Zoph and Le, arXiv:1611.01578, appendix. kernel [D, 8U], recurrent_kernel [U, 8U]."""
+    """Compute one step of the NAS cell.
+
+    Shapes: kernel [D, 8U], recurrent_kernel [U, 8U].
+
+    Source: Zoph and Le, arXiv:1611.01578, appendix.
+    """
     c, h = state
     a = np.split(x @ w["kernel"], 8, axis=1)
     b = np.split(h @ w["recurrent_kernel"], 8, axis=1)
     k = [p + q for p, q in zip(a, b)]
-    left = np.tanh(sigmoid(k[0]) * np.maximum(k[1], 0.0))
-    right = np.tanh(sigmoid(k[2]) + np.maximum(a[3] * b[3], 0.0))
-    gate = np.tanh(np.tanh(k[4]) * sigmoid(k[5])) + sigmoid(
-        np.tanh(k[6]) + sigmoid(k[7])
-    )
-    c = np.tanh(left + c) * right
+    update = np.tanh(sigmoid(k[0]) * np.maximum(k[1], 0.0))
+    factor = np.tanh(sigmoid(k[2]) + np.maximum(a[3] * b[3], 0.0))
+    gate = np.tanh(np.tanh(k[4]) * sigmoid(k[5]))
+    gate = gate + sigmoid(np.tanh(k[6]) + sigmoid(k[7]))
+    c = np.tanh(update + c) * factor
     return c, np.tanh(c * np.tanh(gate))
 
 
-# --unit_type -> its step, and how many arrays its state has.
+# --unit_type -> its step and the number of arrays in its state.
 CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]] = {
     "lstm": (lstm, 2),
     "gru": (gru, 1),
@@ -85,53 +106,71 @@ CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]]
 }
 
 
-def direction(
+def run_direction(
     config: Any, x: Array, lengths: Array, state: State | None, w: Weights
 ) -> tuple[Array, State]:
-    """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end)."""
+    """Compute one cell over sentences.
+
+    Args:
+      config: Has a unit_type and a forget_bias.
+      x: Inputs [T, B, D].
+      lengths: Lengths [B].
+      state: The first state; None for zeros.
+      w: The weights of the cell.
+
+    Returns:
+      The outputs [T, B, U], zero in the padding, and the state at each sentence's end.
+    """
     step, num_states = CELLS[config.unit_type]
     if state is None:
         units = w.get("recurrent_kernel", w["kernel"][x.shape[2] :]).shape[0]
         state = (np.zeros((x.shape[1], units)),) * num_states
     outputs = []
     for t in range(len(x)):
-        inside = (t < lengths)[:, None]
-        following = step(x[t], state, w, config.forget_bias)
-        outputs.append(np.where(inside, following[-1], 0.0))
+        is_word = (t < lengths)[:, None]
+        next_state = step(x[t], state, w, config.forget_bias)
+        outputs.append(np.where(is_word, next_state[-1], 0.0))
         state = tuple(
-            np.where(inside, after, before) for after, before in zip(following, state)
+            np.where(is_word, new, old) for new, old in zip(next_state, state)
         )
     return np.stack(outputs), state
 
 
-def backwards(x: Array, lengths: Array) -> Array:
-    """[T, B, D] with the words of each sentence turned round, its padding left in place."""
+def reverse(x: Array, lengths: Array) -> Array:
+    """Reverse the words of each sentence in x [T, B, D]; padding stays in place."""
     result = x.copy()
     for sentence, length in enumerate(lengths):
         result[:length, sentence] = x[:length, sentence][::-1]
     return result
 
 
-def layers(
+def run_layers(
     config: Any,
     x: Array,
     lengths: Array,
     cells: Sequence[Sequence[Weights]],
     states: Sequence[State] | None = None,
 ) -> tuple[Array, list[State]]:
-    """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
+    """Compute layers one after the other.
 
-    config: has a unit_type and a forget_bias. cells: `[layer][direction]`: forward, and where there are two backward.
-    states: of each cell before the first step; zeros by default.
+    Args:
+      config: Has a unit_type and a forget_bias.
+      x: Inputs [T, B, D].
+      lengths: Lengths [B].
+      cells: The weights as [layer][direction]; the second direction is backward.
+      states: The first state of each cell; None for zeros.
+
+    Returns:
+      The outputs [T, B, U * directions] and the last state of each cell in order.
     """
     last: list[State] = []
     for layer in cells:
         outputs = []
         for number, w in enumerate(layer):
             first = None if states is None else states[len(last)]
-            ordered = backwards(x, lengths) if number else x
-            y, state = direction(config, ordered, lengths, first, w)
-            outputs.append(backwards(y, lengths) if number else y)
+            ordered = reverse(x, lengths) if number else x
+            y, state = run_direction(config, ordered, lengths, first, w)
+            outputs.append(reverse(y, lengths) if number else y)
             last.append(state)
         x = np.concatenate(outputs, axis=2)
     return x, last

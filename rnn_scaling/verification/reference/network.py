@@ -1,7 +1,7 @@
-"""The networks of text in float64 NumPy: from a batch and the variables to the loss.
+"""The loss of the networks of text in float64 NumPy.
 
-S, T: words of the longest sentences, B: sentences, E: embedding, D: width of the memory (the encoder's outputs), U:
-units, V: vocabulary or classes of images.
+S, T: words of the longest sentences, B: sentences, D: width of the memory (the
+encoder's outputs), U: units, V: vocabulary or classes of images.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,34 +16,40 @@ Batch = Mapping[str, Array]
 
 
 def loss_sum(config: Any, weights: Weights, batch: Batch) -> float:
-    """The summed loss of a batch without dropout, of ids [T, B] and lengths [B], by a `ModelConfig`."""
+    """Return the summed loss of a batch without dropout.
+
+    Args:
+      config: A `ModelConfig`.
+      weights: The variables.
+      batch: Ids [T, B] and lengths [B].
+    """
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     hidden = LAST_LAYERS[config.model](config, w, batch)
-    logits = hidden @ w.get("projection", w.get("embedding", hidden).T) + w.get(
-        "projection/bias", 0.0
-    )
+    projection = w["projection"] if "projection" in w else w["embedding"].T
+    logits = hidden @ projection + w.get("projection/bias", 0.0)
     return sentences_loss(
         logits, batch["target_output"], batch["target_length"], config.label_smoothing
     )
 
 
 def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
-    """-sum(target log softmax(logits)) of logits [..., V], the shape of `labels`.
+    """Return -sum(target log softmax(logits)) over the last axis of logits [..., V].
 
-    The target is (1 - e) onehot(label) + e / V, e the smoothing.
+    The target is (1 - e) onehot(label) + e / V with the smoothing e.
     """
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    at_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
-    return -(1.0 - label_smoothing) * at_label - label_smoothing * log_p.mean(axis=-1)
+    label_log_p = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+    smoothed = label_smoothing * log_p.mean(axis=-1)
+    return -(1.0 - label_smoothing) * label_log_p - smoothed
 
 
 def sentences_loss(
     logits: Array, labels: Array, lengths: Array, label_smoothing: float = 0.0
 ) -> float:
-    """The sum over logits [T, B, V] and labels [T, B] of all words before their sentence's length."""
-    inside = np.arange(len(labels))[:, None] < lengths
-    return float(cross_entropy(logits, labels, label_smoothing)[inside].sum())
+    """Return the summed loss of logits [T, B, V] and labels [T, B] without padding."""
+    is_word = np.arange(len(labels))[:, None] < lengths
+    return float(cross_entropy(logits, labels, label_smoothing)[is_word].sum())
 
 
 def _cell(w: Weights, name: str) -> Weights:
@@ -58,14 +64,13 @@ def _cell(w: Weights, name: str) -> Weights:
 def _language_model(config: Any, w: Weights, batch: Batch) -> Array:
     stack = [[_cell(w, f"layer_{n}")] for n in range(config.num_encoder_layers)]
     words = w["embedding"][batch["target_input"]]
-    return cells.layers(config, words, batch["target_length"], stack)[0]
+    return cells.run_layers(config, words, batch["target_length"], stack)[0]
 
 
 def _embedded(w: Weights, batch: Batch) -> tuple[Array, Array]:
-    shared = w.get("embedding")
-    source, target = (
-        (w["src_embedding"], w["tgt_embedding"]) if shared is None else (shared, shared)
-    )
+    """Return the embedded source and target words."""
+    source = w["embedding" if "embedding" in w else "src_embedding"]
+    target = w["embedding" if "embedding" in w else "tgt_embedding"]
     return source[batch["source"]], target[batch["target_input"]]
 
 
@@ -77,7 +82,9 @@ def _encoder_layer(config: Any, w: Weights, number: int) -> list[Weights]:
 def _encoded(config: Any, w: Weights, batch: Batch) -> tuple[Array, list[cells.State]]:
     num_layers = config.num_encoder_layers // (2 if config.direction == "bi" else 1)
     stack = [_encoder_layer(config, w, number) for number in range(num_layers)]
-    return cells.layers(config, _embedded(w, batch)[0], batch["source_length"], stack)
+    return cells.run_layers(
+        config, _embedded(w, batch)[0], batch["source_length"], stack
+    )
 
 
 def _decoder(config: Any, w: Weights) -> list[Weights]:
@@ -85,18 +92,18 @@ def _decoder(config: Any, w: Weights) -> list[Weights]:
 
 
 def _translation(config: Any, w: Weights, batch: Batch) -> Array:
-    """The decoder's cells start from the encoder's last states, in the order of its cells."""
+    """Return the decoder's outputs; its cells start from the encoder's last states."""
     _, states = _encoded(config, w, batch)
     stack = [[cell] for cell in _decoder(config, w)]
     words = _embedded(w, batch)[1]
-    return cells.layers(config, words, batch["target_length"], stack, states)[0]
+    return cells.run_layers(config, words, batch["target_length"], stack, states)[0]
 
 
 def _attention(config: Any, w: Weights, batch: Batch) -> Array:
-    """The decoder that goes word by word, or GNMT's.
+    """Return the outputs of a decoder with attention, word by word.
 
-    luong feeds what it gave for the word before, tanh(W_c [context, h]), next to the word. bahdanau feeds the context
-    of the top layer's last state, and gives tanh(W_c [context, h]) of the new one.
+    The output is tanh(W_c [context, h]). luong feeds it to the next word, next to the
+    word's embedding. bahdanau feeds the context of the top layer's last state.
     """
     if config.attention_architecture == "gnmt_v2":
         return _gnmt(config, w, batch)
@@ -107,28 +114,39 @@ def _attention(config: Any, w: Weights, batch: Batch) -> Array:
     output = w["attention/output"]
     decoder = _decoder(config, w)
     words = _embedded(w, batch)[1]
-    fed = np.zeros((words.shape[1], output.shape[1]))
+    attended = np.zeros((words.shape[1], output.shape[1]))
     results = []
     for word in words:
-        seen = fed if is_luong else _context(config, states[-1][-1], memory, lengths, w)
-        x = np.concatenate([word, seen], axis=1)
+        context = attended
+        if not is_luong:
+            context = _context(config, states[-1][-1], memory, lengths, w)
+        x = np.concatenate([word, context], axis=1)
         for layer, weights in enumerate(decoder):
             states[layer] = step(x, states[layer], weights, config.forget_bias)
             x = states[layer][-1]
         if is_luong:
-            seen = _context(config, x, memory, lengths, w)
-        fed = np.tanh(np.concatenate([seen, x], axis=1) @ output)
-        results.append(fed)
+            context = _context(config, x, memory, lengths, w)
+        attended = np.tanh(np.concatenate([context, x], axis=1) @ output)
+        results.append(attended)
     return np.stack(results)
 
 
 def _context(
     config: Any, query: Array, memory: Array, lengths: Array, w: Weights
 ) -> Array:
-    """[B, D]: the memory [S, B, D] weighed by the softmax of each sentence's scores, by query [B, U] and lengths [B].
+    """Return the context [B, D]: the mean of the memory, weighed by attention.
 
-    luong: query' W m, arXiv:1508.04025, section 3.1, "general". bahdanau: v' tanh(Q query + W m), arXiv:1409.0473,
-    appendix A.1.2; normalised g v' / |v| tanh(Q query + W m + b), arXiv:1602.07868.
+    The weights are the softmax of each sentence's scores of a word m of the memory:
+    luong: query' W m (arXiv:1508.04025, section 3.1, "general"); bahdanau:
+    v' tanh(Q query + W m) (arXiv:1409.0473, appendix A.1.2), normalised
+    g v' / |v| tanh(Q query + W m + b) (arXiv:1602.07868).
+
+    Args:
+      config: A `ModelConfig`.
+      query: State [B, U] of the decoder.
+      memory: Outputs [S, B, D] of the encoder.
+      lengths: Lengths [B] of the source sentences.
+      w: The variables.
     """
     keys = memory @ w["attention/memory"]  # [S, B, U]
     if config.attention == "luong":
@@ -137,33 +155,37 @@ def _context(
         v = w["attention/v"]
         if "attention/g" in w:
             v = w["attention/g"] * v / np.sqrt((v * v).sum())
-        scores = (
-            np.tanh(query @ w["attention/query"] + keys + w.get("attention/bias", 0.0))
-            @ v
-        )
+        bias = w.get("attention/bias", 0.0)
+        scores = np.tanh(query @ w["attention/query"] + keys + bias) @ v
     scores = np.where(np.arange(len(memory))[:, None] < lengths, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=0))
     return np.einsum("sb,sbd->bd", weights / weights.sum(axis=0), memory)
 
 
 def _gnmt(config: Any, w: Weights, batch: Batch) -> Array:
-    """arXiv:1609.08144: the decoder's first layer attends, and its other layers read [x, context].
+    """Return the outputs of GNMT's decoder.
 
-    The encoder's first layer has the directions that the options say, the others go forward.
+    The decoder's first layer attends; its other layers read [x, context]. Only the
+    encoder's first layer may be bidirectional.
+
+    Source: arXiv:1609.08144.
     """
-    (source, target), lengths = _embedded(w, batch), batch["source_length"]
-    memory, _ = cells.layers(config, source, lengths, [_encoder_layer(config, w, 0)])
+    source, target = _embedded(w, batch)
+    lengths = batch["source_length"]
+    memory, _ = cells.run_layers(
+        config, source, lengths, [_encoder_layer(config, w, 0)]
+    )
     upper = [
         _cell(w, f"encoder/layer_{n}/forward")
         for n in range(1, config.num_encoder_layers)
     ]
     memory = _residual(config, memory, lengths, upper)
-    first, *others = _decoder(config, w)
-    queries, _ = cells.layers(config, target, batch["target_length"], [[first]])
+    first, *upper = _decoder(config, w)
+    queries, _ = cells.run_layers(config, target, batch["target_length"], [[first]])
     contexts = np.stack(
         [_context(config, query, memory, lengths, w) for query in queries]
     )
-    return _residual(config, queries, batch["target_length"], others, contexts)
+    return _residual(config, queries, batch["target_length"], upper, contexts)
 
 
 def _residual(
@@ -173,19 +195,30 @@ def _residual(
     stack: Sequence[Weights],
     context: Array | None = None,
 ) -> Array:
-    """The network's second layer and those above it, of one cell each, from the third on with their input added.
+    """Compute the layers after the first, with residual connections from the third on.
 
-    x [T, B, U]: output of the first layer. context [T, B, D]: what each layer reads next to x, if anything.
+    Args:
+      config: A `ModelConfig`.
+      x: Outputs [T, B, U] of the first layer.
+      lengths: Lengths [B].
+      stack: The weights of one cell per layer.
+      context: Additional inputs [T, B, D] of every layer, or None.
     """
     for number, weights in enumerate(stack, 1):
-        read = x if context is None else np.concatenate([x, context], axis=2)
-        y, _ = cells.layers(config, read, lengths, [[weights]])
+        inputs = x if context is None else np.concatenate([x, context], axis=2)
+        y, _ = cells.run_layers(config, inputs, lengths, [[weights]])
         x = x + y if number >= 2 else y
     return x
 
 
 def _transformer(config: Any, w: Weights, batch: Batch) -> Array:
-    """arXiv:1706.03762, one sentence at a time: [T, B, D], zeros in the padding. Below, T and S words of D columns."""
+    """Return the Transformer's outputs [T, B, D], zero in the padding.
+
+    Sentences are computed one at a time. In the functions below, T and S are the words
+    of one sentence, and D is the width of every layer.
+
+    Source: arXiv:1706.03762.
+    """
     outputs = np.zeros((*batch["target_input"].shape, config.num_units))
     for b, (source, target) in enumerate(
         zip(batch["source_length"], batch["target_length"])
@@ -208,7 +241,10 @@ def _transformer(config: Any, w: Weights, batch: Batch) -> Array:
 
 
 def _with_positions(table: Array, ids: Array) -> Array:
-    """Sections 3.4 and 3.5: rows times sqrt(D), plus sines in even and cosines in odd columns."""
+    """Return embedding rows times sqrt(D), plus positions (sections 3.4 and 3.5).
+
+    Positions are sines in even columns and cosines in odd ones.
+    """
     x = table[ids] * np.sqrt(table.shape[1])
     for column in range(x.shape[1]):
         angles = np.arange(len(ids)) / 10_000.0 ** (column // 2 * 2 / x.shape[1])
@@ -219,55 +255,79 @@ def _with_positions(table: Array, ids: Array) -> Array:
 def _attended(
     config: Any, w: Weights, name: str, x: Array, memory: Array, is_causal: bool = False
 ) -> Array:
-    """Section 3.2: x [T, D] attends to memory [S, D], head by head."""
+    """Let x [T, D] attend to memory [S, D], head by head (section 3.2)."""
     width = x.shape[1]
     size = x.shape[1] // config.num_heads
     query = w.get(f"{name}/query", w[f"{name}/input"][:, :width])
     keys, values = np.split(w[f"{name}/input"][:, -2 * width :], 2, axis=1)
     contexts = []
-    for head in (slice(start, start + size) for start in range(0, width, size)):
+    for start in range(0, width, size):
+        head = slice(start, start + size)
         scores = (x @ query[:, head]) @ (memory @ keys[:, head]).T / np.sqrt(size)
         if is_causal:
             scores[np.triu_indices(len(x), 1)] = -np.inf
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        contexts.append(
-            shares / shares.sum(axis=1, keepdims=True) @ (memory @ values[:, head])
-        )
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        contexts.append(weights @ (memory @ values[:, head]))
     return _normed(w, name, x + np.concatenate(contexts, axis=1) @ w[f"{name}/output"])
 
 
 def _fed_forward(w: Weights, name: str, x: Array) -> Array:
-    """Section 3.3."""
+    """Apply the position-wise feed-forward network (section 3.3)."""
     hidden = np.maximum(x @ w[f"{name}/inner"] + w[f"{name}/inner/bias"], 0.0)
     return _normed(w, name, x + hidden @ w[f"{name}/outer"] + w[f"{name}/outer/bias"])
 
 
 def _normed(w: Weights, name: str, x: Array) -> Array:
-    scaled = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(
-        x.var(axis=1, keepdims=True) + 1e-6
-    )
+    deviation = np.sqrt(x.var(axis=1, keepdims=True) + 1e-6)
+    scaled = (x - x.mean(axis=1, keepdims=True)) / deviation
     return scaled * w[f"{name}/norm/gain"] + w[f"{name}/norm/bias"]
 
 
 def part_around_cells(config: Any) -> str:
-    """What stands around the cells of a workload, for a fault's name."""
+    """Return the name of a workload's part outside its cells."""
     return "attention" if LAST_LAYERS[config.model] is _attention else "network"
 
 
-def directions(config: Any) -> int:
-    """Directions of the encoder's layers, or of a language model's, which reads forward alone; 0 without cells."""
-    if LAST_LAYERS[config.model] is _transformer:
+def num_directions(config: Any) -> int:
+    """Return the number of directions of the encoder's layers; 0 without cells.
+
+    A language model only reads forward.
+    """
+    last_layer = LAST_LAYERS[config.model]
+    if last_layer is _transformer:
         return 0
-    return (
-        2
-        if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model
-        else 1
-    )
+    if last_layer is _language_model:
+        return 1
+    return 2 if config.direction == "bi" else 1
 
 
-LAST_LAYERS = {  # workload -> its last layer, [T, B, U]
+# Workload -> the function that computes its last layer [T, B, U].
+LAST_LAYERS = {
     "nmt": _translation,
     "nmt_attention": _attention,
     "transformer": _transformer,
     "lm": _language_model,
 }
+
+
+def count_dropout_places(config: Any) -> int:
+    """Return how many arrays of a network drop elements, by their definitions.
+
+    Recurrent layers drop their inputs. A Transformer drops its two embeddings and the
+    result of every sublayer (arXiv:1706.03762, section 5.4).
+    """
+    num_encoder_layers = config.num_encoder_layers
+    num_decoder_layers = config.num_decoder_layers
+    if config.model == "transformer":
+        return 2 + 2 * num_encoder_layers + 3 * num_decoder_layers
+    if config.model == "lm":
+        return num_encoder_layers
+    is_gnmt = config.attention_architecture == "gnmt_v2"
+    if config.model == "nmt_attention" and is_gnmt:
+        return num_encoder_layers + num_decoder_layers
+    # With two directions, a layer of the encoder counts twice.
+    num_places = num_encoder_layers // num_directions(config)
+    num_places += num_decoder_layers
+    # The first layer of the decoder also drops the attention that it is fed.
+    return num_places + (config.model == "nmt_attention")

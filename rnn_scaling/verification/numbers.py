@@ -1,0 +1,99 @@
+"""Numbers of recorded runs: sketches as arrays, distances, fits. Pure.
+
+K  numbers of a sketch
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Sketches = dict[str, np.ndarray]  # key of a parameter -> sketch [K]
+Record = Mapping[str, Any]
+
+# Singular values below this share of the largest one count as zero. Linearly dependent
+# terms, such as equal gradients of two ranks, then get the shortest weights.
+MIN_SINGULAR_VALUE = 1e-9
+
+
+def sketches(tensors: Mapping[str, Any]) -> Sketches:
+    """Return the sketches of recorded tensors."""
+    return {key: np.array(value["sketch"]) for key, value in tensors.items()}
+
+
+def digests(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of recorded tensors."""
+    return {key: value["digest"] for key, value in tensors.items()}
+
+
+def distances(first: Sketches, second: Sketches) -> dict[str, float]:
+    """Return the estimated Euclidean distance of each tensor.
+
+    A tensor that only one side has is infinitely far, unless it is zero.
+    """
+    result = {}
+    for key in {**first, **second}:
+        one = first.get(key)
+        other = second.get(key)
+        if one is None or other is None:
+            only = one if one is not None else other
+            result[key] = float("inf") if np.any(only) else 0.0
+        else:
+            result[key] = float(np.linalg.norm(one - other))
+    return result
+
+
+def concatenated(values: Sketches) -> list[float]:
+    """Return the numbers of all sketches in one list, in the order of their keys."""
+    numbers: list[float] = []
+    for key in sorted(values):
+        numbers += values[key].tolist()
+    return numbers
+
+
+def norm(values: Sketches) -> float:
+    """Return the Euclidean norm of all tensors together."""
+    return float(np.sqrt(sum(float(v @ v) for v in values.values())))
+
+
+def nearest_multiple(values: Sketches, reference: Sketches) -> float:
+    """Return the factor whose multiple of the reference is nearest to the values.
+
+    Tensors that only the values have are ignored; those that they lack are zero. If the
+    reference is zero, return 1.
+    """
+    product = 0.0
+    square = 0.0
+    for key, expected in reference.items():
+        square += float(expected @ expected)
+        if key in values:
+            product += float(values[key] @ expected)
+    return product / square if square else 1.0
+
+
+def scaled(values: Sketches, scale: float) -> Sketches:
+    """Return a multiple of sketches."""
+    return {key: scale * value for key, value in values.items()}
+
+
+def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float]:
+    """Return the least-squares weights of terms, and the relative residual.
+
+    Args:
+      target: The sketches to explain. Tensors that only the terms have are ignored.
+      terms: The sketches to weight, not empty. A tensor that a term lacks is zero.
+    """
+    keys = sorted(target)
+    size = len(next(iter(target.values()))) if target else 0
+    zero = np.zeros(size)
+    right = np.concatenate([target[key] for key in keys]) if keys else zero
+    columns = []
+    for term in terms:
+        columns.append(np.concatenate([term.get(key, zero) for key in keys]))
+    matrix = np.stack(columns, axis=1)
+    lengths = np.linalg.norm(matrix, axis=0)
+    lengths[lengths == 0] = 1.0
+    weights, *_ = np.linalg.lstsq(matrix / lengths, right, rcond=MIN_SINGULAR_VALUE)
+    residual = np.linalg.norm(right - matrix / lengths @ weights)
+    length = np.linalg.norm(right)
+    return (weights / lengths).tolist(), float(residual / length) if length else 0.0

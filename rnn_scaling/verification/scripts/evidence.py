@@ -1,0 +1,120 @@
+"""The runs of a script, as the checks read them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnn_scaling.verification import numbers, sums
+from rnn_scaling.verification.scripts import comparison, samples, settings
+from rnn_scaling.verification.scripts.comparison import Noise
+
+NORM_LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+
+Record = Mapping[str, Any]
+
+
+class Relation(enum.Enum):
+    """The relation of one process's samples to the samples of all ranks."""
+
+    SAME = "same"
+    FEWER = "the ranks leave some out"
+    REPEATED = "the ranks read some twice"
+    OTHER = "other"
+
+
+class Evidence:
+    """The records of all runs, and what several checks ask about them.
+
+    Attributes:
+      runs: The records of the runs by name; see `plan.Conductor`.
+      ranks: The ranks of the parallel run.
+      serial: The run of one process with its own batches.
+      reference: The run of one process on the samples of all ranks.
+      perturbed: The runs that show the effect of rounding, and equal repeats.
+      noise: The effect of rounding on gradients.
+      num_micro: Micro-batches per step and rank.
+      joint: The samples of all ranks in each step.
+    """
+
+    def __init__(self, runs: Mapping[str, Record]) -> None:
+        self.runs = runs
+        self.ranks = runs["parallel"]["ranks"]
+        self.serial = runs["serial"]["ranks"][0]
+        self.reference = runs["reference"]["ranks"][0]
+        self.perturbed = []
+        for name, run in runs.items():
+            rank = run["ranks"][0]
+            if name.startswith(("perturbed", "repeated")) and rank["steps"]:
+                self.perturbed.append(rank)
+        self.noise = Noise(self.reference, self.perturbed)
+        self.num_ranks = len(self.ranks)
+        self.num_steps = min(len(rank["steps"]) for rank in self.ranks)
+        self.num_micro = max(1, len(self.ranks[0]["steps"][0]["micro"]))
+        self.joint = samples.JointBatches(runs["parallel"], runs["serial"])
+
+    def has_same_weights(self) -> bool:
+        """Return whether one process starts with the weights of the first rank.
+
+        The hooks of torch copy the weights; other hooks cannot.
+        """
+        starts = [self.reference["start"], self.ranks[0]["start"]]
+        digests = [numbers.digests(start["weights"]) for start in starts]
+        return "torch" in starts[0] or digests[0] == digests[1]
+
+    def parallel_runs(self) -> list[list[Record]]:
+        """Return the ranks of each run of several processes."""
+        driven = self.runs.get("driven", {"ranks": []})["ranks"]
+        is_complete = driven and all(rank["steps"] for rank in driven)
+        return [self.ranks, driven] if is_complete else [self.ranks]
+
+    def num_passes(self, number: int) -> set[int]:
+        """Return how many backward passes the ranks make up to a step."""
+        return {settings.num_passes(rank, number) for rank in self.ranks}
+
+    def relation(self, parallel: str, reference: str) -> Relation:
+        """Return how the samples of a reference relate to the ranks' samples."""
+        if self.is_random_data() or self.has_local_norm():
+            return Relation.OTHER
+        ranks = self.runs[parallel]["ranks"]
+        step = self.runs[reference]["ranks"][0]["steps"][0]
+        rows, reference_rows = samples.rows_of_steps(
+            [rank["steps"][0] for rank in ranks], [step]
+        )
+        if rows and rows == reference_rows:
+            return Relation.SAME
+        has_fewer = rows and rows.total() < reference_rows.total()
+        if has_fewer and not rows - reference_rows:
+            return Relation.FEWER
+        if rows and not reference_rows - rows and set(rows) == set(reference_rows):
+            return Relation.REPEATED
+        if self.joint.is_known:
+            return Relation.SAME
+        locals_ = comparison.local_gradients(ranks, 0)
+        expected = numbers.sketches(step["gradients"])
+        weighting = sums.weigh(expected, locals_, {})
+        if weighting is None or weighting.residual > sums.MIN_SHARE:
+            return Relation.OTHER
+        is_first_only = np.abs(weighting.weights[1:]).max(initial=0.0) < 1e-3
+        return Relation.OTHER if is_first_only else Relation.SAME
+
+    def is_random_data(self) -> bool:
+        """Return whether samples that were read twice differ in any run."""
+        probes: list[list[str]] = []
+        for rank in (*self.ranks, self.serial):
+            probes += (rank["end"] or {}).get("probes", [])
+        return any(map(is_random, probes))
+
+    def has_local_norm(self) -> bool:
+        """Return whether layers use the statistics of one rank's batch."""
+        layers = self.ranks[0]["start"]["layers"]
+        return any(layers.get(name) for name in NORM_LAYERS)
+
+
+def is_random(probe: list[str]) -> bool:
+    """Return whether samples that were read twice differ."""
+    half = len(probe) // 2
+    return probe[:half] != probe[half:]

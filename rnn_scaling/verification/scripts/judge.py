@@ -1,0 +1,445 @@
+"""The verdict on a script, from the records of its runs. Pure, so anybody can repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnn_scaling.verification import numbers, signatures
+from rnn_scaling.verification.scripts import accounting, samples, settings
+from rnn_scaling.verification.scripts.comparison import Noise
+from rnn_scaling.verification.scripts.evidence import (
+    Evidence,
+    Record,
+    Relation,
+    is_random,
+)
+from rnn_scaling.verification.scripts.gradient_judge import GradientJudge
+from rnn_scaling.verification.scripts.verdict import (
+    Answer,
+    Check,
+    Result,
+    Verdict,
+    wrong_check,
+)
+from rnn_scaling.verification.signatures import (
+    Cause,
+    ClippingFeatures,
+    RateFeatures,
+    ReplicaFeatures,
+    SampleFeatures,
+    Shards,
+    Subject,
+)
+
+# Difference of two equal runs, as a share of the gradient; above it the script is random.
+MAX_DIFFERENCE_OF_REPEATS = 1e-3
+# Share of the samples that are missing, and of those read twice, if each of two ranks
+# shuffles by itself; it is a quarter on average.
+MIN_OVERLAP = 0.1
+
+
+def judge(runs: Mapping[str, Record]) -> Verdict:
+    """Return the verdict on a script.
+
+    Args:
+      runs: The records of the runs by name; see `plan.Conductor`.
+    """
+    for name in ("serial", "parallel", "reference"):
+        if problem := _problem(name, runs):
+            return problem
+    return _Judge(Evidence(runs)).verdict()
+
+
+def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
+    """Return the verdict if a run cannot be judged."""
+    run = runs.get(name)
+    if run is None:
+        return Verdict(Answer.CANNOT_TELL, reason="no-run", values={"run": name})
+    values: dict[str, Any] = {"ranks": len(run["ranks"]), "run": name}
+    reasons = [(rank["end"] or {}).get("reason") for rank in run["ranks"]]
+    has_idle_rank = not all(rank["steps"] for rank in run["ranks"])
+    if has_idle_rank and "steps" in reasons and not run["timed_out"]:
+        cause = Cause.UNEQUAL_STEPS
+        check = wrong_check(Subject.WEIGHTS, "weights", 1, cause)
+        return Verdict(Answer.WRONG, (check,))
+    if all(rank["steps"] for rank in run["ranks"]):
+        return None
+    for rank in run["ranks"]:
+        if rank["status"] > 0:
+            values["line"] = rank["log"][-1] if rank["log"] else "no output"
+            return Verdict(Answer.CANNOT_TELL, reason="failed", values=values)
+    reason = "timed-out" if run["timed_out"] else "no-steps"
+    return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)
+
+
+class _Judge:
+    """Makes all checks, and collects the conditions that were not driven."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._gradient_judge = GradientJudge(evidence)
+        self._not_covered: list[str] = []
+
+    def verdict(self) -> Verdict:
+        repeats = self._difference_of_repeats()
+        if repeats > MAX_DIFFERENCE_OF_REPEATS:
+            values = {"share": repeats}
+            return Verdict(Answer.CANNOT_TELL, reason="random", values=values)
+        if any(
+            rank["steps"][0].get("has_flat_parameters") for rank in self._evidence.ranks
+        ):
+            return Verdict(Answer.CANNOT_TELL, reason="flat-parameters")
+        if not self._evidence.has_same_weights():
+            return Verdict(Answer.CANNOT_TELL, reason="other-weights")
+        gradients = self._gradient_judge.judge()
+        if gradients.kind == "by-parts":
+            self._not_covered.append("by-parts")
+        checks = [
+            self._samples(),
+            self._random_samples(),
+            settings.compare(*self._evidence.parallel_runs()),
+            self._initial_weights(),
+            gradients,
+            self._accumulation(),
+            self._rates(),
+            self._dropout(),
+            self._state(),
+            self._weights(),
+            self._buffers(),
+            self._driven(gradients),
+            self._order(),
+        ]
+        known = tuple(check for check in checks if check is not None)
+        if any(check.result is Result.WRONG for check in known):
+            answer = Answer.WRONG
+        elif any(
+            check.subject is Subject.GRADIENTS and check.result is Result.NOT_COVERED
+            for check in known
+        ):
+            check = next(c for c in known if c.subject is Subject.GRADIENTS)
+            return Verdict(
+                Answer.CANNOT_TELL,
+                known,
+                check.kind,
+                check.values,
+                tuple(self._not_covered),
+            )
+        else:
+            answer = Answer.RIGHT
+        return Verdict(answer, known, not_covered=tuple(self._not_covered))
+
+    def _difference_of_repeats(self) -> float:
+        """Return how much two equal serial runs differ, as a share of the gradient."""
+        repeated = self._evidence.runs.get("repeated")
+        if repeated is None or not repeated["ranks"][0]["steps"]:
+            return 0.0
+        step = self._evidence.reference["steps"][0]
+        other = repeated["ranks"][0]["steps"][0]
+        if numbers.digests(step["gradients"]) == numbers.digests(other["gradients"]):
+            return 0.0
+        expected = numbers.sketches(step["gradients"])
+        actual = numbers.sketches(other["gradients"])
+        distances = numbers.distances(actual, expected).values()
+        difference = math.hypot(*distances)
+        return difference / max(numbers.norm(expected), 1e-30)
+
+    def _samples(self) -> Check:
+        counts = samples.missing_and_repeated(
+            self._evidence.runs["parallel"],
+            self._evidence.runs["serial"],
+            self._evidence.joint,
+        )
+        if counts is None:
+            return self._samples_by_content()
+        missing, repeated, total = counts
+        step_size = max(map(samples.num_samples, self._evidence.joint.steps()))
+        values = {"missing": missing, "repeated": repeated, "total": total}
+        least = max(step_size, self._evidence.num_ranks)
+        features = SampleFeatures(
+            missing=missing >= least,
+            repeated=repeated >= least,
+            shards=self._relation_of_shards(missing, repeated, total),
+        )
+        if any(features.known().values()):
+            cause = signatures.find_cause(Subject.SAMPLES, features)
+            return wrong_check(Subject.SAMPLES, "samples", 1, cause, values)
+        return Check(Subject.SAMPLES, Result.OK, "samples", values=values)
+
+    def _samples_by_content(self) -> Check:
+        """Judge whether ranks repeat samples in steps in which one process repeats none."""
+        total = 0
+        repeated = 0
+        for num_steps in range(2, self._evidence.num_steps + 1):
+            steps: list[Record] = []
+            for rank in self._evidence.ranks:
+                steps += rank["steps"][:num_steps]
+            serial_steps = self._evidence.serial["steps"][:num_steps]
+            rows, serial_rows = samples.rows_of_steps(steps, serial_steps)
+            if not rows.total() == serial_rows.total() == len(serial_rows):
+                break
+            total = rows.total()
+            repeated = total - len(rows)
+        if repeated > MIN_OVERLAP * total:
+            values = {"missing": 0, "repeated": repeated, "total": total}
+            features = SampleFeatures(repeated=True)
+            cause = signatures.find_cause(Subject.SAMPLES, features)
+            return wrong_check(Subject.SAMPLES, "samples", 1, cause, values)
+        self._not_covered.append("no-sample-numbers")
+        return Check(Subject.SAMPLES, Result.NOT_COVERED, "samples-unknown")
+
+    def _relation_of_shards(
+        self, missing: int, repeated: int, total: int
+    ) -> Shards | None:
+        """Return how shards overlap; None if they hardly do.
+
+        If they overlap, as many samples are missing as repeated.
+        """
+        least = MIN_OVERLAP * total
+        if abs(missing - repeated) >= least or missing <= least:
+            return None
+        if missing < (1 - MIN_OVERLAP) * total * (1 - 1 / self._evidence.num_ranks):
+            return Shards.OVERLAPPING
+        return Shards.SAME
+
+    def _random_samples(self) -> Check | None:
+        """Judge whether random samples differ between ranks; None if none are random."""
+        if not self._evidence.is_random_data():
+            return None
+        probes = []
+        for rank in self._evidence.ranks:
+            probes.append([d for d in rank["end"]["probes"] if is_random(d)])
+        if all(probes) and all(other == probes[0] for other in probes[1:]):
+            return wrong_check(Subject.RANDOM, "random-samples", 1, Cause.EQUAL_NOISE)
+        return Check(Subject.RANDOM, Result.OK, "random-samples")
+
+    def _order(self) -> Check | None:
+        driven = self._evidence.runs.get("driven")
+        if driven is None or not driven["ranks"][0]["steps"]:
+            self._not_covered.append("no-second-epoch")
+            return None
+        rank = driven["ranks"][0]
+        loader = samples.training_loader(rank)
+        repeats = samples.repeats_accesses(rank)
+        if loader is not None:
+            repeats = samples.repeats_order(rank, loader)
+        if repeats is None:
+            self._not_covered.append("no-second-epoch")
+            return None
+        if repeats:
+            return wrong_check(Subject.ORDER, "order", 1, Cause.SAME_ORDER)
+        return Check(Subject.ORDER, Result.OK, "order")
+
+    def _initial_weights(self) -> Check:
+        first = numbers.digests(self._evidence.ranks[0]["start"]["weights"])
+        for rank in self._evidence.ranks[1:]:
+            if numbers.digests(rank["start"]["weights"]) != first:
+                cause = Cause.INITIAL_WEIGHTS
+                return wrong_check(Subject.INITIAL, "initial", 1, cause)
+        return Check(Subject.INITIAL, Result.OK, "initial")
+
+    def _accumulation(self) -> Check | None:
+        """Judge how the micro-batches of one rank count; None if it has only one."""
+        if self._evidence.num_micro < 2:
+            return None
+        rank = self._evidence.ranks[0]
+        for number, step in enumerate(rank["steps"]):
+            found = accounting.account(step)
+            if found is None:
+                self._not_covered.append("accumulation")
+                return None
+            meaning = accounting.weighting_of_micro_batches(found)
+            if meaning is accounting.MicroBatches.MEAN:
+                cause = Cause.MEAN_OF_MICRO_BATCHES
+                return wrong_check(
+                    Subject.ACCUMULATION, "accumulation", number + 1, cause
+                )
+        serial = accounting.serial_total(self._evidence.serial["steps"])
+        num_micro = len(self._evidence.serial["steps"][0]["micro"])
+        if serial and num_micro > 1 and math.isclose(serial, num_micro, rel_tol=1e-3):
+            values = {"factor": float(num_micro)}
+            cause = Cause.MICRO_BATCHES_SUMMED
+            return wrong_check(Subject.ACCUMULATION, "accumulation", 1, cause, values)
+        return Check(Subject.ACCUMULATION, Result.OK, "accumulation")
+
+    def _rates(self) -> Check:
+        serial_calls = [
+            step["scheduler_calls"] for step in self._evidence.serial["steps"]
+        ]
+        calls = [step["scheduler_calls"] for step in self._evidence.ranks[0]["steps"]]
+        rates = [step["rates"] for step in self._evidence.ranks[0]["steps"]]
+        values: dict[str, Any] = {"rates": rates, "calls": calls}
+        for number, (one, other) in enumerate(zip(calls, serial_calls)):
+            if self._evidence.ranks[0]["steps"][number].get("steps_by_samples"):
+                other *= self._growth_of_batch(number)
+            if other > 0 and one > other and number > 0:
+                values["factor"] = one / other
+                cause = signatures.find_cause(Subject.RATES, RateFeatures(often=True))
+                return wrong_check(Subject.RATES, "rates", number + 1, cause, values)
+        serial_rates = [step["rates"] for step in self._evidence.serial["steps"]]
+        values["serial_rates"] = serial_rates
+        is_strong = "replay" not in self._evidence.runs["reference"]["settings"]
+        if is_strong and self._evidence.relation("parallel", "serial") is Relation.SAME:
+            for number, (one, other) in enumerate(zip(rates, serial_rates)):
+                if not np.allclose(one, other, rtol=1e-6, atol=0):
+                    later = self._evidence.num_ranks * number
+                    is_often = (
+                        number > 0
+                        and later < len(serial_rates)
+                        and (np.allclose(one, serial_rates[later], rtol=1e-6, atol=0))
+                    )
+                    cause = signatures.find_cause(
+                        Subject.RATES, RateFeatures(often=is_often)
+                    )
+                    return wrong_check(
+                        Subject.RATES, "rates", number + 1, cause, values
+                    )
+        return Check(Subject.RATES, Result.OK, "rates", values=values)
+
+    def _growth_of_batch(self, number: int) -> int:
+        """Return how many times as many samples all ranks read as one process."""
+        joined = self._evidence.joint.steps()
+        loader = self._evidence.joint.loader
+        serial_step = self._evidence.serial["steps"][number]
+        count = 0
+        for read in serial_step["reads"]:
+            if read["loader"] == loader:
+                count += len(read["samples"] or ())
+        if number >= len(joined) or not count:
+            return 1
+        return max(1, round(samples.num_samples(joined[number]) / count))
+
+    def _dropout(self) -> Check | None:
+        states = [rank["steps"][0]["dropout"] for rank in self._evidence.ranks]
+        if None in states:
+            return None
+        if len(set(states)) < len(states):
+            return wrong_check(Subject.DROPOUT, "dropout", 1, Cause.EQUAL_DROPOUT)
+        return Check(Subject.DROPOUT, Result.OK, "dropout")
+
+    def _state(self) -> Check:
+        for run in (self._evidence.ranks, [self._evidence.serial]):
+            for rank in run:
+                end = rank["end"] or {}
+                if end.get("loaded_states") and not end.get("restored_states"):
+                    return wrong_check(Subject.STATE, "state", 1, Cause.STATE_LOST)
+                step = _lost_state(rank["steps"])
+                if step is not None:
+                    return wrong_check(
+                        Subject.STATE, "state", step + 1, Cause.STATE_LOST
+                    )
+        self._not_covered.append("resume")
+        return Check(Subject.STATE, Result.OK, "state")
+
+    def _weights(self) -> Check:
+        noise = Noise(self._evidence.reference, self._evidence.perturbed, "weights")
+        return self._between_ranks("weights", Subject.WEIGHTS, noise)
+
+    def _buffers(self) -> Check | None:
+        start = self._evidence.ranks[0]["start"]
+        if not start["buffers"]:
+            return None
+        if self._evidence.has_local_norm() and start["broadcasts_buffers"]:
+            return None  # They are equalised when the next forward pass begins.
+        noise = Noise(self._evidence.reference, self._evidence.perturbed, "buffers")
+        return self._between_ranks("buffers", Subject.BUFFERS, noise)
+
+    def _between_ranks(self, field: str, subject: Subject, noise: Noise) -> Check:
+        """Compare a field of all ranks with the first rank after each step."""
+        largest = 0.0
+        for number in range(self._evidence.num_steps):
+            first = self._evidence.ranks[0]["steps"][number][field]
+            expected = numbers.sketches(first)
+            for rank in self._evidence.ranks[1:]:
+                other = rank["steps"][number][field]
+                if numbers.digests(other) == numbers.digests(first):
+                    continue
+                difference = noise.compare(number, numbers.sketches(other), expected)
+                largest = max(largest, difference.ratio)
+                if difference.parameters:
+                    passes = self._evidence.num_passes(number)
+                    features = ReplicaFeatures(passes_differ=len(passes) > 1)
+                    cause = signatures.find_cause(subject, features)
+                    names = self._evidence.ranks[0]["start"]["names"]
+                    wrong = [names.get(key, key) for key in difference.parameters]
+                    values = {"parameters": wrong}
+                    return wrong_check(
+                        subject, field, number + 1, cause, values, difference.ratio
+                    )
+        return Check(subject, Result.OK, field, ratio=largest)
+
+    def _driven(self, gradients: Check) -> Check | None:
+        """Judge the run with active clipping and an incomplete last batch."""
+        driven = self._evidence.runs.get("driven")
+        other = self._evidence.runs.get("driven_reference")
+        has_clips = any(step["clips"] for step in self._evidence.ranks[0]["steps"])
+        if gradients.result is Result.WRONG:
+            return None
+        if not driven or not all(rank["steps"] for rank in driven["ranks"]):
+            self._not_covered += ["clipping"] * has_clips + ["last-batch"]
+            return None
+        if clipping := self._clipping(driven["ranks"]):
+            return clipping
+        num_steps = len(driven["ranks"][0]["steps"])
+        is_comparable = other and len(other["ranks"][0]["steps"]) >= num_steps
+        if not is_comparable or gradients.kind != "gradients":
+            self._not_covered += ["clipping"] * has_clips + ["last-batch"]
+            return None
+        if self._evidence.relation("driven", "driven_reference") is not Relation.SAME:
+            self._not_covered += ["clipping"] * has_clips + ["last-batch"]
+            return None
+        check = self._gradient_judge.against_reference("driven", "driven_reference")
+        check = dataclasses.replace(check, subject=Subject.CLIPPING, kind="driven")
+        if check.step == 1 and has_clips:
+            return dataclasses.replace(check, cause=Cause.CLIPPING)
+        if "max_samples" not in driven["settings"]:
+            self._not_covered.append("last-batch")
+        return check
+
+    def _clipping(self, ranks: list[Record]) -> Check | None:
+        """Return the check of norms that clipping should not see; None if all are right."""
+        step = ranks[0]["steps"][0]
+        if not step["clips"]:
+            return None
+        norms = []
+        for rank in ranks:
+            norms.append([clip["norm"] for clip in rank["steps"][0]["clips"]])
+        num_micro = len(step["micro"])
+        features = ClippingFeatures(
+            often=num_micro > 1 and len(step["clips"]) == num_micro,
+            local_norms=not all(_are_near(one, norms[0]) for one in norms),
+        )
+        if not any(features.known().values()):
+            return None
+        values = {"norms": norms, "bound": step["clips"][0]["bound"]}
+        cause = signatures.find_cause(Subject.CLIPPING, features)
+        return wrong_check(Subject.CLIPPING, "driven", 1, cause, values)
+
+
+def _are_near(first: list[float], second: list[float]) -> bool:
+    """Return whether two ranks clip the same number of equal norms."""
+    return len(first) == len(second) and np.allclose(first, second, rtol=1e-3)
+
+
+def _lost_state(steps: list[Record]) -> int | None:
+    """Return the first step whose optimizer has lost its state; None if none has.
+
+    A new optimizer without state that takes the place of one with state counts too.
+    """
+    states: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        optimizer = step["optimizer"]
+        count = step["num_states"]
+        if count < states.get(optimizer, 0):
+            return number
+        is_new = optimizer not in states and optimizer > max(states, default=optimizer)
+        later = {other["optimizer"] for other in steps[number:]}
+        had_state = [old for old, value in states.items() if value and old not in later]
+        if is_new and count == 0 and had_state:
+            return number
+        states[optimizer] = count
+    return None

@@ -1,0 +1,222 @@
+"""The runs of a script that are needed to judge it, and their conditions."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.verification.scripts import gradient_judge, judge, samples
+from rnn_scaling.verification.scripts.runner import Runner
+
+UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
+CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
+MAX_PERTURBED = 4
+# A difference of this many tolerances is wrong whatever a second perturbation shows.
+CERTAIN = 1000.0
+LARGER = 5  # half the number of steps of a short epoch
+SLOWER = 3.0  # a driven run may take this many times as long as the first one
+DRIVEN_START_S = 20.0
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The sizes of a verification.
+
+    Attributes:
+      num_ranks: Number of processes.
+      num_steps: Optimizer steps of each run.
+      reference_words: Words after the arguments of the serial runs.
+      is_driven: Whether the hooks can drive conditions such as active clipping.
+    """
+
+    num_ranks: int
+    num_steps: int
+    reference_words: Sequence[str]
+    is_driven: bool = True
+
+
+class Conductor:
+    """Runs the script; each run can depend on the earlier ones."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        request: Request,
+        folder: Path,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._runner = runner
+        self._request = request
+        self._folder = folder
+        self._tell = tell
+        self._number = 0
+        self.runs: dict[str, Record] = {}
+
+    def conduct(self) -> dict[str, Record]:
+        """Return the records of all runs by name."""
+        first = {"describe": True, **self._conditions(), "save_weights": None}
+        weights = str(self._folder / "weights")
+        serial = self._run("serial", 1, first)
+        parallel = self._run(
+            "parallel", self._request.num_ranks, {**first, "save_weights": weights}
+        )
+        if not all(rank["steps"] for rank in serial["ranks"] + parallel["ranks"]):
+            return self.runs
+        reference = self._reference(parallel, weights)
+        self._run("reference", 1, reference)
+        scale = gradient_judge.scale_of_reference(self.runs, "parallel", "reference")
+        if scale != 1.0:
+            reference["scale"] = scale
+            self._run("reference", 1, reference)
+        if self._is_repeated(reference):
+            self.runs["repeated"] = serial
+        else:
+            self._run("repeated", 1, reference)
+        self._perturb(reference, range(1))
+        if self._request.reference_words:
+            self._run("accumulated", 1, self._reference(parallel, weights, 0))
+        if self._request.is_driven:
+            self._drive(parallel, weights)
+        fault = judge.judge(self.runs).fault
+        if fault and fault.ratio and fault.ratio < CERTAIN:
+            self._perturb(reference, range(1, MAX_PERTURBED))
+        return self.runs
+
+    def _is_repeated(self, reference: Record) -> bool:
+        """Return whether the first serial run has the conditions of the reference."""
+        serial = self.runs["serial"]["ranks"][0]
+        first = self.runs["parallel"]["ranks"][0]
+        return (
+            "replay" not in reference
+            and reference["rates"] == [step["rates"] for step in serial["steps"]]
+            and serial["start"]["weights"] == first["start"]["weights"]
+        )
+
+    def _conditions(self) -> Record:
+        return {
+            "num_steps": self._request.num_steps,
+            "dropout_off": True,
+            "clip": UNBOUNDED,
+        }
+
+    def _run(self, name: str, num_ranks: int, settings: Mapping[str, Any]) -> Record:
+        self._tell(name)
+        words = self._request.reference_words if num_ranks == 1 else ()
+        if name == "accumulated":
+            words = ()
+        limit_s = None
+        if name.startswith("driven"):
+            limit_s = DRIVEN_START_S + SLOWER * self.runs["parallel"]["seconds"]
+        self._number += 1
+        folder = f"{self._number}-{name}"
+        record = self._runner.run(folder, num_ranks, settings, words, limit_s)
+        record["settings"] = dict(settings)
+        self.runs[name] = record
+        return record
+
+    def _reference(
+        self, parallel: Record, weights: str, num_micro: int | None = None
+    ) -> Record:
+        """Return the conditions under which one process computes the same steps.
+
+        Args:
+          parallel: The run on several ranks.
+          weights: The file of its initial weights.
+          num_micro: Batches that one process reads per step; 0 for as many as a rank,
+            None for as many as in the first serial run.
+        """
+        settings = {**self._conditions(), "load_weights": weights}
+        settings["rates"] = [step["rates"] for step in parallel["ranks"][0]["steps"]]
+        serial = self.runs["serial"]
+        joint = samples.JointBatches(parallel, serial)
+        if not joint.is_known or joint.loader is None:
+            return settings
+        joined = joint.steps()
+        serial_rank = serial["ranks"][0]
+        is_same = samples.is_same_reading(joined, serial_rank, joint.loader)
+        is_driven = parallel is not self.runs["parallel"]
+        if is_same and not is_driven and num_micro is None:
+            return settings
+        if num_micro is None:
+            num_micro = max(len(step["micro"]) for step in serial_rank["steps"])
+        facts = samples.describe_loader(parallel["ranks"][0], joint.loader)
+        settings["replay"] = {
+            "loader": joint.loader,
+            "epochs": samples.replay(joined, num_micro),
+            "length": (facts or {}).get("length") or len(joined),
+        }
+        return settings
+
+    def _perturb(self, reference: Record, seeds: Sequence[int]) -> None:
+        """Repeat the reference with each weight changed by one rounding."""
+        roundings = []
+        for name in ("parallel", "reference"):
+            for rank in self.runs[name]["ranks"]:
+                roundings.append((rank["end"] or {}).get("rounding", 2**-23))
+        for seed in seeds:
+            perturbation = {"size": max(roundings), "seed": seed}
+            settings = {**reference, "perturb": perturbation}
+            self._run(f"perturbed{seed}", 1, settings)
+
+    def _drive(self, parallel: Record, weights: str) -> None:
+        """Run again with active clipping and short epochs."""
+        settings = {**self._conditions(), "describe": True}
+        norms = []
+        for rank in parallel["ranks"]:
+            for step in rank["steps"]:
+                norms += [clip["norm"] for clip in step["clips"]]
+        if norms and min(norms) > 0:
+            settings["clip"] = CLIP_SHARE * min(norms)
+        short = self._shorten(parallel)
+        settings["save_weights"] = weights
+        driven: Record = {"ranks": []}
+        for conditions in short:
+            settings = {**settings, **conditions}
+            driven = self._run("driven", self._request.num_ranks, settings)
+            if _is_short(driven, conditions):
+                break
+            # The script does not accept fewer samples.
+            settings.pop("max_samples", None)
+        if not all(rank["steps"] for rank in driven["ranks"]):
+            return
+        reference = self._reference(driven, weights)
+        reference["clip"] = settings["clip"]
+        if "scale" in self.runs["reference"]["settings"]:
+            reference["scale"] = self.runs["reference"]["settings"]["scale"]
+        for name in ("max_samples", "cut_batches"):
+            if name in settings:
+                reference[name] = settings[name]
+        self._run("driven_reference", 1, reference)
+
+    def _shorten(self, parallel: Record) -> list[Record]:
+        """Return conditions under which an epoch ends after some steps, best first."""
+        joint = samples.JointBatches(parallel, self.runs["serial"])
+        first_steps = [rank["steps"][0] for rank in parallel["ranks"]]
+        num_samples = samples.rows_of_steps(first_steps)[0].total()
+        conditions: list[Record] = []
+        has_loader = joint.is_known and joint.loader is not None
+        if has_loader:
+            num_samples = samples.num_samples(joint.steps()[0])
+        if num_samples:
+            size = LARGER * num_samples // 2 + 1
+            conditions.append({"max_samples": size + 1 - size % 2})
+        if has_loader:
+            num_micro = max(1, len(first_steps[0]["micro"]))
+            conditions.append({"cut_batches": 2 * num_micro})
+        return conditions
+
+
+def _is_short(run: Record, conditions: Record) -> bool:
+    """Return whether a driven run has ended well, after more than one epoch."""
+    if any(rank["status"] or not rank["steps"] for rank in run["ranks"]):
+        return False
+    rank = run["ranks"][0]
+    loader = samples.training_loader(rank)
+    if loader is None or "cut_batches" in conditions:
+        return True
+    epochs: set[int] = set()
+    for step in rank["steps"]:
+        epochs.update(read["epoch"] for read in step["reads"])
+    return len(epochs) > 1

@@ -1,0 +1,109 @@
+"""A gradient as a weighted sum of local gradients, and what wrong weights look like. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_scaling.verification import numbers
+from rnn_scaling.verification.numbers import Sketches
+from rnn_scaling.verification.signatures import MicroWeights, RankWeights
+
+SHARE_TOLERANCE = 1e-3  # tolerance of a fitted weight
+MIN_SHARE = 1e-3  # share of a gradient that a fitted part has at least
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighting:
+    """A gradient as a weighted sum of the local gradients.
+
+    Attributes:
+      weights: The weight of each micro-batch of each rank, [rank][micro-batch].
+      decay: The multiple of the weights that is added.
+      residual: The share that the sum does not explain.
+    """
+
+    weights: np.ndarray
+    decay: float
+    residual: float
+
+
+def weigh(
+    target: Sketches, locals_: Sequence[Sequence[Sketches]], parameters: Sketches
+) -> Weighting | None:
+    """Return the weights of local gradients in a gradient; None without local ones."""
+    terms: list[Sketches] = []
+    for passes in locals_:
+        terms += passes
+    num_micro = len(locals_[0]) if locals_ else 0
+    if not terms or any(len(passes) != num_micro for passes in locals_):
+        return None
+    weights, residual = numbers.fit(target, terms)
+    decay = 0.0
+    if residual > MIN_SHARE**2:
+        known = {key: value for key, value in parameters.items() if key in target}
+        with_decay, other_residual = numbers.fit(target, [*terms, known])
+        if other_residual < 0.01 * residual:
+            *weights, decay = with_decay
+            residual = other_residual
+    shaped = np.array(weights).reshape(len(locals_), num_micro)
+    return Weighting(shaped, decay, residual)
+
+
+def pattern(
+    rank: int, weights: np.ndarray, right: np.ndarray | None
+) -> tuple[RankWeights, MicroWeights]:
+    """Return how the applied weights of ranks and of micro-batches differ.
+
+    Args:
+      rank: The rank whose gradient has these weights.
+      weights: The weights of its gradient, [rank][micro-batch].
+      right: The weights of the right gradient; None if unknown.
+
+    Returns:
+      The weights of ranks and of micro-batches.
+    """
+    largest = np.abs(weights).max()
+    if right is None:
+        right = np.full_like(weights, largest)
+    is_zero = np.abs(weights) < 1e-2 * largest
+    others = np.delete(is_zero, rank, axis=0)
+    num_micro = weights.shape[1]
+    if len(weights) > 1 and not is_zero[rank].any():
+        own = others.all(axis=0)
+        if own.all():
+            return RankWeights.OWN, MicroWeights.RIGHT
+        if own[-1] and not own[:-1].any() and num_micro > 1:
+            return RankWeights.RIGHT, MicroWeights.LAST_OWN
+        if own.any():
+            return RankWeights.RIGHT, MicroWeights.SOME_OWN
+    if _is_repeated(weights, right):
+        return RankWeights.RIGHT, MicroWeights.REPEATED
+    if is_zero.all(axis=0).any():
+        return RankWeights.RIGHT, MicroWeights.LOST
+    if is_zero.all(axis=1).any():
+        return RankWeights.LEFT_OUT, MicroWeights.RIGHT
+    over_ranks = _even(
+        weights / weights.sum(axis=0), right / right.sum(axis=0), weights.shape[0]
+    )
+    shares = weights.sum(axis=0) / weights.sum()
+    right_shares = right.sum(axis=0) / right.sum()
+    over_micro = _even(shares, right_shares, num_micro)
+    return RankWeights(over_ranks), MicroWeights(over_micro)
+
+
+def _is_repeated(weights: np.ndarray, right: np.ndarray) -> bool:
+    """Return whether each micro-batch is summed again with each later one."""
+    num_ranks, num_micro = weights.shape
+    if num_micro < 2 or (right == 0).any():
+        return False
+    ratio = weights / right
+    expected = float(num_ranks) ** np.arange(num_micro - 1, -1, -1)
+    return np.allclose(ratio / ratio[:, -1:], expected, rtol=SHARE_TOLERANCE)
+
+
+def _even(shares: np.ndarray, right: np.ndarray, count: int) -> str:
+    """Return "uniform" if shares are equal and should not be, else "right" or "other"."""
+    if np.allclose(shares, right, rtol=SHARE_TOLERANCE):
+        return "right"
+    return "uniform" if np.allclose(shares, 1 / count, rtol=1e-3) else "other"

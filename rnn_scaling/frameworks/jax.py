@@ -1,11 +1,14 @@
-"""The network of models/seq2seq.py in JAX: scans over time, or cuDNN's LSTM on GPUs; one program on all devices.
+"""The network of models/seq2seq.py in JAX: one program for all devices.
 
-Towers are shards along one axis of a mesh. Weights of `replicated` are whole on each of them and their gradients are
-added; those of `independent` are sharded like the batch, and nothing is exchanged.
+On CPUs the layers are scans over time, on GPUs cuDNN's LSTM. Towers are shards along one
+axis of a mesh. With `replicated`, every device has all weights and gradients are summed.
+With `independent`, weights are sharded like the batch and nothing is exchanged.
 
-T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of a cell, V: target vocabulary.
+T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of a
+cell, V: target vocabulary.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +20,10 @@ from jax.experimental import rnn
 from jax.sharding import NamedSharding, PartitionSpec
 
 from rnn_scaling.frameworks import loop
-from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.frameworks.handoff import Task
 
-UNROLL = 1  # steps of a scan per iteration of its loop; docs/frameworks.md measures that more are slower
+# Steps of a scan per iteration of its loop; more are slower (docs/frameworks.md).
+UNROLL = 1
 TOWERS = "towers"
 MOMENTUM = 0.9
 ADAM_BETA_1 = 0.9
@@ -29,158 +33,164 @@ NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 Weights = Mapping[str, jax.Array]
 State = tuple[jax.Array, jax.Array]  # c and h, each [B, U]
-Layers = Sequence[
-    Sequence[tuple[jax.Array, jax.Array]]
-]  # kernel and bias of each direction of each layer
+Layers = Sequence[Sequence[tuple[jax.Array, jax.Array]]]
+"""Kernel and bias per direction and layer."""
 
 
-def build(work: Work, rank: int) -> Callable[[], float]:
-    """A step on all devices; returns the loss a word of all towers once the devices have finished."""
-    towers = work.num_devices
-    optimizer = work.optimizer
-    mesh = jax.make_mesh((towers,), (TOWERS,), devices=devices_of(work))
-    kept = PartitionSpec() if work.exchanges else PartitionSpec(TOWERS)
-    place = NamedSharding(mesh, kept)
-    batch = _stacked(work, mesh)
-    stacked = {
-        k: v if work.exchanges else np.stack([v] * towers)
-        for k, v in work.weights.items()
-    }
-    weights = {name: jax.device_put(value, place) for name, value in stacked.items()}
-    slot = range(NUM_SLOTS[optimizer])
-    slots = {
-        name: tuple(jax.device_put(np.zeros_like(value), place) for _ in slot)
-        for name, value in weights.items()
-    }
-    words = np.array(work.loss_items, np.float64)
+def build(task: Task, rank: int) -> Callable[[], float]:
+    """Return the function of a step on all devices.
+
+    It waits for the devices and returns the mean loss per word of all towers.
+    """
+    towers = task.num_devices
+    optimizer = task.optimizer
+    mesh = jax.make_mesh((towers,), (TOWERS,), devices=select_devices(task))
+    spec = PartitionSpec() if task.exchanges else PartitionSpec(TOWERS)
+    sharding = NamedSharding(mesh, spec)
+    batch = _stack_batches(task, mesh)
+    weights = {}
+    slots = {}
+    for name, value in task.weights.items():
+        if not task.exchanges:
+            value = np.stack([value] * towers)
+        weights[name] = jax.device_put(value, sharding)
+        zeros = np.zeros_like(value)
+        slots[name] = tuple(
+            jax.device_put(zeros, sharding) for _ in range(NUM_SLOTS[optimizer])
+        )
+    num_words = np.array(task.loss_items, np.float64)
+    divisor = num_words.sum() if task.exchanges else num_words[0]
     sharded = jax.shard_map(
-        _update_of(work, float(words.sum() if work.exchanges else words[0])),
+        _tower_update(task, float(divisor)),
         mesh=mesh,
-        in_specs=(kept, kept, PartitionSpec(TOWERS), PartitionSpec()),
-        out_specs=(kept, kept, PartitionSpec(TOWERS)),
-        check_vma=False,  # else the gradient of what all towers hold is added unasked, at each step of a scan
+        in_specs=(spec, spec, PartitionSpec(TOWERS), PartitionSpec()),
+        out_specs=(spec, spec, PartitionSpec(TOWERS)),
+        # The check would add up gradients of replicated values in each step of a scan.
+        check_vma=False,
     )
-    with jax.default_matmul_precision(precision_of(work)):
+    with jax.default_matmul_precision(matmul_precision(task)):
         compiled = (
             jax.jit(sharded, donate_argnums=(0, 1))
             .lower(weights, slots, batch, np.float32(0))
             .compile()
         )
     state = (weights, slots)
-    done = 0
+    num_steps = 0
 
     def step() -> float:
-        nonlocal state, done
-        done += 1
-        rate = np.float32(_rate(optimizer, work.learning_rate, done))
-        *following, losses = jax.block_until_ready(compiled(*state, batch, rate))
-        state = tuple(following)
-        return float(np.asarray(losses, np.float64).sum() / words.sum())
+        nonlocal state, num_steps
+        num_steps += 1
+        rate = np.float32(_update_rate(optimizer, task.learning_rate, num_steps))
+        *next_state, losses = jax.block_until_ready(compiled(*state, batch, rate))
+        state = tuple(next_state)
+        return float(np.asarray(losses, np.float64).sum() / num_words.sum())
 
     return step
 
 
-def _update_of(work: Work, divisor: float) -> Callable[..., Any]:
-    """The function (weights, slots, batch, rate) -> weights and slots after an update, and the loss, of one tower.
+def _tower_update(task: Task, divisor: float) -> Callable[..., Any]:
+    """Return the update of one tower.
 
-    `divisor` is what the gradients of the summed loss are divided by.
+    Args:
+      divisor: The gradients of the summed loss are divided by it.
+
+    Returns:
+      (weights, slots, batch, rate) -> next weights, next slots and loss.
     """
-    loss_sum = _loss_of(work)
+    loss_sum = _tower_loss(task)
 
     def update(weights: Any, slots: Any, batch: Any, rate: jax.Array) -> Any:
-        """What is sharded has a first axis of length 1."""
-        batch = jax.tree.map(lambda part: part[0], batch)
-        if not work.exchanges:
-            weights, slots = jax.tree.map(lambda part: part[0], (weights, slots))
+        """Update one shard. Sharded arrays have a first axis of length 1."""
+        batch = jax.tree.map(lambda x: x[0], batch)
+        if not task.exchanges:
+            weights, slots = jax.tree.map(lambda x: x[0], (weights, slots))
         loss, gradients = jax.value_and_grad(loss_sum)(weights, batch)
-        if work.exchanges:
+        if task.exchanges:
             gradients = jax.lax.psum(gradients, TOWERS)
-        following = {
-            name: _updated(
-                work.optimizer,
+        next_weights = {}
+        next_slots = {}
+        for name in weights:
+            next_weights[name], next_slots[name] = _apply_optimizer(
+                task.optimizer,
                 weights[name],
                 slots[name],
                 gradients[name] / divisor,
                 rate,
             )
-            for name in weights
-        }
-        weights, slots = (
-            {name: pair[which] for name, pair in following.items()}
-            for which in range(2)
-        )
-        if not work.exchanges:
-            weights, slots = jax.tree.map(lambda part: part[None], (weights, slots))
-        return weights, slots, loss[None]
+        if not task.exchanges:
+            next_weights, next_slots = jax.tree.map(
+                lambda x: x[None], (next_weights, next_slots)
+            )
+        return next_weights, next_slots, loss[None]
 
     return update
 
 
-def kernel(work: Work) -> str:
-    return "jax.experimental.rnn.lstm" if work.on_gpus else "jax.lax.scan"
+def kernel(task: Task) -> str:
+    return "jax.experimental.rnn.lstm" if task.uses_gpus else "jax.lax.scan"
 
 
-def precision_of(work: Work) -> str | None:
-    """Of products of float32; None: the default, which is TF32 on GPUs that have it."""
-    return "highest" if work.config == work.as_reference().config else None
+def matmul_precision(task: Task) -> str | None:
+    """Return the precision of float32 products; None allows TF32 on GPUs that have it."""
+    return "highest" if task.config == task.as_reference().config else None
 
 
-def devices_of(work: Work) -> list[Any]:
-    """As many devices as towers; those of a CPU are made when JAX starts. Raises ValueError if there are fewer."""
-    if not work.on_gpus:
+def select_devices(task: Task) -> list[Any]:
+    """Return one device per tower; devices of a CPU are created when JAX starts.
+
+    Raises:
+      ValueError: If JAX has fewer devices.
+    """
+    if not task.uses_gpus:
         jax.config.update("jax_platforms", "cpu")
-        if (
-            jax.config.jax_num_cpu_devices != work.num_devices
-        ):  # else the step of the check was built before
-            jax.config.update("jax_num_cpu_devices", work.num_devices)
-    devices = jax.devices("gpu" if work.on_gpus else "cpu")
-    if len(devices) < work.num_devices:
+        # After the step of the check, JAX already has the devices.
+        if jax.config.jax_num_cpu_devices != task.num_devices:
+            jax.config.update("jax_num_cpu_devices", task.num_devices)
+    devices = jax.devices("gpu" if task.uses_gpus else "cpu")
+    if len(devices) < task.num_devices:
         raise ValueError(
-            f"--num_devices={work.num_devices} needs that many devices, but JAX has {len(devices)}"
+            f"--num_devices={task.num_devices} must be at most {len(devices)}, "
+            "the number of JAX's devices"
         )
-    return list(devices[: work.num_devices])
+    return list(devices[: task.num_devices])
 
 
-def _stacked(work: Work, mesh: Any) -> dict[str, jax.Array]:
-    """The towers' batches, joined along a new first axis that is spread over the devices."""
+def _stack_batches(task: Task, mesh: Any) -> dict[str, jax.Array]:
+    """Join the towers' batches along a new first axis, sharded over the devices."""
     sharding = NamedSharding(mesh, PartitionSpec(TOWERS))
-    return {
-        key: jax.device_put(np.stack([batch[key] for batch in work.batches]), sharding)
-        for key in work.batches[0]
-    }
+    stacked = {}
+    for key in task.batches[0]:
+        arrays = np.stack([batch[key] for batch in task.batches])
+        stacked[key] = jax.device_put(arrays, sharding)
+    return stacked
 
 
-def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
-    """The function (weights, batch of a tower) -> sum of -log p(label) over its target words."""
-    config = work.config
-    dtype = jnp.dtype(work.dtype)
-    run = with_cudnn if work.on_gpus else with_scans
+def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
+    """Return (weights, batch of a tower) -> sum of -log p(label) over its target words."""
+    config = task.config
+    dtype = jnp.dtype(task.dtype)
+    run_layers = with_cudnn if task.uses_gpus else with_scans
     directions = (
         ("forward", "backward") if config["direction"] == "bi" else ("forward",)
     )
-    layers = range(config["num_encoder_layers"] // len(directions))
-    encoder = [
-        [f"encoder/layer_{layer}/{direction}" for direction in directions]
-        for layer in layers
-    ]
-    decoder = [
-        [f"decoder/layer_{layer}"] for layer in range(config["num_decoder_layers"])
-    ]
+    encoder = []
+    for layer in range(config["num_encoder_layers"] // len(directions)):
+        encoder.append([f"encoder/layer_{layer}/{name}" for name in directions])
+    decoder = [[f"decoder/layer_{n}"] for n in range(config["num_decoder_layers"])]
     units = config["num_units"]
     forget_bias = np.zeros(4 * units, np.float32)
     forget_bias[2 * units : 3 * units] = config["forget_bias"]
 
     def cells(weights: Weights, names: Sequence[Sequence[str]]) -> Layers:
-        return [
-            [
-                (
-                    weights[f"{n}/kernel"].astype(dtype),
-                    (weights[f"{n}/bias"] + forget_bias).astype(dtype),
-                )
-                for n in layer
-            ]
-            for layer in names
-        ]
+        layers = []
+        for layer_names in names:
+            layer = []
+            for name in layer_names:
+                bias = weights[f"{name}/bias"] + forget_bias
+                kernel = weights[f"{name}/kernel"]
+                layer.append((kernel.astype(dtype), bias.astype(dtype)))
+            layers.append(layer)
+        return layers
 
     def rows(weights: Weights, table: str, ids: jax.Array) -> jax.Array:
         return weights[table].at[ids].get(mode="promise_in_bounds").astype(dtype)
@@ -189,12 +199,12 @@ def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Arr
         source = rows(weights, "src_embedding", batch["source"])
         target = rows(weights, "tgt_embedding", batch["target_input"])
         zeros = jnp.zeros((source.shape[1], units), dtype)
-        _, states = run(
+        _, states = run_layers(
             cells(weights, encoder),
             source,
             [(zeros, zeros)] * config["num_encoder_layers"],
         )
-        outputs, _ = run(cells(weights, decoder), target, states)
+        outputs, _ = run_layers(cells(weights, decoder), target, states)
         logits = (outputs @ weights["projection"].astype(dtype)).astype(jnp.float32)
         at_label = jnp.take_along_axis(
             logits, batch["target_output"][..., None], axis=2, mode="promise_in_bounds"
@@ -207,9 +217,15 @@ def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Arr
 def with_scans(
     layers: Layers, x: jax.Array, states: Sequence[State]
 ) -> tuple[jax.Array, list[State]]:
-    """Layers of one or two directions of x [T, B, D] -> outputs [T, B, U * directions], and the cells' last states.
+    """Run layers of one or two directions as scans over time.
 
-    layers: kernel [D+U, 4U] and bias [4U] of each direction of each layer, gates i, j, f, o.
+    Args:
+      layers: Kernel [D+U, 4U] and bias [4U] per direction and layer, gates i, j, f, o.
+      x: [T, B, D].
+      states: The first states of the cells.
+
+    Returns:
+      The outputs [T, B, U * directions], and the last states of the cells.
     """
     last: list[State] = []
     for cells in layers:
@@ -227,7 +243,7 @@ def with_scans(
 def _scan(
     x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backward: bool
 ) -> tuple[State, jax.Array]:
-    """One direction of one layer, as of `with_scans`; the input's product is made for all steps at once."""
+    """Run a cell of `with_scans`; the input's product is computed before the loop."""
     width = x.shape[2]
 
     def step(state: State, projected: jax.Array) -> tuple[State, jax.Array]:
@@ -246,25 +262,25 @@ def _scan(
 def with_cudnn(
     layers: Layers, x: jax.Array, states: Sequence[State]
 ) -> tuple[jax.Array, list[State]]:
-    """As `with_scans`, by cuDNN, which JAX offers in float32: bfloat16 is computed so.
+    """Run `with_scans` with cuDNN, in float32 even for bfloat16: JAX has no other type.
 
-    cuDNN takes all weights in one array: the matrices of all cells, then their biases, two a gate; gates i, f, j, o.
+    cuDNN reads all weights from one array: the matrices of all cells, then their biases,
+    two per gate. The gates are i, f, j, o.
     """
     dtype = x.dtype
     units = states[0][0].shape[1]
     matrices = []
     biases = []
-    for kernel, bias in (cell for cells in layers for cell in cells):
-        kernel, bias = (
-            _gates_ifjo(part.astype(jnp.float32)) for part in (kernel, bias)
-        )
+    for kernel, bias in itertools.chain.from_iterable(layers):
+        kernel = _order_gates(kernel.astype(jnp.float32))
+        bias = _order_gates(bias.astype(jnp.float32))
         matrices += [kernel[:-units].T, kernel[-units:].T]
         biases += [bias, jnp.zeros_like(bias)]
-    flat = jnp.concatenate([part.ravel() for part in (*matrices, *biases)])
-    c, h = (jnp.stack(of_cells).astype(jnp.float32) for of_cells in zip(*states))
+    flat = jnp.concatenate([w.ravel() for w in (*matrices, *biases)])
+    c, h = (jnp.stack(cells).astype(jnp.float32) for cells in zip(*states))
     sentences = jnp.swapaxes(x, 0, 1).astype(jnp.float32)
     lengths = jnp.full(x.shape[1], len(x), jnp.int32)
-    # By position: a function with a gradient of its own tells static arguments by their places.
+    # Positional arguments, because JAX marks the static ones by their position.
     y, h, c = rnn.lstm(
         sentences,
         h,
@@ -278,39 +294,45 @@ def with_cudnn(
         len(layers[0]) > 1,
         None,
     )
-    return jnp.swapaxes(y, 0, 1).astype(dtype), list(
-        zip(c.astype(dtype), h.astype(dtype))
-    )
+    last_states = list(zip(c.astype(dtype), h.astype(dtype)))
+    return jnp.swapaxes(y, 0, 1).astype(dtype), last_states
 
 
-def _gates_ifjo(part: jax.Array) -> jax.Array:
-    """Gates i, j, f, o along the last axis in cuDNN's order."""
-    i, j, f, o = jnp.split(part, 4, axis=-1)
+def _order_gates(gates: jax.Array) -> jax.Array:
+    """Return the gates i, j, f, o along the last axis in cuDNN's order i, f, j, o."""
+    i, j, f, o = jnp.split(gates, 4, axis=-1)
     return jnp.concatenate([i, f, j, o], axis=-1)
 
 
-def _rate(optimizer: str, learning_rate: float, step: int) -> float:
-    """The factor of an update, in float64: step 1 is the first. Adam's corrects both of its averages."""
+def _update_rate(optimizer: str, learning_rate: float, step: int) -> float:
+    """Return the factor of an update; Adam's corrects the bias of both averages.
+
+    Args:
+      step: 1 for the first step.
+    """
     if optimizer != "adam":
         return learning_rate
-    return (
-        learning_rate * math.sqrt(1.0 - ADAM_BETA_2**step) / (1.0 - ADAM_BETA_1**step)
-    )
+    corrected = learning_rate * math.sqrt(1.0 - ADAM_BETA_2**step)
+    return corrected / (1.0 - ADAM_BETA_1**step)
 
 
-def _updated(
+def _apply_optimizer(
     optimizer: str,
     weight: jax.Array,
     slots: tuple[jax.Array, ...],
     gradient: jax.Array,
     rate: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The next value of a weight and of its slots, as training/optimizers.py has them; `rate` is what `_rate` gives."""
+    """Return the next values of a weight and its slots, see training/optimizers.py.
+
+    Args:
+      rate: From `_update_rate`.
+    """
     if optimizer == "sgd":
         return weight - rate * gradient, ()
     if optimizer == "momentum":
-        moved = MOMENTUM * slots[0] - rate * gradient
-        return weight + moved, (moved,)
+        velocity = MOMENTUM * slots[0] - rate * gradient
+        return weight + velocity, (velocity,)
     m = slots[0] + (1 - ADAM_BETA_1) * (gradient - slots[0])
     v = slots[1] + (1 - ADAM_BETA_2) * (gradient * gradient - slots[1])
     return weight - rate * m / (jnp.sqrt(v) + ADAM_EPSILON), (m, v)

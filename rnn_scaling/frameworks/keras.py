@@ -1,9 +1,11 @@
-"""The network of models/seq2seq.py in Keras 3: its own layers, trained by `model.fit`, on TensorFlow or on JAX.
+"""The network of models/seq2seq.py in Keras 3, trained by `model.fit`.
 
-Of `replicated` one `fit` has all devices: `MirroredStrategy` (TensorFlow) or `DataParallel` (JAX) cuts the global
-batch. Of `independent` each device has a model and a `fit` of its own, as Keras has no towers that exchange nothing.
+It has Keras' layers and runs on TensorFlow or JAX. With `replicated`, one `fit` has all
+devices: `MirroredStrategy` (TensorFlow) or `DataParallel` (JAX) splits the global batch.
+With `independent`, each device has its own model and `fit`, because Keras has no towers
+that exchange nothing.
 
-S: words of a source sentence, T: of a target sentence, B: sentence pairs, U: units, V: vocabulary.
+S, T: words of a source and a target sentence, B: sentence pairs, U: units, V: vocabulary.
 """
 
 import contextlib
@@ -19,54 +21,57 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.frameworks import handoff, loop
-from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.frameworks.handoff import Task
 
-_PARTS = ("source", "target_input", "target_output")
-_STEPS = 2**31 - 1  # of an epoch that does not end
-# Entered in the thread that builds and trains a network: TensorFlow's and Keras' choices of devices are a thread's.
+_FIELDS = ("source", "target_input", "target_output")
+_STEPS = 2**31 - 1  # per epoch, so that it does not end
 Scope = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Context in the thread of a `fit`; TensorFlow and Keras choose devices per thread."""
 
 
-def build(work: Work, rank: int) -> Callable[[], float]:
-    """A batch of `model.fit` on all devices; returns the loss a word once they have finished."""
-    os.environ.setdefault(
-        "TF_CPP_MIN_LOG_LEVEL", "2"
-    )  # Keras loads TensorFlow on either, for its data sets
-    towers = range(work.num_devices)
-    scopes = _SET_UP[work.config["keras_backend"]](work)
-    shares = [list(towers)] if work.exchanges else [[tower] for tower in towers]
-    fits = [
-        _Fit(work, share, scope) for share, scope in zip(shares, scopes, strict=True)
-    ]
-    words = [sum(work.loss_items[tower] for tower in share) for share in shares]
+def build(task: Task, rank: int) -> Callable[[], float]:
+    """Return the function of one batch of `model.fit` on all devices.
+
+    It waits for the devices and returns the mean loss per word.
+    """
+    # Keras loads TensorFlow on both backends, for its data sets.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    towers = range(task.num_devices)
+    scopes = _SET_UP[task.config["keras_backend"]](task)
+    shares = [list(towers)] if task.exchanges else [[tower] for tower in towers]
+    fits = []
+    num_words = []
+    for share, scope in zip(shares, scopes, strict=True):
+        fits.append(_Fit(task, share, scope))
+        num_words.append(sum(task.loss_items[tower] for tower in share))
 
     def step() -> float:
         for fit in fits:
             fit.begin()
-        return float(np.average([fit.end() for fit in fits], weights=words))
+        return float(np.average([fit.end() for fit in fits], weights=num_words))
 
     for fit in fits:
-        fit.end()  # of its start
-        weakref.finalize(step, fit.leave)
+        fit.end()  # waits for its start
+        weakref.finalize(step, fit.stop)
     return step
 
 
-class _Left(Exception):
-    """Nobody asks for steps any more."""
+class _StopError(Exception):
+    """No more steps are needed."""
 
 
 class _Fit:
-    """`model.fit` in a thread of its own, where it waits before each batch until that is asked for.
+    """`model.fit` in a separate thread, where it waits for `begin` before each batch.
 
-    What it does between two batches belongs to the step after it.
+    The time between two batches belongs to the second one.
     """
 
-    def __init__(self, work: Work, towers: Sequence[int], scope: Scope) -> None:
+    def __init__(self, task: Task, towers: Sequence[int], scope: Scope) -> None:
         self._permits: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(
             target=self._run,
-            args=(work, towers, scope),
+            args=(task, towers, scope),
             daemon=True,
             name=f"fit {towers[0]}",
         ).start()
@@ -75,34 +80,43 @@ class _Fit:
         self._permits.put(True)
 
     def end(self) -> float:
-        """The loss a word of that batch; the first answer is that it has started. Raises what `fit` raised."""
+        """Wait for the batch and return its mean loss per word.
+
+        The first call waits for the start of `fit`.
+
+        Raises:
+          BaseException: The exception of `fit`.
+        """
         answer = self._answers.get()
         if isinstance(answer, BaseException):
             raise answer
         return float(answer)
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         self._permits.put(False)
 
-    def _run(self, work: Work, towers: Sequence[int], scope: Scope) -> None:
+    def _run(self, task: Task, towers: Sequence[int], scope: Scope) -> None:
         try:
             with scope():
-                self._fit(work, towers)
-        except _Left:
+                self._fit(task, towers)
+        except _StopError:
             pass
-        except BaseException as error:  # raised where the step is awaited
+        except BaseException as error:  # raised again in `end`
             self._answers.put(error)
 
-    def _fit(self, work: Work, towers: Sequence[int]) -> None:
+    def _fit(self, task: Task, towers: Sequence[int]) -> None:
         import keras
 
         answers = self._answers
         permits = self._permits
 
         class Steps(keras.callbacks.Callback):
-            """Waits before each batch, and tells its loss; `fit` tells the mean of the epoch so far."""
+            """Waits before each batch and sends its loss.
 
-            done = 0
+            `fit` reports the mean loss of the epoch so far.
+            """
+
+            num_steps = 0
             mean_loss = 0.0
 
             def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -112,36 +126,38 @@ class _Fit:
                 self, batch: int, logs: dict[str, Any] | None = None
             ) -> None:
                 if not permits.get():
-                    raise _Left
+                    raise _StopError
 
             def on_train_batch_end(
                 self, batch: int, logs: dict[str, Any] | None = None
             ) -> None:
                 mean_loss = float((logs or {})["loss"])  # waits for the devices
-                loss = mean_loss * (self.done + 1) - self.mean_loss * self.done
-                self.done = self.done + 1
+                loss = (
+                    mean_loss * (self.num_steps + 1) - self.mean_loss * self.num_steps
+                )
+                self.num_steps += 1
                 self.mean_loss = mean_loss
                 answers.put(loss)
 
-        model = _network(keras, work)
+        model = _network(keras, task)
         model.compile(
-            _optimizer(keras, work),
+            _optimizer(keras, task),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        # [T, B] -> [B, T], as Keras' layers want them
-        parts = [
-            np.concatenate([work.batches[tower][name].T for tower in towers])
-            for name in _PARTS
-        ]
-        data = _endless(parts, keras.backend.backend())
+        # Keras' layers read [B, T].
+        arrays = []
+        for name in _FIELDS:
+            fields = [task.batches[tower][name].T for tower in towers]
+            arrays.append(np.concatenate(fields))
+        data = _repeat_batch(arrays, keras.backend.backend())
         model.fit(
             data, steps_per_epoch=_STEPS, shuffle=False, verbose=0, callbacks=[Steps()]
         )
 
 
-def _endless(parts: Sequence[np.ndarray], backend: str) -> Any:
-    """The global batch, again and again, as `fit` takes it on this backend."""
-    source, target, labels = parts
+def _repeat_batch(arrays: Sequence[np.ndarray], backend: str) -> Any:
+    """Return the global batch without end, in the type that `fit` reads on the backend."""
+    source, target, labels = arrays
     batch = (source, target), labels
     if backend != "tensorflow":
         return (batch for _ in itertools.count())
@@ -150,45 +166,47 @@ def _endless(parts: Sequence[np.ndarray], backend: str) -> Any:
     return tf.data.Dataset.from_tensors(batch).repeat()
 
 
-def _on_tensorflow(work: Work) -> list[Scope]:
-    """Sets TensorFlow and Keras up; returns the scope of each `fit`."""
+def _set_up_tensorflow(task: Task) -> list[Scope]:
+    """Set TensorFlow and Keras up; return the scope of each `fit`."""
     import tensorflow as tf
 
-    num_devices = work.num_devices
-    kind = "gpu" if work.on_gpus else "cpu"
+    num_devices = task.num_devices
+    kind = "gpu" if task.uses_gpus else "cpu"
     devices = [f"/{kind}:{device}" for device in range(num_devices)]
-    if not work.on_gpus:
+    if not task.uses_gpus:
         cpu = tf.config.list_physical_devices("CPU")[0]
-        if not tf.config.get_logical_device_configuration(
-            cpu
-        ):  # else the step of the check was built before
+        # After the step of the check, TensorFlow already has the devices.
+        if not tf.config.get_logical_device_configuration(cpu):
             tf.config.set_visible_devices([], "GPU")
-            one_core = work.threads == 1  # the pools have the sizes of our trainer
-            tf.config.threading.set_intra_op_parallelism_threads(
-                1 if one_core else num_devices * work.threads
-            )
-            tf.config.threading.set_inter_op_parallelism_threads(
-                num_devices if one_core else num_devices + 1
-            )
+            # The thread pools have the sizes of this suite's trainer.
+            intra_op_threads = 1
+            inter_op_threads = num_devices
+            if task.threads > 1:
+                intra_op_threads = num_devices * task.threads
+                inter_op_threads = num_devices + 1
+            tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
+            tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
             tf.config.set_logical_device_configuration(
                 cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices
             )
-    is_reference = work.config == work.as_reference().config
+    is_reference = task.config == task.as_reference().config
     tf.config.experimental.enable_tensor_float_32_execution(not is_reference)
-    if work.exchanges:
+    if task.exchanges:
         return [lambda: tf.distribute.MirroredStrategy(devices).scope()]
     return [functools.partial(tf.device, device) for device in devices]
 
 
-def _on_jax(work: Work) -> list[Scope]:
-    """Sets JAX and Keras up; returns the scope of each `fit`."""
+def _set_up_jax(task: Task) -> list[Scope]:
+    """Set JAX and Keras up; return the scope of each `fit`."""
     import jax
 
-    from rnn_scaling.frameworks import jax as ours
+    from rnn_scaling.frameworks import jax as jax_trainer
 
-    devices = ours.devices_of(work)
-    jax.config.update("jax_default_matmul_precision", ours.precision_of(work))
-    if not work.exchanges:
+    devices = jax_trainer.select_devices(task)
+    jax.config.update(
+        "jax_default_matmul_precision", jax_trainer.matmul_precision(task)
+    )
+    if not task.exchanges:
         return [functools.partial(jax.default_device, device) for device in devices]
 
     @contextlib.contextmanager
@@ -204,28 +222,28 @@ def _on_jax(work: Work) -> list[Scope]:
     return [data_parallel]
 
 
-_SET_UP: dict[str, Callable[[Work], list[Scope]]] = {
-    "tensorflow": _on_tensorflow,
-    "jax": _on_jax,
+_SET_UP: dict[str, Callable[[Task], list[Scope]]] = {
+    "tensorflow": _set_up_tensorflow,
+    "jax": _set_up_jax,
 }
 
 
-def _optimizer(keras: Any, work: Work) -> Any:
-    """Keras' own rule; our rules have the same formulas."""
-    if work.optimizer == "adam":
+def _optimizer(keras: Any, task: Task) -> Any:
+    """Return Keras' optimizer; this suite's optimizers have the same formulas."""
+    if task.optimizer == "adam":
         return keras.optimizers.Adam(
-            work.learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7
+            task.learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7
         )
     return keras.optimizers.SGD(
-        work.learning_rate, momentum=0.9 if work.optimizer == "momentum" else 0.0
+        task.learning_rate, momentum=0.9 if task.optimizer == "momentum" else 0.0
     )
 
 
-def _network(keras: Any, work: Work) -> Any:
-    """The model (source [B, S], target_input [B, T]) -> logits [B, T, V], with the weights of `work`."""
-    config = work.config
-    weights = work.weights
-    policy = "mixed_bfloat16" if work.dtype == "bfloat16" else "float32"
+def _network(keras: Any, task: Task) -> Any:
+    """Return (source [B, S], target_input [B, T]) -> logits [B, T, V] with the task's weights."""
+    config = task.config
+    weights = task.weights
+    policy = "mixed_bfloat16" if task.dtype == "bfloat16" else "float32"
     is_bidirectional = config["direction"] == "bi"
     num_layers = config["num_encoder_layers"] // (2 if is_bidirectional else 1)
 
@@ -243,7 +261,8 @@ def _network(keras: Any, work: Work) -> Any:
         return keras.layers.Embedding(rows, columns, dtype=policy, name=table)
 
     source, target = (
-        keras.Input((len(work.batches[0][part]),), dtype="int32") for part in _PARTS[:2]
+        keras.Input((len(task.batches[0][name]),), dtype="int32")
+        for name in _FIELDS[:2]
     )
     embeddings = {
         table: embedding(table) for table in ("src_embedding", "tgt_embedding")
@@ -257,15 +276,12 @@ def _network(keras: Any, work: Work) -> Any:
             layer = keras.layers.Bidirectional(layer, dtype=policy)
         x, *final = layer(x)
         states += [final[first : first + 2] for first in range(0, len(final), 2)]
-        directions = (
-            (layer.forward_layer, layer.backward_layer)
-            if is_bidirectional
-            else (layer,)
-        )
-        cells += [
-            (f"encoder/layer_{number}/{name}", cell)
-            for name, cell in zip(("forward", "backward"), directions)
-        ]
+        name = f"encoder/layer_{number}"
+        if is_bidirectional:
+            cells.append((f"{name}/forward", layer.forward_layer))
+            cells.append((f"{name}/backward", layer.backward_layer))
+        else:
+            cells.append((f"{name}/forward", layer))
     y = embeddings["tgt_embedding"](target)
     for number, state in enumerate(states):
         layer = lstm(f"decoder_{number}", returns_sequences=True)
@@ -280,14 +296,13 @@ def _network(keras: Any, work: Work) -> Any:
     projection.set_weights([weights["projection"]])
     for name, layer in cells:
         kernel, bias = handoff.cell(weights, name, config["forget_bias"], gates="ifjo")
-        layer.set_weights(
-            [kernel[: -config["num_units"]], kernel[-config["num_units"] :], bias]
-        )
+        units = config["num_units"]
+        layer.set_weights([kernel[:-units], kernel[-units:], bias])
     return model
 
 
-def kernel(work: Work) -> str:
-    return f"keras.layers.LSTM on {work.config['keras_backend']}"
+def kernel(task: Task) -> str:
+    return f"keras.layers.LSTM on {task.config['keras_backend']}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""What every framework's trainer does around its step: read the work, check 20 losses, warm up, measure, record.
+"""The trainer of every other framework: it checks 20 losses, warms up, measures and records.
 
     python -m rnn_scaling.frameworks.NAME FILE
 
-in an environment of the framework, which needs numpy and nothing else of this suite. A framework's file ends in
-`loop.start(loop.Framework(...))`.
+runs in the framework's environment, which needs numpy and nothing else of this suite. The
+module of a framework ends in `loop.start(loop.FrameworkTrainer(...))`.
+
+The variables RANK, SIZE and GROUP connect the processes of a run; starting.py removes
+them from the environment of the first one.
 """
 
 import contextlib
@@ -22,11 +25,11 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from rnn_scaling.frameworks import handoff
-from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.frameworks.handoff import Task
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
-from rnn_scaling.system.processes.process import TETHER
+from rnn_scaling.system.processes.process import PARENT_DEATH_LAUNCHER
 from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.recorder import Recorder
 
@@ -34,99 +37,118 @@ _FOLDER = "RNN_SCALING_RECORDS"
 RANK = "RANK"
 SIZE = "WORLD_SIZE"
 GROUP = "RNN_SCALING_GROUP"
-GRACE_S = 5.0  # within which rank 0 itself must notice that another has gone
+# Rank 0 must notice within this time that another rank has ended.
+GRACE_S = 5.0
 Step = Callable[[], float]
-"""Trains one step on the devices of this process -> the mean loss of the words of their towers, before the update.
+"""Train one step on this process's devices; return the mean loss per word before it.
 
-It returns when the devices have finished, the update included.
+It returns after the devices have finished the update.
 """
 
 
 class ProcessGroup(Protocol):
-    """How the processes of a framework with one a device meet."""
+    """Joins the processes of a framework that has one per device."""
 
     def host(self, num_ranks: int) -> str:
-        """Rank 0's, before the others start; the address that they `join`."""
+        """Create the group on rank 0; return the address that the other ranks `join`."""
 
-    def join(self, address: str, rank: int, work: Work) -> None:
-        """Returns when all ranks have."""
+    def join(self, address: str, rank: int, task: Task) -> None:
+        """Join the group; return when all ranks have joined."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FrameworkTrainer:
+    """A framework.
+
+    Attributes:
+      build: (task, rank) -> the step of the task's config, starting from the task's
+        weights. Compilation happens here or in the first step. A process that drives all
+        devices has rank 0.
+      kernel: The implementation of the recurrent layers, for the record. It is called
+        before the first step and after it, when the implementation that ran is known.
+      group: None if one process drives all devices.
+      compile_s: Returns the seconds of compilation so far, or None if nothing was
+        compiled.
+    """
+
     name: str
-    # (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is compiled
-    # is compiled here or at the first call. A process that drives all devices has rank 0.
-    build: Callable[[Work, int], Step]
-    # What computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
-    kernel: Callable[[Work], str]
-    group: ProcessGroup | None = (
-        None  # of a framework with a process for each device; None: one process drives all
-    )
+    build: Callable[[Task, int], Step]
+    kernel: Callable[[Task], str]
+    group: ProcessGroup | None = None
+    compile_s: Callable[[], float | None] = lambda: None
 
 
 class RefusedError(Exception):
-    """The framework computes something else than we do."""
+    """The framework does not compute the losses of this suite."""
 
 
 def start(framework: FrameworkTrainer) -> NoReturn:
-    """The whole process of a framework's file: trains the work that the command line names, and ends."""
+    """Train the task of the command line and end the process."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
 
 
-def run(framework: FrameworkTrainer, work: Work) -> int:
-    """Trains, and writes the record whatever happens; returns the exit status."""
+def run(framework: FrameworkTrainer, task: Task) -> int:
+    """Train and write the record, even after a failure; return the exit status."""
     rank = int(os.environ.get(RANK, "0"))
-    if rank:  # rank 0 answers Ctrl-C, and takes the others with it
+    if rank:  # rank 0 handles Ctrl-C and ends the others
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         entry.be_quiet()
     with contextlib.ExitStack() as stack:
-        if not work.result_file:  # ranks join their records in a folder
+        if not task.result_file:  # the ranks still need a folder for their records
             folder = os.environ.get(_FOLDER) or stack.enter_context(
                 tempfile.TemporaryDirectory()
             )
             os.environ[_FOLDER] = folder
-            work = dataclasses.replace(
-                work, result_file=os.path.join(folder, "run.json")
+            task = dataclasses.replace(
+                task, result_file=os.path.join(folder, "run.json")
             )
-        return _TrainerRun(framework, work, rank, stack.close).main()
+        return _TrainerRun(framework, task, rank, stack.close).main()
 
 
-def check(step: Step, work: Work, towers: range) -> None:
-    """Compares the first losses of `work.as_reference()` with ours. Raises RefusedError naming the step and both."""
+def check(step: Step, task: Task, towers: range) -> None:
+    """Compare the first losses of `task.as_reference()` with this suite's.
+
+    Raises:
+      RefusedError: If a loss differs.
+    """
     losses = []
-    for number, expected in enumerate(work.losses(towers)):
+    for number, expected in enumerate(task.losses(towers)):
         loss = step()
         losses.append(loss)
         if not abs(loss - expected) <= handoff.TOLERANCE * abs(expected):
             raise RefusedError(
-                f"{work.config['framework']} does not train the same network: loss {loss:.7g} at step {number} of "
-                f"SGD, and ours is {expected:.7g} (first loss {losses[0]:.7g}, ours {work.losses(towers)[0]:.7g}; "
-                f"allowed are {handoff.TOLERANCE:g} of it)"
+                f"{task.config['framework']} does not train the same network: "
+                f"loss {loss:.7g} at step {number} of SGD instead of {expected:.7g} "
+                f"(first loss {losses[0]:.7g} instead of {task.losses(towers)[0]:.7g}; "
+                f"the tolerance is {handoff.TOLERANCE:g} of the loss)"
             )
 
 
 class Ranks:
-    """Ranks 1 to `size` - 1, which rank 0 starts with the program that it runs; none outlives it."""
+    """Ranks 1 to `size` - 1, which rank 0 starts with its own program and ends with itself."""
 
     def __init__(
         self, size: int, address: str, file: str, give_up: Callable[[str], object]
     ) -> None:
-        """give_up: called with the cause, where a rank has failed and rank 0 goes on regardless."""
-        descriptors = (
-            [int(file.rpartition("/")[2])] if file.startswith("/dev/fd/") else []
-        )
+        """Start the ranks.
+
+        Args:
+          give_up: Called with the cause if a rank has failed and rank 0 has not noticed.
+        """
+        descriptors = []
+        if file.startswith("/dev/fd/"):
+            descriptors.append(int(file.rpartition("/")[2]))
+        program = [sys.executable, *sys.orig_argv[1:]]
         self._processes = [
             subprocess.Popen(
                 [
                     sys.executable,
                     "-I",
-                    str(TETHER),
+                    str(PARENT_DEATH_LAUNCHER),
                     str(os.getpid()),
-                    sys.executable,
-                    *sys.orig_argv[1:],
+                    *program,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -136,7 +158,8 @@ class Ranks:
             )
             for rank in range(1, size)
         ]
-        self._cause, self._has_failed = "", threading.Event()
+        self._cause = ""
+        self._has_failed = threading.Event()
         self._give_up = give_up
         self._is_over = False
         self._watchers = [
@@ -147,13 +170,17 @@ class Ranks:
             watcher.start()
 
     def failure(self, wait_s: float) -> str:
-        """Why a rank has failed, waiting so long for one that is failing; empty: none has."""
+        """Return why a rank has failed, or "" if none has.
+
+        Args:
+          wait_s: How long to wait for a failure.
+        """
         self._is_over = True
         self._has_failed.wait(wait_s)
         return self._cause
 
     def wait(self) -> str:
-        """Waits for the ends of all; returns why one failed, empty: none has."""
+        """Wait until all ranks have ended; return why one failed, or ""."""
         self._is_over = True
         for watcher in self._watchers:
             watcher.join()
@@ -172,14 +199,12 @@ class Ranks:
         status = process.wait()
         if status == 0:
             return
-        how = (
-            f"ended with signal {-status}"
-            if status < 0
-            else f"failed with status {status}"
-        )
+        reason = f"failed with status {status}"
+        if status < 0:
+            reason = f"ended with signal {-status}"
         with contextlib.suppress(IndexError, json.JSONDecodeError):
-            how = json.loads(output.splitlines()[-1])
-        self._cause = self._cause or f"rank {rank}: {how}"
+            reason = json.loads(output.splitlines()[-1])
+        self._cause = self._cause or f"rank {rank}: {reason}"
         self._has_failed.set()
         time.sleep(GRACE_S)
         if not self._is_over:
@@ -190,27 +215,28 @@ class _TrainerRun:
     def __init__(
         self,
         framework: FrameworkTrainer,
-        work: Work,
+        task: Task,
         rank: int,
         leave: Callable[[], None],
     ) -> None:
         self._framework = framework
-        self._work = work
+        self._task = task
         self._rank = rank
         self._leave = leave
-        self._towers = (
-            range(rank, rank + 1) if framework.group else range(work.num_devices)
-        )
-        self._num_ranks = work.num_devices if framework.group else 1
+        self._num_ranks = 1
+        self._towers = range(task.num_devices)
+        if framework.group:
+            self._num_ranks = task.num_devices
+            self._towers = range(rank, rank + 1)
         self._ranks: Ranks | None = None
 
     def main(self) -> int:
-        if self._work.cores and self._num_ranks > 1:
-            os.sched_setaffinity(0, self._work.cores[self._rank])
+        if self._task.cores and self._num_ranks > 1:
+            os.sched_setaffinity(0, self._task.cores[self._rank])
         recorder = self._recorder()
         try:
             if self._framework.group is not None and self._num_ranks > 1:
-                self._meet(self._framework.group, recorder)
+                self._join_group(self._framework.group, recorder)
             self._train(recorder)
         except KeyboardInterrupt as e:
             recorder.close(e)
@@ -219,39 +245,45 @@ class _TrainerRun:
         except Exception as e:
             return self._fail(recorder, e)
         result = recorder.close()
-        if result.status != "ok":  # of a rank that may never end
+        if result.status != "ok":  # another rank failed and may never end
             self._clean_up()
         elif self._ranks is not None and (cause := self._ranks.wait()):
             return self._fail(recorder, RuntimeError(cause))
         if self._rank == 0:
-            _tell(result)
+            _print_result(result)
         return entry.EXIT_OK if result.status == "ok" else entry.EXIT_FAILED
 
     def _recorder(self) -> Recorder:
-        work = self._work
+        task = self._task
         recorder = Recorder(
-            work.result_file,
+            task.result_file,
             unit="words",
-            device_type=str(work.resolved["device_type"]),
+            device_type=str(task.resolved["device_type"]),
             rank=self._rank,
             num_ranks=self._num_ranks,
-            flops_per_item=work.flops_per_item,
-            num_warmup_batches=work.config["num_warmup_batches"],
-            progress=bool(work.config["progress"]),
-            num_steps=_steps(work),
-            config=work.config,
-            started=work.started,
+            flops_per_item=task.flops_per_item,
+            num_warmup_batches=task.config["num_warmup_batches"],
+            progress=bool(task.config["progress"]),
+            num_steps=_num_steps(task),
+            config=task.config,
+            started=task.started,
         )
-        kernels = dict.fromkeys(
-            ("encoder_kernel", "decoder_kernel"), self._framework.kernel(work)
-        )
-        recorder.recording.resolved.update({**work.resolved, **kernels})
-        if self._num_ranks > 1 and work.cores:
-            recorder.recording.resolved["cpu_affinity"] = list(work.cores[self._rank])
-        recorder.recording.parameters.update(work.parameters)
+        recorder.recording.resolved.update(task.resolved)
+        self._name_kernels(recorder)
+        if self._num_ranks > 1 and task.cores:
+            recorder.recording.resolved["cpu_affinity"] = list(task.cores[self._rank])
+        recorder.recording.parameters.update(task.parameters)
         return recorder
 
-    def _meet(self, group: ProcessGroup, recorder: Recorder) -> None:
+    def _name_kernels(self, recorder: Recorder) -> None:
+        name = self._framework.kernel(self._task)
+        recorder.recording.resolved.update(
+            encoder_kernel=name,
+            decoder_kernel=name,
+            compile_s=self._framework.compile_s(),
+        )
+
+    def _join_group(self, group: ProcessGroup, recorder: Recorder) -> None:
         if self._rank == 0:
             address = group.host(self._num_ranks)
             self._ranks = Ranks(
@@ -262,55 +294,57 @@ class _TrainerRun:
             )
         else:
             address = os.environ[GROUP]
-        group.join(address, self._rank, self._work)
+        group.join(address, self._rank, self._task)
 
     def _train(self, recorder: Recorder) -> None:
-        work = self._work
+        task = self._task
         recorder.recording.enter("build")
-        entry.note(
-            f"{work.config['framework']}: checking {handoff.NUM_LOSSES} losses of SGD against ours"
-        )
-        check(
-            self._framework.build(work.as_reference(), self._rank), work, self._towers
-        )
-        step = self._framework.build(work, self._rank)
-        items = sum(work.items[tower] for tower in self._towers)
+        name = task.config["framework"]
+        entry.note(f"{name}: checking {handoff.NUM_LOSSES} losses of SGD against ours")
+        reference_step = self._framework.build(task.as_reference(), self._rank)
+        check(reference_step, task, self._towers)
+        step = self._framework.build(task, self._rank)
+        items = sum(task.items[tower] for tower in self._towers)
         recorder.start()
-        for number in range(_steps(work)):
+        for number in range(_num_steps(task)):
             loss = step()
             recorder.step(items, loss)
+            if number == 0:
+                self._name_kernels(recorder)
             if not math.isfinite(loss):
                 raise NotFiniteError(
-                    f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}"
+                    f"loss is {loss} at batch {number}; "
+                    f"lower --learning_rate={task.learning_rate:g}"
                 )
 
     def _fail(self, recorder: Recorder, error: Exception) -> int:
-        is_own = isinstance(
-            error, (RefusedError, NotFiniteError)
-        )  # and not what another rank's end did to this one
-        cause = (
-            self._ranks.failure(wait_s=2.0)
-            if self._ranks is not None and not is_own
-            else ""
-        )
+        # Other errors may be caused by the end of another rank.
+        is_own = isinstance(error, (RefusedError, NotFiniteError))
+        cause = ""
+        if self._ranks is not None and not is_own:
+            cause = self._ranks.failure(wait_s=2.0)
         if cause:
             error = RuntimeError(cause)
         recorder.close(error)
         self._clean_up()
         message = entry.first_line(error)
-        message = message if cause or is_own else f"{type(error).__name__}: {message}"
+        if not cause and not is_own:
+            message = f"{type(error).__name__}: {message}"
         if self._rank:
-            print(json.dumps(message), flush=True)  # to rank 0, which tells it
+            print(json.dumps(message), flush=True)  # rank 0 reads and prints it
             return entry.EXIT_FAILED
         return entry.fail(message)
 
     def _clean_up(self) -> None:
-        """Ends the other ranks of a run without a result."""
+        """End the other ranks of a run without a result."""
         if self._ranks is not None:
             self._ranks.end()
 
     def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
-        """Ends this process, which waits for a rank that has gone; in a thread of its own."""
+        """End this process, which waits for a rank that has ended.
+
+        It is called in a thread of `Ranks`.
+        """
         recorder.close(RuntimeError(cause))
         self._clean_up()
         self._leave()
@@ -319,12 +353,12 @@ class _TrainerRun:
         os._exit(entry.EXIT_FAILED)
 
 
-def _steps(work: Work) -> int:
-    """Warm-up included."""
-    return int(work.config["num_warmup_batches"] + work.config["num_batches"])
+def _num_steps(task: Task) -> int:
+    """Return the number of steps, warm-up included."""
+    return int(task.config["num_warmup_batches"] + task.config["num_batches"])
 
 
-def _tell(result: RunRecord) -> None:
+def _print_result(result: RunRecord) -> None:
     from rnn_scaling.reports import steady_state, table
 
     if result.steady_state:
@@ -333,5 +367,5 @@ def _tell(result: RunRecord) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A handler of signals: ends what runs as Ctrl-C does."""
+    """Handle a signal like Ctrl-C."""
     raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

@@ -1,6 +1,11 @@
-"""What another framework starts from and must reach: initial weights, constant batches, and losses of our own step."""
+"""The task of another framework: initial weights, constant batches and our own losses.
+
+The keys of a batch are the fields of our layout with `_lengths` for `_length`; the
+modules of the frameworks read them by these names.
+"""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +17,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.registry import workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.frameworks import handoff
-from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.frameworks.handoff import Task
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.training import benchmark, optimizers
 from rnn_scaling.training.engines import local
@@ -20,12 +25,22 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import StepResult
 
-MOST_FALL = 0.8  # of the first loss, that the last one has at least
-LEAST_RATE = 1e-3
+# The last loss must be greater than this share of the first one.
+MIN_LAST_LOSS = 0.8
+MIN_LEARNING_RATE = 1e-3
 
 
-def make(config: RunConfig, state: RunState, started: float) -> Work:
-    """The work of a run; TensorFlow starts in this process. `started`: as in `Work`."""
+def make_task(config: RunConfig, state: RunState, started: float) -> Task:
+    """Return the task of a run; TensorFlow starts in this process.
+
+    TensorFlow keeps its threads and memory until the framework's program replaces the
+    process (`frameworks.starting`).
+
+    Args:
+      config: The options.
+      state: The record so far, which has the cores and threads.
+      started: See `Task`.
+    """
     devices = config.devices
     resolved = state.resolved
     inter, intra = (
@@ -35,42 +50,50 @@ def make(config: RunConfig, state: RunState, started: float) -> Work:
         local.Request(devices.device, devices.num_devices, inter, intra)
     )
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    return on(engine, config, resolved, started)
+    return build_task(engine, config, resolved, started)
 
 
-def on(
+def build_task(
     engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: float
-) -> Work:
-    """The work of a run whose reference is trained on these devices."""
-    ours = _reference_config(config)
+) -> Task:
+    """Return the task of a run; its reference is trained on the engine's devices."""
+    reference = _reference_config(config)
     devices = config.devices
-    workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
-    feed = benchmark.build_feed(ours, engine, workload)
-    source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
-    batches = tuple(
-        {
-            name.replace("_length", "_lengths"): part.numpy().astype("int32")
-            for name, part in batch._asdict().items()
-        }
-        for batch in source.next_batches(None)
+    workload = workloads.load(config.model.model).build(
+        reference.model, engine.device_type
     )
-    learning_rate, results = _trained(ours, engine)
+    feed = benchmark.build_feed(reference, engine, workload)
+    source = registry.load(registry.DATA_SOURCES, reference.data.data_source).build(
+        feed
+    )
+    batches = []
+    for batch in source.next_batches(None):
+        fields = {}
+        for name, tensor in batch._asdict().items():
+            # The names of the fields in `handoff.Task`.
+            fields[name.replace("_length", "_lengths")] = tensor.numpy().astype("int32")
+        batches.append(fields)
+    learning_rate, results = _train_reference(reference, engine)
     cores = resolved["cpu_affinity"]
-    share = devices.cpu_cores_per_device
-    on_cpus = devices.device == "cpu"
+    num_cores = devices.cpu_cores_per_device
+    uses_cpus = devices.device == "cpu"
     names = [
         f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)
     ]
-    num_slots = len(
-        optimizers.build(
-            config.training.optimizer, config.training.learning_rate
-        ).first_slots
-    )
+    training = config.training
+    optimizer = optimizers.build(training.optimizer, training.learning_rate)
+    num_slots = len(optimizer.first_slots)
+    # If there are too few cores, devices share them.
+    core_numbers = itertools.cycle(cores)
+    device_cores = []
+    if uses_cpus:
+        for _ in names:
+            device_cores.append(tuple(itertools.islice(core_numbers, num_cores)))
     trainable = sum(math.prod(spec.shape) for spec in workload.variables)
-    return Work(
+    return Task(
         config=config.flat(),
         weights=first_values(workload.variables, config.training.seed),
-        batches=batches,
+        batches=tuple(batches),
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),
         reference_losses=tuple(
@@ -85,12 +108,8 @@ def on(
             "optimizer": num_slots * trainable,
         },
         result_file=config.output.result_file,
-        threads=share if on_cpus else max(1, len(cores) // devices.num_devices),
-        cores=tuple(
-            tuple(cores[(n * share + k) % len(cores)] for k in range(share))
-            for n in range(len(names))
-            if on_cpus
-        ),
+        threads=num_cores if uses_cpus else max(1, len(cores) // devices.num_devices),
+        cores=tuple(device_cores),
         resolved={
             "scaling": resolved["scaling"],
             "oversubscribed": resolved.get("oversubscribed"),
@@ -106,10 +125,16 @@ def on(
     )
 
 
-def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]]:
-    """(learning rate, steps) of a run in which the loss falls, but by less than a fifth in 20 steps.
+def _train_reference(
+    config: RunConfig, engine: Engine
+) -> tuple[float, list[StepResult]]:
+    """Train with a rate at which the loss falls in every step, by less than a fifth in all.
 
-    Otherwise rounding grows to the size of the faults that are searched for, as with batches of few words.
+    Otherwise, for example with batches of few words, rounding becomes as large as the
+    faults that the check searches for.
+
+    Returns:
+      The learning rate, and the results of the steps.
     """
     learning_rate = handoff.SGD_LEARNING_RATE
     while True:
@@ -119,15 +144,15 @@ def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]
         losses = np.array([result.loss_sum / result.loss_items for result in results])
         is_even = bool(
             (np.diff(losses, axis=0) < 0).all()
-            and (losses[-1] > MOST_FALL * losses[0]).all()
+            and (losses[-1] > MIN_LAST_LOSS * losses[0]).all()
         )
-        if is_even or learning_rate < LEAST_RATE:
+        if is_even or learning_rate < MIN_LEARNING_RATE:
             return learning_rate, results
         learning_rate /= 4
 
 
 def _reference_config(config: RunConfig) -> RunConfig:
-    """The same run by us, in float32 with plain SGD."""
+    """Return the options of this suite's run: float32 and plain SGD."""
     return dataclasses.replace(
         config,
         frameworks=dataclasses.replace(config.frameworks, framework="tensorflow"),

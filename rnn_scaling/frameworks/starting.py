@@ -1,7 +1,7 @@
-"""A run of another framework: our process makes the work, then becomes the framework's Python.
+"""A run of another framework: this process makes the task and becomes the framework's Python.
 
-The process stays the same, so that its parent can end it together with its children. What is handed over
-is a file without a name, which is gone with its last reader.
+The process stays the same, so that its parent can end it together with its children. The
+task is in a file without a name, which is deleted with its last reader.
 """
 
 import os
@@ -13,13 +13,15 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.frameworks import handoff
 from rnn_scaling.system import entry
+from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from rnn_scaling.system.processes import other_python
 from rnn_scaling.system.processes.process import our_module
 from rnn_scaling.training import run as training
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
 from rnn_scaling.training.observers import Observer
 
-_LAUNCHER = (
+# Variables by which a framework would take this process for a rank of a launcher.
+_LAUNCHER_VARIABLES = (
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -30,9 +32,14 @@ _LAUNCHER = (
 
 
 def run(config: RunConfig, observer: Observer, started: float) -> int:
-    """Hands the run over and does not return, unless it fails before: then the exit status.
+    """Replace this process with the framework's.
 
-    observer: writes the record and prints notices. started: `time.perf_counter()` when the program started.
+    Args:
+      observer: Writes the record and prints notices.
+      started: `time.perf_counter()` at the start of the program.
+
+    Returns:
+      The exit status, if the run fails before the process is replaced.
     """
     try:
         return _Handover(config, observer, started).run().exit_status
@@ -41,46 +48,71 @@ def run(config: RunConfig, observer: Observer, started: float) -> int:
 
 
 class _Handover(training.Run):
-    """A run up to the moment in which the framework takes its process over."""
+    """A run until the framework replaces the process.
+
+    `measure` runs in the working thread of `training.Run`. If it succeeds, exec ends
+    both threads, and the framework's program continues the record (`frameworks.loop`).
+    So `run` only returns if the run failed.
+    """
 
     def __init__(self, config: RunConfig, observer: Observer, started: float) -> None:
         super().__init__(config, None, observer, started)
         self._started = started
-        self._had_level = LEVEL_VARIABLE in os.environ
+        self._user_variables = set(os.environ)
 
     def measure(self) -> None:
+        """Write the task, and replace this process."""
         try:
             from rnn_scaling.frameworks import reference  # loads TensorFlow
 
             file = tempfile.TemporaryFile()  # noqa: SIM115, the next process reads it
-            work = reference.make(self.config, self.state, self._started)
-            handoff.write(work, file)
+            task = reference.make_task(self.config, self.state, self._started)
+            handoff.write(task, file)
             file.flush()
-            if not self._had_level:  # the log's own, and in no record
-                os.environ.pop(LEVEL_VARIABLE, None)
-            _become(self.config, file, work.threads)
+            # The suite set these for its own TensorFlow. The framework must not inherit
+            # them unless the user has set them.
+            frameworks = self.config.frameworks
+            own_variables = [LEVEL_VARIABLE]
+            is_tensorflow = frameworks.framework == "keras" and (
+                frameworks.keras_backend == "tensorflow"
+            )
+            if not is_tensorflow:
+                own_variables.append(ONEDNN_VARIABLE)
+            for name in own_variables:
+                if name not in self._user_variables:
+                    os.environ.pop(name, None)
+            _replace_process(self.config, file, task.threads)
         except Exception as e:
             self.fail(e)
 
 
-def environment(config: RunConfig, threads: int) -> dict[str, str]:
-    """The variables of the framework's process; memory and what else a user sets are those of this one."""
-    kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
+def make_environment(config: RunConfig, threads: int) -> dict[str, str]:
+    """Return the environment of the framework's process: this one's without launcher variables."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _LAUNCHER_VARIABLES
+    }
     pools = dict.fromkeys(
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
     )
-    return {**kept, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}
+    return {**inherited, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}
 
 
-def _become(config: RunConfig, file: IO[bytes], threads: int) -> None:
+def _replace_process(config: RunConfig, file: IO[bytes], threads: int) -> None:
+    """Replace this process with the framework's program, which reads the task from `file`.
+
+    On success it does not return.
+    """
     name = config.frameworks.framework
     python = other_python.path(name)
     os.set_inheritable(file.fileno(), True)
-    os.dup2(sys.stderr.fileno(), 2)  # which TensorFlow's own messages had
+    # Descriptor 2 received TensorFlow's own messages until now.
+    os.dup2(sys.stderr.fileno(), 2)
     sys.stdout.flush()
     sys.stderr.flush()
-    words = [
+    command = [
         *our_module(registry.FRAMEWORKS[name].module, python),
         f"/dev/fd/{file.fileno()}",
     ]
-    os.execve(python, words, environment(config, threads))
+    os.execve(python, command, make_environment(config, threads))

@@ -1,28 +1,50 @@
-"""The network in PyTorch: nn.LSTM, fused optimizers, DistributedDataParallel with a process for each device.
+"""The network in PyTorch: nn.LSTM, fused optimizers, DistributedDataParallel.
 
-Letters as in handoff.py. docs/frameworks.md has a line for each choice.
+Each device has a process. handoff.py lists the letters; docs/frameworks.md explains the
+choices.
 """
 
 import datetime
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import distributed
+from torch._dynamo import utils as compilation
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rnn_scaling.frameworks import handoff, loop
-from rnn_scaling.frameworks.handoff import Work
+from rnn_scaling.frameworks.handoff import Task
 
 LOOPBACK = "127.0.0.1"
 JOIN_TIMEOUT = datetime.timedelta(seconds=300)
+# Part of the name of an operator -> the implementation of the layers.
+IMPLEMENTATIONS = {
+    "mkldnn_rnn_layer": "oneDNN mkldnn_rnn_layer",
+    "_cudnn_rnn": "cuDNN",
+}
+# Operators that the recurrent layers of the newest network ran in their first call.
+_operators: set[str] = set()
+
+
+class _OperatorNames(TorchDispatchMode):
+    """Notes the operators that run."""
+
+    def __torch_dispatch__(
+        self, function: Callable, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        _operators.add(str(function))
+        return function(*args, **(kwargs or {}))
 
 
 class Seq2Seq(torch.nn.Module):
-    """Embeddings, nn.LSTM encoder and decoder, projection -> the sum of the target words' losses."""
+    """The network; its output is the sum of the target words' losses."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], forget_bias: float) -> None:
         super().__init__()
+        _operators.clear()
         self.source = torch.nn.Embedding.from_pretrained(
             torch.tensor(weights["src_embedding"]), freeze=False
         )
@@ -39,20 +61,36 @@ class Seq2Seq(torch.nn.Module):
         target_input: torch.Tensor,
         target_output: torch.Tensor,
     ) -> torch.Tensor:
-        _, state = self.encoder(self.source(source))
-        hidden, _ = self.decoder(self.target(target_input), state)
+        _, state = self._run_layers("encoder", self.source(source))
+        hidden, _ = self._run_layers("decoder", self.target(target_input), state)
         logits = hidden.flatten(0, 1) @ self.projection
         return torch.nn.functional.cross_entropy(
             logits.float(), target_output.flatten(), reduction="sum"
         )
 
+    @torch.compiler.disable
+    def _run_layers(self, name: str, inputs: torch.Tensor, state: Any = None) -> Any:
+        """Run recurrent layers.
+
+        `torch.compile` compiles no LSTM, and would leave out the whole function in which
+        it sees one.
+        """
+        layers = getattr(self, name)
+        if _operators:
+            return layers(inputs, state)
+        with _OperatorNames():
+            return layers(inputs, state)
+
 
 def _lstm(
-    weights: Mapping[str, np.ndarray], part: str, forget_bias: float
+    weights: Mapping[str, np.ndarray], prefix: str, forget_bias: float
 ) -> torch.nn.LSTM:
-    """The layers of `part`. PyTorch has two biases per gate: one is trained, the other stays zero."""
+    """Return the layers of the cells with this prefix.
+
+    PyTorch has two biases per gate: one is trained, the other stays zero.
+    """
     kernels = [
-        name for name in weights if name.startswith(part) and name.endswith("/kernel")
+        name for name in weights if name.startswith(prefix) and name.endswith("/kernel")
     ]
     is_bidirectional = any("/backward/" in name for name in kernels)
     units = weights[kernels[0]].shape[1] // 4
@@ -81,7 +119,7 @@ def _lstm(
     return module
 
 
-def optimizer_of(
+def build_optimizer(
     name: str, parameters: list[torch.nn.Parameter], learning_rate: float
 ) -> torch.optim.Optimizer:
     if name == "adam":
@@ -96,62 +134,60 @@ def optimizer_of(
     )
 
 
-def build(work: Work, rank: int) -> loop.Step:
-    device = torch.device("cuda", rank) if work.on_gpus else torch.device("cpu")
-    _set_up(work, device)
+def build(task: Task, rank: int) -> loop.Step:
+    device = torch.device("cuda", rank) if task.uses_gpus else torch.device("cpu")
+    _set_up(task, device)
     network: torch.nn.Module = Seq2Seq(
-        work.weights, float(work.config["forget_bias"])
+        task.weights, float(task.config["forget_bias"])
     ).to(device)
     parameters = [
         parameter for parameter in network.parameters() if parameter.requires_grad
     ]
-    optimizer = optimizer_of(work.optimizer, parameters, work.learning_rate)
-    if work.exchanges:
+    optimizer = build_optimizer(task.optimizer, parameters, task.learning_rate)
+    if task.exchanges:
         network = DistributedDataParallel(
             network, gradient_as_bucket_view=True, static_graph=True
         )
-    if work.config["compile"]:
+    if task.config["compile"]:
         network = torch.compile(network)
     names = ("source", "target_input", "target_output")
     batch = [
-        torch.tensor(work.batches[rank][name], dtype=torch.long, device=device)
+        torch.tensor(task.batches[rank][name], dtype=torch.long, device=device)
         for name in names
     ]
-    loss_items = work.loss_items[rank]
-    # DistributedDataParallel takes the mean over ranks, and we the mean over the words of all.
-    scale = (
-        work.num_devices / sum(work.loss_items) if work.exchanges else 1 / loss_items
-    )
-    wait: Callable[[], object] = (
-        torch.cuda.synchronize if work.on_gpus else lambda: None
-    )
+    loss_items = task.loss_items[rank]
+    # DistributedDataParallel computes the mean over ranks, this suite the mean over all words.
+    scale = 1 / loss_items
+    if task.exchanges:
+        scale = task.num_devices / sum(task.loss_items)
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(
-            device.type, torch.bfloat16, enabled=work.dtype == "bfloat16"
+            device.type, torch.bfloat16, enabled=task.dtype == "bfloat16"
         ):
             loss_sum = network(*batch)
         (loss_sum * scale).backward()
         optimizer.step()
-        wait()
+        if task.uses_gpus:
+            torch.cuda.synchronize()
         return float(loss_sum.detach()) / loss_items
 
     return step
 
 
-def _set_up(work: Work, device: torch.device) -> None:
-    torch.set_num_threads(work.threads)
+def _set_up(task: Task, device: torch.device) -> None:
+    torch.set_num_threads(task.threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        is_reference = work.config == work.as_reference().config
+        is_reference = task.config == task.as_reference().config
         torch.backends.cudnn.allow_tf32 = (
             torch.backends.cuda.matmul.allow_tf32
         ) = not is_reference
 
 
 class TorchGroup:
-    """Ranks meet at a port of rank 0 that the system chooses."""
+    """Joins the ranks at a port of rank 0 that the system chooses."""
 
     def __init__(self) -> None:
         self._store: distributed.TCPStore | None = None
@@ -162,31 +198,44 @@ class TorchGroup:
         )
         return str(self._store.port)
 
-    def join(self, address: str, rank: int, work: Work) -> None:
+    def join(self, address: str, rank: int, task: Task) -> None:
         store = self._store or distributed.TCPStore(
-            LOOPBACK, int(address), work.num_devices, timeout=JOIN_TIMEOUT
+            LOOPBACK, int(address), task.num_devices, timeout=JOIN_TIMEOUT
         )
-        backend = "nccl" if work.on_gpus else "gloo"
-        if work.on_gpus:
+        backend = "nccl" if task.uses_gpus else "gloo"
+        if task.uses_gpus:
             torch.cuda.set_device(rank)
         distributed.init_process_group(
             backend,
             store=store,
             rank=rank,
-            world_size=work.num_devices,
+            world_size=task.num_devices,
             timeout=JOIN_TIMEOUT,
         )
 
 
-def kernel(work: Work) -> str:
-    """ "torch.nn.LSTM", by cuDNN on GPUs, and whether what is around it is compiled."""
-    parts = [
-        "torch.nn.LSTM",
-        *["cuDNN"] * work.on_gpus,
-        *["torch.compile"] * bool(work.config["compile"]),
-    ]
-    return ", ".join(parts)
+def kernel(task: Task) -> str:
+    """Return the implementation of the layers that ran, such as oneDNN or "native".
+
+    Raises:
+      RuntimeError: If `torch.compile` compiled nothing.
+    """
+    names = ["torch.nn.LSTM"]
+    if _operators:
+        ran = " ".join(_operators)
+        found = [name for part, name in IMPLEMENTATIONS.items() if part in ran]
+        names += found or ["native"]
+    if task.config["compile"]:
+        if _operators and not compilation.counters["stats"]["unique_graphs"]:
+            raise RuntimeError("torch.compile compiled no part of the network")
+        names.append("torch.compile")
+    return ", ".join(names)
+
+
+def compile_s() -> float | None:
+    """Return the seconds that `torch.compile` has taken; None if nothing is compiled."""
+    return compilation.calculate_time_spent()["total_wall_time"] or None
 
 
 if __name__ == "__main__":
-    loop.start(loop.FrameworkTrainer("torch", build, kernel, TorchGroup()))
+    loop.start(loop.FrameworkTrainer("torch", build, kernel, TorchGroup(), compile_s))

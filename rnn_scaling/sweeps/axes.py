@@ -12,14 +12,14 @@ from typing import Any
 
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.conditions import NOT_COMPARED_THEIRS
-from rnn_scaling.config.naming import THEIRS, TRAINER
+from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED
+from rnn_scaling.config.naming import CHOICE_OPTIONS, TRAINER
 from rnn_scaling.sweeps.placeholders import REPEAT, RESULT_FILE
 
 AXIS = "--axis:"
 # A program also sees these in its cores and GPUs.
 DEVICE_OPTIONS = ("device", "cpu_cores_per_device", "num_devices")
-RESERVED_NAMES = (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS)
+RESERVED_NAMES = (TRAINER, REPEAT, RESULT_FILE, *FOREIGN_NOT_COMPARED)
 
 
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -44,7 +44,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     axes: dict[str, list[str]] = {}
     device_flags = []
     other_words = []
-    lines = []
+    faults = []
     for word in words:
         if not word.startswith(AXIS):
             other_words.append(word)
@@ -53,24 +53,27 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         if name in (*DEVICE_OPTIONS, *flags.ALIASES) and equals:
             device_flags.append(f"--{name}={text}")
             if names.count(name) > 1:
-                lines.append(f"{word}: {name} is given twice; give all values at once")
+                faults.append(f"{word}: {name} is given twice; give all values at once")
         elif fault := _find_name_fault(name, bool(equals), axes):
-            lines.append(f"{word}{fault}")
+            faults.append(f"{word}{fault}")
         else:
             axes[name] = list(dict.fromkeys(text.split(",")))
-            faults = [_find_fault(name, value) for value in axes[name]]
-            lines += [f"{word}: {fault}" for fault in faults if fault][:1]
-    if lines:
-        raise flags.FlagErrors(lines)
+            value_faults = [_find_fault(name, value) for value in axes[name]]
+            # One wrong value is enough to explain the rule.
+            faults += [f"{word}: {fault}" for fault in value_faults if fault][:1]
+    if faults:
+        raise flags.FlagErrors(faults)
     return axes, [*other_words, *device_flags]
 
 
 def _find_name_fault(name: str, has_values: bool, axes: Collection[str]) -> str:
     """Return why an axis cannot have this name, or an empty text."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not has_values:
-        return f" must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _"
+        return (
+            f" must be {AXIS}NAME=VALUE,..., where NAME has only letters, digits and _"
+        )
     if name in RESERVED_NAMES:
-        return f": {name} is reserved; choose another name, as {AXIS}my_{name}"
+        return f": {name} is reserved; choose another name, such as {AXIS}my_{name}"
     if name in axes:
         return f": {AXIS}{name} is given twice; give all values at once"
     return ""
@@ -87,7 +90,7 @@ def _find_fault(name: str, text: str) -> str:
         fault = f"{text} must be {rule}"
     except flags.FlagErrors as e:
         fault = e.lines[0].removeprefix(f"--{name}=")
-    return f"{fault}, like this suite's --{name}; or rename it, as {AXIS}my_{name}"
+    return f"{fault}, like this suite's --{name}; or rename it to {AXIS}my_{name}"
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -101,8 +104,16 @@ def parse_value(name: str, text: str) -> Any:
 
 
 def broken_rule(name: str, value: Any) -> str:
-    """Return the rule of this suite's option that a value breaks, or an empty text."""
-    return "" if name in THEIRS else flags.broken_rule(configs.OPTIONS[name], value)
+    """Return the rule of this suite's option that a value breaks, or an empty text.
+
+    Args:
+      name: The name of an option of this suite.
+      value: The value, as `parse_value` returns it.
+    """
+    if name in CHOICE_OPTIONS:
+        # Another program may have other choices.
+        return ""
+    return flags.broken_rule(configs.OPTIONS[name], value)
 
 
 def parse_number(text: str) -> int | float | str:

@@ -1,4 +1,8 @@
-"""Search the largest batch that fits in memory."""
+"""Search the largest batch that fits in memory.
+
+Programs of users read the JSON, schema "rnn_scaling.largest_batch/2". Keys are
+the field names of `Bounds` and `Try` in `analysis.largest_batch`: never rename one.
+"""
 
 import dataclasses
 import sys
@@ -19,7 +23,7 @@ from rnn_scaling.sweeps.conduct import Records, Rounds
 from rnn_scaling.sweeps.plan import Run, default_preset, run_name
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.gpus import machine_size
-from rnn_scaling.system.processes import tether
+from rnn_scaling.system.processes import parent_death_launcher
 
 # Enough to see how much memory a batch needs.
 FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}
@@ -71,7 +75,7 @@ class BatchSearch:
             )
         if on_gpus and memory_gib:
             mistakes.append(
-                f"--memory_gib={memory_gib:g} is for CPUs; on GPUs leave it out"
+                f"--memory_gib={memory_gib:g} applies only to CPUs; leave it out on GPUs"
             )
         if 0 < free_bytes < memory_gib * system.GIB:
             mistakes.append(
@@ -91,9 +95,9 @@ class BatchSearch:
             self.trainer = [
                 sys.executable,
                 "-I",
-                tether.__file__,
+                parent_death_launcher.__file__,
                 "0",
-                f"{tether.BYTES}{self.limit_bytes}",
+                f"{parent_death_launcher.BYTES}{self.limit_bytes}",
                 *trainer,
             ]
 
@@ -164,7 +168,7 @@ class BatchSearch:
                 "limit_bytes": self.limit_bytes,
                 **dataclasses.asdict(bounds),
                 "is_whole": is_finished,
-                "tries": [dataclasses.asdict(attempt) for attempt in tries],
+                "tries": [_try_data(attempt) for attempt in tries],
             },
         )
 
@@ -175,3 +179,10 @@ class BatchSearch:
             if name not in self._user_flags:
                 del options[name]
         return suite_command(run.config, flag_words(options), launch=launch).text
+
+
+def _try_data(attempt: Try) -> dict[str, Any]:
+    """Return a try for JSON, whose error has the name "words" there."""
+    data = dataclasses.asdict(attempt)
+    data["words"] = data.pop("message")
+    return data

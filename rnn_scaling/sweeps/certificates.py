@@ -3,6 +3,9 @@
 It is made before the configuration is timed, by the command verify, in a subfolder of
 the sweep's folder, and resumes with the sweep. The record of every timed run contains
 the verdict of its configuration.
+
+A verification has the name of the timed run that it certifies; `attach` finds it by this
+name. `sweep` calls `plan_jobs` before the timed runs and `attach` after them.
 """
 
 import dataclasses
@@ -12,9 +15,11 @@ from typing import Any
 
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
+from rnn_scaling.config.conditions import END_OPTIONS
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.script_certificate import ScriptCertificate
 from rnn_scaling.sweeps.cluster_options import DEFAULT_MODE, DEFAULT_WORKERS
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, repeat_runs
@@ -31,14 +36,16 @@ DEFAULTS: Mapping[str, Any] = {
     "num_batches": 11,
 }
 # The network unless the user describes one. It may be small, because nothing is timed.
+# Odd sizes show errors at the ends of buckets, chunks and vectors. With few target words
+# most of them occur several times in a batch.
 SMALL: Mapping[str, int] = {
-    "num_units": 32,
-    "embedding_dim": 24,
-    "src_vocab_size": 190,
-    "tgt_vocab_size": 170,
-    "src_max_len": 10,
+    "num_units": 31,
+    "embedding_dim": 25,
+    "src_vocab_size": 189,
+    "tgt_vocab_size": 23,
+    "src_max_len": 11,
     "tgt_max_len": 9,
-    "batch_size": 8,
+    "batch_size": 7,
 }
 # Learning rate of asynchronous modes, whose gradients are compared with gradients at the
 # first weights.
@@ -52,17 +59,10 @@ UNBOUNDED_DIVISOR = 250
 # A clipped step is at most rate x --max_gradient_norm. Below this norm the rate grows, so
 # that rounding does not hide the step.
 MIN_NORM = 0.02
-# Options that a verification refuses.
-TIMING = (
-    "until_steady",
-    "target_ci",
-    "max_batches",
-    "stop_at_loss",
-    "stop_at_accuracy",
-    "num_epochs",
-    "trace_batches",
-)
-MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
+# Options that a verification refuses; they get their default values.
+REFUSED_OPTIONS = (*END_OPTIONS, "trace_batches")
+# Options of a timed run that its verification does not take over.
+MEASURING_OPTIONS = ("num_batches", "num_warmup_batches", *REFUSED_OPTIONS)
 
 
 def verification_defaults(
@@ -81,7 +81,7 @@ def verification_defaults(
     defaults = _training_defaults(user_options)
     if "preset" not in user_options:
         for name in _size_options(user_options):
-            defaults[name] = SMALL[name]
+            defaults[name] = _small_size(name, user_options)
     defaults["progress"] = False
     defaults["variable_update"] = mode
     defaults["num_devices"] = 1 if is_distributed else 2
@@ -99,7 +99,23 @@ def _training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
     # Sentences of equal lengths hide which mean a mode computes.
     if _has_random_lengths(user_options):
         defaults["random_lengths"] = True
+        # XLA compiles every shape, so batches of many lengths would take minutes.
+        if user_options.get("random_lengths", True) and not user_options.get("xla"):
+            defaults["ragged_batches"] = True
     return defaults
+
+
+def _small_size(name: str, user_options: Mapping[str, Any]) -> int:
+    """Return a size of the small network that fits the other options."""
+    if name == "num_units":
+        workload = WORKLOADS.get(user_options.get("model", ""))
+        if workload is not None and "num_heads" in workload.reads:
+            heads = user_options.get("num_heads", configs.OPTIONS["num_heads"].default)
+            # An odd number of units per head.
+            return int(heads * (SMALL[name] // heads | 1))
+    if name == "tgt_vocab_size" and user_options.get("share_embedding"):
+        return SMALL["src_vocab_size"]
+    return SMALL[name]
 
 
 def _size_options(user_options: Mapping[str, Any]) -> list[str]:
@@ -142,6 +158,7 @@ def _choose_learning_rate(user_options: Mapping[str, Any]) -> float | None:
         return None
     workload = WORKLOADS.get(user_options.get("model", ""))
     divisor = 1
+    # Networks without recurrent units are deep.
     if workload is not None and "unit_type" not in workload.reads:
         # Adam's steps are bounded.
         has_norm = workload.has_moving or not workload.datasets
@@ -156,11 +173,21 @@ def plan_jobs(runs: Sequence[Run], out: Path) -> list[Job]:
 
 
 def attach(
-    runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int
+    runs: Sequence[AnyRun],
+    out: Path,
+    verifications: Mapping[str, RunRecord],
+    repeats: int,
 ) -> None:
-    """Write each configuration's certificate into the records of its timed runs."""
+    """Write each configuration's certificate into the records of its timed runs.
+
+    Args:
+      runs: The timed runs, one per configuration.
+      out: The folder of the sweep, with the records of the timed runs.
+      verifications: The records of the verifications, by the name of the timed run.
+      repeats: Number of timed runs of each configuration.
+    """
     for run in repeat_runs(runs, repeats):
-        verification = certified.get(run.name)
+        verification = verifications.get(run.name)
         certificate = verification and verification.certificate
         path = out / f"{run.label}.json"
         timed = record.find(path)  # None if this round was not made
@@ -168,19 +195,46 @@ def attach(
             record.write(dataclasses.replace(timed, certificate=certificate), path)
 
 
+def attach_script(
+    runs: Sequence[AnyRun], out: Path, verdict: ScriptCertificate, repeats: int
+) -> None:
+    """Write the verdict on a user's program into the records of its timed runs.
+
+    Runs whose processes train separate models are left out.
+
+    Args:
+      runs: The timed runs, one per configuration.
+      out: The folder of the sweep.
+      verdict: The verdict.
+      repeats: Number of timed runs of each configuration.
+    """
+    for run in repeat_runs(runs, repeats):
+        path = out / f"{run.label}.json"
+        timed = record.find(path)  # None if this round was not made
+        if timed is None or timed.status != "ok":
+            continue
+        mode = registry.mode_of(timed.options["variable_update"])
+        if not mode.trains_one_model:
+            continue
+        certificate = verdict.for_run(timed.options["num_devices"])
+        if timed.certificate != certificate:
+            record.write(dataclasses.replace(timed, certificate=certificate), path)
+
+
 def _plan_verification(run: Run) -> Run:
     """Return the run of verify that certifies a timed run.
 
-    It has the same flags except those of measuring. A learning rate without an optimizer
-    is meant for Adam, so it is left out with SGD.
+    It has the same flags except the flags for measuring. A learning rate without an
+    optimizer is meant for Adam, so it is left out with SGD.
     """
     flags = dict(run.flags)
-    for name in MEASURING:
+    for name in MEASURING_OPTIONS:
         flags.pop(name, None)
     if "optimizer" not in run.flags:
         flags.pop("learning_rate", None)
     flat = run.config.flat()
     sizes = {name: flat[name] for name in _size_options(flags)}
     options = {**_training_defaults(flags), **sizes, **flags}
-    timing = {name: configs.OPTIONS[name].default for name in TIMING}
-    return Run(run.name, options, configs.from_flat({**flat, **timing, **options}))
+    refused = {name: configs.OPTIONS[name].default for name in REFUSED_OPTIONS}
+    config = configs.from_flat({**flat, **refused, **options})
+    return Run(run.name, options, config)

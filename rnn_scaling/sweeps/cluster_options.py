@@ -33,13 +33,13 @@ class ProcessCounts:
     )
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_at_dashes(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the command's own flags, and the flags of the trainer behind "--"."""
     end = list(words).index("--") if "--" in words else len(words)
     return list(words[:end]), list(words[end + 1 :])
 
 
-def read(
+def read_command_line(
     words: Sequence[str], groups: Sequence[type]
 ) -> tuple[list[Any], list[str], RunConfig]:
     """Read a command line.
@@ -55,46 +55,49 @@ def read(
     Raises:
       FlagErrors: If anything is wrong; it names everything.
     """
-    own_words, trainer_words = split(words)
+    own_words, trainer_words = split_at_dashes(words)
     fields = flags.fields(groups)
-    values, lines = flags.parsed(own_words, {**OPTIONS, **fields})
+    values, mistakes = flags.parsed(own_words, {**OPTIONS, **fields})
     for name in [name for name in values if name not in fields]:
         flag = spell(name, values.pop(name))
-        lines.append(f"{flag} is a flag of the trainer; put it behind --")
+        mistakes.append(f"{flag} is a flag of the trainer; put it after --")
+    # Mistakes in flags of the command and of the trainer are reported together.
     options = [group() for group in groups]
     try:
-        options = flags.build(groups, values, lines)
-        lines = []
+        options = flags.build(groups, values, mistakes)
+        mistakes = []
     except flags.FlagErrors as e:
-        lines = e.lines
-    rank_flags, config = check(trainer_words, dataclasses.asdict(options[0]), lines)
+        mistakes = e.lines
+    rank_flags, config = check_trainer_flags(
+        trainer_words, dataclasses.asdict(options[0]), mistakes
+    )
     if error := conflicts.keeps_trace(config):
         raise flags.FlagErrors([error])
     return options, rank_flags, config
 
 
-def check(
-    words: Sequence[str], counts: Mapping[str, int | None], lines: Sequence[str] = ()
+def check_trainer_flags(
+    words: Sequence[str], counts: Mapping[str, int | None], earlier: Sequence[str] = ()
 ) -> tuple[list[str], RunConfig]:
     """Check the flags of the trainer.
 
     Args:
       words: The flags of the trainer.
       counts: The command's --workers and --ps, or None.
-      lines: Mistakes that were found earlier.
+      earlier: Mistakes that were found earlier.
 
     Returns:
       The flags of every rank, and the configuration of the run.
 
     Raises:
-      FlagErrors: For `lines` and every mistake.
+      FlagErrors: For `earlier` and every mistake.
     """
-    mistakes = list(lines)
+    mistakes = list(earlier)
     values, _ = flags.parsed(words, OPTIONS)  # `conflicts.checked` reports mistakes
     mode = values.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.mode_of(mode).is_distributed:
-        modes = registry.either(registry.distributed_modes())
+        modes = registry.join_with_or(registry.distributed_modes())
         mistakes.append(
             f"--variable_update={mode} runs in one process; use {modes}, or the "
             "command train"

@@ -2,6 +2,9 @@
 
 This suite's trainer gets flags; with --framework it trains in another framework. A
 program of the user gets the values of the run in the places of its command.
+
+Programs of users read the three RNN_SCALING variables (docs/any_trainer.md): never
+rename one. hooks/trace.py repeats the name of RESULT_VARIABLE.
 """
 
 import dataclasses

@@ -48,15 +48,15 @@ class ConductOptions(flags.FileOptions):
         minimum=0.0,
     )
     retry_failed: bool = option(False, "repeat failed runs")
-    force: bool = option(False, "overwrite records of other flags")
+    force: bool = option(False, "overwrite records of runs with other flags")
     dry_run: bool = option(
         False,
         "list the runs and their estimated duration; run nothing and write nothing",
     )
     launch: str = option(
         "",
-        "a launcher with its flags, which starts each run as LAUNCHER -n PROCESSES "
-        "trainer (default: processes on this machine)",
+        "launcher and its flags; each run is started with LAUNCHER -n PROCESSES "
+        "TRAINER (default: all processes run on this machine)",
         parse=ranks.check_launcher,
         shown='"srun -K"',
         whole=True,
@@ -116,6 +116,7 @@ class Conductor:
         trainer: Trainer[Any],
         resume_words: Sequence[str],
         minutes: float = math.inf,
+        has_notes: bool = True,
     ) -> None:
         """Make a conductor without jobs.
 
@@ -125,6 +126,8 @@ class Conductor:
           trainer: Makes the runs.
           resume_words: The words that continue this command.
           minutes: Time limit for new rounds.
+          has_notes: Whether warnings of the trainer are printed, and whether it is
+            noted that all runs are finished.
         """
         input_files.allow(options.max_file_mb)
         self.outcome = SweepOutcome()
@@ -133,6 +136,8 @@ class Conductor:
         self._trainer = trainer
         self._resume_words = resume_words
         self._end_s = time.monotonic() + 60 * minutes
+        self._has_notes = has_notes
+        self.num_made = 0  # runs that were not finished before
         self._estimator = trainer.estimator()
         self._jobs: list[Job] = []  # of all rounds so far
 
@@ -148,6 +153,10 @@ class Conductor:
             if not (self._out / f"{run.label}.json").exists():
                 needed_s += self._estimator.seconds(run.identity)
         return needed_s <= self._end_s - time.monotonic()
+
+    def describe_duration(self, runs: Sequence[AnyRun]) -> str:
+        """Return how long runs will take, and the source of the estimate."""
+        return self._estimator.describe([run.identity for run in runs])
 
     def run(self, jobs: Sequence[Job]) -> bool:
         """Run the jobs of a round that are not finished.
@@ -186,7 +195,8 @@ class Conductor:
 
     def run_repeats(self, runs: Sequence[AnyRun], repeats: int) -> SweepOutcome:
         """Run interleaved rounds of the same runs; return their outcome."""
-        self.run([Job(run, self._out) for run in interleave(runs, repeats)])
+        if self.run([Job(run, self._out) for run in interleave(runs, repeats)]):
+            self.note_nothing_to_run()
         return self.outcome
 
     def run_rounds(self, choose: "Callable[[Rounds], Sequence[AnyRun]]") -> None:
@@ -198,6 +208,7 @@ class Conductor:
             order = round_order(runs, runs[0].repeat)
             if not self.run([Job(run, self._out) for run in order]):
                 return
+        self.note_nothing_to_run()
 
     def _describe_lost_folder(self, error: OSError) -> str:
         line = f"--out={self._out}: {error.strerror or error}"
@@ -245,7 +256,8 @@ class Conductor:
             return entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
 
         pending = survey.pending
-        if pending and not num_earlier:  # later rounds do not repeat these warnings
+        # Later rounds do not repeat these warnings.
+        if pending and not num_earlier and self._has_notes:
             runs = [job.run for job in pending]
             entry.warn(*self._trainer.warnings(runs, options.dry_run))
         if options.dry_run:
@@ -253,13 +265,16 @@ class Conductor:
             return entry.EXIT_OK
         if pending:
             self._run_pending(pending, num_earlier, len(survey.finished), holds)
-        elif not num_earlier:
+        return None
+
+    def note_nothing_to_run(self) -> None:
+        """Print on stderr that all runs were finished before, if they were."""
+        if self._has_notes and not self.num_made:
             print(
-                f"nothing left to run: all {len(jobs)} runs are finished; another --out "
-                "starts again",
+                f"nothing left to run: all {len(self._jobs)} runs are finished; another "
+                "--out starts again",
                 file=sys.stderr,
             )
-        return None
 
     def _learn(self, job: Job) -> None:
         self._estimator.learn(job.run.identity, self.records[job.label])
@@ -279,11 +294,9 @@ class Conductor:
         line = f"{len(jobs)} runs, {len(jobs) - len(pending)} finished, "
         line += f"{len(pending)} to run"
         if pending:
-            line += f": {self._describe_duration(pending)}"
+            runs = [job.run for job in pending]
+            line += f": {self.describe_duration(runs)}"
         yield line
-
-    def _describe_duration(self, jobs: Sequence[Job]) -> str:
-        return self._estimator.describe([job.run.identity for job in jobs])
 
     def _run_pending(
         self,
@@ -297,7 +310,8 @@ class Conductor:
             len(self._jobs), num_finished, begun=num_earlier
         )
         runs_left = counted(len(pending), "run")
-        progress.board.line(f"{runs_left} left: {self._describe_duration(pending)}")
+        duration = self.describe_duration([job.run for job in pending])
+        progress.board.line(f"{runs_left} left: {duration}")
         try:
             for index, job in enumerate(pending):
                 left = [later.run.identity for later in pending[index:]]
@@ -309,6 +323,7 @@ class Conductor:
                 following = next(iter(pending[index + 1 :]), None)
                 result = run_job(job, limit, self._trainer, progress.output, following)
                 self.records[job.label] = result
+                self.num_made += 1
                 self._learn(job)
                 progress.end(job.label, result, self._estimator.total_s(left[1:]))
                 self._require_folders(holds)
@@ -318,14 +333,15 @@ class Conductor:
 
     def _require_folders(self, holds: Sequence[Hold]) -> None:
         """Raise GoneError if a folder is not the one that was locked."""
-        missing = [str(hold.folder) for hold in holds if not hold.is_whole()]
+        missing = [str(hold.folder) for hold in holds if not hold.is_valid()]
         if not missing:
             return
         recorded = [job for job in self._jobs if job.label in self.records]
         lost = [job for job in recorded if not job.path.exists()]
         raise folder.GoneError(
-            f"{', '.join(missing)}: removed or replaced during the sweep; {len(lost)} of "
-            f"{len(recorded)} records are lost, and the same command makes them again"
+            f"{', '.join(missing)}: the folder was removed or replaced during the sweep; "
+            f"{len(lost)} of {len(recorded)} records are lost; the same command makes "
+            "them again"
         )
 
 
@@ -410,7 +426,7 @@ def _failed_result(
 def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
     """Write the last lines of a failed run next to its record.
 
-    Without lines, remove those of an earlier try.
+    Without lines, remove the lines of an earlier try.
     """
     text_path = path.with_name(f"{path.stem}.stderr.txt")
     if lines:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.system.machine.cores import available_cores, most_of_ideal
+from rnn_scaling.system.machine.cores import available_cores, max_efficiency
 from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
 
 WATCHED_S = 0.3  # how long the load is measured
@@ -26,8 +26,8 @@ def check_cores(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
         num_threads = config.measure.intra_op_parallelism_threads
         if num_threads > num_cores:
             lines.append(
-                f"--intra_op_parallelism_threads={num_threads} is more than the "
-                f"{num_cores} cores: threads wait"
+                f"--intra_op_parallelism_threads={num_threads} exceeds the "
+                f"{num_cores} cores of this machine: threads wait for cores"
             )
     return list(dict.fromkeys(lines))
 
@@ -48,10 +48,10 @@ def check_device_cores(
         return []
     if num_devices == 1:
         return [
-            f"--cpu_cores_per_device={cores_per_device}: a device gets only the "
-            f"{num_cores} cores of this machine"
+            f"--cpu_cores_per_device={cores_per_device} exceeds the {num_cores} cores of "
+            "this machine: the device gets only these"
         ]
-    share = most_of_ideal(num_devices, num_cores, min(cores_per_device, num_cores))
+    share = max_efficiency(num_devices, num_cores, min(cores_per_device, num_cores))
     return [
         f"{flag} needs {needed} cores but this machine has {num_cores}: if each device "
         f"uses its cores fully, efficiency is at most {100 * share:.0f} % and runs take "

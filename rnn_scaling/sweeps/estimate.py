@@ -131,7 +131,7 @@ def rough_s(
     batches = options["num_warmup_batches"] + options["num_batches"]
     batches *= options.get("gradient_accumulation_steps", 1)
     samples = batches * options["batch_size"]
-    flop = samples * WORKLOADS[options["model"]].flops_a_sample(options)
+    flop = samples * WORKLOADS[options["model"]].flops_per_sample(options)
     worker_towers = options["num_devices"]
     shared = oversubscription(options, num_cores)
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))

@@ -1,4 +1,8 @@
-"""Why a run has no result, in one line of text."""
+"""Why a run has no result, in one line of text.
+
+PROGRESS and RATE must match the lines that training/progress.py prints. PLACEHOLDER is
+stored in records, and training/recording.py writes it too.
+"""
 
 import collections
 import math
@@ -127,7 +131,7 @@ class ErrorOutput:
 
     def __init__(self) -> None:
         self._errors: collections.deque[str] = collections.deque(maxlen=MAX_ERRORS)
-        self._in_summary = False  # of a launcher, which follows all errors
+        self._in_summary = False  # in a launcher's summary, which follows all errors
         self._in_traceback = False
         self._after_file = False
 

@@ -91,22 +91,26 @@ def survey(
     repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
         in_place = _read(job, result.unreadable)
-        found, differences = _find_record(job, in_place, spare_records)
-        if found is None or is_placeholder(found):
+        kept_record, differences = _find_record(job, in_place, spare_records)
+        if kept_record is None or is_placeholder(kept_record):
             result.pending.append(job)
             continue
-        original = "" if differences else originals.of(job.path.name, found)
-        if original and found is in_place:
-            result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
-        if differences and not force and _has_numbers(found):
+        original = (
+            "" if differences else originals.find_or_add(job.path.name, kept_record)
+        )
+        if original and kept_record is in_place:
+            result.unreadable.append(
+                (job.path, f"{job.path}: this is a copy of {original}")
+            )
+        if differences and not force and _has_numbers(kept_record):
             result.conflicts.append(
                 f"{job.path} has other flags ({differences}); choose another --out, or "
                 "--force overwrites it"
             )
-        elif differences or original or found.status in repeated:
+        elif differences or original or kept_record.status in repeated:
             result.pending.append(job)
         else:
-            result.finished[job.label] = found
+            result.finished[job.label] = kept_record
     return result
 
 
@@ -219,10 +223,12 @@ class _SpareRecords:
         for path in sorted(folder.glob("*.json")):
             if path in self._paths:
                 continue
-            found = record.find(path)
+            stored_record = record.find(path)
             # The report names files that are not records.
-            if is_result(found):
-                records.setdefault(run.identify(found.config), []).append(found)
+            if is_result(stored_record):
+                records.setdefault(run.identify(stored_record.config), []).append(
+                    stored_record
+                )
         return records
 
 

@@ -34,7 +34,7 @@ def run(
     launch: str = "",
     program: Sequence[str] = TRAINER,
 ) -> RunRecord:
-    """Make one run for `rnn_scaling.run`."""
+    """Run the trainer once for `rnn_scaling.run`."""
     try:
         trainer = SuiteTrainer(program, ranks.check_launcher(launch))
     except ValueError as e:
@@ -44,7 +44,7 @@ def run(
         job = Job(Run("run", flags, config), Path(folder))
         record = conduct.run_job(job, estimate.user_limit(timeout_s), trainer)
     if record.status != "ok":
-        raise RunFailed(f"the run: {conduct.failure_message(record)}", [record])
+        raise RunFailed(f"the run failed: {conduct.failure_message(record)}", [record])
     return record
 
 
@@ -56,7 +56,7 @@ def run_sweep(
     axes: Mapping[str, Any] | None = None,
     program: Sequence[str] = TRAINER,
 ) -> None:
-    """Make the runs of `rnn_scaling.sweep`.
+    """Run the sweep of `rnn_scaling.sweep`.
 
     Args:
       out: The folder of the records.

@@ -1,6 +1,8 @@
 """Search the fastest update mode: all that fit in the time, in interleaved rounds.
 
 A third round follows if it could decide.
+
+Programs of users read the JSON, schema "rnn_scaling.recommend/2": never rename a key.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.ranking import (
     EQUAL,
     SLOWER,
+    TOO_NOISY,
     Ranking,
     Standing,
     rank,
@@ -41,12 +44,10 @@ MIN_ROUNDS = 2
 MAX_ROUNDS = 3
 # On fewer devices a sum in two levels equals a sum in one.
 HIERARCHICAL_DEVICES = 4
-# If two candidates may differ by this share, the runs do not compare them.
-TOO_NOISY = 0.5
 MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
-def candidates(
+def plan_candidates(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
 ) -> list[Run]:
     """Return the configurations to compare, on all devices.
@@ -73,6 +74,7 @@ def candidates(
         {**lists, **defaults}, make_name, lists, num_gpus=num_gpus, num_cores=num_cores
     )
     has_mode_options = any(option in lists for option in MODE_OPTIONS)
+    # Combinations that cannot run are only a fault if the user asked for a mode.
     if unused or not runs or (problems and has_mode_options):
         raise flags.FlagErrors([*problems, *unused])
     return with_distinct_names(runs)
@@ -104,24 +106,34 @@ def _defaults(
 
 
 class ModeSearch:
-    """Chooses the runs of each round, and ranks what was measured."""
+    """Chooses the runs of each round, and ranks the measured modes.
+
+    It has the same interface as `BatchSearch`: `recommend` calls `planned` for a dry run
+    and the estimated time, `Conductor.run_rounds` calls `choose` before each round, and
+    `advice` follows after the last round.
+    """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         """Make a search among runs; if time is short, it measures the first ones."""
         self.runs = list(runs)
-        self._measured: list[Run] = []  # the candidates for which there is time
+        # The candidates for which there is time. `choose` decides before the first
+        # round, and never changes them.
+        self._affordable: list[Run] = []
 
     def planned(self) -> list[Run]:
         """Return the runs of the rounds that every candidate needs."""
         return repeat_runs(self.runs, MIN_ROUNDS)
 
     def choose(self, rounds: Rounds) -> list[Run]:
-        """Return the runs of the next round; none if no further run helps in time."""
+        """Return the runs of the next round; none if no further run helps in time.
+
+        The first rounds are completed before a third one may decide.
+        """
         records = rounds.records
-        if not self._measured:
-            self._choose_measured(rounds)
+        if not self._affordable:
+            self._choose_affordable(rounds)
         for number in range(1, MIN_ROUNDS + 1):
-            runs = self._missing(self._measured, number, records)
+            runs = self._missing(self._affordable, number, records)
             if runs:
                 is_affordable = number == 1 or rounds.has_time_for(runs)
                 return runs if is_affordable else []
@@ -130,17 +142,17 @@ class ModeSearch:
             return []
         unclear = worth_a_round(ranking, ranking.contenders)
         titles = {ranking.reference, *unclear} if unclear else set()
-        candidates = [run for run in self._measured if self.title(run) in titles]
+        candidates = [run for run in self._affordable if self.title(run) in titles]
         runs = self._missing(candidates, MAX_ROUNDS, records)
         return runs if rounds.has_time_for(runs) else []
 
-    def _choose_measured(self, rounds: Rounds) -> None:
+    def _choose_affordable(self, rounds: Rounds) -> None:
         """Choose the candidates for which there is time, at least two."""
         for run in self.runs:
-            longer = [*self._measured, run]
+            longer = [*self._affordable, run]
             is_short = len(longer) <= 2
             if is_short or rounds.has_time_for(repeat_runs(longer, MIN_ROUNDS)):
-                self._measured = longer
+                self._affordable = longer
 
     def title(self, run: Run) -> str:
         """Return the flags that distinguish a candidate.
@@ -157,14 +169,23 @@ class ModeSearch:
     def ranking(self, records: Records) -> Ranking[str] | None:
         """Return the candidates by title, ranked; None if no run measured anything."""
         measured = {}
+        disturbed = []
         for run in self.runs:
-            rates = self._rates(run, records)
-            if rates:
-                measured[self.title(run)] = rates
-        return rank(measured) if measured else None
+            counted = self._counted(run, records)
+            if counted:
+                measured[self.title(run)] = process_rates(counted)
+            if any(map(disturbance.is_disturbed, counted)):
+                disturbed.append(self.title(run))
+        return rank(measured, disturbed) if measured else None
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """Return the fastest candidate, its command, and the alternatives."""
+        """Return the fastest candidate, its command, and the alternatives.
+
+        Args:
+          records: The finished runs by label. The label of a candidate's first run is
+            its name.
+          launch: The words of the command line that start the ranks, or "".
+        """
         ranking = self.ranking(records)
         unit = self.runs[0].unit
         standings = ranking.standings if ranking else {}
@@ -172,22 +193,18 @@ class ModeSearch:
         left_out = []
         best = None
         num_disturbed = 0
+        all_counted = []
         for run in self.runs:
             title = self.title(run)
-            num_rates = len(self._rates(run, records))
-            num_disturbed += len(self._good(run, records)) - num_rates
+            counted = self._counted(run, records)
+            num_disturbed += len(self._good(run, records)) - len(counted)
+            all_counted.append(counted)
             if run.name not in records:
                 left_out.append(title)
-            elif not num_rates:
+            elif not counted:
                 failed.append(title)
             if ranking and title == ranking.reference:
                 best = run
-        rows: list[list[Any]] = []
-        for name, standing in standings.items():
-            rate = standing.rate
-            ratio = standing.ratio.scaled(100)
-            rows.append([name, rate.run_counts[0], rate, ratio, standing.verdict])
-        rows.sort(key=lambda row: -row[2].value)
         command = ""
         if best:
             words = flag_words(best.flags)
@@ -195,8 +212,14 @@ class ModeSearch:
         return Advice(
             name="recommend",
             schema="rnn_scaling.recommend/2",
-            statements=statements(
-                ranking, unit, failed, left_out, list(records.values()), num_disturbed
+            statements=make_statements(
+                ranking,
+                unit,
+                failed,
+                left_out,
+                list(records.values()),
+                num_disturbed,
+                disturbance.batches_left_out(all_counted),
             ),
             command=command,
             columns={
@@ -206,12 +229,13 @@ class ModeSearch:
                 "% of best": 1,
                 "Verdict": 0,
             },
-            rows=rows,
+            rows=_table_rows(standings),
             data={
                 "unit": unit,
                 "taken": dict(best.flags) if best else None,
                 "alternatives": [
-                    _data(name, standing) for name, standing in standings.items()
+                    _standing_data(title, standing)
+                    for title, standing in standings.items()
                 ],
                 "failed": failed,
                 "left_out": left_out,
@@ -226,18 +250,18 @@ class ModeSearch:
         missing = []
         for run in runs:
             repeated = dataclasses.replace(run, repeat=number)
-            has_rate = number == 1 or self._rates(run, records)
+            has_rate = number == 1 or self._counted(run, records)
             if has_rate and repeated.label not in records:
                 missing.append(repeated)
         return missing
 
-    def _rates(self, run: Run, records: Records) -> list[float]:
-        """Return items/s of the candidate's good runs without a disturbance.
+    def _counted(self, run: Run, records: Records) -> list[RunRecord]:
+        """Return the candidate's good runs without a disturbance.
 
         If too few of them were quiet, all count.
         """
         good = self._good(run, records)
-        return process_rates(disturbance.select_quiet(good, disturbance.is_disturbed))
+        return list(disturbance.select_quiet(good, disturbance.is_disturbed))
 
     def _good(self, run: Run, records: Records) -> list[RunRecord]:
         good = []
@@ -248,13 +272,27 @@ class ModeSearch:
         return good
 
 
-def statements(
+def _table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
+    """Return the row of each candidate in the table of the advice, the fastest first."""
+    fastest_first = sorted(
+        standings.items(), key=lambda item: item[1].rate.value, reverse=True
+    )
+    rows = []
+    for title, standing in fastest_first:
+        rate = standing.rate
+        ratio = standing.ratio.scaled(100)
+        rows.append([title, rate.run_counts[0], rate, ratio, standing.verdict])
+    return rows
+
+
+def make_statements(
     ranking: Ranking[str] | None,
     unit: str,
     failed: list[str],
     left_out: list[str],
     records: Sequence[RunRecord],
     num_disturbed: int = 0,
+    batches_left_out: Mapping[str, int] | None = None,
 ) -> list[Statement]:
     """Return the statements about the candidates.
 
@@ -265,25 +303,27 @@ def statements(
       left_out: Titles of candidates without a run.
       records: All runs.
       num_disturbed: Number of good runs that a disturbance excludes.
+      batches_left_out: As from `disturbance.batches_left_out`; None for none.
     """
     if ranking is None:
         return [Statement("recommend-nothing")]
-    found: list[Statement] = []
+    statements: list[Statement] = []
 
     def add(kind: str, subject: str = "", **values: Any) -> None:
-        found.append(Statement(kind, subject, values))
+        statements.append(Statement(kind, subject, values))
 
     standings = ranking.standings
     rate = standings[ranking.reference].rate
     add("recommend", ranking.reference, rate=interval_values(rate), unit=unit)
-    tied = [name for name in ranking.contenders if name != ranking.reference]
-    slower = [name for name in standings if standings[name].verdict == SLOWER]
+    tied = [title for title in ranking.contenders if title != ranking.reference]
+    slower = [title for title in standings if standings[title].verdict == SLOWER]
     if tied:
-        found.append(_tie(tied, [standings[name].within for name in tied]))
+        max_differences = [standings[title].max_difference for title in tied]
+        statements.append(_tie_statement(tied, max_differences))
     elif slower:
-        name = max(slower, key=lambda name: standings[name].rate.value)
-        share = standings[name].ratio.scaled(100)
-        add("recommend-next", name, share=interval_values(share))
+        next_title = max(slower, key=lambda title: standings[title].rate.value)
+        share = standings[next_title].ratio.scaled(100)
+        add("recommend-next", next_title, share=interval_values(share))
     if failed:
         add("recommend-failed", names=failed)
     if left_out:
@@ -294,37 +334,42 @@ def statements(
         add("recommend-load", share=max(loads), runs=len(loads))
     if num_disturbed:
         add("recommend-disturbed", runs=num_disturbed, threshold=NOTICEABLE)
-    return found
+    if batches_left_out:
+        values = {**batches_left_out, "threshold": NOTICEABLE}
+        statements.append(Statement("recommend-disturbed-batches", values=values))
+    return statements
 
 
-def _tie(names: list[str], within: Sequence[float | None]) -> Statement:
-    """Return how much the fastest candidate may differ from those that tie with it.
+def _tie_statement(
+    titles: list[str], max_differences: Sequence[float | None]
+) -> Statement:
+    """Return how much the fastest candidate may differ from the ones that tie with it.
 
     Args:
-      names: The candidates that tie with the fastest one.
-      within: The largest possible difference of each; None after one round.
+      titles: The candidates that tie with the fastest one.
+      max_differences: The largest possible difference of each; None after one round.
     """
-    shares = [share for share in within if share is not None]
-    if len(shares) < len(within):
-        return Statement("recommend-one-round", values={"names": names})
-    largest = max(shares)
+    known = [difference for difference in max_differences if difference is not None]
+    if len(known) < len(max_differences):
+        return Statement("recommend-one-round", values={"names": titles})
+    largest = max(known)
     kind = "recommend-noisy"
     if largest <= EQUAL:
         kind = "recommend-equal"
     elif largest < TOO_NOISY:
         kind = "recommend-open"
-    return Statement(kind, values={"names": names, "within": largest})
+    return Statement(kind, values={"names": titles, "within": largest})
 
 
-def _data(name: str, standing: Standing) -> dict[str, Any]:
+def _standing_data(title: str, standing: Standing) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": title,
         "runs": standing.rate.run_counts[0],
-        "rate": _ends(standing.rate),
-        "of_reference": _ends(standing.ratio),
+        "rate": _interval_data(standing.rate),
+        "of_reference": _interval_data(standing.ratio),
         "verdict": standing.verdict,
     }
 
 
-def _ends(interval: Interval) -> dict[str, float | None]:
+def _interval_data(interval: Interval) -> dict[str, float | None]:
     return {"value": interval.value, "low": interval.low, "high": interval.high}

@@ -1,8 +1,9 @@
 """Turn two sets of flags into runs in alternating order."""
 
 import dataclasses
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.naming import NAMED, network
 from rnn_scaling.config.spelling import spell
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import program_plan
 from rnn_scaling.sweeps.axes import AXIS, split_axes
 from rnn_scaling.sweeps.conduct import ConductOptions
@@ -30,8 +32,8 @@ class AbOptions:
         None, 'flags of the first setting, in quotation marks; "": only the common ones'
     )
     b: str | None = option(None, "flags of the second setting")
-    repeats: int = option(5, "pairs of runs", minimum=1)
-    out: str = option("results/ab", "parent folder of a and b")
+    repeats: int = option(5, "number of pairs of runs", minimum=1)
+    out: str = option("results/ab", "parent folder of the folders a and b")
     max_regression: float = flags.max_regression(
         "limit for the exit status: how much slower b may be"
     )
@@ -42,7 +44,7 @@ GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The flags of one side, or those that both sides have in common."""
+    """The flags of one side, or the flags that both sides share."""
 
     flags: dict[str, Any]  # of this suite
     program: dict[str, Any]  # options of the user's program
@@ -50,7 +52,7 @@ class Setting:
 
     @property
     def has_program(self) -> bool:
-        """Whether a program of the user makes the runs."""
+        """Whether the runs are runs of the user's program."""
         return bool(self.program.get("trainer"))
 
 
@@ -114,10 +116,12 @@ def _read_side(text: str, common: Setting) -> Setting:
     for name, value in {**own_setting.flags, **own_setting.program}.items():
         if name in common_values:
             common_flag = spell(name, common_values[name])
-            lines.append(f"{spell(name, value)} and the common {common_flag}; give one")
+            lines.append(
+                f"{spell(name, value)} conflicts with the common {common_flag}; give one"
+            )
     for name in own_setting.axes:
         if name in common.axes:
-            lines.append(f"{AXIS}{name} is also common; give one")
+            lines.append(f"{AXIS}{name} is also a common flag; give it once")
     side = Setting(
         {**common.flags, **own_setting.flags},
         {**common.program, **own_setting.program},
@@ -127,20 +131,63 @@ def _read_side(text: str, common: Setting) -> Setting:
     return side
 
 
-def counterbalance(a: AnyRun, b: AnyRun, num_pairs: int, out: Path) -> list[Job]:
-    """Return the runs in the order A B B A A B B A ..., to the folders a and b.
+def counterbalance(
+    a: AnyRun, b: AnyRun, num_pairs: int, out: Path, first: int = 1
+) -> list[Job]:
+    """Return the runs in the order A B B A B A A B A B B A ..., to the folders a and b.
 
-    Each side is first equally often, and a drift cancels in every four runs.
+    Each side is first equally often, and a drift cancels in every four runs. Two pairs
+    in a row have the same order as often as not, so if a run resembles the run before
+    it, the differences of neighbouring pairs do not resemble each other.
+
+    Args:
+      a: The run of one side.
+      b: The run of the other side.
+      num_pairs: Number of pairs.
+      out: Parent of the folders a and b.
+      first: Number of the first pair.
     """
     jobs = []
-    for pair in range(1, num_pairs + 1):
+    for pair in range(first, first + num_pairs):
         sides = [("a", a), ("b", b)]
-        if pair % 2 == 0:
+        if pair % 4 in (2, 3):
             sides.reverse()
         for side, run in sides:
             repeated = dataclasses.replace(run, repeat=pair)
             jobs.append(Job(repeated, out / side, f"{side}/"))
     return jobs
+
+
+def replace_disturbed(
+    a: AnyRun,
+    b: AnyRun,
+    num_pairs: int,
+    out: Path,
+    records: Mapping[str, RunRecord],
+) -> list[Job]:
+    """Return further pairs in place of the pairs that other processes disturbed.
+
+    The recorded load decides, never the rate. There is at most one further pair for two
+    planned ones, and none if all pairs were disturbed, because the machine stays busy.
+
+    Args:
+      a: The run of one side.
+      b: The run of the other side.
+      num_pairs: Number of planned pairs.
+      out: Parent of the folders a and b.
+      records: The records of the planned runs, by the label of the job.
+    """
+    from rnn_scaling.analysis import disturbance  # loads numpy
+
+    disturbed = set()
+    for job in counterbalance(a, b, num_pairs, out):
+        record = records.get(job.label)
+        if record is not None and disturbance.is_disturbed(record):
+            disturbed.add(job.run.repeat)
+    if len(disturbed) == num_pairs:
+        return []
+    num_further = min(len(disturbed), math.ceil(num_pairs / 2))
+    return counterbalance(a, b, num_further, out, first=num_pairs + 1)
 
 
 def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:

@@ -1,4 +1,7 @@
-"""The command of a user's program, with places such as {num_devices} for values. Pure."""
+"""The command of a user's program, with places such as {num_devices} for values. Pure.
+
+Commands of users contain the names of places (docs/any_trainer.md): never rename one.
+"""
 
 import math
 import re
@@ -15,7 +18,7 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 
 
 def check_command(text: str) -> str:
-    """Return the value of --trainer; a ValueError says what the text must be."""
+    """Return the value of --trainer; a ValueError explains the rule."""
     words = split_words(text)
     if not words:
         raise ValueError("a command")
@@ -50,7 +53,7 @@ def program_name(text: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a command line like a shell; a ValueError says what it must be."""
+    """Split a command line like a shell; a ValueError explains the rule."""
     try:
         return shlex.split(text)
     except ValueError as e:
@@ -104,4 +107,4 @@ def find_places(text: str) -> Iterator[str]:
         if brace[1]:
             yield brace[1]
         elif brace[0] not in LITERAL:
-            raise ValueError(f"a text with {brace[0] * 2} for a single {brace[0]}")
+            raise ValueError(f"written with {brace[0] * 2} for a single {brace[0]}")

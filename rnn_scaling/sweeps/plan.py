@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rnn_scaling.config import conflicts, flags, registry
+from rnn_scaling.config import conflicts, flags, presets, registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import unread
-from rnn_scaling.config.naming import FRAMEWORK, NAMED, OURS, TRAINER
+from rnn_scaling.config.naming import FRAMEWORK, NAMED, OWN_FRAMEWORK, TRAINER
 from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
@@ -24,6 +24,8 @@ from rnn_scaling.sweeps.runs import AnyRun
 OUTPUTS = ("result_file", "log_dir", "progress")
 SINGLE_RUN_OPTIONS = ("checkpoint_dir", "save_every", "mlperf_log")
 TRACE = "trace_batches"
+# Without and with an exchange of gradients: together they show what the exchange costs.
+CORE_MODES = ("independent", "replicated")
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
 MAX_LISTED_DEVICES = 8  # beyond this a sweep takes only the powers of two
 R = TypeVar("R", bound=AnyRun)
@@ -42,7 +44,7 @@ class Run(AnyRun):
 
     @property
     def unit(self) -> str:
-        return workloads.unit_of(vars(self.config.model))
+        return workloads.item_unit(vars(self.config.model))
 
     def identify(self, config: Mapping[str, Any]) -> Identity:
         return identify(config)
@@ -121,9 +123,9 @@ def plan(
       FlagErrors: If any combination has a conflict; it names each conflict once.
     """
     user_flags = lists.keys()
-    assumed = {name: [value] for name, value in configs.assumed(lists).items()}
+    assumed = {name: [value] for name, value in configs.implied_options(lists).items()}
     lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
-    # Derived from the lists alone, because a sweep resumes by the names of its files;
+    # Derived only from the lists, because a sweep resumes by the names of its files;
     # reports use the resolved options.
     varied = []
     for name, values in lists.items():
@@ -131,7 +133,7 @@ def plan(
             varied.append(name)
 
     def make_name(values: Mapping[str, Any], config: RunConfig) -> str | None:
-        encoders = kernels.of_cell(config.model.unit_type)
+        encoders = kernels.kernels_for(config.model.unit_type)
         is_default = "encoder_type" not in user_flags
         if is_default and config.model.encoder_type not in encoders:
             return None  # this encoder does not compute these cells
@@ -181,9 +183,9 @@ def distinct_runs(
         if name is None:
             continue
         read |= values.keys()
-        found = conflicts.problems(config, values, num_gpus=num_gpus)
-        problems |= dict.fromkeys(found)
-        if not found:
+        run_problems = conflicts.problems(config, values, num_gpus=num_gpus)
+        problems |= dict.fromkeys(run_problems)
+        if not run_problems:
             runs.setdefault(identify(config.flat()), Run(name, values, config))
     unused = []
     for flag in user_flags:
@@ -261,10 +263,10 @@ def _defaults(
         "preset": [default_preset(lists, num_gpus)],
     }
     # All frameworks train the same work, this suite with one encoder.
-    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:
+    if set(lists.get(FRAMEWORK, [OWN_FRAMEWORK])) != {OWN_FRAMEWORK}:
         defaults = {FRAMEWORK: lists[FRAMEWORK], **defaults}
-        defaults["encoder_type"] = [kernels.of_cell("lstm")[0]]
-        defaults["variable_update"] = ["independent", "replicated"]
+        defaults["encoder_type"] = [kernels.kernels_for("lstm")[0]]
+        defaults["variable_update"] = CORE_MODES
         defaults["data_source"] = ["constant"]
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
 
@@ -274,8 +276,8 @@ def _is_on_gpus(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> bool:
 
 
 def default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> str:
-    """Return the preset of the published benchmark on GPUs, or else a small one."""
-    return "seed" if _is_on_gpus(lists, num_gpus) else "small"
+    """Return the preset of a sweep if the user names none."""
+    return presets.choose_sweep_preset(_is_on_gpus(lists, num_gpus))
 
 
 def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -283,7 +285,7 @@ def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
     unit_types = lists.get("unit_type", [configs.OPTIONS["unit_type"].default])
     names: set[str] = set()
     for unit_type in unit_types:
-        names.update(kernels.swept(unit_type))
+        names.update(kernels.default_sweep(unit_type))
     return [name for name in kernels.KERNELS if name in names]
 
 

@@ -14,7 +14,7 @@ PRODUCTS = ("items_per_step", "items")
 
 
 def _check_formats(text: str) -> str:
-    """Return the value of --log_format; a ValueError says what it must be."""
+    """Return the value of --log_format; a ValueError explains the rule."""
     from rnn_scaling.records.importers import importing
 
     return importing.check_rate_formats(text)
@@ -26,7 +26,7 @@ class TrainerOptions:
 
     trainer: str = option(
         "",
-        "command of one run, with places: {num_devices}, {repeat}, {result_file} for the "
+        "command of one run, with placeholders: {num_devices}, {repeat}, {result_file} for the "
         "record of a Recorder, and {NAME} for each --axis:NAME=VALUE,... or other flag; "
         "runs without a shell; {{ is a brace",
         parse=placeholders.check_command,
@@ -34,45 +34,58 @@ class TrainerOptions:
         whole=True,
     )
     trainer_name: str = option(
-        "", "name in reports (default: its script, module or program)"
+        "", "name of the program in reports (default: its script, module or program)"
     )
     log_format: str = option(
         AUTO,
-        "format of its output if it writes no record: formats to try (auto: all); the "
-        "last may be regex:PATTERN with the groups rate | items and seconds or ms | step "
-        "alone (timed by the arrival of lines), and loss, total; {number} reads any "
-        "number; wall times the whole process",
+        "formats to try for the output of a program that writes no record (auto: all "
+        "formats; wall: time the whole process). The last may be regex:PATTERN. Groups "
+        "of the pattern: rate, or items with seconds or ms, or only step (timed by the "
+        "arrival of its lines); also loss and total. {number} matches any number",
         parse=_check_formats,
         shown="FORMAT,...",
         whole=True,
     )
     log_warmup: int | None = option(
         None,
-        "first matches of the pattern to leave out, if more follow (default: those "
-        "that are start-up)",
+        "number of matches of the pattern to leave out at the start, if more follow "
+        "(default: the matches of the start-up)",
         minimum=0,
     )
     ranks: str | None = option(
         None,
-        "which rate counts if several ranks print one: the first rank's, or their sum "
+        "which rate counts if several ranks print one: the rate of the first rank, or their sum "
         "(default: first; in formats that print each rank's own tokens, sum)",
         choices=tuple(choice.value for choice in Ranks),
     )
     items_per_step: str = option(
         "",
-        "items of a step on all devices, if the log has only steps or seconds: a product "
-        "such as 35*{batch_size}*{num_devices}",
+        "items per step on all devices, if the log contains only steps or seconds: "
+        "a product such as 35*{batch_size}*{num_devices}",
         parse=placeholders.check_product,
         shown="PRODUCT",
     )
     items: str = option(
         "",
-        "items of a whole run on all devices, for --log_format=wall: a product",
+        "items per run on all devices, for --log_format=wall: a product",
         parse=placeholders.check_product,
         shown="PRODUCT",
     )
     unit: str = option(
         "", "what the trainer counts, in the plural (default: from its record or log)"
+    )
+
+    certificate: str = option(
+        "",
+        "certificate of the program from verify --trainer --result_file=FILE: its "
+        "verdict is shown next to the speed, and a wrong program is not ranked",
+        shown="FILE",
+        whole=True,
+    )
+    split: bool = option(
+        False,
+        "also run copies of the command for one device, which exchange nothing: the "
+        "report then splits the efficiency loss into contention and the rest",
     )
 
     def changes(self) -> dict[str, Any]:
@@ -91,7 +104,7 @@ def check_without_program(
     """Return a line for each option that needs --trainer, which is not given."""
     flag_names = [f"--{name}" for name in options.changes()]
     flag_names += [f"{AXIS}{name}" for name in axes]
-    rule = 'is for a trainer of your own: --trainer="COMMAND"'
+    rule = 'applies only to your own trainer; add --trainer="COMMAND"'
     return [f"{flag} {rule}" for flag in flag_names]
 
 
@@ -107,7 +120,10 @@ def check_log_options(options: TrainerOptions) -> Iterator[str]:
         )
     is_auto = AUTO in options.log_format.split(",")
     if options.items_per_step and not has_no_items and not is_auto:
-        yield "--items_per_step is for a --log_format that reads only steps or seconds"
+        yield (
+            "--items_per_step needs a --log_format that reads only steps or seconds; leave "
+            "one out"
+        )
     if options.ranks == Ranks.SUM and options.items_per_step:
         yield (
             "--ranks=sum adds printed rates or items, but --items_per_step counts the "
@@ -115,6 +131,6 @@ def check_log_options(options: TrainerOptions) -> Iterator[str]:
         )
     if (options.log_format == WALL) != bool(options.items):
         yield (
-            "--items=PRODUCT and --log_format=wall need each other: the items of a whole "
-            "run, and its seconds"
+            "--items=PRODUCT and --log_format=wall need each other, as the items and the "
+            "seconds of a whole run; give both or neither"
         )

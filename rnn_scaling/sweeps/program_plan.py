@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.config import flags
-from rnn_scaling.config.conditions import NOT_COMPARED_THEIRS
+from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.importers.rank_tags import Ranks
@@ -35,6 +35,7 @@ from rnn_scaling.sweeps.program_options import (
 )
 from rnn_scaling.sweeps.runs import AnyRun
 
+COPIES_MODE = "independent"  # the mode of a run whose processes exchange nothing
 COMMAND = "trainer_command"  # the option with the command and its places
 Lists = Mapping[str, Sequence[Any]]
 
@@ -47,6 +48,9 @@ class ProgramRun(AnyRun):
     # The text of each place except REPEAT and RESULT_FILE.
     texts: Mapping[str, str]
     terms: Terms = Terms()  # how its output is read
+    # Processes of the command for one device that exchange nothing; 0 if the run is
+    # one process on all devices.
+    num_copies: int = 0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -103,6 +107,7 @@ def plan(
     lines += check_values(axes)
     lines += _check_places(options, axes, lists)
     lines += check_log_options(options)
+    lines += _check_split(options, lists)
     if lines:
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**lists, **device_lists, **axes}
@@ -115,6 +120,9 @@ def plan(
         run = _make_run(options, dict(zip(values, combination)), varied, axes)
         _check_run(run, options)
         runs[run.identity] = run
+        if options.split:
+            copies = _copies_of(run, options)
+            runs[copies.identity] = copies
     return with_distinct_names(list(runs.values()))
 
 
@@ -164,9 +172,9 @@ def _check_lists(axes: Collection[str], lists: Lists) -> Iterator[str]:
                 yield f"{spell(name, value)} must be {rule}"
         if name in axes:
             yield f"--{name} and {AXIS}{name} name the same option; give one of them"
-        if name in NOT_COMPARED_THEIRS:
+        if name in FOREIGN_NOT_COMPARED:
             yield (
-                f"--{name} is for this suite's trainer; rename yours, as {AXIS}my_{name}"
+                f"--{name} applies only to this suite's trainer; rename yours to {AXIS}my_{name}"
             )
 
 
@@ -197,7 +205,7 @@ def _check_places(
         )
         if name == "global_batch_size":
             hint += ", or give one value and --items_per_step to declare strong scaling"
-        yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
+        yield f"{flag}: --trainer has no placeholder {{{name}}}; {hint}"
     for product in PRODUCTS:
         product_places = set(placeholders.find_places(getattr(options, product)))
         for name in sorted(product_places - names):
@@ -250,6 +258,40 @@ def _make_run(
     return ProgramRun("-".join(name_parts), config, texts, terms)
 
 
+def _copies_of(run: ProgramRun, options: TrainerOptions) -> ProgramRun:
+    """Return the run of uncoupled copies on the same number of devices."""
+    texts = {**run.texts, "num_devices": "1"}
+    terms = dataclasses.replace(
+        run.terms,
+        items_per_step=_multiply(options.items_per_step, texts),
+        num_devices=1,
+        items=_multiply(options.items, texts),
+    )
+    return ProgramRun(
+        f"{run.name}-copies",
+        {**run.config, "variable_update": COPIES_MODE},
+        texts,
+        terms,
+        num_copies=run.num_devices,
+    )
+
+
+def _check_split(options: TrainerOptions, lists: Lists) -> Iterator[str]:
+    """Yield the conflicts of --split."""
+    if not options.split:
+        return
+    if "variable_update" in lists:
+        yield (
+            "--split makes the runs without exchange by itself; leave out "
+            "--variable_update"
+        )
+    if "global_batch_size" in lists:
+        yield (
+            "--split needs constant work per device, but --global_batch_size divides "
+            "one batch; leave one out"
+        )
+
+
 def _multiply(product: str, texts: Mapping[str, str]) -> float | None:
     return placeholders.multiply(product, texts) if product else None
 
@@ -261,7 +303,7 @@ def _check_run(run: ProgramRun, options: TrainerOptions) -> None:
         if product and not 0 < (getattr(run.terms, name) or 0) < math.inf:
             value = placeholders.fill(product, run.texts)
             raise flags.FlagErrors(
-                [f"--{name}={product} is {value}; it must be above 0"]
+                [f"--{name}={product} is {value}, but must be above 0"]
             )
     program = placeholders.split_words(options.trainer)[0]
     texts = {REPEAT: "1", RESULT_FILE: "x", **run.texts}

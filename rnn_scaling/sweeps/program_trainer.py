@@ -1,6 +1,7 @@
 """A user's program in a sweep: its output is kept, and its record or log is judged."""
 
 import dataclasses
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,23 @@ from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
 from rnn_scaling.records.importers.program_warnings import WarningLines
-from rnn_scaling.records.importers.reading import REGEX, WALL, ImportedRun, NoMatch
+from rnn_scaling.records.importers.reading import (
+    REGEX,
+    WALL,
+    ImportedRun,
+    NoMatch,
+    Terms,
+)
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Phases, PrintedOutput, RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps import early_checks, failure, folder, placeholders
+from rnn_scaling.sweeps import (
+    early_checks,
+    failure,
+    folder,
+    placeholders,
+    program_copies,
+)
 from rnn_scaling.sweeps.axes import parse_number
 from rnn_scaling.sweeps.command_lines import (
     DEVICES_VARIABLE,
@@ -33,7 +46,7 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.cores import available_cores, first_cores
-from rnn_scaling.system.machine.environment import commit_of, read_environment
+from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.processes import alive, process
 from rnn_scaling.system.processes.process import Ended, OnLine
 
@@ -74,13 +87,17 @@ class ProgramTrainer(Trainer[ProgramRun]):
         self.notes: list[str] = []
 
     def command(self, run: ProgramRun, result_file: Path) -> CommandLine:
-        return program_command(
+        command = program_command(
             run.template,
             {**run.texts, placeholders.REPEAT: str(run.repeat)},
             result_file,
             num_devices=run.num_devices,
             num_cores=run.num_cores,
         )
+        if run.num_copies:
+            typed = f"{run.num_copies} x {shlex.join(command.words)}"
+            return dataclasses.replace(command, typed=typed)
+        return command
 
     def run(
         self,
@@ -92,6 +109,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
     ) -> Ended:
         output = _Output()
         self._output = output
+        if run.num_copies:
+            return self._run_copies(run, result_file, limit, on_line)
         command = self.command(run, result_file)
         if run.terms.formats == WALL and self._launch_s is None:
             empty = dataclasses.replace(command, words=EMPTY_PROGRAM)
@@ -142,6 +161,42 @@ class ProgramTrainer(Trainer[ProgramRun]):
         output.load = meter.read()
         return ended
 
+    def _run_copies(
+        self, run: ProgramRun, result_file: Path, limit: Limit, on_line: OnLine
+    ) -> Ended:
+        """Run copies of the command for one device at the same time."""
+        tasks = program_copies.build_tasks(run, result_file)
+        cores = first_cores(run.num_cores) if run.num_cores else available_cores()
+        meter = load.LoadMeter(cores, load.sample_with_descendants)
+        ended = process.run_together(tasks, limit.seconds, on_line)
+        self._output.load = meter.read()
+        last_line = program_copies.last_line(run, result_file, ended.task)
+        return dataclasses.replace(ended, lines=[last_line])
+
+    def _judge_copies(
+        self, run: ProgramRun, result_file: Path, ended: Ended
+    ) -> RunRecord | None:
+        """Return the record of copies; None if one of them failed."""
+        if any(ended.returncodes) or ended.timed_out:
+            return None
+
+        def read_log(log: Path, terms: Terms) -> ImportedRun:
+            with_search = dataclasses.replace(
+                terms, find_steady_state=self._find_steady_state
+            )
+            return self._importing.read_run(log, with_search)[0]
+
+        try:
+            measured = program_copies.add_rates(run, result_file, read_log)
+        except ValueError as e:
+            return _failed_record(run, "NoRecord", f"ended well, but {e}")
+        return dataclasses.replace(
+            measured,
+            resolved=_resolve(run),
+            phases=Phases(total=ended.seconds),
+            environment=self._environment(time.time() - ended.seconds),
+        )
+
     def judge(
         self,
         run: ProgramRun,
@@ -150,6 +205,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
         ended: Ended,
     ) -> RunRecord | None:
         """Return the program's record with the sweep's options, or one from its log."""
+        if run.num_copies:
+            return self._judge_copies(run, result_file, ended)
         log = _log_path(result_file)
         if folder.is_result(written):
             return self._complete(run, written, ended, log.name)
@@ -203,7 +260,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         places = placeholders.find_places(runs[0].template)
         if len(counts) > 1 and "num_devices" not in places:
             lines.append(
-                "--trainer has no place {num_devices}: the program sees the number of "
+                "--trainer has no placeholder {num_devices}: the program sees the number of "
                 f"devices only in its cores or GPUs, and in the variable {DEVICES_VARIABLE}"
             )
         lines = list(dict.fromkeys(lines))
@@ -274,7 +331,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         output = logged.output
         if warnings := self._output.warnings.lines():
             output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
-        # If the log is from another run, this process says nothing about its duration.
+        # If the log is from another run, this process has a different duration.
         total_s = ended.seconds
         if output is not None and plausibility.exceeds_process(output):
             total_s = 0.0
@@ -282,7 +339,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
             logged,
             options=Options({**sizes, **run.options}),
             resolved=_resolve(run),
-            phases=Phases(total=total_s, further={"process": ended.seconds}),
+            phases=Phases(total=total_s, extra_fields={"process": ended.seconds}),
             output=output,
             environment=self._environment(time.time() - ended.seconds),
             unit=str(run.config.get("unit") or logged.unit or run.unit),
@@ -299,7 +356,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
             fields.pop(name, None)
         other_load = self._output.load
         fields |= {
-            "program_commit": commit_of(Path.cwd()),
+            "program_commit": read_commit(Path.cwd()),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(start_s)),
             "load": dataclasses.asdict(other_load) if other_load else None,
             "clocks": None,
@@ -335,7 +392,7 @@ def _resolve(run: ProgramRun) -> Resolved:
 
 
 def _complete_resolved(run: ProgramRun, written: Resolved) -> Resolved:
-    """Return the devices in a record, completed by those that the sweep gave."""
+    """Return the devices in a record, completed by the devices that the sweep gave."""
     expected = _resolve(run)
     if written.cpu_affinity is None or written.device_type is None:
         written = dataclasses.replace(
@@ -349,23 +406,27 @@ def _complete_resolved(run: ProgramRun, written: Resolved) -> Resolved:
     return written
 
 
-def _find_contradiction(run: ProgramRun, found: Mapping[str, Any], source: str) -> str:
+def _find_contradiction(
+    run: ProgramRun, recorded_options: Mapping[str, Any], source: str
+) -> str:
     """Return how a record or log contradicts the sweep; empty if it does not.
 
     Args:
       run: The run, with the options of the sweep.
-      found: The options in the record or log.
+      recorded_options: The options in the record or log.
       source: "its record" or "its log".
     """
     ignored = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
     found_parts = []
     sweep_parts = []
     for name, value in run.config.items():
-        if name not in found or name in ignored:
+        if name not in recorded_options or name in ignored:
             continue
         # A program may write 256 as a text, and true as True.
-        if parse_number(str(found[name]).lower()) != parse_number(str(value).lower()):
-            found_parts.append(f"{name}={found[name]}")
+        if parse_number(str(recorded_options[name]).lower()) != parse_number(
+            str(value).lower()
+        ):
+            found_parts.append(f"{name}={recorded_options[name]}")
             sweep_parts.append(f"{name}={value}")
     if not found_parts:
         return ""

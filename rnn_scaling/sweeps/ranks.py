@@ -1,4 +1,8 @@
-"""The ranks of a run: how they start, here or by a launcher, and which of them failed."""
+"""The ranks of a run: how they start, here or by a launcher, and which of them failed.
+
+`Starter.tasks` returns the tasks in the order of the ranks, because `Ended.task` is read
+as the number of the rank that failed.
+"""
 
 import contextlib
 import dataclasses
@@ -6,7 +10,7 @@ import functools
 import sys
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.cluster import fence, ports, tokens
+from rnn_scaling.cluster import network_namespace, ports, tokens
 from rnn_scaling.config import naming
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.parts import RunError
@@ -62,7 +66,7 @@ class Starter:
         """
         return (
             tuple(self.trainer) == TRAINER
-            and config.frameworks.framework == naming.OURS
+            and config.frameworks.framework == naming.OWN_FRAMEWORK
             and not self.launch
             and config.num_processes == 1
         )
@@ -82,7 +86,7 @@ class Starter:
     ) -> list[Task]:
         """Return a task for each rank on this machine."""
         words = self.command(config, flags).words
-        address = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
+        address = ports.join(ports.LOOPBACK, ports.find_free(ports.RENDEZVOUS_PORTS))
         commands = []
         for rank in range(config.num_processes):
             variables = {
@@ -96,7 +100,7 @@ class Starter:
 
 
 def check_launcher(text: str) -> str:
-    """Return the value of --launch; a ValueError says what it must be."""
+    """Return the value of --launch; a ValueError explains the rule."""
     if words := placeholders.split_words(text):
         placeholders.require_program(words[0])
     return text
@@ -115,7 +119,7 @@ def rank_names(config: RunConfig) -> list[str]:
 @contextlib.contextmanager
 def private_network(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """Yield the tasks of a run, in a private network if the system allows one."""
-    with fence.network() as network:
+    with network_namespace.create() as network:
         if config.mode.trains_one_model and not network.enter:
             _warn_about_open_ports(network.reason)
         private_tasks = []
@@ -144,7 +148,7 @@ def rank_tasks(
       commands: The command line of each rank.
       has_streams: Whether rank 0 has the streams of this process.
     """
-    token = {tokens.VARIABLE: tokens.generate()}
+    token = {tokens.VARIABLE: tokens.generate_token()}
     tasks = []
     for rank, name in enumerate(rank_names(config)):
         command = commands[rank]

@@ -42,30 +42,28 @@ class RecommendOptions:
     )
     minutes: float = option(
         10.0,
-        "time limit; a run that has started finishes",
+        "time limit in minutes; a run in progress is completed",
         minimum=0.1,
         maximum=10_000.0,
     )
-    format: str = option(
-        "text", "what is printed", choices=("text", "markdown", "json")
-    )
+    format: str = option("text", "output format", choices=("text", "markdown", "json"))
     largest_batch: bool = option(
         False, "search for the largest batch that fits in memory instead", bare=True
     )
     memory_gib: float = option(
         0.0,
-        "largest_batch, on CPUs: memory limit of a whole run (0: "
+        "largest_batch, on CPUs: memory limit of a whole run in GiB (0: "
         f"{MEMORY_SHARE:.0%} of the free memory)",
         minimum=0.0,
     )
     threads: bool = option(
         False,
-        "find the number of threads that keeps the devices busy instead",
+        "instead, find the number of threads that keeps the devices busy",
         bare=True,
     )
     repeats: int | None = option(
         None,
-        "threads: runs of each number of threads; one run is not enough to compare "
+        "threads: runs per number of threads; one run is not enough to compare "
         f"(default: {THREADS_REPEATS})",
         minimum=1,
     )
@@ -178,7 +176,7 @@ def find(
     """
     # Imported here, because they load numpy.
     from rnn_scaling.sweeps.batch_search import BatchSearch
-    from rnn_scaling.sweeps.mode_search import ModeSearch, candidates
+    from rnn_scaling.sweeps.mode_search import ModeSearch, plan_candidates
 
     options = request.options
     limit = f"time limit --minutes={options.minutes:g}"
@@ -191,7 +189,7 @@ def find(
             "until it does not fit"
         )
     else:
-        search = ModeSearch(candidates(request.lists, **machine_size()))
+        search = ModeSearch(plan_candidates(request.lists, **machine_size()))
         planned = [run.identity for run in search.planned()]
         estimator = SuiteTrainer(trainer, request.conduct.launch).estimator()
         entry.note(

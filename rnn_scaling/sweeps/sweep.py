@@ -1,16 +1,21 @@
 """The runs of `sweep`: combinations of values, in rounds until the answer is precise."""
 
 import dataclasses
-import math
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
+from rnn_scaling.records import script_certificate
 from rnn_scaling.records.lock import BusyError
-from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.script_certificate import (
+    ScriptCertificate,
+    ScriptCertificateError,
+)
 from rnn_scaling.sweeps import certificates, folder, program_plan
 from rnn_scaling.sweeps.axes import split_axes
 from rnn_scaling.sweeps.conduct import ConductOptions, Conductor, SweepOutcome
@@ -20,14 +25,24 @@ from rnn_scaling.sweeps.program_options import TrainerOptions, check_without_pro
 from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from rnn_scaling.sweeps.sweep_rounds import (
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    PRECISION_GOAL,
+    SweepRounds,
+)
+from rnn_scaling.sweeps.time_budget import (
+    CALIBRATION_FOLDER,
+    DEFAULT_MINUTES,
+    MEASURED_BATCHES,
+    Budget,
+    calibrate,
+    choose_budget,
+    has_fixed_length,
+)
 from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine.gpus import machine_size
-
-# Rounds without --repeats.
-MIN_ROUNDS = 2
-MAX_ROUNDS = 3
-# Half-width of an efficiency's interval, in points, that ends the rounds.
-PRECISION_GOAL = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +52,17 @@ class SweepOptions:
     out: str = option("results/default", "folder of the records and the report")
     repeats: int = option(
         0,
-        f"runs of each combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS}, until the answer is "
-        "precise",
+        f"number of runs of each combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS}, until the "
+        "answer is precise",
         minimum=0,
         maximum=1000,
+    )
+    minutes: float | None = option(
+        None,
+        "time limit for all runs in minutes; the most important runs come first, and "
+        "the command for the others is printed at the end; 0: no limit (default: "
+        f"{DEFAULT_MINUTES:g} for a sweep without flags of the trainer, else 0)",
+        minimum=0.0,
     )
     history: Path | None = option(
         None,
@@ -66,8 +88,12 @@ class SweepResult:
     outcome: SweepOutcome = dataclasses.field(default_factory=SweepOutcome)
     # The verification of each configuration; None if it was not requested.
     certified: SweepOutcome | None = None
+    # The verdict on the user's program; None without --certificate.
+    script_certificate: ScriptCertificate | None = None
     configurations: Sequence[AnyRun] = ()
     rounds: int = 0
+    # Sentences about runs that were left out or repeated.
+    remarks: Sequence[str] = ()
 
     @property
     def exit_status(self) -> int | None:
@@ -76,19 +102,34 @@ class SweepResult:
 
     def attach_certificates(self) -> None:
         """Write the certificate of each configuration into its records."""
-        if self.certified is None:
+        if self.certified is None and self.script_certificate is None:
             return
         try:
             with folder.lock(self.out):
-                certificates.attach(
-                    self.configurations, self.out, self.certified.records, self.rounds
-                )
+                if self.script_certificate is not None:
+                    certificates.attach_script(
+                        self.configurations,
+                        self.out,
+                        self.script_certificate,
+                        self.rounds,
+                    )
+                if self.certified is not None:
+                    certificates.attach(
+                        self.configurations,
+                        self.out,
+                        self.certified.records,
+                        self.rounds,
+                    )
         except BusyError as e:
             raise entry.Refusal(str(e)) from None
 
     def print_failures(self) -> bool:
         """Print failed runs and wrong configurations; return whether there is one."""
         has_failed = self.outcome.print_failures()
+        script = self.script_certificate
+        if script is not None and script.answer == script_certificate.WRONG:
+            has_failed = True
+            entry.fail(f"--certificate: {script.command}: WRONG: {script.cause}")
         if self.certified is None:
             return has_failed
         has_failed = self.certified.print_failures() or has_failed
@@ -101,14 +142,19 @@ class SweepResult:
 
 
 def run_sweep(
-    words: Sequence[str], program: Sequence[str], verifier: Sequence[str]
+    words: Sequence[str],
+    program: Sequence[str],
+    verifier: Sequence[str],
+    show_first_round: Callable[[Path], None] = lambda folder: None,
 ) -> SweepResult:
-    """Make the runs of a command line.
+    """Run the sweep of a command line.
 
     Args:
       words: The command line.
       program: The command of one rank of this suite's trainer.
       verifier: The command of one rank that verifies a configuration.
+      show_first_round: Prints the results of the first round of a sweep with a time
+        budget, from the folder of its records.
 
     Raises:
       FlagErrors: If anything is wrong; it names everything.
@@ -117,19 +163,35 @@ def run_sweep(
     (options, conduct_options, trainer_options), lists = split(other_words, GROUPS)
     result = SweepResult(Path(options.out), options.history)
     resume_words = ["sweep", *words]
+    is_default = not lists and not trainer_options.trainer
+    budget = choose_budget(options.minutes, options.repeats, is_default)
+    num_batches = None
+    calibration_s = 0.0
     trainer: Trainer[Any]
     if trainer_options.trainer:
         require_no_suite_options(conduct_options, certify=options.certify)
         result.configurations = program_plan.plan(
             trainer_options, axes, lists, **machine_size()
         )
+        if trainer_options.certificate:
+            result.script_certificate = _read_certificate(trainer_options)
         trainer = ProgramTrainer()
     else:
         if lines := check_without_program(trainer_options, axes):
             raise flags.FlagErrors(lines)
+        trainer = SuiteTrainer(program, conduct_options.launch)
+        plan(lists, **machine_size())  # all conflicts are reported before any run
+        if budget.is_limited and not has_fixed_length(lists):
+            started_s = time.monotonic()
+            num_batches = _calibrate(
+                lists, conduct_options, trainer, resume_words, result
+            )
+            if num_batches is None:
+                return result
+            lists["num_batches"] = [num_batches]
+            calibration_s = time.monotonic() - started_s
         runs = plan(lists, **machine_size())
         result.configurations = runs
-        trainer = SuiteTrainer(program, conduct_options.launch)
         if options.certify:
             verifying_trainer = SuiteTrainer(verifier, conduct_options.launch)
             certifier = Conductor(
@@ -142,12 +204,38 @@ def run_sweep(
             result.outcome.exit_status = result.certified.exit_status
     is_listed = conduct_options.dry_run and result.exit_status == entry.EXIT_OK
     if result.exit_status is None or is_listed:
-        conductor = Conductor(result.out, conduct_options, trainer, resume_words)
+        minutes_left = budget.minutes - calibration_s / 60
+        conductor = Conductor(
+            result.out, conduct_options, trainer, resume_words, minutes_left
+        )
         result.outcome = conductor.outcome
-        _run_rounds(conductor, options.repeats, conduct_options.dry_run, result)
+        continue_words = budget.continue_words(words, num_batches)
+        sweep_run = _SweepRun(conductor, budget, continue_words, show_first_round)
+        sweep_run.run(result, options.repeats, conduct_options.dry_run)
     if result.exit_status is None:
         entry.note(*trainer.notes)
     return result
+
+
+def _calibrate(
+    lists: Mapping[str, list[Any]],
+    options: ConductOptions,
+    trainer: Trainer[Any],
+    resume_words: Sequence[str],
+    result: SweepResult,
+) -> int | None:
+    """Return the number of measured batches of each run, chosen by one short run.
+
+    Returns:
+      None if the run could not be made; the result then has the exit status.
+    """
+    if options.dry_run:
+        return MEASURED_BATCHES[0]
+    out = result.out / CALIBRATION_FOLDER
+    conductor = Conductor(out, options, trainer, resume_words, has_notes=False)
+    num_batches = calibrate(lists, conductor, out, machine_size())
+    result.outcome.exit_status = conductor.outcome.exit_status
+    return num_batches
 
 
 def require_no_suite_options(options: ConductOptions, certify: bool = False) -> None:
@@ -155,7 +243,7 @@ def require_no_suite_options(options: ConductOptions, certify: bool = False) -> 
     lines = []
     if certify:
         lines.append(
-            "--certify compares this suite's trainer; leave it out with --trainer"
+            "--certify checks only this suite's trainer; leave it out with --trainer"
         )
     if options.launch:
         lines.append(
@@ -163,6 +251,40 @@ def require_no_suite_options(options: ConductOptions, certify: bool = False) -> 
         )
     if lines:
         raise flags.FlagErrors(lines)
+
+
+def _read_certificate(options: TrainerOptions) -> ScriptCertificate:
+    """Return the certificate of the user's program.
+
+    Raises:
+      FlagErrors: If the file is not a certificate, or if it is of another script.
+    """
+    flag = f"--certificate={options.certificate}"
+    try:
+        certificate = script_certificate.read(Path(options.certificate))
+    except OSError as e:
+        raise flags.FlagErrors([f"{flag}: {e.strerror or e}"]) from None
+    except ScriptCertificateError as e:
+        rule = "give the file of ./run.sh verify --trainer --result_file=FILE"
+        raise flags.FlagErrors([f"{flag}: {e}; {rule}"]) from None
+    scripts = _script_names(certificate.command)
+    if scripts and not scripts & _script_names(options.trainer):
+        raise flags.FlagErrors(
+            [
+                f"{flag} is of {certificate.command}, which is another script than "
+                f"that of --trainer={options.trainer}; verify that one"
+            ]
+        )
+    if certificate.answer == script_certificate.CANNOT_TELL:
+        entry.warn(
+            f"{flag}: its answer is {certificate.answer}, so no verdict is shown"
+        )
+    return certificate
+
+
+def _script_names(command: str) -> set[str]:
+    """Return the names of the Python files in a command."""
+    return {Path(word).name for word in command.split() if word.endswith(".py")}
 
 
 def _certify(runs: Sequence[Run], out: Path, conductor: Conductor) -> SweepOutcome:
@@ -174,82 +296,104 @@ def _certify(runs: Sequence[Run], out: Path, conductor: Conductor) -> SweepOutco
     return conductor.outcome
 
 
-def _run_rounds(
-    conductor: Conductor, repeats: int, dry_run: bool, result: SweepResult
-) -> None:
-    """Run the configurations round by round, until the answer is precise enough.
+@dataclasses.dataclass(frozen=True)
+class _SweepRun:
+    """The rounds of one sweep.
 
-    Args:
-      conductor: Runs them.
-      repeats: Number of rounds; 0 if the precision decides.
-      dry_run: Whether the runs are only listed.
-      result: The sweep, which gets the number of rounds.
+    Attributes:
+      conductor: Runs the jobs.
+      budget: The time for all runs.
+      continue_words: The words of a command that makes all runs.
+      show_first_round: Prints the results of the first round, if time is limited.
     """
-    runs = result.configurations
-    rounds = repeats or _first_rounds(runs, result.out)
-    max_rounds = repeats or MAX_ROUNDS
-    new_runs = interleave(runs, rounds)
-    while conductor.run([Job(run, result.out) for run in new_runs]):
-        result.rounds = rounds
-        if rounds >= max_rounds:
+
+    conductor: Conductor
+    budget: Budget
+    continue_words: Sequence[str]
+    show_first_round: Callable[[Path], None]
+
+    def run(self, result: SweepResult, repeats: int, is_dry_run: bool) -> None:
+        """Run the configurations round by round.
+
+        Args:
+          result: The sweep, which gets the number of rounds and the remarks.
+          repeats: Number of rounds; 0 if the precision decides.
+          is_dry_run: Whether the runs are only listed.
+        """
+        runs = result.configurations
+        result.rounds = repeats or self._first_rounds(runs, result.out)
+        if not repeats and not is_dry_run:
+            self._run_until_precise(result)
             return
-        precision = _precision(conductor.records.values())
-        # A failed configuration would fail again.
-        failed = set()
-        for run in interleave(runs, rounds):
-            if conductor.records[run.label].status != "ok":
-                failed.add(run.name)
-        runs = [run for run in runs if run.name not in failed]
-        if precision <= PRECISION_GOAL or not runs:
-            return
-        rounds += 1
-        precision_text = f"±{precision:.0f} %" if precision < 100 else "unknown"
-        print(
-            f"round {rounds} of at most {MAX_ROUNDS}: precision {precision_text}, goal "
-            f"±{PRECISION_GOAL} %",
-            file=sys.stderr,
+        all_runs = interleave(runs, result.rounds)
+        if self.conductor.run([Job(run, result.out) for run in all_runs]):
+            self.conductor.note_nothing_to_run()
+        if result.exit_status == entry.EXIT_OK and not repeats:
+            print(self._describe_rounds())
+
+    def _first_rounds(self, runs: Sequence[AnyRun], out: Path) -> int:
+        """Return the number of rounds to begin with.
+
+        Without a budget, it is more than MIN_ROUNDS if the folder has runs of a later
+        round.
+        """
+        repeats = [MIN_ROUNDS]
+        if not self.budget.is_limited:
+            for run in interleave(runs, MAX_ROUNDS):
+                if (out / f"{run.label}.json").exists():
+                    repeats.append(run.repeat)
+        return max(repeats)
+
+    def _run_until_precise(self, result: SweepResult) -> None:
+        rounds = SweepRounds(
+            result.configurations, self.budget.is_limited, result.rounds
         )
-        new_runs = [run for run in interleave(runs, rounds) if run.repeat == rounds]
-    if dry_run and result.exit_status == entry.EXIT_OK and rounds < max_rounds:
-        print(
-            "a further round follows while an efficiency is not known to "
-            f"±{PRECISION_GOAL} %: at most {MAX_ROUNDS} rounds"
+        conductor = self.conductor
+        is_first = self.budget.is_limited
+        while chosen := rounds.choose(conductor):
+            if rounds.reason:
+                print(rounds.reason, file=sys.stderr)
+            if not conductor.run([Job(run, result.out) for run in chosen]):
+                return
+            result.rounds = max(result.rounds, *(run.repeat for run in chosen))
+            if is_first and conductor.num_made:
+                self.show_first_round(result.out)
+            is_first = False
+        conductor.note_nothing_to_run()
+        result.remarks = self._remarks(rounds)
+
+    def _describe_rounds(self) -> str:
+        if self.budget.is_limited:
+            return (
+                "the most important runs come first, and only runs that are expected to "
+                f"end within {self.budget.minutes:g} minutes start; --minutes=0 makes "
+                "all runs"
+            )
+        return (
+            f"rounds are added until each efficiency is known to ±{PRECISION_GOAL} %, "
+            f"up to {MAX_ROUNDS} rounds"
         )
 
-
-def _first_rounds(runs: Sequence[AnyRun], out: Path) -> int:
-    """Return the number of rounds to begin with.
-
-    It is more than MIN_ROUNDS if the folder has runs of a later round.
-    """
-    repeats = [MIN_ROUNDS]
-    for run in interleave(runs, MAX_ROUNDS):
-        if (out / f"{run.label}.json").exists():
-            repeats.append(run.repeat)
-    return max(repeats)
-
-
-def _precision(records: Iterable[RunRecord]) -> float:
-    """Return the uncertainty of the answer.
-
-    Returns:
-      Half the widest interval of an efficiency in points, or of a rate in % if no
-      efficiency is known; infinite if one of them is unknown.
-    """
-    # Imported here, so that --help does not wait for numpy.
-    from rnn_scaling.analysis import machines, metrics, rows
-
-    efficiencies = []
-    rates = []
-    for group in machines.group_by_machine(list(records)).values():
-        for row in rows.build_rows(group):
-            efficiency = row.metric(metrics.EFFICIENCY)
-            if row.num_devices > 1 and efficiency:
-                efficiencies.append(efficiency)
-            if row.rate:
-                rates.append(row.rate.scaled(1 / row.rate.value))
-    widest = 0.0
-    for interval in efficiencies or rates:
-        width = interval.half_width
-        widest = max(widest, math.inf if width is None else 100 * width)
-    return widest
+    def _remarks(self, rounds: SweepRounds) -> list[str]:
+        """Return which runs were repeated or left out, with the remedy."""
+        remarks = []
+        if rounds.num_replaced:
+            remarks.append(
+                f"{counted(rounds.num_replaced, 'further run')} replaced runs that "
+                "other processes had disturbed"
+            )
+        if rounds.is_busy(self.conductor.records):
+            remarks.append(
+                "the machine is still busy: the latest repeats were disturbed as well, "
+                "so no more are made"
+            )
+        left_out = rounds.list_left_out(self.conductor.records)
+        if left_out:
+            command = shlex.join(self.continue_words)
+            remarks.append(
+                f"{counted(len(left_out), 'run')} did not fit into "
+                f"--minutes={self.budget.minutes:g} "
+                f"({self.conductor.describe_duration(left_out)}); to add them:\n"
+                f"  {entry.program()} {command}"
+            )
+        return remarks

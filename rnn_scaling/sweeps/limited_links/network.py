@@ -29,9 +29,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling.cluster import fence
+from rnn_scaling.cluster import network_namespace
 from rnn_scaling.system import entry
-from rnn_scaling.system.processes.process import TETHER
+from rnn_scaling.system.processes.process import PARENT_DEATH_LAUNCHER
 
 # The package of each program, in Debian and Ubuntu.
 PACKAGES = {
@@ -109,10 +109,11 @@ class Namespace:
     def processes(self) -> list[int]:
         """Return the numbers of the processes in it."""
         numbers = []
-        for path in Path("/proc").glob("[0-9]*/ns/net"):
+        # Not "[0-9]*/ns/net": glob raises if a process ends while it looks for the file.
+        for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # the process has ended
-                if os.readlink(path) == self.identity:
-                    numbers.append(int(path.parts[2]))
+                if os.readlink(folder / "ns" / "net") == self.identity:
+                    numbers.append(int(folder.name))
         return numbers
 
 
@@ -147,13 +148,16 @@ def network(
 @contextlib.contextmanager
 def _namespace() -> Iterator[Namespace]:
     """Make a namespace that lasts as long as the block; kill what still runs in it."""
-    with fence.network() as fenced:
-        if not fenced.enter:
+    with network_namespace.create() as private_network:
+        if not private_network.enter:
             raise entry.Refusal(
                 f"{NEED} network namespaces of the kernel (CONFIG_NET_NS): "
-                f"{fenced.reason}"
+                f"{private_network.reason}"
             )
-        space = Namespace(fenced.holder, os.readlink(f"/proc/{fenced.holder}/ns/net"))
+        space = Namespace(
+            private_network.holder,
+            os.readlink(f"/proc/{private_network.holder}/ns/net"),
+        )
         try:
             yield space
         finally:
@@ -288,7 +292,7 @@ def call(*words: str) -> str:
     except OSError as e:
         error = e.strerror or str(e)
     except subprocess.TimeoutExpired:
-        error = f"no end after {CALL_TIMEOUT_S} s"
+        error = f"did not end within {CALL_TIMEOUT_S} s"
     raise CallFailed(f"{' '.join(words)}: {error.splitlines()[0]}")
 
 
@@ -323,7 +327,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     Its stdin stays open.
     """
     process = subprocess.Popen(
-        [sys.executable, "-I", str(TETHER), str(os.getpid()), *command],
+        [sys.executable, "-I", str(PARENT_DEATH_LAUNCHER), str(os.getpid()), *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -407,27 +411,27 @@ def parse_iperf3(text: str) -> tuple[float, float]:
         raise CallFailed("iperf3 printed no result") from None
 
 
-def describe(link: NetworkLink, found: Calibration) -> str:
+def describe(link: NetworkLink, calibration: Calibration) -> str:
     """Return the requested and the measured rates in words, for the record."""
-    slowest = megabits(min(found.bits_per_s))
-    fastest = megabits(max(found.bits_per_s))
+    slowest = megabits(min(calibration.bits_per_s))
+    fastest = megabits(max(calibration.bits_per_s))
     rates = slowest if slowest == fastest else f"{slowest} to {fastest}"
     requested = megabits(link.bits_per_s)
     if link.delay_s:
         requested += f" and {link.delay_s * 1e3:g} ms one way"
     return (
-        f"{requested} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
-        f"sending at once; round trip {found.round_trip_s * 1e3:.2g} ms"
+        f"{requested} asked; {rates} of payload measured, {len(calibration.bits_per_s)} nodes "
+        f"sending at once; round trip {calibration.round_trip_s * 1e3:.2g} ms"
     )
 
 
-def warnings(link: NetworkLink, found: Calibration) -> list[str]:
+def warnings(link: NetworkLink, calibration: Calibration) -> list[str]:
     """Return a warning if a link carries less than requested."""
-    slowest = min(found.bits_per_s)
+    slowest = min(calibration.bits_per_s)
     if slowest >= (1 - SHORTFALL) * link.bits_per_s:
         return []
     return [
-        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries {megabits(slowest)}; "
+        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only {megabits(slowest)}; "
         "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
     ]
 

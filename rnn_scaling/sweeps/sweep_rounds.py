@@ -1,0 +1,236 @@
+"""Choose the runs of a sweep, round by round, until the answer is precise.
+
+With a time budget, the runs that decide most come first: the first encoder
+implementation with separate and with exchanged gradients on the fewest and the most
+devices, then its other modes, then the other encoder implementations, and then the
+numbers of devices in between. Each of these stages gets `MIN_ROUNDS` rounds before the
+next one starts.
+
+Disturbed runs are repeated at the end. The choice reads the recorded load and never the
+rate of a run (analysis.disturbance).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps.conduct import Records, Rounds
+from rnn_scaling.sweeps.plan import CORE_MODES, interleave, repeat_runs
+from rnn_scaling.sweeps.runs import AnyRun
+from rnn_scaling.system.files.terminal import counted
+
+# Rounds of every configuration.
+MIN_ROUNDS = 2
+# Rounds without a time budget, and the limit of repeats with one.
+MAX_ROUNDS = 3
+MAX_BUDGET_ROUNDS = 5
+# Half-width of an efficiency's interval, in points, that ends the rounds.
+PRECISION_GOAL = 5
+
+
+class SweepRounds:
+    """The rounds of a sweep without --repeats.
+
+    The sweep calls `choose` before each round, prints `reason`, and runs all runs that it
+    returned before it asks again. The other methods are for the end of the sweep.
+
+    Attributes:
+      num_replaced: Number of runs that repeated disturbed ones.
+      reason: Why the latest runs follow; "" for the first rounds.
+    """
+
+    def __init__(self, runs: Sequence[AnyRun], has_budget: bool, rounds: int) -> None:
+        """Make the rounds of some configurations.
+
+        Args:
+          runs: The first run of each configuration.
+          has_budget: Whether the time is limited, so that the order matters.
+          rounds: Rounds that every configuration gets, at least MIN_ROUNDS.
+        """
+        self._stages = split_into_stages(runs) if has_budget else [list(runs)]
+        self._has_budget = has_budget
+        self._num_rounds = rounds
+        self._max_rounds = MAX_BUDGET_ROUNDS if has_budget else MAX_ROUNDS
+        self._runs = list(runs)
+        self._replacements: list[AnyRun] = []  # the latest repeats of disturbed runs
+        self.num_replaced = 0
+        self.reason = ""
+
+    def choose(self, rounds: Rounds) -> list[AnyRun]:
+        """Return the next runs in their order; none if the sweep is finished.
+
+        Each kind of round only follows if the kinds before it have no runs left.
+        """
+        self.reason = ""
+        return (
+            self._choose_first_rounds(rounds)
+            or self._choose_replacements(rounds)
+            or self._choose_further_round(rounds)
+        )
+
+    def list_left_out(self, records: Records) -> list[AnyRun]:
+        """Return the runs of the first rounds that were not made."""
+        left_out = []
+        for run in repeat_runs(self._runs, self._num_rounds):
+            if run.label not in records and not _has_failed(run, records):
+                left_out.append(run)
+        return left_out
+
+    def is_busy(self, records: Records) -> bool:
+        """Return whether the latest repeats of disturbed runs were disturbed as well."""
+        replaced = [records.get(run.label) for run in self._replacements]
+        return bool(replaced) and all(map(_is_disturbed, replaced))
+
+    def _choose_first_rounds(self, rounds: Rounds) -> list[AnyRun]:
+        if not self._has_budget:
+            return _missing(interleave(self._runs, self._num_rounds), rounds.records)
+        for stage in self._stages:
+            is_first_stage = stage is self._stages[0]
+            ordered = interleave(stage, self._num_rounds)
+            for repeat in range(1, self._num_rounds + 1):
+                # The very first round is made even if the time is too short for it.
+                in_round = [run for run in ordered if run.repeat == repeat]
+                missing = _missing(in_round, rounds.records)
+                if not (is_first_stage and repeat == 1):
+                    missing = [
+                        run for run in missing if not _has_failed(run, rounds.records)
+                    ]
+                    missing = _choose_affordable(missing, rounds)
+                if missing:
+                    return missing
+        return []
+
+    def _choose_replacements(self, rounds: Rounds) -> list[AnyRun]:
+        """Return a further run of each configuration with too few quiet runs."""
+        records = rounds.records
+        if self.is_busy(records):
+            return []
+        chosen = []
+        for run in self._runs:
+            repeats = list(_repeats(run, records))
+            num_quiet = sum(
+                not _is_disturbed(records[repeat.label]) for repeat in repeats
+            )
+            is_repeatable = self._num_rounds <= len(repeats) < self._max_rounds
+            needs_repeat = num_quiet < MIN_ROUNDS and not _has_failed(run, records)
+            if is_repeatable and needs_repeat:
+                chosen.append(dataclasses.replace(run, repeat=len(repeats) + 1))
+        chosen = _choose_affordable(chosen, rounds)
+        if chosen:
+            self._replacements = chosen
+            self.num_replaced += len(chosen)
+            self.reason = f"repeating {counted(len(chosen), 'disturbed run')}"
+        return chosen
+
+    def _choose_further_round(self, rounds: Rounds) -> list[AnyRun]:
+        """Return one more run of each configuration, unless the answer is precise."""
+        records = rounds.records
+        if self.is_busy(records):
+            return []
+        width = measure_precision(records.values())
+        if width <= PRECISION_GOAL:
+            return []
+        repeats = []
+        for stage in self._stages:
+            for run in stage:
+                repeat = 1 + sum(1 for _ in _repeats(run, records))
+                is_measured = repeat > MIN_ROUNDS and not _has_failed(run, records)
+                if is_measured and repeat <= self._max_rounds:
+                    repeats.append(dataclasses.replace(run, repeat=repeat))
+        if not repeats:
+            return []
+        fewest = min(run.repeat for run in repeats)
+        repeats = [run for run in repeats if run.repeat == fewest]
+        width_text = f"±{width:.0f} %" if width < 100 else "unknown"
+        self.reason = (
+            f"round {fewest} of at most {self._max_rounds}: precision {width_text}, "
+            f"goal ±{PRECISION_GOAL} %"
+        )
+        return _choose_affordable(repeats, rounds)
+
+
+def split_into_stages(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
+    """Return the configurations in groups, in the order in which they decide most."""
+    encoders = list(dict.fromkeys(_option(run, "encoder_type") for run in runs))
+    devices = [run.options.get("num_devices", 1) for run in runs]
+    ends = (min(devices), max(devices))
+    stages: dict[tuple[bool, int, bool], list[AnyRun]] = {}
+    for run in runs:
+        is_between = run.options.get("num_devices", 1) not in ends
+        encoder = encoders.index(_option(run, "encoder_type"))
+        is_other_mode = _option(run, "variable_update") not in CORE_MODES
+        stages.setdefault((is_between, encoder, is_other_mode), []).append(run)
+    return [stages[key] for key in sorted(stages)]
+
+
+def measure_precision(records: Iterable[RunRecord]) -> float:
+    """Return the uncertainty of the answer.
+
+    Returns:
+      Half the widest interval of an efficiency, in points. If no efficiency is known,
+      half the widest interval of a rate in %. Infinite if one of them is unknown.
+    """
+    # Imported here, so that --help does not wait for numpy.
+    from rnn_scaling.analysis import machines, metrics, rows
+
+    efficiencies = []
+    rates = []
+    for group in machines.group_by_machine(list(records)).values():
+        for row in rows.build_rows(group):
+            efficiency = row.metric(metrics.EFFICIENCY)
+            if row.num_devices > 1 and efficiency:
+                efficiencies.append(efficiency)
+            if row.rate:
+                rates.append(row.rate.scaled(1 / row.rate.value))
+    widest = 0.0
+    for interval in efficiencies or rates:
+        width = interval.half_width
+        widest = max(widest, math.inf if width is None else 100 * width)
+    return widest
+
+
+def _option(run: AnyRun, name: str) -> str:
+    return str(run.options.get(name, ""))
+
+
+def _missing(runs: Sequence[AnyRun], records: Records) -> list[AnyRun]:
+    return [run for run in runs if run.label not in records]
+
+
+def _choose_affordable(runs: Sequence[AnyRun], rounds: Rounds) -> list[AnyRun]:
+    """Return the runs of the first series for which there is time.
+
+    A series is run on all its numbers of devices or not at all, because its speedup
+    needs all of them.
+    """
+    by_series: dict[tuple[str, str], list[AnyRun]] = {}
+    for run in runs:
+        series = (_option(run, "encoder_type"), _option(run, "variable_update"))
+        by_series.setdefault(series, []).append(run)
+    chosen: list[AnyRun] = []
+    for group in by_series.values():
+        if rounds.has_time_for([*chosen, *group]):
+            chosen += group
+    return [run for run in runs if run in chosen]
+
+
+def _repeats(run: AnyRun, records: Records) -> Iterator[AnyRun]:
+    """Yield the repeats of a configuration that have a record."""
+    for repeated in repeat_runs([run], MAX_BUDGET_ROUNDS):
+        if repeated.label in records:
+            yield repeated
+
+
+def _has_failed(run: AnyRun, records: Records) -> bool:
+    """Return whether a repeat of the configuration failed; it would fail again."""
+    return any(
+        records[repeat.label].status != "ok" for repeat in _repeats(run, records)
+    )
+
+
+def _is_disturbed(record: RunRecord | None) -> bool:
+    """Return whether other processes disturbed a good run."""
+    from rnn_scaling.analysis import disturbance  # loads numpy
+
+    return record is not None and disturbance.is_disturbed(record)

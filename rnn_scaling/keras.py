@@ -43,7 +43,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         num_warmup_batches: int = 10,
         recorder: Recorder | None = None,
     ) -> None:
-        """Make a callback.
+        """Create the callback.
 
         Args:
           result_file: The file of the record. Each further `fit` of this process appends
@@ -80,15 +80,15 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._recorder = recorder or self._new_recorder()
         self._has_started = False
         self._next_batch = 0
-        self._first_step = 0  # of this epoch, in the recorder
-        self._epoch_samples = 0  # so far
-        self._mean_loss = 0.0  # of these samples
+        self._first_step = 0  # this epoch's first step in the recorder
+        self._epoch_samples = 0  # this epoch's samples so far
+        self._mean_loss = 0.0  # mean loss of these samples
         # The record of the last `fit` that has ended.
         self.record: Any = None
 
     def _new_recorder(self) -> Recorder:
         num_devices = self._num_devices
-        # The batch_size of a record is per device.
+        # A record's batch_size is per device.
         size = {"batch_size": self._batch_size // num_devices}
         if self._batch_size % num_devices:
             size = {"global_batch_size": self._batch_size}
@@ -107,7 +107,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
             error = ValueError(
-                f"num_devices is {self._num_devices}; model.fit trains on {replicas}"
+                f"num_devices is {self._num_devices}, but model.fit trains on {replicas}"
             )
             self._finish(error)
             raise error
@@ -130,7 +130,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Count the batches since the last call; `fit` may run several at a time."""
+        """Count the batches since the previous call; `fit` may run several per call."""
         # The mean over the epoch so far. Reading it waits for the devices.
         mean_loss = float((logs or {}).get("loss", math.nan))
         samples = 0
@@ -152,9 +152,9 @@ class ItemsPerSecond(keras.callbacks.Callback):
         expected = math.ceil(self._num_samples / self._batch_size)
         if self._next_batch != expected:
             error = ValueError(
-                f"model.fit had {self._next_batch} batches in an epoch; expected {expected} "
-                f"of num_samples={self._num_samples} and batch_size={self._batch_size}: "
-                "give both as model.fit has them"
+                f"model.fit had {self._next_batch} batches in an epoch, but "
+                f"num_samples={self._num_samples} and batch_size={self._batch_size} "
+                f"give {expected}; give the values that model.fit uses"
             )
             self._finish(error)
             raise error
@@ -177,8 +177,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self.record = self._recorder.close(error)
 
     def _count_samples(self, batch: int) -> int:
-        left = self._num_samples - batch * self._batch_size
-        return max(1, min(self._batch_size, left))
+        remaining = self._num_samples - batch * self._batch_size
+        return max(1, min(self._batch_size, remaining))
 
 
 def _next_file(result_file: str | os.PathLike[str]) -> Path:
@@ -194,7 +194,7 @@ def _next_file(result_file: str | os.PathLike[str]) -> Path:
         return path
     next_path = path.with_name(f"{path.stem}-{number}{path.suffix}")
     entry.warn(
-        f"{path} already has the record of another fit; fit {number} is recorded in "
+        f"{path} already contains the record of another fit; fit {number} is recorded in "
         f"{next_path.name}"
     )
     return next_path

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.train: the command `train`, as a module of its own."""
+"""python -m rnn_scaling.train: the command `train` as a separate module."""
 
 from collections.abc import Sequence
 

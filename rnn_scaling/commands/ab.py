@@ -1,4 +1,4 @@
-"""python -m rnn_scaling ab: two sets of flags, run in turns, and whether their speeds differ."""
+"""python -m rnn_scaling ab: compare the speeds of two sets of flags."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,13 @@ from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import counted
 
 USAGE = """\
-Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that drift of
-the machine affects both, and compares them pair by pair. The first line is the answer: "B is 1.27 ± 0.03 times as fast
-as A".
+Which of two settings is faster, and is the difference real? Alternates between both (A B B A B A A B ...), so that
+drift of the machine affects both, and compares them pair by pair. Pairs that other processes disturbed are repeated at
+the end, at most one for two pairs. The first line is the answer: "B is 1.27 ± 0.03
+times as fast as A".
 
     ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
@@ -27,8 +29,8 @@ The last example is a program of your own (docs/any_trainer.md); --trainer may d
 the quotation marks go to both. The records are in DIR/a and DIR/b. The same command continues where it stopped; failed
 runs, limits and --force work as in ./run.sh sweep.
 
-Exit status: that of ./run.sh compare DIR/a DIR/b --paired: 0 B is not slower than the limit, 1 it is, 2 unclear; 2 also
-when the flags conflict or the folder cannot be used, 130 interrupted."""
+Exit status: 0 B is not slower than the limit; 1 it is slower (like ./run.sh compare DIR/a DIR/b --paired); 2 unclear,
+the flags conflict or the folder cannot be used; 130 interrupted."""
 
 
 @entry.command
@@ -43,10 +45,18 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         sweep.require_no_suite_options(conduct_options)
         pair_trainer = ProgramTrainer()
     conductor = Conductor(out, conduct_options, pair_trainer, ["ab", *words])
-    if not conductor.run(pairs.counterbalance(a, b, options.repeats, out)):
+    is_complete = conductor.run(pairs.counterbalance(a, b, options.repeats, out))
+    if is_complete:
+        further = pairs.replace_disturbed(a, b, options.repeats, out, conductor.records)
+        if further:
+            num_pairs = counted(len(further) // 2, "disturbed pair")
+            entry.note(f"repeating {num_pairs} of runs")
+            is_complete = conductor.run(further)
+    if not is_complete:
         status = conductor.outcome.exit_status or entry.EXIT_OK
         # EXIT_FAILED would mean that b is slower.
         return entry.EXIT_USAGE if status == entry.EXIT_FAILED else status
+    conductor.note_nothing_to_run()
     conductor.outcome.print_failures()
     entry.note(*pair_trainer.notes)
     from rnn_scaling.analysis.comparison.judgement import (

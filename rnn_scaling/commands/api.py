@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.folder_rows import Rows
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecord:
-    """Make one run of the trainer in another process, or in several with num_workers.
+    """Run the trainer once in another process, or in several with num_workers.
 
     A program may call this any number of times.
 
@@ -106,6 +106,19 @@ def load(folder: str | Path) -> Rows:
     return folder_rows.load(folder)
 
 
+def answer(folder: str | Path) -> str:
+    """Return the first sentences of a folder's report, in English.
+
+    Raises:
+      OSError: If the folder cannot be read.
+    """
+    from rnn_scaling.records import folder as folders
+    from rnn_scaling.reports import conclusions, summary_builder
+
+    summary = summary_builder.summarise(folders.read(Path(folder)), str(folder))
+    return conclusions.answer_text(summary)
+
+
 def compare(
     before: str | Path,
     after: str | Path,
@@ -115,6 +128,7 @@ def compare(
     paired: bool = False,
     force_incomparable: Collection[str] = (),
     across: str = "",
+    history: Sequence[str | Path] = (),
 ) -> Report:
     """Judge whether the runs of one folder or record are slower than another's runs.
 
@@ -130,6 +144,8 @@ def compare(
         difference.
       across: "machine" if the sides are two machines; `machine_ratios` then shows which
         one is faster.
+      history: Histories, or folders of run records, of earlier sessions, which show the
+        drift between two sessions.
 
     Returns:
       The report that the command `compare` prints. `results` has a verdict and an
@@ -140,10 +156,14 @@ def compare(
       ValueError: If there is nothing to compare, or the metric or share is unknown.
     """
     from rnn_scaling.analysis.comparison import judgement
+    from rnn_scaling.analysis.history import sessions
 
     names = force_incomparable
     if isinstance(names, str):
         names = [names]
     accepted = frozenset(judgement.plain_name(name) for name in names)
-    question = judgement.Question(metric, paired, max_regression, accepted, across)
+    past = sessions.read(list(map(Path, history))) if history else None
+    question = judgement.Question(
+        metric, paired, max_regression, accepted, across, past=past
+    )
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

@@ -10,9 +10,9 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 USAGE = """\
-Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding:
-speedups that are not the ratio of their rates, efficiencies that are not speedup / devices, totals that are not the
-sum of their parts, swapped numbers, rates of one device printed as totals, and points far out of line.
+Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding. It
+finds speedups that are not the ratio of their rates, and efficiencies that are not speedup / devices. It also finds
+totals that are not the sum of their parts, swapped numbers, rates of one device printed as totals, and outliers.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
     ./run.sh audit docs                              every document in a folder
@@ -21,7 +21,7 @@ sum of their parts, swapped numbers, rates of one device printed as totals, and 
 It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and this suite's records and reports.
 docs/audit.md lists the header words and the relations.
 
-Exit status: 0 compared and nothing found, 1 findings, even if another file could not be read, 2 nothing to compare, an
+Exit status: 0 compared and nothing found; 1 findings, even if another file could not be read; 2 nothing to compare, an
 unreadable file, or wrong use."""
 
 
@@ -32,7 +32,7 @@ class AuditOptions:
     files: tuple[Path, ...] = flags.positional(
         "files to check, or folders of documents and run records",
         shown="FILE",
-        several=True,
+        is_list=True,
     )
     format: str = option(
         "text",
@@ -41,7 +41,8 @@ class AuditOptions:
     )
     max_numbers: int = option(
         500_000,
-        "maximum of numbers checked per file; if a file has more, the output says so (exit status 2)",
+        "how many numbers to check per file at most; if a file has more, the "
+        "output says so (exit status 2)",
         minimum=1,
     )
 

@@ -3,27 +3,36 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES, RATE
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
+if TYPE_CHECKING:
+    from rnn_scaling.analysis.history.sessions import PastSessions
+
+HISTORY = Path("history")  # used if it exists
 USAGE = """\
-Is AFTER slower than BEFORE, and can these runs tell? BEFORE and AFTER are folders of run records, as a sweep writes
-them, or single records. Configurations that both contain are compared one by one. An option that differs between all
-runs before and all runs after is the change.
+Is AFTER slower than BEFORE, and do the runs suffice to judge? BEFORE and AFTER are folders of run records, as a sweep
+writes them, or single records. Configurations that both contain are compared one by one. An option that differs
+between all runs before and all runs after is the change.
 
     ./run.sh compare results/main results/branch
     ./run.sh compare results/ab/a results/ab/b --paired --max_regression=2%
     ./run.sh compare results/old_machine results/new_machine --across=machine
 
-One run per side shows no change, because any two runs differ: repeat them (./run.sh sweep --repeats=5, or ./run.sh ab,
-which runs both sides in turns). docs/compare.md has the design, the test and its error rates.
+If the sides were measured at different times, the interval includes the drift of the machine between two sessions.
+--history=DIR shows how large it is; ./run.sh ab alternates between the sides and avoids it.
 
-Exit status: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge: too few runs or too
+With one run per side, no change can be shown, because any two runs differ. Repeat them with ./run.sh sweep
+--repeats=5, or with ./run.sh ab, which alternates between the sides. docs/compare.md has the design, the test and its
+error rates.
+
+Exit status: 0 a slow-down beyond the limit is excluded everywhere; 1 there is one; 2 cannot judge: too few runs or too
 much noise, incomparable runs, configurations missing or failed after, nothing in common, or wrong use. With
---across=machine: 0 every series was judged, 2 one was not."""
+--across=machine: 0 every series was judged; 2 one was not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,38 +48,47 @@ class CompareOptions:
     max_regression: float = flags.max_regression("the largest slow-down that passes")
     paired: bool = option(
         False,
-        "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them",
+        "compare pair by pair, assuming that runs with the same repeat number ran one "
+        "after the other, like the runs of `ab`",
     )
     metric: str = option(
         RATE,
-        "what is compared; speedup and efficiency need runs on one device too",
+        "metric to compare; speedup and efficiency also need runs on one device",
         choices=CHOICES,
     )
     across: str = option(
         "",
-        "machine: the sides are two machines; says which is faster per device and with all devices, and lists what "
-        "else differs",
+        "machine: the sides are two machines; shows which is faster per device and "
+        "with all devices, and lists what else differs",
         choices=("machine",),
     )
     machines: Path | None = option(
         None,
-        "with --across: prices (default: machines.toml, if it exists)",
+        "with --across: file of prices (default: machines.toml, if it exists)",
         shown="FILE",
     )
     machine: str = option(
         "",
-        "with --across: a name in --machines for both sides, or two",
+        "with --across: one name in --machines for both sides, or one per side",
         shown="NAME,...",
+    )
+    history: str = option(
+        "",
+        "earlier sessions of this machine, to measure its drift: folders of histories "
+        "or of run records (default: history, if it exists)",
+        shown="DIR,...",
     )
     format: str = option(
         "text",
-        'for the terminal, for a pull request, or "rnn_scaling.compare/1"',
+        "output format: for the terminal, for a pull request, or JSON (schema "
+        '"rnn_scaling.compare/1")',
         choices=("text", "markdown", "json"),
     )
     force_incomparable: str = option(
         "",
-        "judge although the runs differ in more than the change: everything (--force_incomparable alone), or the named "
-        "differences (--force_incomparable=cpu_model,batch_size)",
+        "judge even if the runs differ in more than the change: ignore every "
+        "difference (--force_incomparable without a value) or the named ones "
+        "(--force_incomparable=cpu_model,batch_size)",
         shown="NAME,...",
         bare=True,
     )
@@ -95,9 +113,14 @@ def main(words: Sequence[str]) -> int:
         raise entry.Refusal(
             "--machines and --machine need --across=machine; add it, or omit them"
         )
+    if options.history and (options.paired or options.across):
+        raise entry.Refusal(
+            f"--history={options.history} is for two sessions of one machine; leave it "
+            "out with --paired and --across"
+        )
     machine_prices: Sequence[prices.PriceList] = ()
     if options.across:
-        machine_prices = prices.read(options.machines, options.machine, 2)
+        machine_prices = prices.read_price_lists(options.machines, options.machine, 2)
     question = judgement.Question(
         options.metric,
         options.paired,
@@ -105,5 +128,27 @@ def main(words: Sequence[str]) -> int:
         accepted,
         options.across,
         prices=machine_prices,
+        past=_read_past(options),
     )
     return comparison.compare(options.before, options.after, question, options.format)
+
+
+def _read_past(options: CompareOptions) -> "PastSessions | None":
+    """Return earlier sessions; None if they are missing or not needed."""
+    from rnn_scaling.analysis.comparison.matching import InputError
+    from rnn_scaling.analysis.history import sessions
+
+    if options.paired or options.across:
+        return None
+    named = [Path(name) for name in options.history.split(",") if name]
+    paths = named
+    if not named and HISTORY.is_dir():
+        paths = [HISTORY]
+    if not paths:
+        return None
+    try:
+        return sessions.read(paths)
+    except InputError as e:
+        if not named:
+            return None
+        raise entry.Refusal(f"--history={options.history}: {e}") from None

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
@@ -17,6 +17,8 @@ from rnn_scaling.system.machine import commits, load
 
 if TYPE_CHECKING:
     from rnn_scaling.analysis.history.curves import Timeline
+    from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.records.history import Entry
 
 FOLDER = Path("history")
 USAGE = """\
@@ -24,16 +26,16 @@ Keeps results per commit, date and machine in a folder that git can track, and s
 
     ./run.sh history add results/mine --label="new loop"
     ./run.sh history import results          the same for all subfolders
-    ./run.sh history show                    table, steps, history.html, .csv, .json, .png
+    ./run.sh history show                    table, change points, history.html, .csv, .json, .png
     ./run.sh history check --max_regression=5%
 
 --history=DIR names the folder of the history for all of them (default: history). `add` writes one small file for each
 commit and machine, and skips runs that the history already has. Files are never changed. `./run.sh sweep --history=DIR`
 adds its results after the report. `show` and `check` list configurations by machine, then by network, update mode and
-devices. docs/history.md explains the search for steps and its error rates.
+devices. docs/history.md explains the search for change points and its error rates.
 
-Exit status: 0 success, 1 a file cannot be written, 2 nothing to add or to show, or wrong use. Of check: 0 a slow-down
-beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong use."""
+Exit status: 0 success; 1 a file cannot be written; 2 nothing to add or to show, or wrong use. Of check: 0 a slow-down
+beyond the limit is excluded everywhere; 1 there is one; 2 cannot judge, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +43,14 @@ class AddOptions:
     """Add and import."""
 
     results: tuple[Path, ...] = flags.positional(
-        "folder of run records", shown="RESULTS", several=True
+        "folder of run records", shown="RESULTS", is_list=True
     )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
-    label: str = option("", "text that is stored in the entries")
+    label: str = option("", "note to store in the entries")
     commit: str = option(
         "",
-        "commit that was measured, if the records have none: a hash, a branch or HEAD",
+        "commit that was measured, if the records contain none: a hash, a branch or "
+        "HEAD",
     )
 
 
@@ -61,7 +64,8 @@ class ShowOptions:
         None, "folder for the files (default: DIR)", shown="DIR"
     )
     commit_url: str = option(
-        "", "URL of commits, without the hash (default: from the git remote)"
+        "",
+        "URL to which the hash of a commit is appended (default: from the git remote)",
     )
 
 
@@ -73,7 +77,9 @@ class CheckOptions:
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
     max_regression: float = flags.max_regression("the largest slow-down that passes")
     format: str = option(
-        "text", "terminal, job summary, or JSON", choices=("text", "markdown", "json")
+        "text",
+        "output format: for the terminal, for a job summary, or JSON",
+        choices=("text", "markdown", "json"),
     )
 
 
@@ -106,7 +112,12 @@ def main(words: Sequence[str]) -> int:
         return _check(options)
     missing = [folder for folder in options.results if not folder.is_dir()]
     if missing:
-        raise entry.Refusal(*(f"{folder}: no such folder" for folder in missing))
+        raise entry.Refusal(
+            *(
+                f"{folder} does not exist; name a folder of run records"
+                for folder in missing
+            )
+        )
     folders = options.results
     if name == "import":
         folders = []
@@ -125,47 +136,65 @@ def add(
     from rnn_scaling.records import history
     from rnn_scaling.reports.wording import sentence
 
-    measured = commits.resolved(commit) if commit else None
-    if commit and not measured:
+    named_commit = commits.resolved(commit) if commit else None
+    if commit and not named_commit:
         raise entry.Refusal(
             f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD"
         )
-    records = [folders.read(place) for place in results]
-    found = []
-    for content in records:
+    contents = [folders.read(place) for place in results]
+    candidates = []
+    for content in contents:
         entry.warn(*(f"{line}; left out" for line in content.not_used))
-        found.extend(
-            entries.entries([run.record for run in content.runs], label, measured)
+        candidates.extend(
+            entries.build_entries(
+                [run.record for run in content.runs], label, named_commit
+            )
         )
-    if not found:
+    if not candidates:
         places = ", ".join(map(str, results[:5]))
         raise entry.Refusal(
-            f"{places}: no successful run; history import also reads subfolders"
+            f"found no successful run in {places}; history import also reads subfolders"
         )
     seen = history.read(folder).seen if folder.is_dir() else set()
-    lines = []
-    for candidate in found:
-        new = history.unseen(candidate, seen)
-        try:
-            path = history.write(new, folder) if new else folder
-        except OSError as e:
-            raise entry.Refusal(
-                f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED
-            ) from None
-        runs = sum(
-            len(configuration.rates)
-            for configuration in (new or candidate).configurations
-        )
-        values = {"runs": runs, "path": str(path), "commit": candidate.name}
-        lines.append(
-            Statement("history-added" if new else "history-known", values=values)
-        )
-        lines += [Statement("history-no-commit")] if new and not new.commit else []
-    if files := entries.disturbed_files(records, measured):
+    statements = []
+    for candidate in candidates:
+        statements += _add_entry(candidate, seen, folder)
+    if files := entries.disturbed_files(contents, named_commit):
         values = {"files": files, "threshold": load.NOTICEABLE}
-        lines.append(Statement("history-disturbed", values=values))
-    print("\n".join(map(sentence, lines)))
+        statements.append(Statement("history-disturbed", values=values))
+    if batches := entries.batches_left_out(contents, named_commit):
+        batch_values = {**batches, "threshold": load.NOTICEABLE}
+        statements.append(Statement("history-disturbed-batches", values=batch_values))
+    print("\n".join(map(sentence, statements)))
     return entry.EXIT_OK
+
+
+def _add_entry(candidate: Entry, seen: set[Any], folder: Path) -> list[Statement]:
+    """Write the runs of an entry that the history does not have, and report them.
+
+    Args:
+      candidate: The entry with all runs.
+      seen: The runs that the history has; the runs of the entry are added.
+      folder: The folder of the history.
+    """
+    from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.records import history
+
+    new = history.unseen(candidate, seen)  # None if the history has all runs
+    try:
+        path = history.write(new, folder) if new else folder
+    except OSError as e:
+        raise entry.Refusal(
+            f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED
+        ) from None
+    configurations = (new or candidate).configurations
+    num_runs = sum(len(configuration.rates) for configuration in configurations)
+    values = {"runs": num_runs, "path": str(path), "commit": candidate.name}
+    kind = "history-added" if new else "history-known"
+    statements = [Statement(kind, values=values)]
+    if new and not new.commit:
+        statements.append(Statement("history-no-commit"))
+    return statements
 
 
 def _show(options: ShowOptions) -> int:
@@ -176,7 +205,7 @@ def _show(options: ShowOptions) -> int:
     address = options.commit_url or commits.page()
     if options.commit_url and not address.startswith(("http://", "https://")):
         raise entry.Refusal(
-            f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/"
+            f"--commit_url={address} must begin with http:// or https://, such as https://host/name/commit/"
         )
     folder = _folder(options)
     shown = _timeline(folder)
@@ -213,7 +242,7 @@ def _folder(options: ShowOptions | CheckOptions) -> Path:
     if options.history not in (FOLDER, options.folder):
         raise entry.Refusal(
             f"--history={options.history} and {options.folder} name two histories; "
-            "leave out the second"
+            "leave out one of them"
         )
     return options.folder
 
@@ -224,10 +253,10 @@ def _timeline(folder: Path) -> Timeline:
 
     remedy = f"{entry.program()} history add RESULTS --history={folder} adds one"
     if not folder.is_dir():
-        raise entry.Refusal(f"{folder}: no such folder; {remedy}")
-    found = history.read(folder)
-    entry.warn(*(f"{line}; left out" for line in found.left_out))
-    if not found.entries:
-        adjective = "valid " if found.left_out else ""
-        raise entry.Refusal(f"{folder}: no {adjective}entry of a history; {remedy}")
-    return curves.timeline(found.entries)
+        raise entry.Refusal(f"{folder} does not exist; {remedy}")
+    stored = history.read(folder)
+    entry.warn(*(f"{line}; left out" for line in stored.left_out))
+    if not stored.entries:
+        adjective = "valid " if stored.left_out else ""
+        raise entry.Refusal(f"{folder} contains no {adjective}history entry; {remedy}")
+    return curves.build_timeline(stored.entries)

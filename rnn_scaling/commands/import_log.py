@@ -10,12 +10,14 @@ from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.system import entry
 
 USAGE = """\
-Reads the output of other benchmarks, detects each file's format, and prints the rates as one table, with speedup and
-efficiency if a run on one device is among them. Bandwidths, topology and timelines follow if a format has them.
+Reads the output of other benchmarks, detects each file's format, and prints the rates as one table. The table has
+speedup and efficiency if it contains a run on one device. Bandwidths, topology and timelines follow if a format has
+them.
 
     ./run.sh import_log logs/horovod_*.txt --audit
     mpirun ... | tee run.log;  ./run.sh import_log run.log --output=csv
-    ./run.sh import_log run.log --format='regex:step (?P<step>{number}): {number} tokens/s' --unit=tokens
+    ./run.sh import_log run.log --format='regex:step (?P<step>{number}): {number} tokens/s' --unit=tokens \\
+        --num_devices=4 --records=results/imported
     ./run.sh import_log logs/*.txt --records=results/imported;  ./run.sh report results/imported
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
@@ -23,11 +25,11 @@ Tables go to stdout. A line that cannot be used is reported on stderr as "error:
 are still printed. If several ranks print a rate, a sentence names the rate that is used; --ranks chooses.
 docs/importers.md lists for each format the lines that are read and the meaning of every number.
 
-Exit status: 0 everything was read, 1 a line could not be used or the audit found something, 2 wrong use."""
+Exit status: 0 everything was read; 1 a line could not be used or the audit found something; 2 wrong use."""
 
 
 def _checked_formats(text: str) -> str:
-    """Return the value of --format; a ValueError says what it must be."""
+    """Return the value of --format; a ValueError explains the rule."""
     from rnn_scaling.records.importers import importing
 
     return importing.check_formats(text)
@@ -38,24 +40,24 @@ class ImportOptions:
     """Import."""
 
     files: tuple[Path, ...] = flags.positional(
-        "output of another benchmark", shown="FILE", several=True
+        "output of another benchmark", shown="FILE", is_list=True
     )
     format: str = option(
         "auto",
-        "formats of every file (auto: detect them); the last may be regex:PATTERN, as in "
-        "sweep --log_format",
+        "formats of every file (auto: detect them); the last may be regex:PATTERN, "
+        "as in sweep --log_format",
         parse=_checked_formats,
         shown="FORMAT,...",
         whole=True,
     )
     output: str = option(
         "markdown",
-        "csv and json have every row, markdown the first 100 rows of a table",
+        "csv and json contain every row, markdown the first 100 rows of a table",
         choices=("markdown", "csv", "json"),
     )
     ranks: str | None = option(
         None,
-        "which rate counts if several ranks print one: the first rank's, or their sum "
+        "which rate counts if several ranks print one: the rate of the first rank, or their sum "
         "(default: first for progress bars, sum for gnmt)",
         choices=tuple(choice.value for choice in Ranks),
     )
@@ -64,19 +66,32 @@ class ImportOptions:
     )
     items_per_step: float | None = option(
         None,
-        "items of a step on all devices, if the log has only steps or seconds (default "
-        "for progress bars: steps are counted)",
+        "items per step on all devices, if the log contains only steps or seconds "
+        "(default: none; for progress bars, steps are counted)",
         minimum=1e-9,
     )
     log_warmup: int | None = option(
         None,
-        "first matches of the pattern to leave out (default: those that are start-up)",
+        "number of matches of the pattern to leave out at the start (default: the "
+        "matches of the start-up)",
         minimum=0,
+    )
+    num_devices: int | None = option(
+        None,
+        "number of devices of every run, if the log does not name it (default: unknown)",
+        minimum=1,
+    )
+    batch_size: int | None = option(
+        None,
+        "samples of each device per step, if the log does not name them "
+        "(default: unknown)",
+        minimum=1,
     )
     unit: str = option("", "what the rates of a pattern or bar count, in the plural")
     records: Path | None = option(
         None,
-        "folder to write the runs to as run records, for report, compare and predict",
+        "folder to write the runs to as run records, for report, compare and predict "
+        "(default: none)",
         shown="DIR",
     )
 
@@ -94,6 +109,8 @@ def main(words: Sequence[str]) -> int:
         options.format,
         options.log_warmup,
         options.items_per_step,
+        options.num_devices,
+        options.batch_size,
         unit=options.unit,
         ranks=Ranks(options.ranks) if options.ranks else None,
         find_steady_state=steady_state.analyse,

@@ -1,40 +1,42 @@
-"""The sources of `inspect`: traced runs, and databases of Nsight Systems or nvprof."""
+"""The sources of `inspect`: traced runs, databases of profilers, and PyTorch traces."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
+from rnn_scaling.inspection.kineto.event_stream import looks_like_trace
 from rnn_scaling.inspection.trace_databases import report, summary
 from rnn_scaling.inspection.trace_databases.database import (
     MAGIC,
     TraceDbError,
-    opened,
+    open_database,
 )
-from rnn_scaling.inspection.trace_databases.layouts import layout_of
+from rnn_scaling.inspection.trace_databases.layouts import detect_layout
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
-from rnn_scaling.system.files.output_files import write_bytes
+from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_bytes
 from rnn_scaling.system.files.terminal import tell
 
 PICTURES = (".png", ".svg")
 # Endings of profilers' files. A report must be exported first.
 DATABASES = (".sqlite", ".sqlite3", ".db", ".nvvp", ".nvprof", ".nsys-rep", ".qdrep")
-TRACE_FILE = "trace.json.gz"  # of a --log_dir, next to its record
-DATABASE_FLAGS = ("from", "to", "top")
+TRACE_FILE = "trace.json.gz"  # the trace in a --log_dir, next to its record
+DATABASE_FLAGS = ("from", "to")
 RUN_FLAGS = ("picture", "step")
 
 
 def _parse_picture(text: str) -> Path:
-    """Return the value of --picture; a ValueError says what it must be."""
+    """Return the value of --picture; a ValueError explains the rule."""
     if not text.lower().endswith(PICTURES):
         raise ValueError(f"a file that ends in {' or '.join(PICTURES)}")
     if not Path(text).resolve().parent.is_dir():
-        raise ValueError("a file in a folder that is there; make it first")
+        raise ValueError("a file in an existing folder; create the folder first")
     return Path(text)
 
 
@@ -54,7 +56,7 @@ def time_ns(text: str, first: int) -> int:
         # A float has too few digits for a clock in ns since 1970.
         return first + int(Decimal(text) * 10**9)
     raise ValueError(
-        "a time in seconds (1.25) or of the database's clock (1250000000ns)"
+        "a time in seconds (1.25) or a time of the database's clock (1250000000ns)"
     )
 
 
@@ -68,14 +70,18 @@ class ReadingOptions:
     """Reading: a record, a --log_dir, a folder of records, or a trace database."""
 
     sources: tuple[Path, ...] = flags.positional(
-        "what to read instead of making runs: a record file, a --log_dir or its trace, "
-        "a folder of records, or an SQLite database of Nsight Systems or nvprof",
+        "files to read instead of training: a record, a --log_dir or its trace, a "
+        "folder of records; an SQLite database of Nsight Systems or nvprof; traces of "
+        "the PyTorch profiler (a folder, or one file per rank)",
         "SOURCE",
-        several=True,
+        is_list=True,
         default=(),
     )
     format: str = option(
-        "text", "tables in Markdown, or all numbers", choices=("text", "json")
+        "text",
+        "text: tables in Markdown; json: all numbers; csv: for PyTorch traces, one row "
+        "per rank and step",
+        choices=("text", "json", "csv"),
     )
     picture: Path | None = option(
         None,
@@ -84,20 +90,27 @@ class ReadingOptions:
         shown="FILE.png",
     )
     step: int | None = option(
-        None, "the step to draw, from 0 (default: the one of middle length)", minimum=0
+        None,
+        "number of the step to draw, counted from 0 (default: the step of median "
+        "length)",
+        minimum=0,
     )
     from_: str = option(
         "",
-        "look at a database from here (default: its first event) ...",
+        "start of the part of a database to read (default: its first event)",
         parse=_check_time,
         shown="TIME",
     )
     to: str = option(
-        "", "... to here (default: its last event)", parse=_check_time, shown="TIME"
+        "",
+        "end of the part of a database to read (default: its last event)",
+        parse=_check_time,
+        shown="TIME",
     )
     top: int = option(
         20,
-        "rows of each table of names, and gaps of each device of a database",
+        "maximum number of rows per table, and of gaps per device; for databases and "
+        "PyTorch traces",
         minimum=1,
         maximum=100_000,
     )
@@ -111,13 +124,64 @@ def answer(options: ReadingOptions, user_flags: set[str]) -> int:
       user_flags: The names of the flags that the user gave.
     """
     databases = [path for path in options.sources if is_database(path)]
+    traces = kineto_files(options.sources)
     if databases and len(options.sources) > 1:
-        raise entry.Refusal(f"{databases[0]} is a database; name it alone")
-    for name in RUN_FLAGS if databases else DATABASE_FLAGS:
+        raise entry.Refusal(f"{databases[0]} is a database; name only this file")
+    kind = "traced runs"
+    foreign_flags: tuple[str, ...] = (*DATABASE_FLAGS, "top")
+    if databases:
+        kind = "trace databases"
+        foreign_flags = RUN_FLAGS
+    elif traces:
+        kind = "PyTorch traces"
+        foreign_flags = (*DATABASE_FLAGS, *RUN_FLAGS)
+    for name in foreign_flags:
         if name in user_flags:
-            kind = "traced runs" if databases else "trace databases"
-            raise entry.Refusal(f"--{name} is for {kind}; leave it out")
+            raise entry.Refusal(f"--{name} does not apply to {kind}; leave it out")
+    if traces:
+        return _answer_kineto(traces, options)
+    if options.format == "csv":
+        raise entry.Refusal(f"--format=csv does not apply to {kind}; use --format=json")
     return _answer_database(options) if databases else _answer_runs(options)
+
+
+def kineto_files(sources: Sequence[Path]) -> list[Path]:
+    """Return the traces of the PyTorch profiler; [] if the sources are something else.
+
+    Traces are recognised by name and beginning. If one source is a trace, all are read
+    as traces, so that a damaged file is named.
+    """
+    files = []
+    has_traces = False
+    for source in sources:
+        is_folder = source.is_dir()
+        for path in sorted(source.iterdir()) if is_folder else [source]:
+            record = path.with_name(RECORD_IN_LOG_DIR)
+            is_own = path.name == TRACE_FILE and record.is_file()
+            is_trace = not is_own and looks_like_trace(path)
+            has_traces |= is_trace
+            if is_trace or not is_folder:
+                files.append(path)
+    return files if has_traces else []
+
+
+def _answer_kineto(files: Sequence[Path], options: ReadingOptions) -> int:
+    """Print the parts of each rank's steps in PyTorch traces."""
+    # Imported here, because reports load more than a database needs.
+    from rnn_scaling.inspection.kineto import report
+    from rnn_scaling.inspection.kineto.job import read_job
+
+    try:
+        job = read_job(files)
+    except OSError as e:
+        return entry.fail(f"{e.filename}: {e.strerror or e}")
+    if options.format == "text":
+        tell(report.text(job, options.top))
+    elif options.format == "json":
+        print(report.as_json(job), end="", flush=True)
+    else:
+        print(report.as_csv(job), end="", flush=True)
+    return entry.EXIT_OK
 
 
 def is_database(path: Path) -> bool:
@@ -141,7 +205,7 @@ def _answer_runs(options: ReadingOptions) -> int:
         if run.parts and (options.step or 0) >= len(run.parts.steps):
             last = len(run.parts.steps) - 1
             problems.append(
-                f"--step={options.step}: {run.path} has the steps 0 to {last}"
+                f"--step={options.step} must be at most {last}, the last step of {run.path}"
             )
         else:
             shown.append(run)
@@ -178,23 +242,23 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
       TraceDbError: If the file is not a trace database, or has no events.
     """
     [file] = options.sources
-    with opened(file) as db:
-        layout = layout_of(db)
+    with open_database(file) as db:
+        layout = detect_layout(db)
         if layout is None:
-            reason = "neither a Nsight Systems export nor an nvprof database"
+            reason = "expected an Nsight Systems export or an nvprof database"
             tables = ", ".join(list(db.columns)[:5]) or "none"
             raise TraceDbError(file, f"{reason} (tables: {tables})")
         span = summary.trace_span(db, layout)
         if span is None:
-            reasons = ["no event with a time in this file", *db.problems]
+            reasons = ["this file contains no event with a time", *db.problems]
             raise TraceDbError(file, "; ".join(reasons))
         window = _window(options, span)
-        found = summary.summarize(
+        content = summary.summarize(
             db, layout, str(file), span, window, min(options.top, 1000)
         )
     if options.format == "json":
-        return input_files.json_text(found, default=str), db.problems
-    return report.markdown(found, options.top), db.problems
+        return input_files.json_text(content, default=str), db.problems
+    return report.markdown(content, options.top), db.problems
 
 
 def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
@@ -208,8 +272,8 @@ def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
     length = f"the trace is {seconds:.6f} s long, {first}ns to {last}ns"
     if end <= start:
         raise entry.Refusal(
-            f"{file}: {requested}: the end is not after the start; {length}"
+            f"{file}: {requested}: the end must be after the start; {length}"
         )
     if start > last or end <= first:
-        raise TraceDbError(file, f"{requested}: outside of the trace; {length}")
+        raise TraceDbError(file, f"{requested} is outside the trace; {length}")
     return max(start, first), min(end, last)

@@ -15,14 +15,14 @@ pattern with noise. The same flags make the same images.
     ./run.sh make_tfrecords --out=images
     ./run.sh train --model=alexnet --data_source=tfrecord --data_dir=images
 
-Exit status: 0 done, 1 a file could not be written, 2 wrong use."""
+Exit status: 0 done; 1 a file could not be written; 2 wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions:
     """Images."""
 
-    out: str = option("images", "folder of the files")
+    out: str = option("images", "folder for the files")
     images: int = option(200, "number of images in all files", minimum=1)
     files: int = option(4, "number of files, at most --images", minimum=1)
     classes: int = option(10, "number of classes", minimum=1, maximum=1000)

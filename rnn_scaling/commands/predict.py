@@ -9,8 +9,9 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 USAGE = """\
-Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
-any table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and all formats that audit reads).
+Predicts the rate on more devices than were measured, with 95 % intervals. SOURCE is a folder of run records, or a file
+with any table of rates, speedups or seconds over numbers of devices. Markdown, HTML, CSV and all other formats that
+audit reads are accepted.
 
     ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
@@ -40,11 +41,11 @@ intervals, because the error of the assumptions is unknown. The same --seed give
 
 --output writes prediction.json, .html and .png, or whatif and simulation instead of prediction.
 
-Exit status: 0 at least one series was answered, 1 a file cannot be written, 2 nothing can be said, or wrong use. With
+Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 nothing can be said, or wrong use. With
 --track_record: 0, even without predictions."""
 
 QUESTIONS = ("what_if", "simulate", "track_record")
-# Options that a question does not use.
+# Options that a question does not use. The question without a flag uses all of them.
 _SIZES = ("items", "machines", "machine", "max_global_batch")
 UNUSED = {
     "what_if": _SIZES,
@@ -71,8 +72,8 @@ def main(words: Sequence[str]) -> int:
     elif options.simulate:
         from rnn_scaling.commands import prediction_simulation
 
-        found = prediction_simulation.simulate(options, assumed)
-        results.print_report(found, options, "simulation")
+        report = prediction_simulation.simulate(options, assumed)
+        results.print_report(report, options, "simulation")
     elif options.track_record:
         results.print_report(
             results.track_record(options.sources), options, "prediction"
@@ -97,7 +98,7 @@ def _find_mistakes(
     ]
     if len(questions) > 1:
         names = " and ".join(f"--{name}" for name in questions)
-        yield f"{names} are different questions; ask one of them"
+        yield f"{names} answer different questions; give one of them"
     for question in questions:
         for name in UNUSED[question]:
             if name in user_flags:
@@ -107,7 +108,7 @@ def _find_mistakes(
     else:
         for field in dataclasses.fields(assumed):
             if field.name in user_flags:
-                yield f"--{field.name} is for simulations; add --simulate"
+                yield f"--{field.name} needs --simulate; add it, or leave this out"
         if len(options.sources) != 1 and not options.track_record:
             sources = " ".join(map(str, options.sources)) or "nothing"
             yield (
@@ -117,7 +118,7 @@ def _find_mistakes(
             return
     for path in options.sources:
         if not path.exists():
-            yield f"{path}: no such file or folder"
+            yield f"{path} does not exist; name a folder of run records or a file with tables"
 
 
 def _find_simulation_mistakes(
@@ -125,7 +126,7 @@ def _find_simulation_mistakes(
 ) -> Iterator[str]:
     if not options.num_devices:
         yield (
-            "--num_devices is missing; name the numbers of devices to simulate, as "
+            "--num_devices is missing; give the numbers of devices to simulate, such as "
             "--num_devices=8,64"
         )
     if len(options.sources) + (assumed.step_ms is not None) != 1:

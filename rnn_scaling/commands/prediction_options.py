@@ -13,7 +13,7 @@ from rnn_scaling.system import entry
 if TYPE_CHECKING:  # Help and wrong flags do not wait for numpy.
     from rnn_scaling.analysis.prediction.curves import Link
 
-BITS = 8
+BITS = 8  # bits of a byte
 MAX_DEVICES = 1_000_000
 FACTOR_WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
 MAX_FACTOR = 1e6
@@ -31,11 +31,12 @@ MIN_AMOUNTS = {
 LINK_CHANGES = ("link_gbit", "latency_us")
 
 
-def device_counts(text: str) -> tuple[int, ...]:
+def parse_device_counts(text: str) -> tuple[int, ...]:
     """Parse "8,64" as (8, 64), in rising order.
 
     Raises:
-      ValueError: If a number is wrong; the message is the rule.
+      ValueError: If a number is wrong. The message completes "must be", like every
+        message of a flag's parser.
     """
     counts = set()
     for word in text.split(","):
@@ -43,30 +44,34 @@ def device_counts(text: str) -> tuple[int, ...]:
         is_short = digits.isdecimal() and len(digits) <= len(str(MAX_DEVICES))
         if not is_short or not 1 <= int(digits) <= MAX_DEVICES:
             raise ValueError(
-                f"whole numbers from 1 to {MAX_DEVICES}, separated by commas, as 8,64,512"
+                f"whole numbers from 1 to {MAX_DEVICES}, separated by commas, such as 8,64,512"
             )
         counts.add(int(digits))
     return tuple(sorted(counts))
 
 
-def changes(text: str) -> tuple[tuple[str, float], ...]:
+def parse_changes(text: str) -> tuple[tuple[str, float], ...]:
     """Parse "batch_size=2x,exchange=half" as pairs of name and number.
 
     A bare --what_if has no pairs, because it asks for the standard changes.
     """
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for part in text.split(",") if text != STANDARD else ():
         name, _, value = part.strip().partition("=")
-        if name not in MIN_AMOUNTS or name in found:
+        if name not in MIN_AMOUNTS or name in amounts:
             names = ", ".join(MIN_AMOUNTS)
-            raise ValueError(f"NAME=VALUE,..., with each name once, of {names}")
-        found[name] = _amount(name, value)
-    if "latency_us" in found and "link_gbit" not in found:
-        raise ValueError("a link with its rate: link_gbit=...,latency_us=...")
-    return tuple(found.items())
+            raise ValueError(
+                f"NAME=VALUE,... with each name at most once; the names are {names}"
+            )
+        amounts[name] = _parse_amount(name, value)
+    if "latency_us" in amounts and "link_gbit" not in amounts:
+        raise ValueError(
+            "given together with the rate of the link: link_gbit=...,latency_us=..."
+        )
+    return tuple(amounts.items())
 
 
-def _amount(name: str, text: str) -> float:
+def _parse_amount(name: str, text: str) -> float:
     """Parse the value of a change: "2x", "half", "0.5", or the number of a link."""
     is_link = name in LINK_CHANGES
     word = text.strip().lower()
@@ -95,24 +100,24 @@ class PredictionOptions:
         "folder of run records, or a file with tables; with --track_record, any "
         "folders (default then: results)",
         shown="SOURCE",
-        several=True,
+        is_list=True,
         default=(),
     )
     num_devices: tuple[int, ...] = option(
         (),
         "numbers of devices (default: twice the largest measured number; with "
-        "--what_if that number)",
-        parse=device_counts,
+        "--what_if, the largest measured number)",
+        parse=parse_device_counts,
         shown="N,...",
     )
     series: str = option("", "only series whose names contain this text (default: all)")
     what_if: tuple[tuple[str, float], ...] | None = option(
         None,
-        "what these changes would do: batch_size, compute, exchange and jitter by a "
-        "factor (2x, half, none), link_gbit and latency_us of a new link; without a "
-        "value each loss is removed, and batch, device and link are doubled (default: "
-        "not asked)",
-        parse=changes,
+        "show the effect of these changes; batch_size, compute, exchange and jitter "
+        "take a factor (2x, half, none); link_gbit and latency_us describe a new link; "
+        "without a value: no exchange, no jitter, twice the batch size, device speed "
+        "or link speed (default: not shown)",
+        parse=parse_changes,
         shown="CHANGE=VALUE,...",
         bare=True,
     )
@@ -130,7 +135,7 @@ class PredictionOptions:
     )
     link_gbit: float | None = option(
         None,
-        "Gbit/s of the links between devices, or machines (default: unknown)",
+        "Gbit/s of the links between devices or between machines (default: unknown)",
         minimum=1e-6,
         maximum=MAX_AMOUNT,
     )
@@ -148,7 +153,8 @@ class PredictionOptions:
     )
     items: float | None = option(
         None,
-        "amount of work, such as 1e9 words: adds its time and cost (default: none)",
+        "number of items to train on, such as 1e9 words; shows the hours and the cost "
+        "(default: not shown)",
         minimum=1,
         maximum=1e30,
     )
@@ -156,12 +162,14 @@ class PredictionOptions:
         None, "file of prices (default: machines.toml, if it exists)", shown="FILE"
     )
     machine: str = option(
-        "", "the machine in --machines (default: the machine of the runs)", shown="NAME"
+        "",
+        "name of the machine in --machines (default: the machine of the runs)",
+        shown="NAME",
     )
     max_global_batch: int | None = option(
         None,
-        "most samples of all devices in a step; more devices are left out (default: "
-        "no limit)",
+        "maximum number of samples per step on all devices; device counts that need "
+        "more are left out (default: no limit)",
         minimum=1,
     )
     far: bool = option(
@@ -171,7 +179,7 @@ class PredictionOptions:
     output: Path | None = option(
         None, "folder for the files (default: no files)", shown="DIR"
     )
-    format: str = option("text", "what is printed", choices=("text", "json"))
+    format: str = option("text", "output format", choices=("text", "json"))
 
     @property
     def source(self) -> Path:
@@ -205,17 +213,17 @@ def make_link(gbit: float, latency_us: float) -> Link:
 class SimulationOptions:
     """Simulation: the assumptions of --simulate."""
 
-    steps: int = option(1000, "steps of a run", minimum=20, maximum=1_000_000)
-    seed: int = option(1, "of the random numbers", minimum=0, maximum=2**32)
+    steps: int = option(1000, "steps per run", minimum=20, maximum=1_000_000)
+    seed: int = option(1, "seed of the random numbers", minimum=0, maximum=2**32)
     step_ms: float | None = option(
         None,
-        "step time of one device, instead of a folder (default: as recorded)",
+        "step time of one device in ms, instead of a folder (default: as recorded)",
         minimum=1e-6,
         maximum=MAX_AMOUNT,
     )
     exchange_mb: float | None = option(
         None,
-        "MB of gradients that devices sum in a step (default: as recorded)",
+        "MB of gradients that devices sum per step (default: as recorded)",
         minimum=0,
         maximum=MAX_AMOUNT,
     )
@@ -226,7 +234,8 @@ class SimulationOptions:
     )
     servers: int | None = option(
         None,
-        "parameter servers on their own nodes (default: as recorded, else a device)",
+        "parameter servers on separate nodes (default: as recorded, else one of "
+        "the devices is the server)",
         minimum=1,
         maximum=MAX_DEVICES,
     )
@@ -235,8 +244,8 @@ class SimulationOptions:
     )
     fabric_gbit: float | None = option(
         None,
-        "Gbit/s of a machine's link to the others; --link_gbit is then inside "
-        "(default: none)",
+        "Gbit/s of a machine's link to the others; --link_gbit then applies to "
+        "links inside a machine (default: none)",
         minimum=1e-6,
         maximum=MAX_AMOUNT,
     )
@@ -248,16 +257,16 @@ class SimulationOptions:
     )
     stragglers: float = option(
         0.0,
-        "share of the devices that compute slower",
+        "share of the devices that compute more slowly",
         parse=flags.share,
         shown="SHARE",
     )
     straggler_factor: float = option(
-        1.5, "by which these compute longer", minimum=1, maximum=1e6
+        1.5, "factor by which slow devices compute longer", minimum=1, maximum=1e6
     )
     link_failures: float = option(
         0.0,
-        "share of the links that fail in an exchange",
+        "share of the links that fail per exchange",
         parse=flags.share,
         shown="SHARE",
     )

@@ -45,7 +45,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
       Refusal: If no series can be predicted.
     """
     source = options.source
-    [machine_prices] = prices.read(options.machines, options.machine)
+    [machine_prices] = prices.read_price_lists(options.machines, options.machine)
     all_series = read_series(source, options)
     rows = _list_rows(all_series)
 
@@ -55,7 +55,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
         if options.num_devices:
             prediction = series.predict(options.num_devices, options.far)
         else:
-            series = series.as_machines()
+            series = series.on_equal_machines()
             prediction = series.predict(series.default_devices)
         price = machine_prices.chosen
         if series.rows:
@@ -63,7 +63,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
         devices_per_machine = series.curve.knowledge.devices_per_machine
         if series.curve.counts_machines:
             devices_per_machine = 1
-        sizes = sizing.sizes(
+        sizes = sizing.compute_sizes(
             prediction,
             series.rows,
             rows,
@@ -80,7 +80,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
     predicted_series, made_predictions, all_sizes = zip(*answers)
     cases: dict[object, Case] = {}
     if source.is_dir():
-        cases = records.of_folder(source, [series.rows for series in all_series])
+        cases = records.read_cases(source, [series.rows for series in all_series])
         _keep(source, zip(predicted_series, made_predictions))
     other_cases = _find_cases([DEFAULT_FOLDER], excluded=source)
     total = records.tally({**other_cases, **cases}.values())
@@ -100,8 +100,10 @@ def _keep(folder: Path, answers: Iterable[tuple[MeasuredSeries, Prediction]]) ->
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         for series, prediction in answers:
-            entry_fields = records.as_kept(prediction, series.rows, now, entry.VERSION)
-            predictions.keep(entry_fields, folder)
+            kept_prediction = records.make_kept_prediction(
+                prediction, series.rows, now, entry.VERSION
+            )
+            predictions.write(kept_prediction, folder)
     except OSError as e:
         reason = e.strerror or e
         entry.warn(
@@ -146,7 +148,7 @@ def what_if(options: PredictionOptions) -> list[Sensitivity]:
         curve = series.curve
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
-        compared = changes.compared(curve, user_changes)
+        compared = changes.changes_to_compare(curve, user_changes)
         share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
         left_out = []
         for statement in prediction.statements:
@@ -167,11 +169,13 @@ def what_if(options: PredictionOptions) -> list[Sensitivity]:
 
 def _read_changes(amounts: dict[str, float]) -> list[Change]:
     """Return the changes of --what_if; an empty list if it has no value."""
-    found = [Change(name, amounts[name]) for name in changes.FACTORS if name in amounts]
+    changes_to_show = [
+        Change(name, amounts[name]) for name in changes.FACTORS if name in amounts
+    ]
     if changes.LINK in amounts:
         link = make_link(amounts[changes.LINK], amounts.get("latency_us", 0.0))
-        found.append(Change(changes.LINK, link=link))
-    return found
+        changes_to_show.append(Change(changes.LINK, link=link))
+    return changes_to_show
 
 
 def _memory(
@@ -198,27 +202,29 @@ def _memory(
 
 
 def print_report(
-    found: PredictionReport, options: PredictionOptions, name: str
+    report: PredictionReport, options: PredictionOptions, name: str
 ) -> None:
     """Print predictions or simulations; write JSON, page and picture to --output."""
-    files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(found)}
-    if options.output and found.predictions:
-        title = f"{name.capitalize()} from {found.source}"
-        drawn = list(found.predictions)
-        drawn[: pictures.MOST] = map(_refine, drawn[: pictures.MOST])
-        files["html"] = lambda: page.render(found, drawn, title)
+    files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(report)}
+    if options.output and report.predictions:
+        title = f"{name.capitalize()} from {report.source}"
+        drawn = list(report.predictions)
+        drawn[: pictures.MAX_SERIES] = map(_refine, drawn[: pictures.MAX_SERIES])
+        files["html"] = lambda: page.render(report, drawn, title)
         files["png"] = lambda: pictures.render(drawn)
     named = {f"{name}.{kind}": render for kind, render in files.items()}
-    _print(text(found), named, options)
+    _print(text(report), named, options)
 
 
-def print_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> None:
+def print_changes(
+    sensitivities: Sequence[Sensitivity], options: PredictionOptions
+) -> None:
     """Print the effects of changes; write JSON and picture to --output."""
     files = {
-        "whatif.json": lambda: changes_json(found),
-        "whatif.png": lambda: pictures.changes(found),
+        "whatif.json": lambda: changes_json(sensitivities),
+        "whatif.png": lambda: pictures.changes(sensitivities),
     }
-    _print(changes_text(found), files, options)
+    _print(changes_text(sensitivities), files, options)
 
 
 def _print(
@@ -272,5 +278,5 @@ def _find_cases(
             all_series = read_series(folder, PredictionOptions())
         except entry.Refusal:  # its runs were removed
             continue
-        cases |= records.of_folder(folder, [series.rows for series in all_series])
+        cases |= records.read_cases(folder, [series.rows for series in all_series])
     return cases

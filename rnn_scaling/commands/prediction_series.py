@@ -1,4 +1,4 @@
-"""The series of a folder of runs, or of a document's tables, as curves to predict from."""
+"""Curves to predict from: the series of a folder of runs or of a document's tables."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ LINKS_SCHEMA = "rnn_scaling.links/1"
 
 
 def read_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:
-    """Return all series of a folder's runs, or of a file's tables in their order.
+    """Return all series of a folder's runs or of a file's tables, in their order.
 
     Raises:
       Refusal: If there is no series.
@@ -56,7 +56,7 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
     if not chosen:
         names = "; ".join(series.curve.name for series in all_series[:5])
         raise entry.Refusal(
-            f"--series={text} matches no series; expected a part of one of: {names}"
+            f"--series={text} matches no series; give a part of one of these names: {names}"
         )
     is_from_table = not chosen[0].rows
     num_left_out = len(chosen) - MAX_TABLE_SERIES
@@ -80,7 +80,7 @@ def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSerie
     machines = group_by_machine([file.record for file in content.runs])
     all_series = []
     for machine, records in machines.items():
-        for series in from_rows.series(build_rows(records), links):
+        for series in from_rows.measured_series(build_rows(records), links):
             name = series.curve.name
             if len(machines) > 1:
                 name += f", {machine}"
@@ -89,7 +89,7 @@ def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSerie
     if not all_series:
         reason = "no run measured a rate"
         if not content.runs:
-            reason = f"{content.nothing}{folders.elsewhere(folder)}"
+            reason = f"{content.empty_reason}{folders.subfolder_hint(folder)}"
         raise entry.Refusal(f"{folder}: {reason}")
     return all_series
 
@@ -100,15 +100,15 @@ def _read_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]
             "--links and --link_gbit need the bytes of a step, which a table does not "
             "have; omit them"
         )
-    found, is_cut = prediction_tables.read(path, options.devices_per_machine)
-    if not found:
+    series_of_tables, is_cut = prediction_tables.read(path, options.devices_per_machine)
+    if not series_of_tables:
         raise entry.Refusal(
-            f"{path}: no table with a column of devices and one of rates, seconds or "
-            "speedups on several numbers of them; docs/audit.md lists the header words"
+            f"{path} contains no table with a column of devices and a column of rates, "
+            "seconds or speedups, in several rows; docs/audit.md lists the header words"
         )
     if is_cut:
-        entry.warn(f"{path}: only the first {len(found)} series are read")
-    return found
+        entry.warn(f"{path}: only the first {len(series_of_tables)} series are read")
+    return series_of_tables
 
 
 def read_links(path: Path) -> dict[str, Link]:

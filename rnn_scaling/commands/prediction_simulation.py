@@ -13,7 +13,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.sizing import Sizes
-from rnn_scaling.analysis.simulation.calibration import simulated
+from rnn_scaling.analysis.simulation.calibration import simulate_curve
 from rnn_scaling.commands import prediction_results, prediction_series
 from rnn_scaling.commands.prediction_options import (
     BITS,
@@ -54,9 +54,9 @@ def simulate(
         curves = [series.curve for series in chosen]
     known = _stated_knowledge(options, assumed)
 
-    def simulate_curve(curve: Curve) -> Prediction:
+    def simulate_with_stated_values(curve: Curve) -> Prediction:
         knowledge = dataclasses.replace(curve.knowledge, **known)
-        return simulated(
+        return simulate_curve(
             dataclasses.replace(curve, knowledge=knowledge),
             changes,
             options.num_devices,
@@ -64,7 +64,9 @@ def simulate(
             assumed.seed,
         )
 
-    simulations, refusals = prediction_results.collect_answers(curves, simulate_curve)
+    simulations, refusals = prediction_results.collect_answers(
+        curves, simulate_with_stated_values
+    )
     sizes = (Sizes(),) * len(simulations)
     return PredictionReport(source, tuple(simulations), refusals, sizes=sizes)
 

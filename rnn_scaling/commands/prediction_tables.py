@@ -18,7 +18,7 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import documents, measurements
 from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Column
@@ -26,8 +26,8 @@ from rnn_scaling.records.tables.series import Point, Series, find_series
 
 MAX_SERIES = 200  # series that are read from one file
 LONGEST_TITLE = 40  # letters of a title in the name of a series
-# If the seconds on the most devices are below this share of those on the fewest, the
-# total work is constant.
+# The total work is constant if the seconds on the most devices are below this share of
+# the seconds on the fewest.
 SHRINKS = 0.9
 MIXED = ""  # the scaling of a table whose work follows no rule
 UNIT_NAMES = {
@@ -62,11 +62,11 @@ def read(
     Returns:
       At most MAX_SERIES series, and whether there are more.
     """
-    found = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
+    all_series = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
     measured = []
-    for series in found[:MAX_SERIES]:
+    for series in all_series[:MAX_SERIES]:
         measured.append(_measured_series(series, devices_per_machine))
-    return measured, len(found) > MAX_SERIES
+    return measured, len(all_series) > MAX_SERIES
 
 
 def _read_series(path: Path) -> Iterator[Series]:
@@ -78,7 +78,7 @@ def _read_series(path: Path) -> Iterator[Series]:
 
 def _measured_series(series: Series, devices_per_machine: int | None) -> MeasuredSeries:
     table = series.measurements.table
-    title = printed_number.plain(table.title or table.caption)
+    title = cell_numbers.strip_markup(table.title or table.caption)
     title = title[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
     stated = _scaling(series)
@@ -105,13 +105,13 @@ def _measured_series(series: Series, devices_per_machine: int | None) -> Measure
         refusal = Statement("predict-mixed-table", name)
     elif counts_machines and devices_per_machine:
         refusal = Statement("predict-counts-machines", name)
-    assumed = []
+    assumptions = []
     if time:
         kind = "strong" if time.is_of_all_work else "weak"
-        assumed.append(Statement(f"predict-{kind}-seconds", name))
+        assumptions.append(Statement(f"predict-{kind}-seconds", name))
     elif stated is None:
-        assumed.append(Statement("predict-constant-work", name))
-    return MeasuredSeries(curve, refusal=refusal, assumed=tuple(assumed))
+        assumptions.append(Statement("predict-constant-work", name))
+    return MeasuredSeries(curve, refusal=refusal, assumptions=tuple(assumptions))
 
 
 def _printed_time(series: Series, stated: str | None) -> PrintedTime | None:
@@ -132,13 +132,13 @@ def _printed_time(series: Series, stated: str | None) -> PrintedTime | None:
 
 def _unit_of_cells(column: Column) -> float:
     """Return the seconds of the unit that all cells end with; 1 if they differ."""
-    found = set()
+    units_s = set()
     for number in column.numbers:
         word = _WORD_AT_END.search(number.text.strip())
         is_clock = ":" in number.text
         name = word[0].lower() if word and not is_clock else ""
-        found.add(printed_number.SECONDS.get(name, 1.0))
-    return found.pop() if len(found) == 1 else 1.0
+        units_s.add(cell_numbers.SECONDS.get(name, 1.0))
+    return units_s.pop() if len(units_s) == 1 else 1.0
 
 
 def _unit(column: Column) -> str:
@@ -147,8 +147,8 @@ def _unit(column: Column) -> str:
         return SPEEDUP
     if column.quantity == Quantity.SECONDS:
         return "steps"
-    found = _UNIT.search(column.name)
-    return found[1].lower() if found else "items"
+    match = _UNIT.search(column.name)
+    return match[1].lower() if match else "items"
 
 
 def _measured(series: Series, point: Point, time: PrintedTime | None) -> MeasuredPoint:
@@ -199,7 +199,7 @@ def _scaling(series: Series) -> str | None:
 def _counts_machines(series: Series) -> bool:
     """Return whether the numbers of devices are numbers of whole machines.
 
-    The words are those of the column, or of the first cell that holds a number.
+    The words of the column, or the words of the first cell with a number, decide this.
     """
     devices = series.measurements.devices
     assert devices

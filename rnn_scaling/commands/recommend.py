@@ -34,8 +34,8 @@ speed. TensorFlow hands operators to these threads; with too few, towers wait fo
     --encoder_type=dynamic_rnn         it has more to dispatch
     --variable_update=independent      no exchange that could limit the speed
 
-Exit status: 0 done, 1 nothing was measured, a run of --threads failed or the folder cannot be written, 2 the flags
-conflict, the folder is in use or holds records of other flags, 130 interrupted."""
+Exit status: 0 done; 1 nothing was measured, a run of --threads failed or the folder cannot be written; 2 the flags
+conflict, the folder is in use or holds records of other flags; 130 interrupted."""
 
 
 @entry.command
@@ -79,13 +79,9 @@ def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
     else:
         print(text, end="", flush=True)
     if outcome.records:
-        files = {
-            f"{advice.name}.md": recommendation.markdown(advice).encode,
-            f"{advice.name}.json": recommendation.to_json(advice).encode,
-        }
-        report_files.write_files(files, request.out, force=True, flag="--out")
-        path = request.out / f"{advice.name}.md"
-        entry.note(f"wrote {path} and {advice.name}.json next to the records")
+        markdown = recommendation.markdown(advice)
+        data = recommendation.to_json(advice)
+        report_files.write_results(request.out, advice.name, markdown, data)
     if outcome.exit_status is not None:
         return outcome.exit_status
     has_failed_batch = any(

@@ -87,12 +87,12 @@ class EventFiles(Observer):
 
         self._run = run
         self._scalars = event_files.Scalars(
-            self._log_dir, run.state.unit, before=len(run.state.timer.step_s)
+            self._log_dir, run.state.unit, num_written=len(run.state.timer.step_s)
         )
 
     def batch(self, batch: Batch) -> bool:
         assert self._scalars is not None
-        is_due = self._scalars.due()
+        is_due = self._scalars.is_due()
         if is_due:
             self._write_scalars()
         return is_due
@@ -113,7 +113,7 @@ class EventFiles(Observer):
         self._record = record
         try:
             self._write_record()
-            event_files.write(self._log_dir, self._run.step.graph(), record)
+            event_files.write_run(self._log_dir, self._run.step.graph(), record)
         except Exception as e:
             raise OutputError(self._flag, entry.first_line(e), "folder") from e
 

@@ -1,7 +1,9 @@
 """python -m rnn_scaling sweep: every combination of some flags' values, one process per run."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rnn_scaling.commands import history
 from rnn_scaling.config import flags, registry
@@ -9,44 +11,57 @@ from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps import certificates, sweep
 from rnn_scaling.sweeps.command_lines import TRAINER
-from rnn_scaling.sweeps.sweep import MAX_ROUNDS, MIN_ROUNDS, PRECISION_GOAL
+from rnn_scaling.sweeps.sweep_rounds import (
+    MAX_BUDGET_ROUNDS,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    PRECISION_GOAL,
+)
+from rnn_scaling.sweeps.time_budget import DEFAULT_MINUTES
 from rnn_scaling.system import entry
 
-_ENCODERS = kernels.swept(str(OPTIONS["unit_type"].default))
+_ENCODERS = kernels.default_sweep(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
-Runs the trainer for every combination of the values: any of its flags (./run.sh train --help) accepts a list. Defaults:
+Runs the trainer for every combination of the values: any of its flags (./run.sh train --help) accepts a list.
+Defaults:
 
     --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept_modes())}
     --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
-    --preset=seed on GPUs, small on CPUs
+    --preset=large on GPUs, small on CPUs
 
 Other defaults depend on these flags:
-    --unit_type=gru                  encoders {",".join(kernels.swept("gru"))}
+    --unit_type=gru                  encoders {",".join(kernels.default_sweep("gru"))}
     --framework=tensorflow,torch     --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
                                      --data_source=constant
     --num_workers=1,2,4              --variable_update={",".join(registry.swept_modes(distributed=True))}
                                      --num_devices=1; --launch="srun -K" starts each run with srun -K -n PROCESSES
 
-A flag that applies to some runs only is passed to those. The records and the report go to --out.
+A flag that only some runs read is passed only to them. The records and the report go to --out.
 
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
-Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed row
-with its reason; the others continue. All runs are made {MIN_ROUNDS} times in a random order and back,
-and up to {MAX_ROUNDS} times until each efficiency (else each rate) is known to ±{PRECISION_GOAL} %;
---repeats=N makes exactly N. After Ctrl-C the same command continues. More values or repeats with the same --out add
-runs (docs/sweeps.md). --certify first compares each configuration with serial training (./run.sh verify --help) and
-marks a mode that trains wrong.
+Without flags of the trainer, the sweep takes {DEFAULT_MINUTES:g} minutes. It first runs {_ENCODERS[0]} with
+independent and replicated on 1 and N devices, then the other modes, then the other encoders. It prints a first table
+after one round, and repeats runs that other processes disturbed. At the end it prints the command that adds the runs
+for which there was no time. --minutes=X sets the time of any sweep, and --minutes=0 makes all runs.
 
-A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and other values
-in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from its output.
+Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed
+row with its reason; the others continue. All runs are made {MIN_ROUNDS} times, in a random order and back. More
+follow, up to {MAX_ROUNDS} of each ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (else each rate) is
+known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N of each. After Ctrl-C the same command continues. More
+values or repeats with the same --out add runs (docs/sweeps.md).
+--certify first compares each configuration with serial training (./run.sh verify --help) and marks a mode whose
+updates are wrong.
+
+A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and other
+values in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from its output.
 
     ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
     ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \\
         --log_format="regex:words/s: {{number}}" --unit=words
 
-Exit status: 0 all runs done, 1 a run failed, a mode trains wrong or the folder cannot be written, 2 the flags conflict,
-the folder is in use or holds records of other flags, 130 interrupted."""
+Exit status: 0 all runs done; 1 a run failed, the updates of a mode are wrong, or the folder cannot be written; 2 the
+flags conflict, the folder is in use or holds records of other flags; 130 interrupted."""
 
 
 @entry.command
@@ -55,12 +70,24 @@ def main(
     trainer: Sequence[str] = TRAINER,
     verifier: Sequence[str] = certificates.VERIFIER,
 ) -> int:
-    flags.answer(words, USAGE, sweep.GROUPS, "sweep")
     """Run the command; return its exit status."""
-    result = sweep.run_sweep(words, trainer, verifier)
+    flags.answer(words, USAGE, sweep.GROUPS, "sweep")
+    result = sweep.run_sweep(words, trainer, verifier, _show_first_round)
     if result.exit_status is not None:
         return result.exit_status
-    return _report(result)
+    status = _report(result)
+    for remark in result.remarks:
+        print(remark, file=sys.stderr)
+    return status
+
+
+def _show_first_round(folder: Path) -> None:
+    """Print the table of the first round on stderr; it may fail without harm."""
+    from rnn_scaling.reports import report_files
+
+    with contextlib.suppress(entry.Refusal):
+        report_files.print_table(folder, sys.stderr)
+    print("one run each: no intervals yet", file=sys.stderr)
 
 
 def _report(result: sweep.SweepResult) -> int:

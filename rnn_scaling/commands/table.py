@@ -8,32 +8,32 @@ import itertools
 # The lines of the help: group, command and purpose.
 GROUPS = {
     "Measure": {
-        "train": "one run, measured; with --decode a run that translates",
-        "sweep": "many runs: every flag of the trainer takes a list",
-        "local-cluster": "one run of several processes, also over slow links",
+        "train": "trains once and measures the speed; --decode translates",
+        "sweep": "trains many times: every flag of train takes a list",
+        "local-cluster": "trains once in several processes, also over slow links",
     },
     "Explain": {
-        "inspect": "where a step goes: its operators, kernels, phases and traces",
-        "report": "tables, CSV, JSON, plots and one HTML page of a results folder",
+        "inspect": "shows the operators, kernels and phases of a step",
+        "report": "makes tables, CSV, JSON, plots and a page of a results folder",
     },
     "Compare": {
-        "compare": "is B slower than A? a verdict and an exit status for CI",
-        "ab": "which of two settings is faster? runs both in turn",
-        "history": "results over commits: when did it become slower?",
+        "compare": "judges whether B is slower than A, with an exit status for CI",
+        "ab": "finds the faster of two settings, by alternating runs",
+        "history": "finds the commit that changed the speed",
     },
     "Predict": {
-        "predict": "what more devices, a change or failing links would do",
-        "recommend": "the settings that train fastest on this machine",
+        "predict": "predicts the effect of more devices or of a change",
+        "recommend": "finds the settings that train fastest on this machine",
     },
     "Check": {
-        "verify": "compares a mode with serial training; gives a certificate",
-        "audit": "finds impossible numbers in tables of scaling results",
-        "links": "bandwidth and latency of memory, copies and all-reduces",
+        "verify": "compares a mode with serial training and writes a certificate",
+        "audit": "finds contradictory numbers in tables of scaling results",
+        "links": "measures memory, copies and all-reduces",
     },
     "Tools": {
-        "import_log": "reads logs of other tools into the same tables",
-        "tensorboard": "starts TensorBoard: scalars, graph, trace",
-        "make_tfrecords": "makes a small set of images to train on",
+        "import_log": "reads logs of other tools",
+        "tensorboard": "starts TensorBoard with scalars, graph and trace",
+        "make_tfrecords": "makes a small set of training images",
     },
 }
 

@@ -21,9 +21,9 @@ trace of --trace_batches. All other flags are passed on to TensorBoard; --helpfu
     ./run.sh tensorboard                          http://localhost:6006
     ./run.sh tensorboard --logdir=logs/replicated-2 --port=6010
 
-docs/tensorboard.md describes each tab. `./run.sh report DIR` makes the report of a folder of records.
+docs/inspect.md describes each tab. `./run.sh report DIR` makes the report of a folder of records.
 
-Exit status: 0 after --help, --helpfull, --version_tb or --inspect, 1 it could not start, 2 wrong use, 130 stopped with
+Exit status: 0 after --help, --helpfull, --version_tb or --inspect; 1 it could not start; 2 wrong use; 130 stopped with
 Ctrl-C."""
 
 # These flags replace --logdir.
@@ -38,26 +38,27 @@ class TensorBoardOptions:
 
     logdir: str = option(
         "logs",
-        "the folder; every folder in it that holds event files is a run",
+        "folder to show; every folder in it that contains event files is a run",
         shown="DIR",
     )
     port: int | None = option(
         None,
-        "the port (default: 6006, or the next free one; 0: any free one)",
+        "port (default: 6006, or the next free one; 0: any free one)",
         minimum=0,
         maximum=65_535,
     )
     host: str = option(
         "localhost",
-        "the address to listen on; localhost: only this machine",
+        "address to listen on; localhost: only this machine",
         shown="ADDRESS",
     )
     bind_all: bool = option(
-        False, "listen on all addresses; TensorBoard asks for no password"
+        False, "listen on all addresses; TensorBoard does not ask for a password"
     )
     profile: bool = option(
         False,
-        "show the tab Profile; run.sh installs what it needs once (xprof: 40 packages, 230 MB)",
+        "show the Profile tab; run.sh installs the packages for it once (xprof: 40 "
+        "packages, 230 MB)",
     )
 
 

@@ -28,9 +28,9 @@ Trains a network on one or more devices and reports its speed in words, tokens o
     ./run.sh train
     ./run.sh train --variable_update=replicated --num_devices=2
     ./run.sh train --model=lm --device=gpu --num_devices=0
-    ./run.sh train --decode --beam_size=4    translates; docs/decode.md
+    ./run.sh train --decode --beam_size=4    translates; docs/train.md
 
-Exit status: 0 done, 1 the run failed, 2 wrong flags, 130 interrupted."""
+Exit status: 0 done; 1 the run failed; 2 wrong flags; 130 interrupted."""
 
 KEPT_BYTES = "4000000000"  # no array is larger
 _STARTED = time.perf_counter()
@@ -38,7 +38,7 @@ _STARTED = time.perf_counter()
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Make the run of a command line; return its exit status."""
+    """Run a command line; return its exit status."""
     from rnn_scaling.cluster.failure import ClusterError
     from rnn_scaling.config import flags, naming
     from rnn_scaling.config import run_config as configs
@@ -47,7 +47,7 @@ def main(words: Sequence[str]) -> int:
     try:
         config, launch = configuration(words)
         _keep_memory(config)
-        if config.frameworks.framework != naming.OURS:
+        if config.frameworks.framework != naming.OWN_FRAMEWORK:
             from rnn_scaling.commands.run_files import Notices, RecordFiles
             from rnn_scaling.frameworks import starting
             from rnn_scaling.training.observers import Observers
@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def measure(config: RunConfig, launch: Launch | None) -> int:
-    """Make one run, and print its result at rank 0; return the exit status."""
+    """Run once, and print the result at rank 0; return the exit status."""
     from rnn_scaling.training import run as training
     from rnn_scaling.training.observers import Observers
 
@@ -102,7 +102,7 @@ def _print_result(result: RunResult) -> None:
     entry.warn(*result.cautions)
     if record.steady_state:
         entry.note(steady_state.run_text(record))
-    if growth := learning.loss_growth(record.batches.loss):
+    if growth := learning.find_loss_growth(record.batches.loss):
         entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
     tell(table.render_runs([record]))
 
@@ -114,7 +114,7 @@ def configuration(
 
     Args:
       words: The command line.
-      defaults: Values that replace those of the trainer.
+      defaults: Values that replace the defaults of the trainer.
 
     Returns:
       The configuration of the run, and the rank of this process; None instead of the
@@ -132,7 +132,7 @@ def configuration(
     options, lines = flags.parsed(words, configs.OPTIONS)
     options = {**(defaults or {}), **options}
     address = str(options.get("coordinator_address", ""))
-    launch = launches.of(os.environ, address, socket.gethostname())
+    launch = launches.detect_launch(os.environ, address, socket.gethostname())
     num_gpus = visible_gpus()
     num_cores = len(available_cores())
     if launch is not None:
@@ -140,14 +140,14 @@ def configuration(
         # Otherwise the launcher chose the GPUs of this process.
         if "CUDA_VISIBLE_DEVICES" not in os.environ:
             num_gpus = -(-num_gpus // launch.local_size)
-        options = configs.as_started(options, launch.size, launch.num_ps)
+        options = configs.with_launcher_size(options, launch.size, launch.num_ps)
     config = configs.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, options, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
     # Only a mode without conflicts has a number of processes.
     if lines := lines or [*check_start(config, launch)]:
         raise flags.FlagErrors(lines)
-    if _is_first(launch) and configs.assumed(options):
+    if _is_first(launch) and configs.implied_options(options):
         entry.note(
             "--data_source=host is assumed: --prefetch_data_to_device needs batches that "
             "the host makes"
@@ -156,8 +156,8 @@ def configuration(
     is_default = launch is None and "num_devices" not in options
     if is_default and devices.device == "gpu" and num_gpus > devices.num_devices:
         entry.note(
-            f"--num_devices={devices.num_devices} is assumed of {num_gpus} visible GPUs; "
-            "--num_devices=0 takes all"
+            f"--num_devices={devices.num_devices} is assumed, but {num_gpus} GPUs are "
+            "visible; --num_devices=0 uses all"
         )
     return config, launch
 
@@ -174,24 +174,24 @@ def check_start(config: RunConfig, launch: Launch | None) -> Iterator[str]:
     if launch is None:
         if num_needed > 1:
             need = _describe_need(config)
-            yield f"{need} and one was started; {_launch_command(config)}"
+            yield f"{need}, but only one was started; {_launch_command(config)}"
         return
     num_ps = config.roles().count("ps")
     if not config.mode.is_distributed:
         yield (
-            f"{mode_flag} runs in one process, and {launch.launcher} started "
-            f"{launch.size}: each would do the same; use a mode of several workers, such "
-            "as collective_all_reduce, or start one"
+            f"{mode_flag} runs in one process, but {launch.launcher} started "
+            f"{launch.size}, which would all do the same work; use a mode of several "
+            "workers, such as collective_all_reduce, or start one process"
         )
     elif launch.size != num_needed:
         yield (
-            f"{_describe_need(config)} and {launch.launcher} started {launch.size}; start "
-            f"{num_needed}, or change the numbers"
+            f"{_describe_need(config)}, but {launch.launcher} started {launch.size}; "
+            f"start {num_needed}, or change these flags"
         )
     elif launch.num_ps not in (None, num_ps):
         yield (
-            f"{mode_flag} needs {num_ps} parameter servers and {launch.launcher} has "
-            f"{launch.num_ps}; list as many there, or change --num_ps"
+            f"{mode_flag}: the number of parameter servers must be {num_ps}, but is "
+            f"{launch.num_ps} in {launch.launcher}; list {num_ps} there, or change --num_ps"
         )
 
 

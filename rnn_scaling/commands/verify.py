@@ -15,7 +15,7 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import (
-    TIMING,
+    REFUSED_OPTIONS,
     VERIFIER,
     verification_defaults,
 )
@@ -24,10 +24,19 @@ from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
 USAGE = """\
-Does a mode train correctly? Trains in that mode and, batch by batch, serially on one device: the batches of all towers
-at the same weights, one update from the mean gradient. Compares losses and all weights, and prints a verdict such as
-"equal within 1e-5", "stale by 1 step" (as relaxed and staged modes promise), or the fault: "sum" where a mean is
-expected, which variable, which tower, from which batch.
+Is your distributed PyTorch or JAX training right? Runs your script unchanged on one and on several processes, compares
+samples, gradients, weights, clipping and random states at every step, and names the fault (docs/verify.md).
+
+    ./run.sh verify --trainer="python3 my.py" --num_devices=1,2
+    ./run.sh verify --trainer="python3 my.py" --reference="--accum=1" --result_file=certificate.json
+    ./run.sh verify --trainer="python3 my_jax.py" --framework=jax   the script calls rnn_scaling.hooks.jax.observe
+    ./run.sh verify --check=certificate.json                        repeats the verdict from its numbers
+
+Without --trainer: does a mode of this suite train correctly? Trains in that mode and, batch by batch, serially on one
+device. Serial training computes the batches of all towers at the same weights, and makes one update from the mean
+gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5" or "stale by 1 step" (as
+relaxed and staged modes promise). A fault is described: "sum" if a mean is expected, which variable, which tower, from
+which batch.
 
     ./run.sh verify                                                 replicated on 2 devices
     ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
@@ -37,15 +46,15 @@ expected, which variable, which tower, from which batch.
 Accepts the flags of the trainer (./run.sh train --help). Defaults that differ: --variable_update=replicated
 --num_devices=2, or --variable_update=collective_all_reduce with --num_workers; --optimizer=sgd, because Adam hides a
 factor of the gradient; --learning_rate=0.5 (0.05 for images, 0.002 without batch normalisation, more if
---max_gradient_norm is below 0.02); 12 batches (--num_warmup_batches=1 --num_batches=11); --random_lengths; a small
-network (--num_units=32). --result_file stores the certificate. ./run.sh sweep --certify verifies each configuration.
-docs/verify.md lists what is compared, how closely, and what is not.
+--max_gradient_norm is below 0.02); 12 batches (--num_warmup_batches=1 --num_batches=11); --random_lengths
+--ragged_batches; a small network of odd sizes (--num_units=31). --result_file stores the certificate. ./run.sh sweep
+--certify verifies each configuration. docs/verify.md lists what is compared, how closely, and what is not.
 
-Exit status: 0 the mode does what it promises, 1 it does not, or a process failed, 2 the flags conflict,
-130 interrupted."""
+Exit status: 0 the mode or script is right; 1 it is wrong or a process failed; 2 the flags conflict; 3 cannot tell
+(only with --trainer); 130 interrupted."""
 
 # Nothing is timed or traced, and every batch is compared.
-REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *TIMING)
+REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *REFUSED_OPTIONS)
 
 _STARTED = time.perf_counter()
 
@@ -60,15 +69,60 @@ class VerifyOptions:
     )
 
 
+def _check_trainer(text: str) -> str:
+    """Return the value of --trainer; a ValueError explains the rule."""
+    from rnn_scaling.verification.scripts import script_command
+
+    script_command.parse(text)
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptOptions:
+    """Script: your own PyTorch script."""
+
+    trainer: str = option(
+        "",
+        "command that starts your script as one process; verify starts several, with "
+        "the variables of torchrun; {num_devices} is the number of processes",
+        parse=_check_trainer,
+        shown='"python3 SCRIPT"',
+        whole=True,
+    )
+    reference: str = option(
+        "",
+        "flags added to the command if only one process runs, such as --accum=1",
+        shown="WORDS",
+        whole=True,
+    )
+    num_steps: int = option(6, "optimizer steps of each run", minimum=1, maximum=10_000)
+    timeout: float = option(
+        120.0, "time limit of each run, in seconds", minimum=1, maximum=86_400
+    )
+    framework: str = option(
+        "torch",
+        "framework of the script; a JAX script calls rnn_scaling.hooks.jax.observe, and "
+        "a Keras script uses TensorFlow",
+        choices=("torch", "jax", "keras"),
+    )
+    check: str = option(
+        "",
+        "certificate: repeat its verdict from its numbers, without running the script",
+        shown="FILE",
+    )
+
+
 @entry.command
 def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     """Run the command; return its exit status."""
-    groups = [VerifyOptions, *configs.GROUPS.values()]
+    groups = [ScriptOptions, VerifyOptions, *configs.GROUPS.values()]
     flags.answer(words, USAGE, groups, "verify")
+    if _is_about_script(words):
+        return _verify_script(words)
     trainer_options, options, mistakes = _split_options(words)
     words = flag_words(trainer_options)
     try:
-        launch = launches.of(
+        launch = launches.detect_launch(
             os.environ,
             trainer_options.get("coordinator_address", ""),
             socket.gethostname(),
@@ -106,11 +160,60 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
 
 
+def _is_about_script(words: Sequence[str]) -> bool:
+    """Return whether the options of a script are given."""
+    try:
+        words = flags.expanded(words)
+    except ValueError:
+        return False
+    names = {word.lstrip("-").split("=")[0] for word in words if word[:1] == "-"}
+    return not names.isdisjoint(flags.fields([ScriptOptions]))
+
+
+def _verify_script(words: Sequence[str]) -> int:
+    """Verify a user's script, or repeat a verdict."""
+    own_fields = flags.fields([ScriptOptions])
+    shared = {name: configs.OPTIONS[name] for name in ("num_devices", "result_file")}
+    values, lines = flags.parsed(words, {**shared, **own_fields}, lists=True)
+    counts = values.pop("num_devices", [1, 2])
+    result_file = values.pop("result_file", [""])[0]
+    single_values = {}
+    for name, chosen in values.items():
+        if len(chosen) > 1:
+            lines.append(f"--{name} must be one value, got {len(chosen)}")
+        single_values[name] = chosen[0]
+    others = sorted(set(counts) - {1})
+    if len(others) != 1 or others[0] < 2:
+        shown = ",".join(map(str, counts))
+        lines.append(
+            f"--num_devices={shown} must be 1 and one larger number, such as 1,2"
+        )
+    (options,) = flags.build([ScriptOptions], single_values, lines)
+    from rnn_scaling.verification.scripts import session
+
+    if options.check:
+        return session.check(options.check)
+    if not options.trainer:
+        names = ", ".join(f"--{name}" for name in single_values)
+        raise entry.Refusal(f'{names} needs --trainer="python3 SCRIPT"; add it')
+    return session.verify(
+        session.ScriptRequest(
+            options.trainer,
+            others[0],
+            options.num_steps,
+            options.reference,
+            options.timeout,
+            result_file,
+            options.framework,
+        )
+    )
+
+
 def _check_step(step: Any, engine: Any) -> Iterator[Any]:
     """Yield the checks of a `TrainStep` on the devices of its engine."""
     from rnn_scaling.inspection import step_checks  # loads TensorFlow
 
-    return step_checks.checks(step, engine)
+    return step_checks.check_step(step, engine)
 
 
 def _split_options(
@@ -124,5 +227,7 @@ def _split_options(
     for name in REFUSED:
         if name in values:
             flag = spell(name, values[name])
-            lines.append(f"{flag}: nothing is timed or traced here; leave it out")
+            lines.append(
+                f"{flag} has no effect, because verify times and traces nothing; leave it out"
+            )
     return values, options, lines

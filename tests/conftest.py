@@ -1,6 +1,10 @@
-"""Which tests run and in which order; four logical CPU devices for every test, set before TensorFlow starts."""
+"""The selection and order of tests, and four logical CPU devices for all of them.
+
+The devices are set before TensorFlow starts.
+"""
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -8,32 +12,34 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Images of containers set it; then each of the hundreds of processes under test would compile the suite anew.
+# Container images set this, and each of the hundreds of processes under test would
+# then compile the suite again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ.setdefault(
-    "TF_ENABLE_ONEDNN_OPTS", "1"
-)  # TensorFlow's default depends on the processor
-os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
-os.environ["RNN_SCALING_OPERATORS"] = (
-    "off"  # what set-up built here has tests of its own, test_extension.py
-)
+# TensorFlow's default depends on the processor.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test prints its traceback
+# The operators that set-up may have built here are tested in test_extension.py.
+os.environ["RNN_SCALING_OPERATORS"] = "off"
 
 import pytest
 
 sys.dont_write_bytecode = False
-# Of thousands of files each would wait for the disk, 10 ms and more; that records do is asked in test_record.py.
+# The tests write thousands of files, and each would wait 10 ms or more for the disk.
+# test_record.py checks that records do call fsync.
 os.fsync = lambda descriptor: None
 
-# A shell that starts the tests in the background (nohup: SIGHUP) lets these be ignored, by their children too, which
-# are to obey them.
+# A shell that starts the tests in the background makes them ignore SIGINT (nohup:
+# SIGHUP), and their children inherit this, although they must obey these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
 RENEW_GOLDEN = "--renew_golden"
-# What loads TensorFlow, opens a browser, runs commands as processes or takes long: all that --quick leaves out. Longest
-# first: so two processes, which take file by file, come to their ends together. Files that compute and files that wait
-# for other processes take turns: then both cores have work.
+MAX_GRADIENTS = 100  # custom gradients of traced graphs that are kept
+# Files that --quick leaves out: they load TensorFlow, open a browser, run commands as
+# processes or take more than 3 s of CPU. The longest come first, so that two processes,
+# which take one file after the other, end at about the same time. Files that compute
+# alternate with files that wait for other processes, so that both cores have work.
 SLOW = (
     "training/test_variable_update.py",
     "test_faults.py",
@@ -57,17 +63,36 @@ SLOW = (
     "test_hostile_files.py",
     "test_keras.py",
     "cluster/test_failures.py",
-)
-# What takes seconds of the rest, which --quick runs: neither of the two processes is to be left alone with it.
-LONG = (
-    "system/test_entry.py",
-    "test_suite.py",
+    "system/processes/test_start.py",
+    "sweeps/test_suite_trainer.py",
+    "test_api.py",
     "test_wheel.py",
     "reports/test_cluster.py",
+    "analysis/audit/test_corpus.py",
+    "sweeps/test_programs.py",
+    "test_suite.py",
+    "analysis/audit/test_work.py",
+    "sweeps/test_program_copies.py",
+    "test_run_sh.py",
+    "sweeps/test_printed_rates.py",
+    "test_documents.py",
+    "records/importers/test_printed_extremes.py",
+    "config/test_seed_commands.py",
+    "reports/test_page.py",
+    "reports/test_oracle.py",
+    "reports/test_training_differences.py",
+    "reports/test_prediction_page.py",
+    "system/files/test_terminal.py",
+)
+# Files that --quick runs and that take seconds. They come first, so that neither of the
+# two processes is still busy with one when the other has finished.
+LONG = (
+    "system/test_entry.py",
     "sweeps",
 )
 
-# What starts clusters of TensorFlow processes, each of which takes seconds to load: --clusters runs it too.
+# Files that start clusters of TensorFlow processes, each of which takes seconds to
+# load. They run only with --clusters.
 CLUSTERS = (
     "test_faults.py",
     "test_launchers.py",
@@ -93,19 +118,25 @@ def pytest_addoption(parser):
     parser.addoption(
         "--quick",
         action="store_true",
-        help="only what loads no TensorFlow and runs no long process",
+        help="a minute: only what loads no TensorFlow and takes little time",
     )
 
 
 def pytest_configure(config):
-    """Processes take files in the order below and not by how many tests each has; --quick cannot load TensorFlow."""
+    """Distribute files in their order, and make TensorFlow unusable under --quick.
+
+    pytest-xdist would otherwise sort the files by their number of tests.
+    """
     config.option.loadscopereorder = False
     if config.getoption("quick"):
         sys.modules["tensorflow"] = None
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Under --quick, slow files are not even imported; without --clusters, those of clusters unless they are named."""
+    """Skip slow files under --quick, and unnamed cluster files without --clusters.
+
+    Skipped files are not even imported.
+    """
     if config.getoption("quick") and _rank(collection_path) < len(SLOW):
         return True
     named = any(collection_path.name in str(word) for word in config.args)
@@ -126,7 +157,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _rank(path: Path) -> int:
-    """Place of a file in SLOW and LONG; their length where it is in neither."""
+    """Return a file's index in SLOW and LONG, or their length if it is in neither."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     named = (*SLOW, *LONG)
     return next(
@@ -137,6 +168,27 @@ def _rank(path: Path) -> int:
         ),
         len(named),
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Free the graphs that tests traced, at the end of a file or if there are many.
+
+    TensorFlow's registry of gradients keeps the closure of every custom gradient, and
+    with it the graph. Without this, a process grows to several GiB. The C library keeps
+    what was freed until it is told to return it.
+    """
+    ops = sys.modules.get("tensorflow.python.framework.ops")
+    if ops is None:
+        return
+    gradients = ops.gradient_registry._registry
+    names = [name for name in gradients if name.startswith("CustomGradient-")]
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last or len(names) > MAX_GRADIENTS:
+        for name in names:
+            del gradients[name]
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
@@ -153,6 +205,14 @@ def is_golden(request):
         return file.read_bytes().decode() == text
 
     return compare
+
+
+@pytest.fixture
+def quiet_machine(monkeypatch):
+    """Record no load of other processes, for which reports would correct the rates."""
+    from rnn_scaling.system.machine.load import LoadMeter
+
+    monkeypatch.setattr(LoadMeter, "read", lambda self: None)
 
 
 @pytest.fixture(scope="session")
@@ -172,20 +232,23 @@ def tf():
 
 @pytest.fixture(scope="session")
 def devices(tf):
-    """Names of the four logical devices."""
+    """Return the names of the four logical devices."""
     return [device.name for device in tf.config.list_logical_devices("CPU")]
 
 
 @pytest.fixture
 def as_built(tf):
-    """Graphs run as Python built them: rewriting a small one takes TensorFlow half of its first call."""
+    """Run graphs as Python built them.
+
+    Rewriting a small graph takes TensorFlow half of the graph's first call.
+    """
     with unrewritten(tf):
         yield
 
 
 @contextlib.contextmanager
 def unrewritten(tf):
-    """As the fixture `as_built`, for fixtures of a module."""
+    """Do what the fixture `as_built` does, for fixtures with module scope."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})

@@ -1,4 +1,4 @@
-"""import rnn_scaling: its calls, each run a process of its own, and the example of docs/api.md as it stands."""
+"""The calls of `import rnn_scaling`, whose runs are processes, and docs/api.md's example."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_wrong_options_of_a_sweep_are_named_before_it_starts(
 
 def test_a_failed_run_raises_with_its_record(tmp_path):
     plant(tmp_path / "faults", run="fails")
-    with pytest.raises(invocations.RunFailed, match="the run: ") as caught:
+    with pytest.raises(invocations.RunFailed, match="the run failed: ") as caught:
         invocations.run({}, program=trainer(tmp_path / "faults"))
     assert caught.value.records[0].status == "failed"
 
@@ -273,7 +273,10 @@ def test_a_question_that_compare_cannot_answer_is_refused(asked, reason, tmp_pat
 
 
 def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
-    """Its one run is real; those of its sweep are a stand-in's, as a sweep of real ones is in test_sweep."""
+    """Execute the example with one real run and a fake trainer for its sweep.
+
+    test_sweep.py has a sweep with the real trainer.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setitem(

@@ -1,4 +1,4 @@
-"""The callbacks of docs/callbacks.md, each called as its library calls it."""
+"""The callbacks of docs/api.md, each called as its library calls it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ import pytest
 from rnn_scaling.records import record
 from tests.support.paths import ROOT
 
+DOCUMENT = (ROOT / "docs" / "api.md").read_text()
 BLOCKS = [
     part.partition("```")[0]
-    for part in (ROOT / "docs" / "callbacks.md").read_text().split("```python\n")[1:]
+    for part in DOCUMENT.partition("## Callbacks")[2].split("```python\n")[1:]
 ]
 
 
 def callback(monkeypatch, number, **modules):
-    """The class of the document's block of this number, where these modules have these names."""
+    """Return the class in a code block of the document.
+
+    Args:
+      number: Number of the block.
+      modules: Fake modules, by name.
+    """
     for name, content in modules.items():
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**content))
     names: dict = {}

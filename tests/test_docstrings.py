@@ -1,4 +1,4 @@
-"""What a docstring lists below `Args:` is a parameter of its function."""
+"""Check that docstrings list only parameters of their function below `Args:`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from tests.support.paths import ROOT
 
 
 def documented_functions():
-    """(place, names listed below `Args:`, parameter names) of every function with such a list."""
+    """Yield the place, the names below `Args:` and the parameters of each function.
+
+    Functions without `Args:` are skipped.
+    """
     for path in sorted(
         [*ROOT.glob("rnn_scaling/**/*.py"), *ROOT.glob("models/**/*.py")]
     ):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from rnn_scaling.commands import report
 from rnn_scaling.commands.table import COMMANDS
 from tests.support.paths import ROOT
 
@@ -29,8 +26,7 @@ TAKES_TRAINER_FLAGS = {
     "local-cluster",
     "ab",
 }
-NUMBER = r"\d[\d.,]*"
-PASSED_ON = {"tensorboard"}  # its flags are TensorBoard's
+PASSED_ON = {"tensorboard"}  # commands whose flags are passed to another program
 
 
 @functools.cache
@@ -42,7 +38,7 @@ def flags_of(command: str) -> set[str]:
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of every `./run.sh COMMAND ...` in fenced blocks and in inline code."""
+    """Return the words of each `./run.sh COMMAND` in fenced blocks and inline code."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).replace(
         "\\\n", " "
     )
@@ -54,12 +50,6 @@ def commands_of(text: str) -> list[list[str]]:
         shlex.split(match[1].replace("...", ""), comments=True)
         for match in found
         if match
-    ]
-
-
-def tables(text: str) -> list[str]:
-    return [
-        re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")
     ]
 
 
@@ -82,42 +72,49 @@ def test_every_command_and_flag_exists(path):
         assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"
 
 
-def test_the_readme_shows_what_its_command_prints(tmp_path, capsys):
-    shutil.copytree(ROOT / "docs" / "results" / "default", tmp_path / "default")
-    assert report.main([str(tmp_path / "default")]) == 0
-    printed = re.sub(r" +", " ", capsys.readouterr().out)
-    table = re.search(
-        r"\n\n(\| .*?)\n\n", (ROOT / "README.md").read_text(), flags=re.DOTALL
-    )[1].splitlines()
-    assert len(table) == 8 and all(
-        re.sub(r" +", " ", row) in printed for row in (table[0], *table[2:])
-    )
+CHECK = runpy.run_path(str(ROOT / "tools" / "docs" / "check.py"))
+RUN_PAGES = [
+    path
+    for path in DOCUMENTS
+    if any(step.runs for step in CHECK["steps_of"](path.read_text()))
+]
 
 
-@pytest.mark.parametrize(
-    "heading", ["# Predict more", "## Which change", "## Simulate thousands"]
-)
-def test_the_first_example_shows_what_its_command_prints(
-    heading, tmp_path, capsys, monkeypatch
-):
-    example = (ROOT / "docs" / "predict.md").read_text()
-    shown = example[example.index(heading) :]
-    (tmp_path / "RESULTS.md").write_text(
-        re.search(r"```text\n(# .*?)```", example, flags=re.DOTALL)[1]
-    )
-    monkeypatch.chdir(tmp_path)
-    command, *words = commands_of(shown)[0]
-    assert importlib.import_module(f"rnn_scaling.commands.{command}").main(words) == 0
-    output_block = re.search(r"```bash.*", shown, flags=re.DOTALL)[0].split("```")[3]
-    before, printed = tables(output_block), tables(capsys.readouterr().out)
-    assert len(before) > 4 and printed[:2] == before[:2]
-    for row, kept in zip(printed[2:], before[2:], strict=True):
-        assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
-        numbers = [
-            [float(x) for x in re.findall(NUMBER, text.replace(",", ""))]
-            for text in (row, kept)
-        ]
-        assert numbers[0] == pytest.approx(numbers[1], rel=0.05)
+@pytest.mark.parametrize("path", RUN_PAGES, ids=lambda path: path.name)
+def test_a_page_shows_what_its_commands_print(path):
+    assert CHECK["faults_of"](path) == []
+
+
+def test_a_command_is_skipped_only_with_a_reason():
+    block = "./run.sh links   # takes a minute\n./run.sh report a \\\n    --full\n"
+    commands = CHECK["commands_of"](block)
+    assert [command.reason for command in commands] == ["takes a minute", ""]
+    whole = CHECK["commands_of"]("# needs a GPU\na\nb  # exit status 2\n")
+    assert [command.reason for command in whole] == ["needs a GPU", "needs a GPU"]
+    assert [command.status for command in whole] == [0, 2]
+
+
+def test_a_wrong_output_is_a_fault():
+    difference = CHECK["difference"]
+    printed = "| a |\n|---|\n| 1 ± 2 |\n\nlong sentence\nlast\n"
+    shown = "| a |\n|-------|\n| 1 ± 2 |\n...\nsentence last\n"
+    assert difference(shown, printed) == ""
+    assert difference("...\nlast", printed) == ""
+    for wrong in ("| b |\n...\n", "...\n| 2 ± 2 |\n...\n", "| a |\n"):
+        assert difference(wrong, printed)
+    assert difference("...\n| 7 [6, 8.1] |\n...\n", printed, numbers_vary=True) == ""
+
+
+def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
+    step_of = CHECK["steps_of"]
+    block = "```bash\necho a; false{}\n```\n\n```text\n{}\n```\n"
+    for comment, shown, is_right in [
+        ("  # exit status 1", "a", True),
+        ("  # exit status 1", "b", False),
+        ("", "a", False),
+    ]:
+        (step,) = step_of(block.format(comment, shown))
+        assert (CHECK["fault_of"](step, tmp_path) == "") == is_right
 
 
 LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))

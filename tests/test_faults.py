@@ -1,5 +1,7 @@
-"""Faults of a real local cluster: each ends the run in time, with one line that names rank and cause, a record of what
-had been measured, and no process left behind.
+"""Faults of a real local cluster.
+
+Each fault ends the run in time, with one line that names rank and cause, a record of the
+finished measurements, and without any remaining process.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ import pytest
 from rnn_scaling.cluster import ports
 from rnn_scaling.commands import train
 from rnn_scaling.records import record
+from rnn_scaling.sweeps.limited_links import network
+from tests.commands.test_limited_links import namespaces_of, start
 from tests.support.faults import alive, children, wait_until
 from tests.support.forked import TINY, LocalCluster
+from tests.sweeps.test_limited_links import real
 
-HEARTBEAT_S = (
-    4  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
-)
+# For tests that freeze a rank. The others keep the default, so that a slow rank does not
+# count as lost.
+HEARTBEAT_S = 4
 ENDLESS = [*TINY, "--num_batches=1000000", "--cluster_timeout=60"]
 COLLECTIVE, SERVERS, ASYNC = (
     f"--variable_update={mode}"
@@ -36,7 +41,7 @@ SOON_S = 60  # the limit of every run here
 
 @pytest.fixture
 def started(tmp_path):
-    """Starts clusters, and lets none live on."""
+    """Return a function that starts clusters; kill them after the test."""
     clusters = []
 
     def start(*words, **faults):
@@ -56,7 +61,7 @@ def started(tmp_path):
 
 
 def measures(cluster, tmp_path):
-    """Waits until all ranks have told of batches; returns their processes, in the order of ranks."""
+    """Wait until all ranks have reported batches; return their PIDs in the order of ranks."""
     cluster.wait_for("measuring")
     wait_until(
         lambda: (tmp_path / "stderr.txt").read_text().count("measuring: ") > 5,
@@ -66,7 +71,10 @@ def measures(cluster, tmp_path):
 
 
 def both_ranks(cluster):
-    """The processes of both ranks, of which one may end before the other starts; fewer if the cluster ends first."""
+    """Return the PIDs of both ranks, or fewer if the cluster ends first.
+
+    One rank may end before the other starts.
+    """
     seen = set()
     wait_until(
         lambda: (
@@ -80,7 +88,7 @@ def both_ranks(cluster):
 
 
 def ends(cluster, pids, tmp_path):
-    """(The line that says why a cluster ended, its record)."""
+    """Wait for the end of a cluster; return the line with its cause, and its record."""
     done = cluster.end(SOON_S + 60)
     assert done.returncode == 1, done.stderr
     for pid in pids:
@@ -156,17 +164,20 @@ def sleep():
 
 
 def take_engine_port():
-    """The rank's engine gets a port at which another program listens."""
+    """Make the rank's engine choose a port on which another program listens."""
     taken = socket.socket()
     taken.bind(("", 0))
     taken.listen()
     port = taken.getsockname()[1]
     taken.detach()
-    ports.free = lambda *_: port
+    ports.find_free = lambda *_: port
 
 
 def fill_disk():
-    """The disk is full from the second record on: the first is written before anything else."""
+    """Let every record but the first fail with a full disk.
+
+    The first record is written before anything else.
+    """
     fsync, count = os.fsync, [0]
 
     def full(file):
@@ -183,8 +194,8 @@ def differ_in_flags():
     train.main = lambda: main([*sys.argv[1:], "--seed=7"])
 
 
-def take_meeting_port():
-    """Another program listens where rank 0 is to wait for the others."""
+def take_rendezvous_port():
+    """Listen on the port that rank 0 needs for the rendezvous."""
     taken = socket.create_server(ports.split(os.environ["RNN_SCALING_MEETING"]))
     taken.detach()
 
@@ -199,7 +210,7 @@ def take_meeting_port():
             "rank 1 of 2 did not join within 2 s (--cluster_timeout)",
         ),
         (take_engine_port, 1, [], "rank 1 (host 127.0.0.1, process "),
-        (take_meeting_port, 0, [], "port "),
+        (take_rendezvous_port, 0, [], "port "),
         (
             differ_in_flags,
             1,
@@ -207,7 +218,7 @@ def take_meeting_port():
             "rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1; ",
         ),
     ],
-    ids=["never-joins", "engine-port-taken", "meeting-port-taken", "other-flags"],
+    ids=["never-joins", "engine-port-taken", "rendezvous-port-taken", "other-flags"],
 )
 def test_a_rank_that_does_not_fit(fault, rank, words, line, started, tmp_path):
     cluster = started(COLLECTIVE, *words, **{f"rank_{rank}": fault})
@@ -222,3 +233,37 @@ def test_a_full_disk_at_the_record(started, tmp_path):
     )
     told, _ = ends(cluster, both_ranks(cluster), tmp_path)
     assert told.startswith(f"--result_file={tmp_path}/run.json: No space left")
+
+
+@real
+def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
+    """Break the link in the middle of the real trainer's steps."""
+    endless = ["--num_batches=1000000", "--cluster_heartbeat=1", "--cluster_timeout=60"]
+    tiny = [word for word in TINY if "num_batches" not in word]
+    result = tmp_path / "run.json"
+    process = start(
+        "--link_mbit=1000",
+        "--",
+        COLLECTIVE,
+        *tiny,
+        *endless,
+        f"--result_file={result}",
+        fake="",
+    )
+    assert process.stderr is not None
+    next(line for line in process.stderr if line.startswith("measuring: "))
+    _, _, worker_1 = namespaces_of(process)
+    worker_1.call(f"ip link set {network.DEVICE} down")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+    assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
+    assert line.endswith("network to it is down")
+    failed = record.read(result)
+    assert failed.status == "failed" and failed.error and failed.error.message in line
+    assert (
+        failed.batches.seconds
+        and failed.workers
+        and failed.workers.link
+        and "1000 Mbit/s" in failed.workers.link
+    )

@@ -1,4 +1,4 @@
-"""Damaged records, tables and logs: each is read or refused in one line, and what was read is worked with."""
+"""Damaged records, tables and logs are refused in one line, or read and processed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.importers import importing
 from rnn_scaling.records.importers.reading import Terms
 from rnn_scaling.reports import (
+    answer_text,
     audit_report,
     comparison,
     imports,
-    report_files,
     summary_builder,
 )
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
@@ -24,7 +24,7 @@ from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
-RECORDS, TABLES, LOGS = 1000, 200, 400
+RECORDS, TABLES, LOGS = 300, 80, 150
 TOGETHER = 20  # records of one folder
 COMMITTED = "docs/results/default/cudnn_lstm-parameter_server-2.json"
 CLUSTER = "docs/results/netlab/alone-2-1000mbit.r1.json"
@@ -64,11 +64,11 @@ def test_damaged_records():
 
 
 def work_with(runs):
-    """All that commands do with records, but for pictures."""
+    """Process records like the commands do, except for pictures."""
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
     told = summary_builder.summarise(folder.Folder(tuple(runs), ()), "results")
-    report_files.brief_text(told, Path("out"))
+    answer_text.brief_text(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)
@@ -87,7 +87,7 @@ def work_with(runs):
 
 
 def table_texts():
-    """(name of the file, text) of the same tables in every form."""
+    """Return (file name, text) of the same tables in every form."""
     texts = [
         form
         for seed in range(4)
@@ -118,9 +118,8 @@ def test_damaged_tables(tmp_path):
         for form, render in audit_report.RENDER.items():
             assert form != "json" or valid_json(render([report]))
         comparisons += report.comparisons
-        (
-            tmp_path / name
-        ).unlink()  # to cut a file that is there takes longer than to read it
+        # Overwriting an existing file takes longer than reading it.
+        (tmp_path / name).unlink()
     assert comparisons > 3 * TABLES
 
 

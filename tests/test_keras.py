@@ -1,4 +1,4 @@
-"""The callback for `model.fit`: a real fit under a clock that the test moves."""
+"""The callback for `model.fit`: a real fit with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fit(model, path, num_samples=10, epochs=3, warmup=2):
     return watch, history.history
 
 
-def test_the_smaller_last_batch_counts_what_it_holds_and_no_epochs_end_is_timed(
+def test_a_smaller_last_batch_counts_its_samples_and_validation_is_not_timed(
     model, tmp_path
 ):
     watch, history = fit(model, tmp_path / "run.json")
@@ -69,26 +69,22 @@ def test_the_smaller_last_batch_counts_what_it_holds_and_no_epochs_end_is_timed(
     assert watch.record.throughput == run.throughput and run.status == "ok"
     assert run.batches.items == (12, 12, 6) * 3
     np.testing.assert_allclose(run.batches.seconds, 0.01)
-    # Each of the four equal gradients of an error moves the output by 0.02 of it; not the mean of the epoch so far.
+    # Four equal gradients move the output by 0.02 of its error each. The losses are not the
+    # mean of the epoch so far.
     np.testing.assert_allclose(
         np.divide(run.batches.loss[1:], run.batches.loss[:-1]),
         (1 - 4 * 0.02) ** 2,
         rtol=1e-3,
     )
-    assert run.throughput.items == 6 + 2 * 30 and run.batches.early_steps is None, (
-        "no validation is a late wait"
-    )
+    assert run.throughput.items == 6 + 2 * 30 and run.batches.early_steps is None
     np.testing.assert_allclose(history["items_per_second"], [600.0, 1000.0, 1000.0])
     np.testing.assert_allclose(
         history["median_items_per_second"], [600.0, 1200.0, 1200.0]
     )
 
 
-def test_numbers_that_are_not_those_of_fit_end_it(model, tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="had 3 batches in an epoch; expected 2 of num_samples=8 and batch_size=4",
-    ):
+def test_a_fit_with_another_number_of_samples_fails(model, tmp_path):
+    with pytest.raises(ValueError, match="num_samples=8 and batch_size=4"):
         fit(model, tmp_path / "run.json", num_samples=8, warmup=0)
     assert record.read(tmp_path / "run.json").status == "failed"
 
@@ -104,12 +100,9 @@ def test_it_makes_its_own_recorder(tmp_path):
 def test_numbers_below_one_are_refused_at_once(model, tmp_path):
     from rnn_scaling.keras import ItemsPerSecond
 
-    with pytest.raises(
-        ValueError, match="num_devices of at least 1, got 8, 4, 1 and 0"
-    ):
-        ItemsPerSecond(
-            tmp_path / "run.json", num_samples=8, batch_size=4, num_devices=0
-        )
+    path = tmp_path / "run.json"
+    with pytest.raises(ValueError, match="num_devices of at least 1"):
+        ItemsPerSecond(path, num_samples=8, batch_size=4, num_devices=0)
 
 
 def test_an_epoch_that_is_all_warm_up_has_a_place_in_the_history(model, tmp_path):
@@ -142,7 +135,7 @@ def test_every_fit_has_a_record_of_its_own(model, tmp_path, capsys, makes_new):
     assert "run-2.json" in err and "run-3.json" in err
 
 
-def test_a_strategy_of_more_replicas_than_it_is_told_of_is_refused(tmp_path):
+def test_a_strategy_with_more_replicas_than_devices_is_refused(tmp_path):
     from rnn_scaling.keras import ItemsPerSecond
 
     watch = ItemsPerSecond(tmp_path / "run.json", num_samples=8, batch_size=4)
@@ -173,8 +166,5 @@ def test_one_batch_for_all_devices_is_strong_scaling(model, tmp_path):
             verbose=0,
         )
     one, two = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
-    assert (
-        two.baseline is one
-        and two.global_batch_size == 4
-        and two.metric(rows.METRICS["speedup"])
-    )
+    assert two.baseline is one and two.global_batch_size == 4
+    assert two.metric(rows.METRICS["speedup"])

@@ -1,4 +1,4 @@
-"""mpirun and srun for real: ranks find each other by what these set, and one rank's failure ends the job."""
+"""Real mpirun and srun: ranks find each other, and one rank's failure ends the job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = {"mpirun": "-n 3", "srun": "-N 1 -n 3"}
 
 @pytest.fixture(scope="module")
 def mpirun():
-    """(command, its environment)."""
+    """Return the command and its environment."""
     if shutil.which("mpirun") is None:
         pytest.skip("mpirun is not here (Debian: openmpi-bin)")
     return MPIRUN, {**os.environ, **AS_ROOT, **TOKEN}
@@ -35,7 +35,7 @@ def mpirun():
 
 @pytest.fixture(scope="module")
 def srun(tmp_path_factory):
-    """(command, its environment), of a cluster that lives as long as this file's tests."""
+    """Start a Slurm cluster for this file's tests; yield command and environment."""
     if lacking := slurm.missing():
         pytest.skip(f"Slurm needs {lacking}")
     with slurm.cluster(tmp_path_factory.mktemp("slurm")) as environment:
@@ -48,7 +48,10 @@ def launcher(request):
 
 
 def start(launcher, placing, *words, module="tests.support.one_rank"):
-    """Runs a Python module under a launcher to its end; `placing`: how many processes, and where, in its flags."""
+    """Run a Python module under a launcher to its end.
+
+    `placing` has the launcher's flags for the number of processes and their nodes.
+    """
     prefix, environment = launcher
     return subprocess.run(
         [*prefix, *placing.split(), sys.executable, "-m", module, *map(str, words)],

@@ -18,6 +18,7 @@ from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary_builder, table
 from tests.support.paths import ROOT
+from tests.test_recorder import Clock
 
 LONG_S, SHORT_S = (
     60.0,
@@ -25,18 +26,8 @@ LONG_S, SHORT_S = (
 )  # more than a barrier takes on any machine; a wait that is in vain
 
 
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps=5):
-    """One rank's program; returns its record."""
+    """Run one rank's program; return its record."""
     clock = Clock(1000.0 * rank)
     with Recorder(
         path,
@@ -50,19 +41,23 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
         clock=clock,
     ) as one:
         meet = one._ranks.barrier
-        # Rank 0 waits half a minute for the others after the warm-up, which is no step's.
+        # Rank 0 waits for the others after the warm-up, which does not belong to a step.
         one._ranks.barrier = lambda name: (
             setattr(clock, "now", clock.now + 30.0),
             meet(name),
         )
         for step in range(steps):
             clock.now += step_s(step) if callable(step_s) else step_s
-            one.step(items=10 * (rank + 1), loss=float(rank))
+            one.step(
+                items=10 * (rank + 1),
+                loss=float(rank),
+                learning_rate=rank + 0.5,
+            )
     return one.close()
 
 
 def together(*programs):
-    """Runs each in a thread; returns what they raised, None where nothing."""
+    """Run each program in a thread; return its error or None."""
     raised = [None] * len(programs)
 
     def run(number, program):
@@ -92,6 +87,7 @@ def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_
     # Since the barrier after two batches rank 0 takes 2, 4, 6 s and rank 1 takes 1, 3, 6 s.
     assert run.batches.seconds == (4.0, 4.0, 2.0, 2.0, 2.0)
     assert run.batches.items == (30,) * 5 and run.batches.loss == (20 / 30,) * 5
+    assert run.batches.learning_rate == (0.5,) * 5, "rank 0 counts"
     assert run.throughput.items_per_second == 3 * 30 / 6
     assert [
         (rank.rank, rank.seconds[2:], rank.items[0]) for rank in run.workers.ranks
@@ -119,6 +115,7 @@ def test_runs_at_the_same_place_follow_each_other(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     path = tmp_path / "2.json"
     together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, 2.0))
@@ -151,15 +148,15 @@ def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
         "failed",
         "ClusterError",
     ) and "rank 1 of 2" in run.error.message
-    with pytest.raises(ClusterError, match="rank 0 did not come"):
+    with pytest.raises(ClusterError, match="rank 0 did not arrive"):
         take_part(tmp_path / "other.json", 1, 1.0, timeout_s=SHORT_S)
     assert not (tmp_path / "other.json").exists(), "rank 0 alone writes it"
 
 
 def test_the_place_of_a_run_that_was_killed_is_not_taken_for_rank_0s(tmp_path):
-    left = {"meeting": f"127.0.0.1:{ports.free()}", "job": "old", "token": "t"}
+    left = {"meeting": f"127.0.0.1:{ports.find_free()}", "job": "old", "token": "t"}
     (tmp_path / ".run.json.meeting").write_text(json.dumps(left))
-    with pytest.raises(ClusterError, match="rank 0 did not come"):
+    with pytest.raises(ClusterError, match="rank 0 did not arrive"):
         take_part(tmp_path / "run.json", 1, 1.0, timeout_s=SHORT_S)
 
 
@@ -168,7 +165,7 @@ def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):
     together(lambda: take_part(path, 0, 1.0), lambda: take_part(path, 1, 1.0, steps=4))
     run = record.read(path)
     assert run.status == "failed" and run.throughput is None
-    assert run.error.message.startswith("rank 1 took 4 steps, and rank 0 5:")
+    assert run.error.message.startswith("rank 1 took 4 steps, but rank 0 took 5;")
     assert [len(rank.seconds) for rank in run.workers.ranks] == [5, 4], (
         "what was measured stays"
     )

@@ -18,10 +18,10 @@ from tests.support.paths import ROOT
 
 # Lower a limit when a count has fallen; never raise one.
 LIMITS = {
-    "unrelated values in one assignment": 40,
-    "comprehension with two loops or inside another": 249,
-    "docstring that is a noun clause": 201,
-    '"a" for "per"': 22,
+    "unrelated values in one assignment": 0,
+    "comprehension with two loops or inside another": 0,
+    "docstring that is a noun clause": 0,
+    '"a" for "per"': 0,
 }
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NOUN_CLAUSE = re.compile(r"(What|That|Whose|By how|By what|Those|Others|As [a-z`]) ?")

@@ -1,4 +1,4 @@
-"""The suite itself: a run of no test is no success, --quick loads no TensorFlow, and long files come first."""
+"""The test suite itself: an empty run fails, --quick does without TensorFlow, and so on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_TESTS_COLLECTED = 5  # pytest's own exit status
 
 
 def run_tests(*words: str) -> subprocess.CompletedProcess[str]:
-    """pytest, as ./run.sh test runs it."""
+    """Run pytest with the options of ./run.sh test."""
     command = [
         sys.executable,
         "-m",
@@ -73,7 +73,11 @@ def test_clusters_are_started_where_they_are_asked_for():
 
 
 def test_functions_are_traced_as_the_trainers_are():
-    """With AutoGraph each function of the suite that they call is parsed and compiled anew: seconds, and other code."""
+    """Expect autograph=False in all calls of tf.function.
+
+    AutoGraph would parse and compile each traced function, which takes seconds and
+    changes the code.
+    """
     written = {
         path: path.read_text()
         for room in ("tests", "rnn_scaling", "models")
@@ -91,7 +95,7 @@ def test_functions_are_traced_as_the_trainers_are():
 
 
 def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
-    """Calls of tf.function, and its bare name where nobody calls it."""
+    """Yield calls of tf.function, and its uses without a call."""
     calls = [
         node
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""What changes would do: properties of the parts of a step, and measured changes of committed records."""
+"""Predicted changes: properties of a step's parts, and measured changes of records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALONE = (
 KNOWN = Knowledge(
     step_s=0.1,
     algorithm="ring",
-    hidden=0.0,
+    hidden_share=0.0,
     independent=ALONE,
     summed_bytes=1e6,
     gathered_bytes=0.0,
@@ -116,7 +116,7 @@ def test_common_noise_cancels_in_the_gain():
 def test_without_an_exchange_nothing_is_gained_by_one():
     alone = prediction(knowledge=Knowledge(algorithm="none", summed_bytes=0.0))
     assert gains(sensitivity(alone, 8, [Change(EXCHANGE, 0.0)]))["exchange=none"] == 1
-    assert {change.kind for change in changes.compared(alone.curve, [])} == {
+    assert {change.kind for change in changes.changes_to_compare(alone.curve, [])} == {
         BATCH,
         COMPUTE,
         JITTER,
@@ -155,12 +155,12 @@ def test_a_tie_is_no_winner():
     assert nothing.statements[0].kind == "whatif-none"
 
 
-# Measured changes: docs/results/netlab, a ring and parameter servers at three rates. Its records do not count bytes.
-PAYLOAD = 0.955  # of a rate that the network was asked for
-SUMMED, GATHERED = (
-    3_125_248.0,
-    655_360.0,
-)  # of 4,149,248 bytes 1,024,000 are an embedding, of which 640 rows are used
+# Measured changes: docs/results/netlab, a ring and parameter servers at three rates. Its
+# records do not count bytes.
+PAYLOAD = 0.955  # share of the network's configured rate
+# The variables have 4,149,248 bytes. The embedding has 1,024,000 of them, and a step uses
+# 640 of its rows.
+SUMMED, GATHERED = 3_125_248.0, 655_360.0
 
 
 @functools.cache
@@ -171,11 +171,14 @@ def netlab():
     names = [
         Path(row.records[0].config["result_file"]).name.split(".")[0] for row in rows
     ]
-    return {name: from_rows.point(row) for name, row in zip(names, rows)}
+    return {name: from_rows.measured_point(row) for name, row in zip(names, rows)}
 
 
 def measured(kind, workers, mbit):
-    """The curve of one worker and of several at a rate, as a prediction without a model of its parts."""
+    """Return a measured curve as a prediction without a model of its parts.
+
+    The curve has one worker and `workers` workers, at `mbit` Mbit/s.
+    """
     points, alone = netlab(), netlab()["alone-1-1000mbit"]
     many = points[f"{kind}-{workers}-{mbit}mbit"]
     summed, gathered = (
@@ -202,7 +205,7 @@ def link(mbit):
 
 
 def hit(gain, before, after):
-    """Whether the gain that was measured is inside, but for its own noise."""
+    """Return whether the measured gain is within `gain`, apart from its own noise."""
     noise = 1.96 * math.hypot(before.error, after.error)
     return (
         gain.low * math.exp(-noise)
@@ -231,7 +234,11 @@ def test_other_links_of_a_ring_do_what_was_predicted():
 
 
 def test_other_links_of_servers_do_nearly_what_was_predicted():
-    """A single server loses more on slow links than they are slower: workers send to it at once."""
+    """Allow more errors for a single server.
+
+    Workers send to it at the same time, so slow links cost it more than the ratio of
+    their rates.
+    """
     assert np.mean(linked("ps2")) >= 0.9
     assert np.mean(linked("ps1")) >= 0.7
 

@@ -1,4 +1,4 @@
-"""What a run's clocks say: equal devices that differ, what held them down, and how a report tells it."""
+"""Test cautions about the sampled clocks of a run, and their sentences in reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling.analysis.clocks import clock_cautions, differing, held_down, medians
+from rnn_scaling.analysis.clock_texts import caution_text
+from rnn_scaling.analysis.clocks import (
+    ClockDifference,
+    Throttling,
+    clock_cautions,
+    find_differences,
+    find_throttling,
+    medians,
+)
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks, Environment
 from rnn_scaling.reports import environment
@@ -14,7 +22,7 @@ from tests.support.records import make_record
 
 
 def sampled(*devices, names=("GeForce GTX 1070",)):
-    """A record's clocks: of each GPU its limits, and `at`: its samples."""
+    """Return the clocks of a record from the limits and samples (`at`) of each GPU."""
     limits = [{k: v for k, v in d.items() if k != "at"} for d in devices]
     static = [
         {"index": i, "name": names[i % len(names)], **each}
@@ -38,85 +46,66 @@ def gpu(sm=1500, memory=4000, reasons=0, count=1, **limits):
     }
 
 
-def test_the_seeds_six_cards():
-    # seed 001, "Memory clock effects": six GTX 1070 at 1.7715 and 1.6830 GHz.
-    fast, slow = gpu(memory=1771.5), gpu(memory=1683.0)
-    (found,) = differing(sampled(fast, slow, slow, slow, fast, fast))
-    assert found.key == ("GeForce GTX 1070", "memory clock", ((1, 2, 3), (0, 4, 5)))
-    assert "1683 MHz" in found.text and "1771.5 MHz (+5.3%)" in found.text
-    # What TensorFlow 1 called memoryClockRate was the highest SM clock.
-    fast, slow = gpu(max_sm_mhz=1771.5), gpu(max_sm_mhz=1683.0)
-    (found,) = differing(sampled(fast, slow, slow, slow, fast, fast))
-    assert found.key[1:] == ("highest SM clock", ((1, 2, 3), (0, 4, 5)))
+@pytest.mark.parametrize(
+    "field, fast, slow",
+    [
+        ("memory_mhz", gpu(memory=1771.5), gpu(memory=1683.0)),
+        # TensorFlow 1 printed the highest SM clock as memoryClockRate.
+        ("max_sm_mhz", gpu(max_sm_mhz=1771.5), gpu(max_sm_mhz=1683.0)),
+    ],
+)
+def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
+    (difference,) = find_differences(sampled(fast, slow, slow, slow, fast, fast))
+    levels = ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
+    assert difference == ClockDifference("GeForce GTX 1070", field, levels)
+    text = caution_text(difference)
+    assert "1683 MHz" in text and "1771.5 MHz (+5.3%)" in text
 
 
-def test_limits_differ_too():
-    found = differing(
-        sampled(
-            gpu(max_sm_mhz=1771, power_limit_w=150.0),
-            gpu(max_sm_mhz=1683, power_limit_w=120),
-        )
-    )
-    assert [caution.key[1] for caution in found] == ["highest SM clock", "power limit"]
-    assert "150 W (+25.0%)" in found[1].text
+def test_limits_differ():
+    fast = gpu(max_sm_mhz=1771, power_limit_w=150.0)
+    slow = gpu(max_sm_mhz=1683, power_limit_w=120)
+    differences = find_differences(sampled(fast, slow))
+    fields = [difference.field for difference in differences]
+    assert fields == ["max_sm_mhz", "power_limit_w"]
 
 
-def test_one_percent_is_alike_and_other_models_are_not_compared():
-    assert differing(sampled(gpu(1000), gpu(1010))) == []
-    (found,) = differing(sampled(gpu(1000), gpu(1009), gpu(1011)))
-    assert "of 1004.5 MHz, GPU 2" in found.text
-    assert found.key[1:] == ("SM clock", ((0, 1), (2,)))
-    assert (
-        differing(
-            sampled(
-                gpu(1000), gpu(2000), names=("GeForce GTX 1070", "GeForce GTX 1080")
-            )
-        )
-        == []
-    )
+def test_clocks_within_one_percent_are_equal():
+    assert find_differences(sampled(gpu(1000), gpu(1010))) == []
+    (difference,) = find_differences(sampled(gpu(1000), gpu(1009), gpu(1011)))
+    assert difference.levels == ((1004.5, (0, 1)), (1011, (2,)))
+
+
+def test_other_models_are_not_compared():
+    names = ("GeForce GTX 1070", "GeForce GTX 1080")
+    assert find_differences(sampled(gpu(1000), gpu(2000), names=names)) == []
 
 
 def test_medians_are_those_under_load():
     idle = {"sm_mhz": 300, "memory_mhz": 405, "reasons": 1, "utilisation": 0}
     waiting = {"sm_mhz": 300, "memory_mhz": 405, "reasons": None, "utilisation": 0}
     busy = {"sm_mhz": 1500, "memory_mhz": 4000, "reasons": 0, "utilisation": 97}
-    held = sampled({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
-    assert differing(held) == [] and medians(held) == {
-        "SM": [1500, 1500],
-        "memory": [4000, 4000],
-    }
+    clocks = sampled({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
+    assert find_differences(clocks) == []
+    assert medians(clocks) == {"SM": [1500, 1500], "memory": [4000, 4000]}
     slow_idle = {**idle, "reasons": 0x1 | 0x4}
-    never = sampled(
-        {"at": [slow_idle] * 4}, {"at": [busy] * 4}
-    )  # a card that was never seen under load says nothing
-    assert differing(never) == [] and held_down(never) == []
-    assert medians(never) == {"SM": [1500], "memory": [4000]}
+    always_idle = sampled({"at": [slow_idle] * 4}, {"at": [busy] * 4})
+    assert clock_cautions(always_idle) == []
+    assert medians(always_idle) == {"SM": [1500], "memory": [4000]}
 
 
-def test_what_held_clocks_down():
+def test_throttling_is_reported_by_reason():
     free, capped, hot = ({"sm_mhz": 1500, "reasons": mask} for mask in (0, 0x4, 0x24))
     idle = {"sm_mhz": 300, "reasons": 0x1}
-    held = sampled(
-        {"at": [free] * 10}, {"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4}
-    )
-    assert [(c.key, "GPU 2" in c.text, "40 %" in c.text) for c in held_down(held)] == [
-        (("SW power cap",), True, True)
-    ]
-    held = sampled({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
-    power, heat = held_down(held)
-    assert (
-        power.key == ("SW power cap",)
-        and "GPUs 0, 1" in power.text
-        and "50 to 100 %" in power.text
-    )
-    assert (
-        heat.key == ("SW thermal slowdown",)
-        and "GPU 1" in heat.text
-        and "50 %" in heat.text
-    )
-    assert (
-        held_down(sampled({"at": [free] * 99 + [capped]})) == []
-    )  # once in 100 is nothing to say
+    clocks = sampled({"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4})
+    assert find_throttling(clocks) == [Throttling("SW power cap", ((1, 0.4),))]
+    clocks = sampled({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
+    power, heat = find_throttling(clocks)
+    assert power == Throttling("SW power cap", ((0, 1.0), (1, 0.5)))
+    assert heat == Throttling("SW thermal slowdown", ((1, 0.5),))
+    text = caution_text(power)
+    assert "GPUs 0, 1" in text and "50 to 100 %" in text
+    assert find_throttling(sampled({"at": [free] * 99 + [capped]})) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +120,7 @@ def test_what_held_clocks_down():
         ),
     ],
 )
-def test_nothing_sampled_says_nothing(given):
+def test_clocks_without_samples_have_no_cautions(given):
     assert clock_cautions(given) == [] and medians(given) == {}
 
 
@@ -141,7 +130,7 @@ def run_with(held):
     )
 
 
-def test_a_report_says_each_kind_of_difference_once():
+def test_a_report_has_one_sentence_per_kind_of_difference():
     slow = [
         run_with(sampled(gpu(memory=4000, reasons=4), gpu(memory=mhz, reasons=4)))
         for mhz in (3800, 3801)

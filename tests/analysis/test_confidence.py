@@ -1,4 +1,4 @@
-"""Intervals hold the truth as often as they say, and say what they are over; no test asserts a time."""
+"""Test intervals by hand-computed values and by simulated coverage."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import coverage
+from benchmarks import simulated
 from rnn_scaling.analysis import confidence, significance, student
+from rnn_scaling.analysis.confidence import (
+    combine,
+    interval_over_runs,
+    ratio,
+)
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
+from rnn_scaling.analysis.significance import Gate, Verdict
 
 
 @pytest.mark.parametrize(
     ("probability", "degrees", "expected"),
-    [  # tables of Student's t
+    [
         (0.975, 1, 12.7062047362),
         (0.975, 2, 4.30265272975),
-        (0.975, 4, 2.77644510520),
         (0.8, 4, 0.94096457723),
         (0.975, 2.5, 3.5746548420),
-        (0.975, 30, 2.04227245630),
         (0.995, 1000, 2.58075469807),
         (0.975, math.inf, 1.95996398454),
     ],
@@ -54,7 +59,7 @@ def test_long_run_variance_is_the_mean_square_of_slow_cosines():
 
 
 def test_rate_is_all_words_over_all_seconds():
-    assert confidence.process_rate([1.0, 3.0], [100, 100]) == 50.0
+    assert confidence.interval_over_batches([1.0, 3.0], [100, 100]).value == 50.0
 
 
 def test_words_in_proportion_to_seconds_leave_no_error():
@@ -64,399 +69,301 @@ def test_words_in_proportion_to_seconds_leave_no_error():
     )
 
 
-def test_several_processes_by_hand():
-    interval = confidence.interval_over_runs([99, 100, 101])
+def test_interval_over_runs_equals_students_t_of_the_logarithms():
+    interval = interval_over_runs([99, 100, 101])
     logs = np.log([99, 100, 101])
     margin = 4.30265272975 * logs.std(ddof=1) / math.sqrt(3)
     assert interval.value == pytest.approx(math.exp(logs.mean()))
-    assert (interval.low, interval.high) == pytest.approx(
-        (math.exp(logs.mean() - margin), math.exp(logs.mean() + margin))
-    )
-    assert interval.kind == "95 % CI over 3 processes"
+    assert interval.low == pytest.approx(math.exp(logs.mean() - margin))
+    assert interval.high == pytest.approx(math.exp(logs.mean() + margin))
+    assert interval.kind == IntervalKind(Basis.RUNS, (3,))
 
 
-def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
-    off = -math.log1p(-0.25)  # of 2, which is 1.5 to 2.5
-    two, three = (confidence.interval_over_runs([rate] * 3) for rate in (2.0, 3.0))
-    assert two.half_width == 0.0
-    two, three = two.with_rounding(off), three.with_rounding(-math.log1p(-0.5 / 3))
-    assert (
-        two.low == pytest.approx(1.5)
-        and two.high >= 2.5
-        and two.kind.endswith("last digits that logs printed")
-    )
-    faster = significance.judge_ratio(confidence.ratio(three, two))
-    assert (
-        faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3)
-        and faster.ratio.high >= 3.5 / 1.5
-    )
-    assert faster.verdict == "no difference seen" and faster.detectable > 0.3
-    assert (
-        significance.judge_ratio(confidence.ratio(three.scaled(2), two)).verdict
-        == "faster"
-    )
-    loss = confidence.combine(lambda a, b: 2 * a - b, [two, three])
-    assert (
-        loss.low <= 2 * 1.5 - 3.5
-        and loss.high >= 2 * 2.5 - 2.5
-        and loss.rounding_half_width == loss.half_width
-    )
-    coarse, fine = (
-        confidence.interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-share))
-        for share in (0.4, 0.1)
-    )
-    assert confidence.combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
-    spread = confidence.interval_over_runs([99, 100, 101])
-    assert (
-        spread.with_rounding(off).rounding_half_width
-        > 25
-        > 0.0
-        == spread.rounding_half_width
-    )
-    scattered = confidence.interval_over_runs([5, 20, 80]).with_rounding(
-        1e-3
-    )  # its width is by runs, whatever the digits
-    assert 0 < scattered.rounding_half_width < 0.01 * scattered.half_width
-    assert scattered.scaled(2).rounding_half_width == 2 * scattered.rounding_half_width
-    assert confidence.interval_over_runs([2.0]).with_rounding(off).ends is None, (
-        "one run has no interval, whatever it printed"
-    )
+def test_intervals_contain_the_bounds_of_printed_digits():
+    rounding_of_2 = -math.log1p(-0.25)  # a printed 2 is 1.5 to 2.5
+    rounding_of_3 = -math.log1p(-0.5 / 3)
+    two = interval_over_runs([2.0] * 3).with_rounding(rounding_of_2)
+    three = interval_over_runs([3.0] * 3).with_rounding(rounding_of_3)
+    assert two.low == pytest.approx(1.5)
+    assert two.high >= 2.5
+    assert two.kind.notes == (Note.PRINTED,)
+
+    faster = significance.judge_ratio(ratio(three, two))
+    assert faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3)
+    assert faster.ratio.high >= 3.5 / 1.5
+    assert faster.verdict == Verdict.SAME
+    assert faster.detectable > 0.3
+    twice = significance.judge_ratio(ratio(three.scaled(2), two))
+    assert twice.verdict == Verdict.FASTER
+
+    loss = combine(lambda a, b: 2 * a - b, [two, three])
+    assert loss.low <= 2 * 1.5 - 3.5
+    assert loss.high >= 2 * 2.5 - 2.5
+    assert loss.rounding_half_width == loss.half_width
+    coarse = interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.4))
+    fine = interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.1))
+    assert combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
+
+
+def test_digits_hardly_widen_an_interval_of_runs_that_differ():
+    interval = interval_over_runs([5, 20, 80]).with_rounding(1e-3)
+    assert 0 < interval.rounding_half_width < 0.01 * interval.half_width
+    assert interval.scaled(2).rounding_half_width == 2 * interval.rounding_half_width
+
+
+def test_one_run_has_no_interval_even_with_printed_digits():
+    assert interval_over_runs([2.0]).with_rounding(0.1).ends is None
 
 
 @pytest.mark.parametrize(
     "series, difference", [(2, 0.0), (2, 0.03), (3, 0.0), (6, 0.01)]
 )
 @pytest.mark.parametrize("now", [2, 3, 5])
-def test_what_more_repeats_are_said_to_show_they_show_in_80_of_100_cases(
+def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
     series, difference, now
 ):
-    """Pilots that tell nothing, of any true difference; then as many runs as were proposed, that differ as was said."""
-    random_ = np.random.default_rng(now)
+    """Simulate pilots that show no difference, then the proposed number of runs."""
+    rng = np.random.default_rng(now)
 
-    def rates(repeats, apart):
-        groups = np.exp(0.02 * random_.normal(size=(series, repeats)))
-        groups[0] *= math.exp(apart)
-        return [
-            confidence.interval_over_runs(*each)
-            for each in zip(groups, confidence.shared_scatters(groups))
-        ]
+    def rates(repeats, effect):
+        groups = np.exp(0.02 * rng.normal(size=(series, repeats)))
+        groups[0] *= math.exp(effect)
+        scatters = confidence.shared_scatters(groups)
+        return [interval_over_runs(*pair) for pair in zip(groups, scatters)]
 
-    shown = []
-    while len(shown) < 300:
+    detected = []
+    while len(detected) < 300:
         pilot = rates(now, difference)
         if significance.is_above(pilot[0], pilot[1], series):
             continue
-        had, repeats = significance.more_repeats(pilot)
-        change = confidence.ratio(pilot[0], pilot[1])
-        least = significance.foreseen_effect(
-            change.standard_error / change.value, change.degrees, had, repeats, series
+        num_runs, repeats = significance.more_repeats(pilot)
+        change = ratio(pilot[0], pilot[1])
+        effect = significance.foreseen_effect(
+            change.relative_error, change.degrees, num_runs, repeats, series
         )
-        new = rates(repeats, least)
-        shown.append(significance.is_above(new[0], new[1], series))
-    assert had == now and 0.74 <= np.mean(shown) <= 0.9
+        new = rates(repeats, effect)
+        detected.append(significance.is_above(new[0], new[1], series))
+    assert num_runs == now
+    assert 0.74 <= np.mean(detected) <= 0.9
 
 
-def test_one_process_says_what_it_is_not():
+def test_interval_over_batches_has_its_own_kind():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
     interval = confidence.interval_over_batches(step_s, [1920] * 20)
     assert interval.low < interval.value < interval.high
-    assert "within one process; says nothing" in interval.kind
+    assert interval.kind.basis is Basis.BATCHES
 
 
 def test_few_batches_of_one_process_have_no_interval():
     interval = confidence.interval_over_batches([1.0] * 9, [1920] * 9)
     assert interval.value == pytest.approx(1920)
-    assert (
-        interval.low,
-        interval.high,
-        interval.half_width,
-        interval.standard_error,
-    ) == (None, None, None, None)
-    assert "fewer than 10 batches" in interval.kind
+    assert interval.ends is None
+    assert interval.half_width is None
+    assert interval.standard_error is None
+    assert interval.kind.basis is Basis.FEW_BATCHES
 
 
-def test_a_single_process_has_no_interval_of_its_own():
-    interval = confidence.interval_over_runs([1920])
-    assert (interval.value, interval.ends) == (pytest.approx(1920), None)
-    assert "--repeats" in interval.kind
-    assert (
-        confidence.ratio(interval, confidence.interval_over_runs([1.0, 2.0])).low
-        is None
-    )
-    assert confidence.combine(lambda x: 2 * x, [interval]).low is None
+def test_a_single_process_has_no_interval():
+    interval = interval_over_runs([1920])
+    assert interval.value == pytest.approx(1920)
+    assert interval.ends is None
+    assert interval.kind.basis is Basis.ONE_RUN_EACH
+    assert ratio(interval, interval_over_runs([1.0, 2.0])).low is None
+    assert combine(lambda x: 2 * x, [interval]).low is None
 
 
 def test_ratio_is_welch_on_logarithms():
-    fast, slow = [4.0, 4.2, 4.1, 3.9], [1.0, 1.02, 0.98]
-    found = confidence.ratio(
-        confidence.interval_over_runs(fast), confidence.interval_over_runs(slow)
-    )
-    a, b = np.log(fast), np.log(slow)
-    va, vb = a.var(ddof=1) / 4, b.var(ddof=1) / 3
+    fast = [4.0, 4.2, 4.1, 3.9]
+    slow = [1.0, 1.02, 0.98]
+    interval = ratio(interval_over_runs(fast), interval_over_runs(slow))
+    a = np.log(fast)
+    b = np.log(slow)
+    va = a.var(ddof=1) / 4
+    vb = b.var(ddof=1) / 3
     degrees = (va + vb) ** 2 / (va**2 / 3 + vb**2 / 2)
-    assert found.value == pytest.approx(math.exp(a.mean() - b.mean()))
-    assert found.degrees == pytest.approx(degrees)
-    assert math.log(found.high / found.value) == pytest.approx(
+    assert interval.value == pytest.approx(math.exp(a.mean() - b.mean()))
+    assert interval.degrees == pytest.approx(degrees)
+    assert math.log(interval.high / interval.value) == pytest.approx(
         student.t_quantile(0.975, degrees) * math.sqrt(va + vb), rel=1e-9
     )
-    assert found.kind == "95 % CI over 3 and 4 processes"
+    assert interval.kind == IntervalKind(Basis.RUNS, (3, 4))
 
 
-def test_configurations_that_are_measured_alike_share_one_scatter():
+def test_configurations_share_one_scatter():
     groups = [[100, 104], [50, 51, 52], [80]]
     logs = [np.log(rates) for rates in groups]
-    pooled = math.sqrt(
-        sum(((x - x.mean()) ** 2).sum() for x in logs) / 3
-    )  # one and two degrees of freedom
+    squares = sum(((x - x.mean()) ** 2).sum() for x in logs)
+    pooled = math.sqrt(squares / 3)  # one and two degrees of freedom
     scatters = confidence.shared_scatters(groups)
     own = logs[0].std(ddof=1)
-    assert [each.deviation for each in scatters] == pytest.approx(
-        [own, pooled, pooled]
-    ) and own > pooled
-    assert scatters[1] is scatters[2] is scatters[0].pool and {
-        each.degrees for each in scatters
-    } == {3}
-    pair, triple, single = (
-        confidence.interval_over_runs(rates, each)
-        for rates, each in zip(groups, scatters)
-    )
-    t = 3.18244630528  # of three degrees
+    assert own > pooled
+    deviations = [scatter.deviation for scatter in scatters]
+    assert deviations == pytest.approx([own, pooled, pooled])
+    assert scatters[1] is scatters[2] is scatters[0].pool
+    assert {scatter.degrees for scatter in scatters} == {3}
+
+    pair, triple, single = map(interval_over_runs, groups, scatters)
+    t = 3.18244630528  # with three degrees of freedom
     assert math.log(single.high / single.value) == pytest.approx(t * pooled)
     assert math.log(pair.high / pair.value) == pytest.approx(t * own / math.sqrt(2))
-    shared = "rows with the same number of devices share one variance, unless a row's own is larger"
-    assert single.kind == f"95 % CI over 1 process; {shared}"
-    # Both sides of a ratio, and every term of a sum, have the three degrees once.
-    between = confidence.ratio(pair, triple)
+    assert single.kind == IntervalKind(Basis.RUNS, (1,), (Note.POOLED,))
+    # Both sides of a ratio, and all terms of a sum, have the three degrees once.
+    between = ratio(pair, triple)
     assert between.degrees == pytest.approx(3)
     assert math.log(between.high / between.value) == pytest.approx(
         t * math.sqrt(own**2 / 2 + pooled**2 / 3)
     )
-    assert confidence.combine(
-        lambda a, b, c: a - b + c, [pair, triple, single]
-    ).degrees == pytest.approx(3)
+    total = combine(lambda a, b, c: a - b + c, [pair, triple, single])
+    assert total.degrees == pytest.approx(3)
     assert confidence.shared_scatters([[1.0], [2.0]]) == [None, None]
-    (alone,) = confidence.shared_scatters([[100, 104]])
-    assert (
-        confidence.interval_over_runs([100, 104], alone).kind
-        == "95 % CI over 2 processes"
-    )
+    assert confidence.shared_scatters([[100, 104]])[0].note is None
 
 
-def test_a_configuration_that_scatters_more_than_all_together_is_judged_by_its_own_scatter():
+def test_a_configuration_with_more_scatter_than_the_pool_has_its_own():
     groups = [[100, 101, 99], [50, 50.4, 49.7], [80, 80.7, 80.3], [60, 90, 75]]
-    *others, wild = confidence.shared_scatters(groups)
-    assert (
-        len(set(map(id, others))) == 1
-        and wild.pool is others[0]
-        and {others[0].degrees, wild.degrees} == {8}
-    )
-    assert (
-        wild.deviation == pytest.approx(np.log(groups[3]).std(ddof=1))
-        and wild.deviation > others[0].deviation
-    )
-    # Own and pooled are one estimate: a ratio of both, and a sum, have its degrees once.
-    steady, noisy = (
-        confidence.interval_over_runs(groups[0], others[0]),
-        confidence.interval_over_runs(groups[3], wild),
-    )
-    assert (
-        confidence.ratio(noisy, steady).degrees == pytest.approx(8)
-        and noisy.kind == steady.kind
-    )
-    alone = confidence.shared_scatters([[100, 104, 97]])[0]
-    assert (
-        alone.pool is None
-        and confidence.shared_scatters([[100, 104, 97], [1]])[0].pool is None
-    )
+    *quiet, wild = confidence.shared_scatters(groups)
+    assert len(set(map(id, quiet))) == 1
+    assert wild.pool is quiet[0]
+    assert wild.degrees == quiet[0].degrees == 8
+    assert wild.deviation == pytest.approx(np.log(groups[3]).std(ddof=1))
+    assert wild.deviation > quiet[0].deviation
+    # Both are one estimate, so their ratio has its degrees once.
+    steady = interval_over_runs(groups[0], quiet[0])
+    noisy = interval_over_runs(groups[3], wild)
+    assert ratio(noisy, steady).degrees == pytest.approx(8)
+    assert noisy.kind == steady.kind
+    assert confidence.shared_scatters([[100, 104, 97], [1]])[0].pool is None
 
 
 def test_efficiency_scales_the_speedup():
-    speedup = confidence.ratio(
-        confidence.interval_over_runs([3.1, 3.3]),
-        confidence.interval_over_runs([1.0, 1.01]),
-    )
+    speedup = ratio(interval_over_runs([3.1, 3.3]), interval_over_runs([1.0, 1.01]))
     efficiency = speedup.scaled(1 / 4)
-    assert (efficiency.value, efficiency.low) == pytest.approx(
-        (speedup.value / 4, speedup.low / 4)
-    )
+    assert efficiency.value == pytest.approx(speedup.value / 4)
+    assert efficiency.low == pytest.approx(speedup.low / 4)
     assert efficiency.half_width == pytest.approx(speedup.half_width / 4)
 
 
 def test_combine_agrees_with_the_exact_error_of_a_sum():
-    one, four = (
-        confidence.interval_over_runs([1.0, 1.1, 0.9]),
-        confidence.interval_over_runs([2.5, 2.6, 2.7]),
-    )
-    loss = confidence.combine(lambda x1, xn: 4 * x1 - xn, [one, four])
+    one = interval_over_runs([1.0, 1.1, 0.9])
+    four = interval_over_runs([2.5, 2.6, 2.7, 2.65])
+    loss = combine(lambda x1, xn: 4 * x1 - xn, [one, four])
     assert loss.value == pytest.approx(4 * one.value - four.value)
     assert loss.standard_error == pytest.approx(
         math.hypot(4 * one.standard_error, four.standard_error)
     )
-    assert confidence.combine(lambda x1, xn: xn, [one, four]).run_counts == (
-        3,
-    )  # an unused input brings no error
+    # An unused input adds no error.
+    assert combine(lambda x1, xn: xn, [one, four]).run_counts == (4,)
+    nothing = combine(lambda a, b: (a - b) + (b - a), [one, four])
+    assert nothing.ends == (0.0, 0.0)
 
 
-def test_parts_of_a_sum_may_share_a_rate():
-    one, other = (
-        confidence.interval_over_runs([1.0, 1.1, 0.9]),
-        confidence.interval_over_runs([2.5, 2.6, 2.7]),
-    )
-    nothing = confidence.combine(lambda a, b: (a - b) + (b - a), [one, other])
-    assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
-
-
-def test_pairs_cancel_what_a_pair_shares():
+def test_pairs_cancel_drift():
     drift = np.exp(-0.1 * np.arange(5))
-    before, after = (
-        100 * drift,
-        95 * drift * np.exp([0.001, -0.001, 0.0, 0.002, -0.002]),
-    )
+    before = 100 * drift
+    after = 95 * drift * np.exp([0.001, -0.001, 0.0, 0.002, -0.002])
     paired = significance.compare(before, after, paired=True)
-    assert paired.verdict == "slower"
+    assert paired.verdict == Verdict.SLOWER
     assert paired.ratio.value == pytest.approx(0.95, abs=1e-3)
-    assert "5 pairs of processes" in paired.ratio.kind
-    assert significance.compare(before, after).verdict == "no difference seen"
+    assert paired.ratio.kind == IntervalKind(Basis.PAIRS, (5,))
+    assert significance.compare(before, after).verdict == Verdict.SAME
 
 
 @pytest.mark.parametrize(
     ("paired", "p_value"), [(False, 0.0091720801), (True, 0.0006177462)]
 )
 def test_p_values_of_two_sided_t_tests(paired, p_value):
-    """Expected: scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logarithms."""
-    found = significance.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
-    assert found.p_value == pytest.approx(p_value, abs=1e-9)
-    assert found.verdict == "faster"
+    """Compare with scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logs."""
+    change = significance.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
+    assert change.p_value == pytest.approx(p_value, abs=1e-9)
+    assert change.verdict == Verdict.FASTER
 
 
-def test_no_difference_names_what_would_have_been_seen():
-    found = significance.compare([100, 102, 98], [101, 99, 100])
-    assert found.verdict == "no difference seen"
-    assert 0.02 < found.detectable < 0.1
+def test_an_unclear_comparison_has_a_detectable_effect():
+    change = significance.compare([100, 102, 98], [101, 99, 100])
+    assert change.verdict == Verdict.SAME
+    assert 0.02 < change.detectable < 0.1
 
 
-def test_one_process_a_side_cannot_be_judged():
-    found = significance.compare([100.0], [50.0])
-    assert (found.verdict, found.p_value, found.detectable) == (
-        "cannot judge",
-        None,
-        None,
-    )
-    assert significance.gate(found, 0.05) == "cannot judge"
-    assert "--repeats" in found.ratio.kind
+def test_one_process_per_side_cannot_be_judged():
+    change = significance.compare([100.0], [50.0])
+    assert change.verdict == Verdict.UNJUDGED
+    assert change.p_value is None
+    assert change.detectable is None
+    assert significance.gate(change, 0.05) == Gate.UNJUDGED
 
 
 @pytest.mark.parametrize(
     ("after", "verdict"),
     [
-        ([100, 101, 99], "ok"),
-        ([80, 81, 79], "regression"),
-        ([95, 96.5, 94], "cannot judge"),
-        (
-            [92, 95.5, 91],
-            "cannot judge",
-        ),  # surely slower, by 7 %, and perhaps by less than 5 %
-        ([99, 60, 140], "cannot judge"),
+        ([100, 101, 99], Gate.PASSED),
+        ([80, 81, 79], Gate.REGRESSION),
+        ([92, 95.5, 91], Gate.UNJUDGED),  # slower, but perhaps by less than 5 %
+        ([99, 60, 140], Gate.UNJUDGED),
     ],
 )
 def test_gate(after, verdict):
-    assert (
-        significance.gate(significance.compare([100, 101, 99], after), 0.05) == verdict
-    )
+    change = significance.compare([100, 101, 99], after)
+    assert significance.gate(change, 0.05) == verdict
 
 
 def test_equal_rates_do_not_differ():
-    found = significance.compare([100, 100], [100, 100])
-    assert (found.verdict, found.p_value, found.detectable) == (
-        "no difference seen",
-        1.0,
-        0.0,
-    )
-    assert significance.compare([100, 100], [99, 99]).verdict == "slower"
+    change = significance.compare([100, 100], [100, 100])
+    assert change.verdict == Verdict.SAME
+    assert change.p_value == 1.0
+    assert change.detectable == 0.0
+    assert significance.compare([100, 100], [99, 99]).verdict == Verdict.SLOWER
 
 
 def test_simulated_coverage():
-    """The short form of benchmarks/coverage.py; Monte-Carlo error 1 % at 500 repetitions."""
+    """Run a short form of benchmarks/coverage.py, with a Monte-Carlo error of 1 %."""
     rng = np.random.default_rng(1)
     for k in (3, 5, 10):
-        ones = [
-            confidence.interval_over_runs(row)
-            for row in coverage.process_rates(rng, 500, k)
-        ]
-        fours = [
-            confidence.interval_over_runs(row)
-            for row in coverage.process_rates(rng, 500, k, 3.2, 0.06)
-        ]
-        speedups = [confidence.ratio(four, one) for four, one in zip(fours, ones)]
-        losses = [
-            confidence.combine(lambda x1, x4: 4 * x1 - x4, pair)
-            for pair in zip(ones, fours)
-        ]
+        ones = list(map(interval_over_runs, simulated.process_rates(rng, 500, k)))
+        rates = simulated.process_rates(rng, 500, k, 3.2, 0.06)
+        fours = list(map(interval_over_runs, rates))
+        speedups = list(map(ratio, fours, ones))
+        losses = []
+        for pair in zip(ones, fours):
+            losses.append(combine(lambda x1, x4: 4 * x1 - x4, pair))
         shares = [
-            coverage.covered(ones, 1.0),
-            coverage.covered(speedups, 3.2),
-            coverage.covered([each.scaled(1 / 4) for each in speedups], 0.8),
-            coverage.covered(losses, 0.8),
+            simulated.covered(ones, 1.0),
+            simulated.covered(speedups, 3.2),
+            simulated.covered(losses, 0.8),
         ]
         assert all(0.915 <= share <= 0.985 for share in shares), (k, shares)
 
 
 @pytest.mark.parametrize(("correlation", "n"), [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
-    step_s = coverage.batches(np.random.default_rng(1), (500, n), correlation)
+    step_s = simulated.batches(np.random.default_rng(1), (500, n), correlation)
     widths = [confidence.half_width_over_batches(row, np.ones(n)) for row in step_s]
     share = np.mean(np.abs(np.log(step_s.mean(axis=1))) <= widths)
     assert 0.915 <= share <= 0.985
 
 
-def test_drift_from_run_to_run_widens_what_processes_scatter_by():
+def test_drift_between_runs_widens_the_scatter():
     falling = [100 * 0.98**k for k in range(8)]
     logs = np.log(falling)
-    found = confidence.drifting_scatter(falling)
-    assert (
-        found.deviation == pytest.approx(math.sqrt(confidence.long_run_variance(logs)))
-        and found.degrees == 3
-    )
-    assert found.deviation > 1.5 * logs.std(ddof=1) and found.note == confidence.ORDERED
-    own = confidence.drifting_scatter([100, 98] * 4)
-    assert (own.deviation, own.degrees) == (
-        pytest.approx(np.log([100, 98] * 4).std(ddof=1)),
-        7,
-    )
-    # Independent runs are widened as often as not, so the note names the rule on either side, and no cause.
-    assert (
-        own.note == found.note
-        and "drift" not in own.note
-        and confidence.drifting_scatter(falling[:5]).note == ""
-    )
+    drifting = confidence.drifting_scatter(falling)
+    long_run_deviation = math.sqrt(confidence.long_run_variance(logs))
+    assert drifting.deviation == pytest.approx(long_run_deviation)
+    assert drifting.deviation > 1.5 * logs.std(ddof=1)
+    assert drifting.degrees == 3
+    steady = confidence.drifting_scatter([100, 98] * 4)
+    assert steady.deviation == pytest.approx(np.log([100, 98] * 4).std(ddof=1))
+    assert steady.degrees == 7
+    # Half of all independent runs are widened, so both have the note of the rule.
+    assert steady.note is drifting.note is Note.ORDERED
+    assert confidence.drifting_scatter(falling[:5]).note is None
     assert confidence.drifting_scatter([100]) is None
 
 
-def test_simulated_false_alarms_of_two_sittings():
-    """Eight runs and the next eight of a machine that drifts: 45 % of them differ by Welch's t alone."""
-    rng, alarms = np.random.default_rng(1), []
-    for _ in range(300):
-        rates = coverage.drifting_rates(rng, 16, 0.8)
-        alarms.append(
-            [
-                significance.judge_ratio(coverage.between_sittings(rates, each)).verdict
-                for each in (False, True)
-            ]
-        )
-    welch, widened = (
-        np.mean([each[i] != "no difference seen" for each in alarms]) for i in (0, 1)
-    )
-    assert welch > 0.35 and widened < 0.30
-
-
-def test_simulated_false_alarms():
+@pytest.mark.parametrize("paired", [False, True])
+def test_simulated_false_alarms(paired):
     rng = np.random.default_rng(1)
-    before, after = (coverage.process_rates(rng, 500, 5) for _ in range(2))
-    for paired in (False, True):
-        alarms = np.mean(
-            [
-                significance.compare(b, a, paired).p_value < 0.05
-                for b, a in zip(before, after)
-            ]
-        )
-        assert 0.02 <= alarms <= 0.08
+    before = simulated.process_rates(rng, 500, 5)
+    after = simulated.process_rates(rng, 500, 5)
+    alarms = 0
+    for rates in zip(before, after):
+        alarms += significance.compare(*rates, paired).p_value < 0.05
+    assert 0.02 * 500 <= alarms <= 0.08 * 500

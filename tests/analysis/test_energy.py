@@ -1,9 +1,10 @@
-"""Joules per item: measured once per machine, else by the stated power; oracle: computed by hand."""
+"""Test joules per item against values computed by hand."""
 
 from __future__ import annotations
 
 import pytest
 
+from rnn_scaling.analysis.interval_kinds import EnergySource
 from rnn_scaling.analysis.machines import energy_per_item
 from rnn_scaling.analysis.metrics import ENERGY
 from rnn_scaling.analysis.prices import PricedMachine, PriceList
@@ -16,11 +17,12 @@ PACKAGE = {"joules": {"package-0": 30.0, "package-1": 10.0}, "seconds": 2.0}
 
 
 def used(energy_part, rate=1000.0, seconds=2.0, **parts):
-    """A run of so many seconds at this rate."""
-    made = changed(run(1, rate), energy=energy_part, **parts)
+    """Return a run of some seconds at a rate."""
     items = round(rate * seconds)
     return changed(
-        made,
+        run(1, rate),
+        energy=energy_part,
+        **parts,
         throughput={
             "items": items,
             "seconds": seconds,
@@ -35,25 +37,22 @@ def rank(number, host, part):
 
 def test_joules_of_the_measured_batches():
     assert energy_per_item(used(PACKAGE))[0] == pytest.approx(40 / 2000)
-    late = {
-        **PACKAGE,
-        "seconds": 2.1,
-    }  # the program did something else at its end: the power is that of 2.1 s
-    assert energy_per_item(used(late))[0] == pytest.approx(40 / 2.1 * 2 / 2000)
-    assert energy_per_item(used({**PACKAGE, "seconds": 2.3}))[0] is None
-    assert (
-        energy_per_item(used({}))[0] is None
-        and energy_per_item(used({"joules": {}, "seconds": 2.0}))[0] is None
-    )
+    # The counters ran 2.1 s, the batches 2.0 s.
+    late = used({**PACKAGE, "seconds": 2.1})
+    assert energy_per_item(late)[0] == pytest.approx(40 / 2.1 * 2 / 2000)
+
+
+@pytest.mark.parametrize(
+    "energy", [{}, {"joules": {}, "seconds": 2.0}, {**PACKAGE, "seconds": 2.3}]
+)
+def test_energy_is_unknown_without_counters_of_the_batches(energy):
+    assert energy_per_item(used(energy)) is None
 
 
 @pytest.mark.parametrize(
     ("ranks", "joules"),
     [
-        (
-            [rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)],
-            40,
-        ),  # one machine: its domains count once
+        ([rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)], 40),
         ([rank(0, "a", PACKAGE), rank(1, "b", PACKAGE)], 80),
         ([rank(0, "a", PACKAGE), rank(1, "b", None)], None),
         ([rank(0, "a", PACKAGE), rank(1, "a", None)], 40),
@@ -74,41 +73,37 @@ def test_joules_of_the_measured_batches():
     ],
 )
 def test_each_machine_counts_once(ranks, joules):
-    found, _ = energy_per_item(used(PACKAGE, workers={"ranks": ranks}))
-    assert found == (joules and pytest.approx(joules / 2000))
+    energy = energy_per_item(used(PACKAGE, workers={"ranks": ranks}))
+    assert (energy and energy[0]) == (joules and pytest.approx(joules / 2000))
 
 
-def test_measured_energy_wins_over_the_stated_power():
+def test_measured_energy_replaces_the_stated_power():
     runs = [used(PACKAGE), used({**PACKAGE, "joules": {"package-0": 44.0}})]
     prices = PriceList(chosen=PricedMachine(name="m", power_w=250.0))
     [row] = build_rows(runs, prices)
     value = row.metric(ENERGY)
-    assert (
-        value.value == pytest.approx((0.020 * 0.022) ** 0.5)
-        and value.low < 0.020
-        and "measured: package" in value.kind
-    )
-    [row] = build_rows([runs[0], used({})], prices)
-    value = row.metric(ENERGY)
-    assert value.value == pytest.approx(250 / row.rate.value) and "250 W" in value.kind
-    assert value.ends == pytest.approx((250 / row.rate.high, 250 / row.rate.low))
+    assert value.value == pytest.approx((0.020 * 0.022) ** 0.5)
+    assert value.low < 0.020
+    assert value.kind.energy == EnergySource(("package",))
     gpu = used({"joules": {"GPU 0": 40.0}, "seconds": 2.0})
-    [row] = build_rows([runs[0], gpu], prices)
-    assert row.metric(ENERGY).value == pytest.approx(250 / row.rate.value)
+    for other in (used({}), gpu):
+        [row] = build_rows([runs[0], other], prices)
+        value = row.metric(ENERGY)
+        assert value.value == pytest.approx(250 / row.rate.value)
+        assert value.ends == pytest.approx((250 / row.rate.high, 250 / row.rate.low))
+        assert value.kind.energy == EnergySource(stated_power_w=250.0)
     [row] = build_rows([used({})])
     assert row.metric(ENERGY) is None
 
 
-def test_the_table_says_what_was_measured_also_of_a_single_run():
+def test_the_table_lists_the_counters_of_a_single_run():
     part = {**PACKAGE, "not_measured": {"package-0 dram": "needs root"}}
     text = table.text(of([used(part)]))
-    assert (
-        "Energy per word (mJ)" in text
-        and "measured: package; not measured: dram (needs root)" in text
-    )
+    assert "Energy per word (mJ)" in text
+    assert "measured: package; not measured: dram (needs root)" in text
 
 
-def test_of_several_nodes_each_has_the_stated_power():
+def test_each_node_has_the_stated_power():
     two = used({}, workers={"ranks": [rank(0, "a", None), rank(1, "b", None)]})
     [row] = build_rows([two], PriceList(chosen=PricedMachine(name="m", power_w=250.0)))
     assert row.metric(ENERGY).value == pytest.approx(500 / row.rate.value)

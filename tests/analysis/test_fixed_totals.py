@@ -1,4 +1,4 @@
-"""Programs that give all devices one batch scale strongly, though their records have the samples of one device."""
+"""Test programs that divide one batch among their devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def totals(*sizes):
 
 
 @pytest.mark.parametrize("batches", [(64,), (64, 128), (60, 90, 120)])
-def test_every_grid_is_read_as_it_was_made(batches):
+def test_strong_and_weak_grids_are_recognised(batches):
     strong = list(itertools.product(DEVICES, batches))
     assert totals(*strong) == [total for _, total in strong]
     weak = [(devices, batch * devices) for devices, batch in strong]
@@ -30,7 +30,7 @@ def test_every_grid_is_read_as_it_was_made(batches):
 @pytest.mark.parametrize(
     "sizes", [[(1, 64)], [(1, 64), (1, 128)], [(1, 64), (2, 96)], []]
 )
-def test_sizes_without_anything_in_common_are_left_alone(sizes):
+def test_sizes_without_a_common_total_stay_weak(sizes):
     assert totals(*sizes) == [None] * len(sizes)
 
 
@@ -38,38 +38,28 @@ def test_other_work_is_another_group():
     assert fixed_totals([("a", (1, 64)), ("b", (2, 64)), None]) == [None, None, None]
 
 
-def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
-    """As a Keras callback tells 65 samples: on one device and on five those of each, on two all."""
+def test_a_total_that_does_not_divide_is_one_series(tmp_path):
+    """Record 65 samples like a Keras callback, sometimes as samples per device."""
     sizes = {1: {"batch_size": 65}, 2: {"global_batch_size": 65}, 5: {"batch_size": 13}}
-    for (devices, size), repeat in itertools.product(sizes.items(), "ab"):
-        recorded(
-            tmp_path / f"{devices}{repeat}.json",
-            devices,
-            step_s=0.5 if repeat == "a" else 0.505,
-            **size,
-        )
+    for devices, repeat in itertools.product(sizes, "ab"):
+        path = tmp_path / f"{devices}{repeat}.json"
+        step_s = 0.5 if repeat == "a" else 0.505
+        recorded(path, devices, step_s=step_s, **sizes[devices])
     summary = summary_builder.summarise(folder.read(tmp_path), "mine")
     (series,) = summary.series
-    assert series.is_strong_scaling and [
-        len(each.row.records) for each in series.rows
-    ] == [
-        2,
-        2,
-        2,
-    ]
-    speedups = [each.row.metric(rows.METRICS["speedup"]).value for each in series.rows]
+    assert series.is_strong_scaling
+    table = [summary_row.row for summary_row in series.rows]
+    assert [len(row.records) for row in table] == [2, 2, 2]
+    speedups = [row.metric(rows.METRICS["speedup"]).value for row in table]
     assert speedups == pytest.approx([1.0, 2.0, 5.0])
-    assert {
-        (each.row.batch_size, each.row.global_batch_size) for each in series.rows
-    } == {(None, 65)}
-    assert (
-        not cautions.hand_made_strong_scaling(summary)
-        and not series.rows[1].loss.missing
-    )
+    assert {(row.batch_size, row.global_batch_size) for row in table} == {(None, 65)}
+    assert not cautions.hand_made_strong_scaling(summary)
+    assert not series.rows[1].loss.missing
 
 
-def test_records_of_batches_that_grow_with_the_devices_stay_weak(tmp_path):
+def test_batches_that_grow_with_the_devices_stay_weak(tmp_path):
     for devices in DEVICES:
         recorded(tmp_path / f"{devices}.json", devices, batch_size=64)
     (series,) = summary_builder.summarise(folder.read(tmp_path), "mine").series
-    assert not series.is_strong_scaling and series.rows[2].row.batch_size == 64
+    assert not series.is_strong_scaling
+    assert series.rows[2].row.batch_size == 64

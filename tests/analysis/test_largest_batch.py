@@ -1,4 +1,4 @@
-"""The search for the largest batch: what is run next, what a run says, how much memory there is."""
+"""Test the search for the largest batch, the outcome of runs, and free memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rnn_scaling.analysis.largest_batch import (
     FAILED,
     FITS,
     TOO_LARGE,
+    Bounds,
     Try,
     bounds,
     next_batch,
@@ -21,125 +22,96 @@ GIB = 2**30
 
 
 def search(start, fits):
-    """All tries of a search on a machine where `fits` says which batches do."""
+    """Return all tries of a search; `fits` decides whether a batch fits."""
     tries = []
     while (size := next_batch(start, tries)) is not None:
-        assert size not in [each.batch_size for each in tries]
+        assert size not in [attempt.batch_size for attempt in tries]
         tries.append(Try(size, FITS if fits(size) else TOO_LARGE))
     return tries
 
 
-@pytest.mark.parametrize("most", [1, 7, 31, 32, 33, 100, 1000, 1023, 12_345])
-def test_the_largest_is_found_to_a_sixteenth_in_few_runs(most):
-    tries = search(32, lambda size: size <= most)
-    found = bounds(tries)
-    assert found.largest <= most < found.too_large
-    assert found.too_large - found.largest <= max(1, found.largest / 16)
+@pytest.mark.parametrize("limit", [1, 31, 32, 33, 1000, 12_345])
+def test_the_largest_is_found_to_a_sixteenth_in_few_runs(limit):
+    tries = search(32, lambda size: size <= limit)
+    result = bounds(tries)
+    assert result.largest <= limit < result.too_large
+    assert result.too_large - result.largest <= max(1, result.largest / 16)
     assert len(tries) <= 16
 
 
 def test_nothing_fits_and_everything_fits():
     assert bounds(search(8, lambda size: False)).largest is None
-    assert (
-        bounds(search(8, lambda size: True)).largest
-        == OPTIONS["batch_size"].metadata["maximum"]
-    )
+    maximum = OPTIONS["batch_size"].metadata["maximum"]
+    assert bounds(search(8, lambda size: True)).largest == maximum
 
 
-def test_both_ends_of_the_answer_are_runs_however_memory_grows():
-    """In blocks: 256 and less take as a line has it that ends above the limit for 448, and 448 fits."""
+def test_both_ends_are_runs_even_if_memory_grows_unevenly():
+    """Memory grows in blocks, so a line through small batches excludes 448."""
 
-    def taken(size):
+    def used_bytes(size):
         return int(GIB * (0.4 + 0.0012 * min(size, 360) + 0.0002 * max(0, size - 360)))
 
-    tries, limit = [], int(0.9 * GIB)
+    tries = []
+    limit = int(0.9 * GIB)
     while (size := next_batch(32, tries)) is not None:
-        run = make_record(
-            config={"batch_size": size}, memory={"peak_process_bytes": taken(size)}
-        )
+        memory = {"peak_process_bytes": used_bytes(size)}
+        run = make_record(config={"batch_size": size}, memory=memory)
         tries.append(largest_batch.outcome(run, limit))
-    found = bounds(tries)
-    assert taken(found.largest) <= limit < taken(found.too_large)
-    assert {found.largest, found.too_large} <= {each.batch_size for each in tries}
+    result = bounds(tries)
+    assert used_bytes(result.largest) <= limit < used_bytes(result.too_large)
+    sizes = {attempt.batch_size for attempt in tries}
+    assert {result.largest, result.too_large} <= sizes
     fits, too_large = largest_batch.statements(tries, "pairs", limit, is_finished=True)
-    assert (fits.kind, fits.values["batch_size"]) == ("batch-fits-limit", found.largest)
-    assert (too_large.kind, too_large.values["batch_size"]) == (
-        "batch-too-large",
-        found.too_large,
-    )
+    assert fits.kind == "batch-fits-limit"
+    assert fits.values["batch_size"] == result.largest
+    assert too_large.kind == "batch-too-large"
+    assert too_large.values["batch_size"] == result.too_large
 
 
-def test_a_smaller_batch_that_was_killed_is_no_upper_end():
-    found = bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
-    assert (found.largest, found.too_large) == (16, 32)
+def test_a_smaller_batch_that_was_killed_is_not_the_upper_end():
+    result = bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
+    assert result == Bounds(16, 32)
+
+
+ABORTED = "killed by SIGABRT (last output: Fatal Python error: Aborted)"
+KILLED = "killed by SIGKILL: often the kernel's out-of-memory killer"
 
 
 @pytest.mark.parametrize(
     "kind, message, limit, outcome",
     [
-        (
-            "ResourceExhaustedError",
-            "out of memory: lower --batch_size=64",
-            None,
-            TOO_LARGE,
-        ),
-        (
-            "Signal",
-            "killed by SIGKILL: often the kernel's out-of-memory killer",
-            None,
-            TOO_LARGE,
-        ),
-        (
-            "Signal",
-            "killed by SIGABRT (last output: Fatal Python error: Aborted)",
-            GIB,
-            TOO_LARGE,
-        ),
-        (
-            "Signal",
-            "killed by SIGABRT (last output: Fatal Python error: Aborted)",
-            None,
-            FAILED,
-        ),
-        (
-            "Signal",
-            "killed by SIGABRT (last output: what():  std::bad_alloc)",
-            None,
-            TOO_LARGE,
-        ),
-        (
-            "NoRecord",
-            "ended with exit status 137 and no result: nothing on stderr",
-            None,
-            TOO_LARGE,
-        ),
-        (
-            "NoRecord",
-            "ended with exit status 3 and no result: nothing on stderr",
-            GIB,
-            FAILED,
-        ),
-        (
-            "NoRecord",
-            "ended with exit status 127 and no result: libc.so: cannot map zero-fill pages",
-            GIB,
-            TOO_LARGE,
-        ),
-        ("InternalError", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", None, TOO_LARGE),
+        ("ResourceExhaustedError", "lower --batch_size=64", None, TOO_LARGE),
+        ("Signal", ABORTED, None, FAILED),
+        ("NoRecord", "ended with exit status 3 and no result", GIB, FAILED),
+        ("NoRecord", "libc.so: cannot map zero-fill pages", GIB, TOO_LARGE),
         ("ValueError", "no such luck", GIB, FAILED),
     ],
 )
-def test_which_ends_are_out_of_memory(kind, message, limit, outcome):
-    run = make_record(
-        "failed", config={"batch_size": 64}, error={"type": kind, "message": message}
-    )
-    tried = largest_batch.outcome(run, limit)
-    assert (tried.batch_size, tried.outcome) == (64, outcome) and message in tried.words
-    assert tried.words.startswith("killed: perhaps") == ("killed by SIG" in message and "bad" not in message
-                                                         and outcome == TOO_LARGE or "137" in message)  # fmt: skip
+def test_an_error_shows_whether_memory_was_missing(kind, message, limit, outcome):
+    attempt = largest_batch.outcome(failed_run(kind, message), limit)
+    assert attempt == Try(64, outcome, message=message)
 
 
-def test_a_run_that_took_more_than_it_may_does_not_fit_and_a_failure_ends_the_search():
+@pytest.mark.parametrize(
+    "kind, message, limit",
+    [
+        ("Signal", KILLED, None),
+        ("Signal", ABORTED, GIB),
+        ("NoRecord", "ended with exit status 137 and no result", None),
+    ],
+)
+def test_a_killed_process_was_perhaps_out_of_memory(kind, message, limit):
+    attempt = largest_batch.outcome(failed_run(kind, message), limit)
+    assert attempt.outcome == TOO_LARGE
+    assert attempt.message != message and message in attempt.message
+
+
+def failed_run(kind, message):
+    error = {"type": kind, "message": message}
+    return make_record("failed", config={"batch_size": 64}, error=error)
+
+
+def test_a_run_above_the_limit_does_not_fit_and_a_failure_ends_the_search():
     run = make_record(config={"batch_size": 8}, memory={"peak_process_bytes": 2 * GIB})
     assert largest_batch.outcome(run, GIB).outcome == TOO_LARGE
     assert largest_batch.outcome(run, None) == Try(
@@ -153,7 +125,7 @@ def test_a_run_that_took_more_than_it_may_does_not_fit_and_a_failure_ends_the_se
     assert largest_batch.outcome(gpu, None).peak_bytes == 3 * GIB
 
 
-def test_free_memory_is_what_the_system_or_the_control_group_has_left(tmp_path):
+def test_free_memory_is_the_rest_of_the_system_or_the_control_group(tmp_path):
     root = f"{tmp_path}/"
     assert system.available_memory_bytes(root) is None
     (tmp_path / "proc/self").mkdir(parents=True)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import prediction_coverage
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import averaging, models
-from rnn_scaling.analysis.prediction.averaging import known_terms
+from rnn_scaling.analysis.prediction.averaging import build_known_terms
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
     PARTS,
@@ -26,14 +26,13 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.predicting import (
-    MOST_FITTED,
+    MAX_FITTED,
     answer,
-    efficiency_without,
     fitted_points,
     predict,
 )
 
-# Words/s on 1 to 8 GPUs of the five timing tables of seeds/002.
+# Words/s on 1 to 8 GPUs of two timing tables of seeds/002.
 TIMING_TABLES = {
     "independent, cuDNN": (
         55411.4,
@@ -44,35 +43,6 @@ TIMING_TABLES = {
         321945.5,
         367456.2,
         420416.7,
-    ),
-    "independent, dynamic": (
-        43397.6,
-        83107.8,
-        122065.8,
-        160924.6,
-        197847.0,
-        230339.9,
-        255199.9,
-    ),
-    "server, cuDNN": (
-        56011.2,
-        106185.6,
-        157653.4,
-        204871.5,
-        249886.4,
-        294399.1,
-        351269.9,
-        360629.8,
-    ),
-    "server, dynamic": (
-        43022.9,
-        82039.3,
-        118870.8,
-        154377.0,
-        188543.3,
-        222249.8,
-        254344.1,
-        276234.7,
     ),
     "NCCL, dynamic": (
         42953.5,
@@ -94,10 +64,8 @@ def curve(rates, devices=None, scaling=WEAK, **knowledge):
     return Curve("a", "words", scaling, points, Knowledge(**knowledge))
 
 
-def refusal(*arguments):
-    with pytest.raises(CannotPredict) as caught:
-        predict(*arguments)
-    return caught.value.statement.kind
+def values_by_kind(prediction):
+    return {statement.kind: statement.values for statement in prediction.statements}
 
 
 @pytest.mark.parametrize("table", TIMING_TABLES)
@@ -113,10 +81,9 @@ def test_timing_tables(table):
 @pytest.mark.parametrize(
     "rates",
     [
-        *(TURNS_OVER[:k] for k in range(4, 9)),
-        (1.0, 1.8, 2.28, 1.8),
+        TURNS_OVER[:4],
+        TURNS_OVER,
         (1.0, 0.8),
-        (1.0, 1.9, 2.7, 2.72),
         (*TURNS_OVER[:3], 12_000),
     ],
 )
@@ -130,21 +97,21 @@ def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):
 
 
 def test_the_answer_is_about_the_most_devices_whose_interval_is_not_wide():
-    def told(*predicted):
+    def answered_devices(*predicted):
         points = [
             PredictedPoint(n, Interval(n, n / ratio, n * ratio), Interval(0.5), {})
             for n, ratio in predicted
         ]
-        made = answer(Prediction(curve((1.0, 2.0)), tuple(points), {}))
-        return [s.values["devices"] for s in made if s.kind == "predict-rate"]
+        statements = answer(Prediction(curve((1.0, 2.0)), tuple(points), {}))
+        return [s.values["devices"] for s in statements if s.kind == "predict-rate"]
 
-    assert told((4, 1.1), (8, 1.9), (16, 2.5), (64, 9.0)) == [8, 64]
-    assert told((4, 1.1), (64, 1.5)) == [64]
-    assert told((4, 3.0), (64, 9.0)) == [64]
+    assert answered_devices((4, 1.1), (8, 1.9), (16, 2.5), (64, 9.0)) == [8, 64]
+    assert answered_devices((4, 1.1), (64, 1.5)) == [64]
+    assert answered_devices((4, 3.0), (64, 9.0)) == [64]
 
 
 def needed(efficiency, **parts):
-    """Return what the answer says about an efficiency of 90 %."""
+    """Return the statement about an efficiency of 90 %."""
     rate = Interval(2.0, 1.9, 2.1)
     point = PredictedPoint(4, rate, efficiency, {**dict.fromkeys(PARTS, 0.0), **parts})
     return answer(Prediction(curve((1.0, 2.0)), (point,), {}))[-1]
@@ -153,19 +120,18 @@ def needed(efficiency, **parts):
 def test_parts_are_removed_from_a_step_and_not_from_its_efficiency():
     """Losses of 0.2, 0.3 and 0.5 of the computing time: a step takes 2, efficiency 50 %."""
     points = {"contention": 0.2 / 2, "exchange": 0.3 / 2, "fixed cost": 0.5 / 2}
-    assert efficiency_without(0.5, points["exchange"]) == pytest.approx(1 / 1.7)
-    said = needed(Interval(0.5, 0.4, 0.6), **points)
-    assert said.kind == "predict-needs-more"
-    assert said.values["without"] == pytest.approx(1 / 1.5)
+    statement = needed(Interval(0.5, 0.4, 0.6), **points)
+    assert statement.kind == "predict-needs-more"
+    assert statement.values["without"] == pytest.approx(1 / 1.5)
 
 
 def test_a_needed_factor_makes_the_step_that_short():
     losses = {"exchange": 0.2, "contention": 0.05}
     efficiency = 1 / 1.25
     parts = {name: loss * efficiency for name, loss in losses.items()}
-    said = needed(Interval(efficiency, 0.7, 0.85), **parts)
-    assert said.kind == "predict-needs"
-    shorter = 1 + 0.2 / said.values["factor"] + 0.05
+    statement = needed(Interval(efficiency, 0.7, 0.85), **parts)
+    assert statement.kind == "predict-needs"
+    shorter = 1 + 0.2 / statement.values["factor"] + 0.05
     assert 1 / shorter == pytest.approx(0.9)
     unsplit = needed(Interval(0.722, 0.525, 0.871), **{"not split": 0.278})
     assert unsplit.kind == "predict-needs-unsplit"
@@ -186,55 +152,41 @@ def test_no_change_is_needed_only_if_the_whole_interval_is_efficient(low, value,
 
 
 def test_each_machine_brings_its_own_cores_and_memory():
-    alone = tuple(
-        MeasuredPoint(n, n * rate, 0.01, 4.0) for n, rate in ((1, 1.0), (2, 0.9))
-    )
+    replicas = (MeasuredPoint(1, 1.0, 0.01, 4.0), MeasuredPoint(2, 1.8, 0.01, 4.0))
 
     def at_64(independent=(), **knowledge):
         known = Knowledge(cores=2, independent=independent, **knowledge)
-        [point], said = (
-            (made := predict(Curve("a", "words", WEAK, alone, known), [64])).points,
-            made.statements,
-        )
-        return point, {statement.kind: statement.values for statement in said}
+        prediction = predict(Curve("a", "words", WEAK, replicas, known), [64])
+        [point] = prediction.points
+        return point, values_by_kind(prediction)
 
     for knowledge in (
         {"algorithm": "none"},
-        {"algorithm": "ring", "independent": alone},
+        {"algorithm": "ring", "independent": replicas},
     ):
-        shared, said = at_64(**knowledge)
-        assert shared.rate.value < 2 and said["prediction-cores"]["cores"] == 2
-        spread, said = at_64(**knowledge, devices_per_machine=2)
-        assert spread.efficiency.value > 0.7 and "prediction-cores" not in said
-        assert spread.parts["contention"] < 0.1
-    assert at_64(algorithm="none", devices_per_machine=2)[
-        0
-    ].efficiency.value == pytest.approx(0.9, abs=0.02)
-    assert at_64(algorithm="none", devices_per_machine=4)[0].efficiency.value < 0.5, (
-        "four share two cores"
-    )
+        point, values = at_64(**knowledge)
+        assert point.rate.value < 2
+        assert values["prediction-cores"]["cores"] == 2
+        point, values = at_64(**knowledge, devices_per_machine=2)
+        assert point.efficiency.value > 0.7
+        assert "prediction-cores" not in values
+        assert point.parts["contention"] < 0.1
+    point, _ = at_64(algorithm="none", devices_per_machine=2)
+    assert point.efficiency.value == pytest.approx(0.9, abs=0.02)
+    point, _ = at_64(algorithm="none", devices_per_machine=4)
+    assert point.efficiency.value < 0.5, "four share two cores"
 
 
 def test_replicas_that_share_cores_lose_them_once():
-    alone = tuple(
-        MeasuredPoint(n, rate, 0.01, 4.0) for n, rate in ((1, 1.0), (2, 2.0), (4, 2.0))
-    )
-    [term] = known_terms(
-        Curve(
-            "a",
-            "words",
-            WEAK,
-            alone,
-            Knowledge(cores=2, algorithm="ring", independent=alone),
-        )
-    )
+    replicas = curve((1.0, 2.0, 2.0), (1, 2, 4)).points
+    knowledge = Knowledge(cores=2, algorithm="ring", independent=replicas)
+    [term] = build_known_terms(Curve("a", "words", WEAK, replicas, knowledge))
     assert term.shape(np.array([2.0, 4.0])) == pytest.approx([0, 0], abs=0.02)
 
 
 def test_replicas_without_an_exchange_lose_nothing_to_it():
-    [point] = predict(
-        curve((1.0, 1.8, 2.5), (1, 2, 4), algorithm="none", summed_bytes=0.0), [64]
-    ).points
+    replicas = curve((1.0, 1.8, 2.5), (1, 2, 4), algorithm="none", summed_bytes=0.0)
+    [point] = predict(replicas, [64]).points
     assert point.parts["exchange"] == 0 < point.parts["contention"]
 
 
@@ -253,55 +205,50 @@ def test_ordinary_noise_is_not_refused():
 
 
 @pytest.mark.parametrize(
-    ("rates", "devices", "wanted", "kind"),
+    ("rates", "devices", "predicted", "kind"),
     [
         ((1.0,), (1,), 2, "prediction-few-points"),
-        ((), (), 2, "prediction-few-points"),
-        ((1.0, 0.0), (1, 2), 4, "prediction-bad-rate"),
         ((1.0, math.nan), (1, 2), 4, "prediction-bad-rate"),
         ((1.9, 3.7), (2, 4), 1, "prediction-below-measured"),
     ],
 )
-def test_bad_input_is_refused(rates, devices, wanted, kind):
-    assert refusal(curve(rates, devices), [wanted]) == kind
+def test_bad_input_is_refused(rates, devices, predicted, kind):
+    with pytest.raises(CannotPredict) as caught:
+        predict(curve(rates, devices), [predicted])
+    assert caught.value.statement.kind == kind
 
 
-def test_a_point_that_is_left_out_takes_its_own_squares_along():
-    """The closed form is what the sums over the other points give."""
+def test_the_density_without_a_point_equals_the_density_of_the_others():
     rng = np.random.default_rng(4)
     d = rng.normal(0.0, 0.02, (7, 5))
     w = rng.uniform(1.0, 3.0, 5)
     _, location, squares = averaging._integrated(d, w)
-    for i, found in enumerate(averaging._without_each(d, w, location, squares)):
-        others = np.delete(np.arange(5), i)
-        expected = averaging._integrated(d[:, others], w[others])[0]
-        assert found == pytest.approx(expected)
+    for i, density in enumerate(averaging._without_each(d, w, location, squares)):
+        expected = averaging._integrated(np.delete(d, i, axis=1), np.delete(w, i))[0]
+        assert density == pytest.approx(expected)
 
 
 def test_many_points_are_fitted_by_a_sample_that_is_named():
     n = np.arange(1, 401)
     many = curve(n / (1 + 0.004 * (n - 1)))
     fitted = fitted_points(many)
-    assert len(fitted) <= MOST_FITTED
+    assert len(fitted) <= MAX_FITTED
     assert (fitted[0], fitted[-1]) == (many.points[0], many.points[-1])
-    made = predict(many, [800])
-    assert made.curve.points == many.points
-    assert made.points[0].rate.value == pytest.approx(800 / 4.196, rel=0.03)
-    said = {statement.kind: statement.values for statement in made.statements}
-    assert said["prediction-sampled"] == {"fitted": len(fitted), "measured": 400}
-    few = predict(curve([point.rate for point in many.points[:8]]), [16])
-    assert "prediction-sampled" not in [said.kind for said in few.statements]
+    prediction = predict(many, [800])
+    assert prediction.curve.points == many.points
+    assert prediction.points[0].rate.value == pytest.approx(800 / 4.196, rel=0.03)
+    counts = {"fitted": len(fitted), "measured": 400}
+    assert values_by_kind(prediction)["prediction-sampled"] == counts
+    few = predict(dataclasses.replace(many, points=many.points[:8]), [16])
+    assert "prediction-sampled" not in values_by_kind(few)
 
 
 @pytest.mark.parametrize("scaling", [WEAK, STRONG])
 @pytest.mark.parametrize("size", [0.0, 0.02, 0.3])
 def test_curves_of_one_term_are_recovered(scaling, size):
-    terms = models.STRONG_TERMS if scaling == STRONG else models.WEAK_TERMS
-    for term in map(
-        terms.get,
-        terms.keys()
-        & (models.STRONG_MODELS if scaling == STRONG else models.WEAK_MODELS),
-    ):
+    terms = {WEAK: models.WEAK_TERMS, STRONG: models.STRONG_TERMS}[scaling]
+    names = {WEAK: models.WEAK_MODELS, STRONG: models.STRONG_MODELS}[scaling]
+    for term in map(terms.get, terms.keys() & names):
         n = np.array([1.0, 2, 4, 8, 16])
         rates = n / (1 + size * term.shape(n))
         point = predict(curve(rates[:4], (1, 2, 4, 8), scaling), [16]).points[0]
@@ -316,26 +263,21 @@ def test_parts_add_up_to_the_lost_efficiency():
         "algorithm": "ring",
         "links": (Link(1e-5, 1e10),),
     }
+    jitter = {**exchange, "step_times": np.linspace(0.09, 0.11, 50)}
     for rates in ((100.0, 190, 270), (100.0, 205, 310)):
-        for knowledge in (
-            {},
-            exchange,
-            {**exchange, "step_times": np.linspace(0.09, 0.11, 50)},
-            {"cores": 4},
-        ):
+        for knowledge in ({}, exchange, jitter, {"cores": 4}):
             for point in predict(curve(rates, **knowledge), (3, 8, 64)).points:
                 assert set(point.parts) == set(PARTS)
-                assert sum(point.parts.values()) == pytest.approx(
-                    1 - point.efficiency.value, abs=1e-12
-                )
+                lost = 1 - point.efficiency.value
+                assert sum(point.parts.values()) == pytest.approx(lost, abs=1e-12)
 
 
 def test_the_unit_of_the_rate_changes_nothing():
-    one, other = (
+    small, large = (
         predict(curve([unit * r for r in (10, 19, 27, 34)]), [8, 64])
         for unit in (1, 4096.0)
     )
-    for a, b in zip(one.points, other.points):
+    for a, b in zip(small.points, large.points):
         assert b.rate.value == pytest.approx(4096 * a.rate.value)
         assert b.rate.low == pytest.approx(4096 * a.rate.low)
         assert b.parts == pytest.approx(a.parts)
@@ -355,13 +297,11 @@ def test_intervals_widen_with_devices_and_narrow_with_points():
 
 
 def test_measured_errors_count():
-    points = curve((10, 19, 27, 34)).points
-    noisy = tuple(dataclasses.replace(point, error=0.1, degrees=2) for point in points)
-    sure, unsure = (
-        predict(dataclasses.replace(curve(()), points=p), [8]).points[0].rate
-        for p in (points, noisy)
-    )
-    assert unsure.high / unsure.low > 1.4 * sure.high / sure.low
+    quiet = curve((10, 19, 27, 34))
+    points = [dataclasses.replace(p, error=0.1, degrees=2) for p in quiet.points]
+    noisy = dataclasses.replace(quiet, points=tuple(points))
+    narrow, wide = (predict(c, [8]).points[0].rate for c in (quiet, noisy))
+    assert wide.high / wide.low > 1.4 * narrow.high / narrow.low
 
 
 def test_without_one_device_there_is_no_efficiency():
@@ -379,32 +319,22 @@ def test_known_links_predict_where_the_exchange_leaves_the_machine():
 
     knowledge = {"step_s": 0.2, "summed_bytes": 3e7, "algorithm": "ring"}
     rates = [rate(n) for n in (1, 2, 4)]
-    blind, seeing = (
+    without_links, with_links, inside_only = (
         predict(curve(rates, (1, 2, 4), **knowledge, links=links), [8, 16])
-        for links in ((), LINKS)
+        for links in ((), LINKS, LINKS[:1])
     )
-    assert seeing.points[1].rate.value == pytest.approx(rate(16), rel=0.05)
-    assert seeing.points[1].parts["exchange"] > 0.1
-    assert "prediction-topology-unknown" in [
-        statement.kind for statement in blind.statements
-    ]
-    assert "prediction-topology-unknown" not in [
-        statement.kind for statement in seeing.statements
-    ]
-    open_ended = predict(
-        curve(rates, (1, 2, 4), **knowledge, links=LINKS[:1]), [8, 16]
-    ).statements
-    assert [
-        s.values["devices"]
-        for s in open_ended
-        if s.kind == "prediction-crossing-unknown"
-    ] == [[16]]
+    assert with_links.points[1].rate.value == pytest.approx(rate(16), rel=0.05)
+    assert with_links.points[1].parts["exchange"] > 0.1
+    assert "prediction-topology-unknown" in values_by_kind(without_links)
+    assert "prediction-topology-unknown" not in values_by_kind(with_links)
+    crossing = values_by_kind(inside_only)["prediction-crossing-unknown"]
+    assert crossing["devices"] == [16]
 
 
 def test_independent_replicas_give_the_contention():
-    alone = tuple(MeasuredPoint(n, n / (1.1 if n > 1 else 1)) for n in (1, 2, 4))
-    rates = [n / (1 + (0.1 + 0.05 * (n - 1) if n > 1 else 0)) for n in (1, 2, 4)]
-    parts = predict(curve(rates, (1, 2, 4), independent=alone), [4]).points[0].parts
+    replicas = curve((1, 2 / 1.1, 4 / 1.1), (1, 2, 4)).points
+    rates = (1, 2 / 1.15, 4 / 1.25)
+    parts = predict(curve(rates, (1, 2, 4), independent=replicas), [4]).points[0].parts
     assert parts["contention"] == pytest.approx(0.1 / 1.25, abs=0.03)
 
 
@@ -417,8 +347,8 @@ def test_independent_replicas_give_the_contention():
         ({"algorithm": "ring", "summed_bytes": 0.0}, "fixed cost"),
     ],
 )
-def test_a_cost_linear_in_n_is_the_exchange_where_that_grows_so(knowledge, part):
-    assert models.part_of(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
+def test_a_cost_linear_in_n_is_the_exchange_if_that_grows_linearly(knowledge, part):
+    assert models.loss_part(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
 
 
 def test_cores_limit_the_rate():
@@ -438,8 +368,13 @@ def test_longest_of_measured_step_times():
 
 
 def step_s(messages, links):
-    """Seconds of messages (from, to, bytes) that are sent at once: each link's are added up by its two ends."""
-    sent, received, alpha = {}, {}, 0.0
+    """Return the seconds of simultaneous messages (from, to, bytes).
+
+    The messages of a link are added up at each of its two ends.
+    """
+    sent = {}
+    received = {}
+    alpha = 0.0
     for source, target, num_bytes in messages:
         level = next(
             k
@@ -448,23 +383,22 @@ def step_s(messages, links):
         )
         inside = links[level - 1].devices if level else 1
         alpha = max(alpha, links[level].alpha_s)
-        for ends, place in ((sent, source), (received, target)):
-            key = (level, place // inside)
+        for ends, device in ((sent, source), (received, target)):
+            key = (level, device // inside)
             ends[key] = ends.get(key, 0.0) + num_bytes / links[level].bytes_per_s
-    return max([*sent.values(), *received.values()], default=0.0) + (
-        alpha if messages else 0.0
-    )
+    return max([*sent.values(), *received.values()], default=0.0) + alpha
 
 
 def messages_of(algorithm, n, size, inside):
-    """The steps of an exchange, each a list of messages."""
+    """Return the steps of an exchange, each a list of messages."""
     if algorithm == "ring":
         return [[(d, (d + 1) % n, size / n) for d in range(n)]] * (2 * (n - 1))
     if algorithm == "parameter_server":
-        others = range(1, n)
-        return [[(d, 0, size) for d in others], [(0, d, size) for d in others]]
+        clients = range(1, n)
+        return [[(d, 0, size) for d in clients], [(0, d, size) for d in clients]]
     if algorithm == "tree":
-        steps, distance = [], 1
+        steps = []
+        distance = 1
         while distance < n:
             steps.append(
                 [(d + distance, d, size) for d in range(0, n - distance, 2 * distance)]
@@ -473,44 +407,33 @@ def messages_of(algorithm, n, size, inside):
         return steps + [[(b, a, s) for a, b, s in step] for step in reversed(steps)]
     machines = max(1, n // inside)
     local = min(n, inside)
-    ring = [
-        [
-            (a * local + d, a * local + (d + 1) % local, size / local)
-            for a in range(machines)
-            for d in range(local)
-        ]
-    ]
-    between = [
-        [
-            (a * local, (a + 1) % machines * local, size / machines)
-            for a in range(machines)
-        ]
-    ]
-    return ring * (local - 1) + between * (2 * (machines - 1)) + ring * (local - 1)
+    ring = []
+    between = []
+    for first in range(0, machines * local, local):
+        for d in range(local):
+            ring.append((first + d, first + (d + 1) % local, size / local))
+        target = (first + local) % (machines * local)
+        between.append((first, target, size / machines))
+    local_steps = [ring] * (local - 1)
+    return local_steps + [between] * (2 * (machines - 1)) + local_steps
 
 
 @pytest.mark.parametrize(
     "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
 )
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize("n", [1, 4, 8, 64])
 def test_closed_form_is_the_sum_of_the_messages(algorithm, n):
-    fast_alpha = (
-        dataclasses.replace(LINKS[0], alpha_s=2e-5, bytes_per_s=1e10),
-        LINKS[1],
-    )  # one alpha: as in a step
-    seconds = sum(
-        step_s(step, fast_alpha) for step in messages_of(algorithm, n, 1e8, 8)
-    )
-    assert exchange_s(algorithm, n, 1e8, 0.0, fast_alpha) == pytest.approx(
-        seconds, abs=1e-12
-    )
+    # Both links have the same latency, because `step_s` assumes this.
+    links = (dataclasses.replace(LINKS[0], alpha_s=LINKS[1].alpha_s), LINKS[1])
+    seconds = sum(step_s(step, links) for step in messages_of(algorithm, n, 1e8, 8))
+    closed_form = exchange_s(algorithm, n, 1e8, 0.0, links)
+    assert closed_form == pytest.approx(seconds, abs=1e-12)
 
 
 def test_gathers_pass_every_link():
     steps = [[(d, (d + 1) % 16, 1e6) for d in range(16)]] * 15
-    assert exchange_s("ring", 16, 0.0, 1e6, LINKS) == pytest.approx(
-        sum(step_s(step, LINKS) for step in steps)
-    )
+    seconds = sum(step_s(step, LINKS) for step in steps)
+    assert exchange_s("ring", 16, 0.0, 1e6, LINKS) == pytest.approx(seconds)
     assert exchange_s("none", 16, 1e8, 1e6, LINKS) == 0.0
 
 
@@ -518,7 +441,5 @@ def test_gathers_pass_every_link():
 def test_intervals_hold_in_simulation(truth):
     summary = prediction_coverage.coverage(truth, (1, 2, 4), 20, seed=5)
     assert summary["refused"] == 0
-    assert (
-        min(share for name, share in summary.items() if name.startswith("inside"))
-        >= 0.9
-    )
+    shares = [summary[name] for name in summary if name.startswith("inside")]
+    assert min(shares) >= 0.9

@@ -1,4 +1,4 @@
-"""Rows as curves: the points, and what records know of exchange, links, jitter and cores."""
+"""Rows as curves: the points, and the recorded exchange, links, jitter and cores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ LINKS = ROOT / "docs" / "results" / "links" / "links.json"
 
 
 def curves(records, links=from_rows.NO_LINKS):
-    return [series.curve for series in from_rows.series(build_rows(records), links)]
+    return [
+        series.curve for series in from_rows.measured_series(build_rows(records), links)
+    ]
 
 
 def replicated(n, **config):
@@ -58,20 +60,14 @@ def test_each_series_has_its_points_with_their_errors():
         (2, 180, 4),
     ]
     assert all(0 < p.error < 0.01 for p in independent.points)
-    assert (
-        independent.knowledge.algorithm == "none"
-        and not independent.knowledge.independent
-    )
-    assert [p.devices for p in replicated_.knowledge.independent] == [1, 2]
-    assert (
-        replicated_.knowledge.step_s == pytest.approx(10, rel=0.01)
-        and len(replicated_.knowledge.step_times) == 30
-    )
-    assert [curve.scaling for curve in curves(weak_and_strong())] == [
-        WEAK,
-        WEAK,
-        STRONG,
-    ]
+    assert independent.knowledge.algorithm == "none"
+    assert not independent.knowledge.independent
+    knowledge = replicated_.knowledge
+    assert [p.devices for p in knowledge.independent] == [1, 2]
+    assert knowledge.step_s == pytest.approx(10, rel=0.01)
+    assert len(knowledge.step_times) == 30
+    scalings = [curve.scaling for curve in curves(weak_and_strong())]
+    assert scalings == [WEAK, WEAK, STRONG]
 
 
 @pytest.mark.parametrize(
@@ -82,17 +78,19 @@ def test_bytes_are_split_as_they_are_counted(options):
     known = curves(runs)[0].knowledge
     for n in (2, 3, 8):
         counted = exchanged_bytes(runs[1], n)
-        assert (
-            2 * known.summed_bytes + n * known.gathered_bytes == pytest.approx(counted)
-            and counted > 0
-        )
+        assert counted > 0
+        split = 2 * known.summed_bytes + n * known.gathered_bytes
+        assert split == pytest.approx(counted)
     assert known.algorithm == "tree"
 
 
 def test_a_stated_link_needs_the_bytes():
     rows = build_rows(attributed())
-    assert [series.refusal for series in from_rows.series(rows)] == [None, None]
-    none, unknown = from_rows.series(rows, Links(stated=Link(0.0, 1e9)))
+    assert [series.refusal for series in from_rows.measured_series(rows)] == [
+        None,
+        None,
+    ]
+    none, unknown = from_rows.measured_series(rows, Links(stated=Link(0.0, 1e9)))
     assert none.refusal is None and unknown.refusal.kind == "predict-unknown-bytes"
     with pytest.raises(CannotPredict):
         unknown.predict([8])
@@ -102,8 +100,8 @@ def test_links_are_those_of_the_exchange():
     measured = {"rechd": Link(1e-6, 1e9), "": Link(2e-6, 2e9)}
     stated = Link(5e-6, 1e8)
 
-    def used(records, *given):
-        return curves(records, Links(*given))[-1].knowledge.links
+    def used(records, *links):
+        return curves(records, Links(*links))[-1].knowledge.links
 
     runs = [replicated(1), replicated(2)]
     assert used(runs) == () and used(runs, measured) == (measured["rechd"],)
@@ -113,10 +111,10 @@ def test_links_are_those_of_the_exchange():
     assert used(runs, measured, stated, 8) == (inside, stated)
     assert used(runs, {}, None, 8) == (Link(0.0, math.inf, 8),)
     workers = [cluster(n, 100 * n) for n in (1, 2)]
-    assert used(workers, measured) == ()  # which were measured inside of one process
+    assert used(workers, measured) == ()  # the links are inside one process
     text = "50 Mbit/s asked; 40 Mbit/s to 90 Mbit/s of payload measured, 2 nodes sending at once; round trip 0.06 ms"
-    made = [cluster(n, 100 * n, workers={"link": text}) for n in (1, 2)]
-    assert used(made) == (Link(3e-5, pytest.approx(6e7 / 8)),)
+    workers = [cluster(n, 100 * n, workers={"link": text}) for n in (1, 2)]
+    assert used(workers) == (Link(3e-5, pytest.approx(6e7 / 8)),)
 
 
 @pytest.mark.parametrize("far, size", [("SYS", 2), ("NV2", 4)])
@@ -140,7 +138,6 @@ def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topolo
 
 
 def test_every_all_reduce_of_the_registry_has_a_closed_form():
-    """An all-reduce that is added there needs no second list."""
     for name, row in registry.ALL_REDUCES.items():
         assert row.messages in ALGORITHMS, name
         assert exchange_s(row.messages, 4, 1e8, 0.0, [Link(0, 1e9)]) > 0

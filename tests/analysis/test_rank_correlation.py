@@ -1,4 +1,4 @@
-"""Spearman's correlation of known ranks, its interval against published values, and what follows from both."""
+"""Test rank correlations and their intervals against published values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import math
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis.significance import (
-    FEWEST_PAIRS,
+from rnn_scaling.analysis import correlation
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.correlation import (
+    FEWEST_FAMILIES,
+    FEWEST_FOR_INTERVAL,
     rank_correlation,
+    rank_correlation_with_errors,
     state_efficiency_trend,
 )
+from rnn_scaling.analysis.interval_kinds import Basis
 
 # The example of ci.spear in the R package statpsych, by an author of the interval.
 Y = [21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]
@@ -27,13 +32,13 @@ def test_the_published_example_has_its_correlation_and_interval():
 
 def test_without_ties_it_is_the_formula_of_squared_differences():
     for order in itertools.islice(itertools.permutations(range(6)), 0, 720, 37):
-        squares = sum((place - k) ** 2 for k, place in enumerate(order))
+        squares = sum((rank - k) ** 2 for k, rank in enumerate(order))
         found = rank_correlation([0.1, 2, 3, 400, 5e3, 6e9], order)
         assert found.value == pytest.approx(1 - 6 * squares / (6 * 35))
         assert -1 <= found.low <= found.value <= found.high <= 1
 
 
-def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
+def test_ties_have_their_mean_rank():
     ranks = [[1.5, 1.5, 3, 4, 5, 6], [1, 2, 4, 4, 4, 6]]
     assert rank_correlation(
         [2, 2, 3, 4, 5, 6], [10, 20, 30, 30, 30, 40]
@@ -42,31 +47,111 @@ def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
     assert constant.value == 0 and constant.low == -constant.high < -0.8
 
 
+def counted(values):
+    return [Interval.exact(float(value), Basis.COUNT) for value in values]
+
+
+def measured(values, relative_error, degrees=20.0):
+    return [
+        Interval(value, standard_error=value * relative_error, degrees=degrees)
+        for value in map(float, values)
+    ]
+
+
+RATIOS = counted(10.0**k for k in range(10))
+RISING = [80 + 2 * k for k in range(10)]
+
+
+def test_without_errors_the_interval_is_that_of_the_families():
+    for num_families in (FEWEST_FOR_INTERVAL, 7, 10):
+        plain = rank_correlation(range(10), RISING, num_families)
+        drawn = rank_correlation_with_errors(RATIOS, counted(RISING), num_families)
+        assert drawn.value == plain.value == pytest.approx(1)
+        # Draws have a Monte-Carlo error.
+        assert drawn.low == pytest.approx(plain.low, abs=0.02)
+
+
+def test_errors_of_either_quantity_widen_the_interval():
+    exact = rank_correlation_with_errors(RATIOS, counted(RISING), 10)
+    small = rank_correlation_with_errors(RATIOS, measured(RISING, 0.03), 10)
+    large = rank_correlation_with_errors(RATIOS, measured(RISING, 0.1), 10)
+    assert large.low < small.low < exact.low
+    assert large.value == exact.value and large.high >= exact.high
+    wide_ratios = measured([10.0**k for k in range(10)], 3.0)
+    other = rank_correlation_with_errors(wide_ratios, counted(RISING), 10)
+    assert other.low < exact.low
+
+
+def test_a_relation_within_the_errors_is_not_shown():
+    """Order ten efficiencies perfectly that errors of 7 % could have ordered."""
+    efficiencies = [88, 89, 89.3, 89.5, 89.7, 90.9, 91.5, 94, 94.1, 96.2]
+    families = [str(k) for k in range(10)]
+    kinds = []
+    for error in (0.001, 0.07):
+        measured_ones = measured(efficiencies, error)
+        kinds.append(state_efficiency_trend(RATIOS, measured_ones, families).kind)
+    assert kinds == ["efficiency-follows", "efficiency-does-not-follow"]
+
+
+def test_sizes_of_one_network_count_once():
+    sizes = ["resnet"] * 5 + ["a", "b", "c", "d", "e"]
+    six = state_efficiency_trend(RATIOS, counted(RISING), sizes)
+    ten = state_efficiency_trend(RATIOS, counted(RISING), [*map(str, range(10))])
+    assert (six.values["models"], six.values["families"]) == (10, 6)
+    assert six.values["low"] < ten.values["low"]
+    four = ["recurrent"] * 3 + ["resnet"] * 5 + ["a", "b"]
+    statement = state_efficiency_trend(RATIOS, counted(RISING), four)
+    assert statement.kind == "too-few-families"
+    assert statement.values["low"] < 0
+
+
+def test_the_same_numbers_give_the_same_interval():
+    pair = [
+        rank_correlation_with_errors(RATIOS, measured(RISING, 0.05), 10).ends
+        for _ in range(2)
+    ]
+    assert pair[0] == pair[1]
+
+
+def test_another_seed_gives_nearly_the_same_interval(monkeypatch):
+    efficiencies = measured([60, 70, 65, 80, 85, 83, 95], 0.03, degrees=4)
+    lows = []
+    for seed in range(1, 6):
+        monkeypatch.setattr(correlation, "SEED", seed)
+        found = rank_correlation_with_errors(RATIOS[:7], efficiencies, 7)
+        lows.append(found.low)
+    assert max(lows) - min(lows) < 0.05
+
+
+def test_numbers_without_intervals_are_not_judged():
+    single = [Interval(value) for value in RISING]
+    statement = state_efficiency_trend(RATIOS, single, [*map(str, range(10))])
+    assert statement.kind == "trend-of-single-runs"
+
+
 @pytest.mark.parametrize(
     "order, kind",
     [
         ([1, 2, 3, 4, 5, 6], "efficiency-follows"),
         ([6, 5, 4, 3, 2, 1], "efficiency-falls"),
-        (
-            [2, 1, 4, 3, 6, 5],
-            "efficiency-does-not-follow",
-        ),  # 0.83: 5.8 % of all orders are as near to one of the two
-        ([1, 2, 3, 4, 5], "too-few-models"),
+        # 0.83: 5.8 % of all orders are as close to a perfect one.
+        ([2, 1, 4, 3, 6, 5], "efficiency-does-not-follow"),
+        ([1, 2, 3, 4, 5], "too-few-families"),
+        ([1, 2, 3], "too-few-models"),
         ([], "too-few-models"),
     ],
 )
-def test_what_follows(order, kind):
-    made = state_efficiency_trend(
-        [10.0**k for k in range(len(order))], [float(place) for place in order]
-    )
-    assert (made.kind, made.values["models"]) == (kind, len(order))
-    if len(order) < FEWEST_PAIRS:
-        assert made.values["fewest"] == FEWEST_PAIRS
-    else:
-        assert made.values["low"] <= made.values["value"] <= made.values["high"]
+def test_the_kind_of_trend_depends_on_the_interval(order, kind):
+    families = list(map(str, order))
+    statement = state_efficiency_trend(RATIOS[: len(order)], counted(order), families)
+    assert (statement.kind, statement.values["models"]) == (kind, len(order))
+    assert statement.values["fewest"] == FEWEST_FAMILIES
+    if len(order) >= FEWEST_FOR_INTERVAL:
+        values = statement.values
+        assert values["low"] <= values["value"] <= values["high"]
 
 
-def test_with_fewer_models_even_a_perfect_order_would_tell_nothing():
-    n = FEWEST_PAIRS - 1
-    most = 1 - 0.5 / n
-    assert math.atanh(most) < 1.96 * math.sqrt((1 + most**2 / 2) / (n - 3))
+def test_fewer_families_show_nothing_even_in_perfect_order():
+    n = FEWEST_FAMILIES - 1
+    limit = 1 - 0.5 / n
+    assert math.atanh(limit) < 1.96 * math.sqrt((1 + limit**2 / 2) / (n - 3))

@@ -1,4 +1,4 @@
-"""Memory, time and cost of some work: lines through peaks, measured peaks, and the best number of devices."""
+"""Memory, time and cost of work: lines through peaks, and the best number of devices."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.sizing import fixed_share, memory_gib, sizes
+from rnn_scaling.analysis.prediction.sizing import (
+    compute_sizes,
+    fixed_share,
+    memory_gib,
+)
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.analysis.rows import build_rows
 from tests.support.records import make_record
 
-MIB, GIB = 2**20, 2**30
-# Peaks in MiB of a small translation model, by devices and batch size: sweep --num_units=128 --embedding_dim=128
-# --src_vocab_size=2000 --tgt_vocab_size=2000 --src_max_len=20 --tgt_max_len=20 --batch_size=16,32,64,128.
+MIB = 2**20
+GIB = 2**30
+# Peaks in MiB of a small translation model, by devices and batch size: sweep
+# --num_units=128 --embedding_dim=128 --src_vocab_size=2000 --tgt_vocab_size=2000
+# --src_max_len=20 --tgt_max_len=20 --batch_size=16,32,64,128.
 MEASURED = {(1, 16): (626, 629), (1, 32): (642,), (1, 64): (668, 683), (1, 128): (741,)}
 MEASURED |= {(2, 16): (701,), (2, 32): (744,), (2, 64): (826, 822), (2, 128): (990,)}
 
 
 def rows_of(peaks, seconds=lambda batch: 0.1, mode="replicated"):
-    """Rows of runs with these peaks in MiB, by (devices, batch size); their steps take `seconds`."""
+    """Return rows of runs with these peaks in MiB, by (devices, batch size)."""
     runs = [
         make_record(
             config={
@@ -56,26 +62,19 @@ def test_a_line_goes_through_devices_and_samples():
     rows = rows_of({(n, b): [300 + n * (100 + 4 * b)] * 2 for n, b in sizes_})
     for devices, factor in ((1, 1), (8, 1), (8, 4), (64, 0.5)):
         expected = (300 + devices * (100 + 4 * 16 * factor)) / 1024
-        found = memory_gib(rows[1, 16], [*rows.values()], devices, factor)
-        assert (
-            found.value == pytest.approx(expected, rel=1e-6)
-            and found.low < expected < found.high
-        )
-        shared = memory_gib(
-            rows[1, 16], [*rows.values()], 64, factor, per_machine=devices
-        )
+        memory = memory_gib(rows[1, 16], [*rows.values()], devices, factor)
+        assert memory.value == pytest.approx(expected, rel=1e-6)
+        assert memory.low < expected < memory.high
+        shared = memory_gib(rows[1, 16], [*rows.values()], 64, factor, devices)
         assert shared.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smaller_ones():
     rows = rows_of({key: peaks for key, peaks in MEASURED.items() if key[1] < 128})
     for (devices, batch), peaks in MEASURED.items():
-        found = memory_gib(rows[1, 16], [*rows.values()], devices, batch / 16)
-        assert all(found.low <= peak / 1024 <= found.high for peak in peaks), (
-            devices,
-            batch,
-        )
-        assert found.value == pytest.approx(sum(peaks) / len(peaks) / 1024, rel=0.03)
+        memory = memory_gib(rows[1, 16], [*rows.values()], devices, batch / 16)
+        assert memory.low <= min(peaks) / 1024 <= max(peaks) / 1024 <= memory.high
+        assert memory.value == pytest.approx(sum(peaks) / len(peaks) / 1024, rel=0.03)
 
 
 def test_one_batch_size_gives_bounds_and_one_number_of_devices_nothing_beyond():
@@ -102,29 +101,26 @@ def test_a_gpu_holds_only_its_own_samples():
         for _ in range(2)
     ]
     rows = build_rows(runs)
-    assert memory_gib(rows[0], rows, 64, 4.0).value == pytest.approx(
-        (200 + 3 * 64) / 1024
-    )
+    memory = memory_gib(rows[0], rows, 64, 4.0)
+    assert memory.value == pytest.approx((200 + 3 * 64) / 1024)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
-def test_two_batch_sizes_tell_the_fixed_share(share):
+def test_two_batch_sizes_give_the_fixed_share(share):
     rows = rows_of(
         {(1, b): (600, 600) for b in (16, 32)},
         seconds=lambda batch: share + (1 - share) * batch / 16,
     )
-    assert fixed_share(rows[1, 16], [*rows.values()]).value == pytest.approx(
-        share, abs=1e-6
-    )
+    fitted = fixed_share(rows[1, 16], [*rows.values()])
+    assert fitted.value == pytest.approx(share, abs=1e-6)
     assert fixed_share(rows[1, 16], [rows[1, 16]]) is None
 
 
 def prediction(efficiencies):
-    rates = {
-        n: Interval(1000.0 * n * e, 900.0 * n * e, 1100.0 * n * e)
-        for n, e in efficiencies
-    }
-    points = [PredictedPoint(n, rate, None, {}) for n, rate in rates.items()]
+    points = []
+    for n, e in efficiencies:
+        rate = Interval(1000.0 * n * e, 900.0 * n * e, 1100.0 * n * e)
+        points.append(PredictedPoint(n, rate, None, {}))
     measured = (
         MeasuredPoint(1, 1000.0, 0.01, math.inf),
         MeasuredPoint(2, 1990.0, 0.01, math.inf),
@@ -132,48 +128,36 @@ def prediction(efficiencies):
     return Prediction(Curve("a series", "words", "weak", measured), tuple(points), {})
 
 
+SLOWER = [(4, 0.9), (8, 0.5)]
 PRICED = PricedMachine(name="a", gpus=4, price_per_hour=2.0, currency="USD")
 
 
 def test_time_and_cost_follow_from_the_rate_and_complete_machines():
-    found = sizes(prediction([(4, 0.9), (8, 0.5)]), (), (), 3.6e6, PRICED)
-    by_devices = {size.devices: size for size in found.sizes}
-    assert [*by_devices] == [1, 2, 4, 8] and found.currency == "USD"
-    assert by_devices[8].machines == 2 and by_devices[8].seconds.value == pytest.approx(
-        900
-    )
-    assert by_devices[8].cost.value == pytest.approx(1.0) and by_devices[
-        4
-    ].cost.value == pytest.approx(2000 / 3600)
-    assert by_devices[8].seconds.low < 900 < by_devices[8].seconds.high
-    [best] = found.statements
-    assert (best.values["fastest"], best.values["cheapest"], best.values["both"]) == (
-        8,
-        4,
-        4,
-    )
-    stated = sizes(
-        prediction([(4, 0.9), (8, 0.5)]), (), (), 3.6e6, PRICED, devices_per_machine=8
+    needs = compute_sizes(prediction(SLOWER), (), (), 3.6e6, PRICED)
+    assert [size.devices for size in needs.sizes] == [1, 2, 4, 8]
+    assert needs.currency == "USD"
+    *_, four, eight = needs.sizes
+    assert eight.machines == 2
+    assert eight.seconds.value == pytest.approx(900)
+    assert eight.seconds.low < 900 < eight.seconds.high
+    assert eight.cost.value == pytest.approx(1.0)
+    assert four.cost.value == pytest.approx(2000 / 3600)
+    [best] = needs.statements
+    assert best.values == {"fastest": 8, "cheapest": 4, "both": 4, "machine": 4}
+    stated = compute_sizes(
+        prediction(SLOWER), (), (), 3.6e6, PRICED, devices_per_machine=8
     )
     assert {size.machines for size in stated.sizes} == {1}
-    [fastest] = sizes(prediction([(4, 0.9), (8, 0.5)]), (), (), 3.6e6).statements
-    assert (
-        fastest.kind == "size-fastest"
-        and not {"cheapest", "both"} & fastest.values.keys()
-    ), "without a price"
+    [fastest] = compute_sizes(prediction(SLOWER), (), (), 3.6e6).statements
+    assert fastest.kind == "size-fastest"
+    assert not {"cheapest", "both"} & fastest.values.keys(), "without a price"
 
 
-def test_beyond_the_limit_of_the_batch_nothing_is_claimed():
+def test_device_counts_beyond_the_limit_of_the_batch_are_left_out():
     rows = rows_of({(1, 16): (600,), (2, 16): (700,)})
-    found = sizes(
-        prediction([(4, 0.9), (8, 0.5)]),
-        [*rows.values()],
-        [*rows.values()],
-        1e6,
-        None,
-        None,
-        64,
-    )
-    assert [size.devices for size in found.sizes] == [1, 2, 4]
-    assert found.statements[-1].kind == "size-limit" and found.currency == ""
-    assert sizes(prediction([(4, 0.9)])).statements == ()
+    rows = [*rows.values()]
+    needs = compute_sizes(prediction(SLOWER), rows, rows, 1e6, max_global_batch=64)
+    assert [size.devices for size in needs.sizes] == [1, 2, 4]
+    assert needs.statements[-1].kind == "size-limit"
+    assert needs.currency == ""
+    assert compute_sizes(prediction([(4, 0.9)])).statements == ()

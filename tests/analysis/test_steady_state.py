@@ -1,4 +1,4 @@
-"""Series whose steady part is known: the cut, the kind and the rate."""
+"""Test cuts, kinds and rates with series whose steady part is known."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from benchmarks import steady_state as benchmark
 from rnn_scaling.analysis import change_points, steady_state
+from rnn_scaling.analysis.steady_state import StateKind
 
 
-def kinds_of(state, batches):
-    return [
-        found.kind for found in steady_state.statements(state, batches, 10, "words")
-    ]
+def statement_kinds(state, batches):
+    statements = steady_state.make_statements(state, batches, 10, "words")
+    return [statement.kind for statement in statements]
 
 
 def noisy(clean, sigma=0.01, seed=1):
@@ -22,108 +22,111 @@ def noisy(clean, sigma=0.01, seed=1):
     return clean * np.random.default_rng(seed).lognormal(0, sigma, len(clean))
 
 
-def with_late_change(n=200, change=1.25, at=140):
-    return noisy(np.where(np.arange(n) < at, 1.0, change))
+def with_late_change(n=200, change=1.25, cut=140):
+    return noisy(np.where(np.arange(n) < cut, 1.0, change))
 
 
 @pytest.mark.parametrize(
     "name", [name for name, case in benchmark.CASES.items() if case.level_s is not None]
 )
-def test_the_bar_wherever_a_steady_state_exists(name):
-    """Bias of the rate under 0.6 % at 1 % noise, the right kind, never "no steady state"."""
-    row = benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)
-    right, answered, bias = row[3], row[4], row[5]
-    assert answered == f"{right} 100.0%"
+def test_an_existing_steady_state_is_found(name):
+    """The bias of the rate is below 0.6 % at 1 % noise, and the kind is right."""
+    result = benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)
+    kind, answers, bias = result[3:6]
+    assert answers == f"{kind} 100.0%"
     assert abs(float(bias.rstrip("%"))) < 0.6
 
 
 @pytest.mark.parametrize("name", ["drift of 20 %", "step at 90 %"])
-def test_what_never_settles_has_no_steady_state(name):
-    assert (
-        benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)[4]
-        == "no steady state 100.0%"
-    )
+def test_a_series_that_never_settles_has_no_steady_state(name):
+    result = benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)
+    assert result[4] == "no steady state 100.0%"
 
 
 @pytest.mark.parametrize("noise", ["white", "AR(1) 0.5", "outliers 2 %"])
 def test_flat_series_are_flat(noise):
-    answered = benchmark.judge("flat", noise, 0.01, 200, repetitions=40, seed=3)[4]
-    assert answered.startswith("flat ")
-    assert float(answered.split()[1].rstrip("%,")) >= 95
+    answers = benchmark.judge("flat", noise, 0.01, 200, repetitions=40, seed=3)[4]
+    assert answers.startswith("flat ")
+    assert float(answers.split()[1].rstrip("%,")) >= 95
 
 
 def test_late_slow_down_is_cut_where_it_is():
     state = steady_state.analyse(with_late_change(), [1920] * 200)
-    assert (state.kind, state.start) == ("slow-down", 140)
+    assert state.kind == StateKind.SLOW_DOWN
+    assert state.start == 140
     assert state.rate_steady == pytest.approx(1920 / 1.25, rel=0.006)
     assert state.move == pytest.approx(state.rate_steady / state.rate_default - 1)
     assert state.move < -0.1
 
 
-def test_changes_in_long_series_are_found_to_the_batch():
-    for at in range(3200, 3209):  # everywhere in a block of the search
-        state = steady_state.analyse(with_late_change(5000, 1.1, at))
-        assert state.start == at
+@pytest.mark.parametrize("cut", range(3200, 3209))  # a complete block of the search
+def test_changes_in_long_series_are_found_to_the_batch(cut):
+    assert steady_state.analyse(with_late_change(5000, 1.1, cut)).start == cut
 
 
 @pytest.mark.parametrize(
     ("n", "sigma"), [(30, 0.02), (30, 0.08), (60, 0.05), (200, 0.05)]
 )
-def test_what_passes_is_named(n, sigma):
-    at = 8 if n == 30 else n // 2 + 5
-    step_s = noisy(
-        np.where((np.arange(n) >= at) & (np.arange(n) < at + 4), 1.8, 1.0), sigma
-    )
+def test_slow_batches_in_a_row_are_found(n, sigma):
+    first = 8 if n == 30 else n // 2 + 5
+    clean = np.ones(n)
+    clean[first : first + 4] = 1.8
+    step_s = noisy(clean, sigma)
     step_s[0] = 6.0
     state = steady_state.analyse(step_s, [1920] * n)
-    assert (state.passing[0], state.passing[-1]) == (at, at + 3)
-    assert 1 < state.passing_times < 2
-    assert set(state.passing) <= set(state.outliers)
-    assert not steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n).passing
+    assert state.slow_batches == tuple(range(first, first + 4))
+    assert 1 < state.slow_ratio < 2
+    assert set(state.slow_batches) <= set(state.outliers)
+    quiet = steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n)
+    assert not quiet.slow_batches
 
 
 def test_the_default_run_of_thirty_batches():
     state = steady_state.analyse(noisy([90.0] + [1.0] * 29), [1920] * 30)
-    assert (state.kind, state.start) == ("warm-up", 1)
+    assert state.kind == StateKind.WARM_UP
+    assert state.start == 1
     assert state.rate_default == pytest.approx(1920, rel=0.02)
-    assert kinds_of(state, 30)[0] == "steady-warmed-up"
-    assert kinds_of(state, 30)[-1] == "steady-few"
+    kinds = statement_kinds(state, 30)
+    assert kinds[0] == "steady-warmed-up"
+    assert kinds[-1] == "steady-few"
 
 
 def test_thirty_batches_with_a_change_are_too_few():
     state = steady_state.analyse(with_late_change(30, 1.25, 20))
-    assert (state.kind, state.start, state.rate_steady) == ("too short", None, None)
-    assert kinds_of(state, 30) == ["steady-not-yet", "steady-run-more"]
+    assert state.kind == StateKind.TOO_SHORT
+    assert state.start is None
+    assert state.rate_steady is None
+    assert statement_kinds(state, 30) == ["steady-not-yet", "steady-run-more"]
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 29])
-def test_fewer_are_not_judged(n):
+def test_fewer_than_thirty_batches_are_not_analysed(n):
     state = steady_state.analyse([1.0] * n)
-    assert (state.kind, state.start) == ("too short", None)
+    assert state.kind == StateKind.TOO_SHORT
+    assert state.start is None
     assert state.rate_default == (1.0 if n > 10 else None)
-    (statement,) = steady_state.statements(state, n, 10, "words")
-    assert (statement.kind, statement.values["wanted"]) == ("steady-too-few", 60)
+    (statement,) = steady_state.make_statements(state, n, 10, "words")
+    assert statement.kind == "steady-too-few"
+    assert statement.values["wanted"] == 60
 
 
 def test_a_constant_series_is_flat():
     state = steady_state.analyse([0.5] * 100, [960] * 100)
-    assert (state.kind, state.start, state.rate_steady, state.half_width) == (
-        "flat",
-        0,
-        1920.0,
-        0.0,
-    )
+    assert state.kind == StateKind.FLAT
+    assert state.start == 0
+    assert state.rate_steady == 1920.0
+    assert state.half_width == 0.0
 
 
 @pytest.mark.parametrize("seed", [106, 115, 132, 214])
-def test_slow_noise_is_not_taken_for_steps(seed):
-    """Series with correlation 0.8, whose noise must be estimated again about the first levels found."""
+def test_slow_noise_is_not_a_change(seed):
+    """With correlation 0.8, the noise must be estimated again after the first cuts."""
     y = benchmark.draw(np.random.default_rng(seed), 200, 0.01, 0.8, 0.0)
     assert steady_state.analyse(np.exp(y)).kind == "flat"
 
 
 def test_a_slow_drift_does_not_settle():
-    """Drift of 5 % over the run: its last quarter alone looks steady."""
+    """Drift by 5 % over the run, so that only the last quarter looks steady."""
     clean = 1 + 0.05 * np.arange(200) / 200
     kinds = [steady_state.analyse(noisy(clean, 0.01, seed)).kind for seed in range(10)]
     assert kinds.count("no steady state") >= 8
@@ -133,15 +136,18 @@ def test_outliers_are_marked_and_stay_in_the_rate():
     step_s = noisy(np.ones(200))
     step_s[[50, 120]] = 4.0
     state = steady_state.analyse(step_s)
-    assert (state.kind, state.start, state.outliers) == ("flat", 0, (50, 120))
+    assert state.kind == StateKind.FLAT
+    assert state.start == 0
+    assert state.outliers == (50, 120)
     assert state.rate_steady == pytest.approx(200 / step_s.sum())
 
 
 def test_a_disturbance_is_marked_and_bridged():
     step_s = noisy(np.ones(200))
-    step_s[185:193] *= 1.06  # each batch alone would be no outlier
+    step_s[185:193] *= 1.06  # a single batch would not be an outlier
     state = steady_state.analyse(step_s)
-    assert (state.kind, state.start) == ("flat", 0)
+    assert state.kind == StateKind.FLAT
+    assert state.start == 0
     assert state.outliers == tuple(range(185, 193))
 
 
@@ -152,7 +158,10 @@ def test_compiling_one_shape_after_the_other_is_warm_up():
 
 
 def test_a_tail_that_still_falls_is_cut_off():
-    """At batch 80 of 1 + 0.1 exp(-t/40) there is 1.4 % left; the last level found begins earlier in some series."""
+    """At batch 80 of 1 + 0.1 exp(-t/40), 1.4 % are left.
+
+    In some series, the last level begins earlier.
+    """
     clean = 1 + 0.1 * np.exp(-np.arange(200) / 40)
     starts = [
         steady_state.analyse(noisy(clean, 0.003, seed)).start for seed in range(6)
@@ -163,7 +172,8 @@ def test_a_tail_that_still_falls_is_cut_off():
 def test_lengths_in_turn_are_a_cycle_of_whole_periods():
     words = np.tile([640, 1280, 1920, 2560, 3200], 41)[:203]
     state = steady_state.analyse(noisy(0.3 + 0.7 * words / 1920), words)
-    assert (state.kind, state.period) == ("cyclic", 5)
+    assert state.kind == StateKind.CYCLIC
+    assert state.period == 5
     assert (203 - state.start) % 5 == 0
     assert state.rate_steady == pytest.approx(1920, rel=0.006)
 
@@ -171,7 +181,9 @@ def test_lengths_in_turn_are_a_cycle_of_whole_periods():
 def test_lengths_in_turn_show_in_the_default_run():
     words = np.tile([640, 1280, 1920, 2560, 3200], 6)
     state = steady_state.analyse(noisy(0.3 + 0.7 * words / 1920), words)
-    assert (state.kind, state.period, state.start) == ("cyclic", 5, 0)
+    assert state.kind == StateKind.CYCLIC
+    assert state.period == 5
+    assert state.start == 0
 
 
 def test_lengths_at_random_do_not_hide_a_change():
@@ -193,52 +205,50 @@ def test_outlier_bounds_are_three_decile_ranges_from_the_median():
 
 
 def test_change_points_minimise_the_penalized_cost():
-    """Against every pair of cuts."""
+    """Compare with the cost of all pairs of cuts."""
     y = noisy(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)
 
     def cost(cuts):
-        return sum(
-            np.sum((part - part.mean()) ** 2) for part in np.split(y, cuts)
-        ) + 3e-4 * math.log(60) * len(cuts)
+        error = sum(len(level) * level.var() for level in np.split(y, cuts))
+        return error + 3e-4 * math.log(60) * len(cuts)
 
-    pairs = [(a, b) for a in range(5, 51) for b in range(a + 5, 56)]
-    best = min([(), *((a,) for a in range(5, 56)), *pairs], key=cost)
-    assert change_points.change_points(y, 1e-4) == list(best) == [20, 40]
+    candidates = [(), *((a,) for a in range(5, 56))]
+    for a in range(5, 51):
+        candidates += [(a, b) for b in range(a + 5, 56)]
+    best = min(candidates, key=cost)
+    assert change_points.find_change_points(y, 1e-4) == list(best) == [20, 40]
 
 
 def test_noise_of_a_correlated_series():
     y = benchmark.draw(np.random.default_rng(1), 2000, 0.01, 0.5, 0.0)
-    found = change_points.noise(y)
-    assert found == pytest.approx(3e-4, rel=0.3)
-    stepped = change_points.noise(y + 0.2 * (np.arange(2000) > 900))
-    assert stepped == pytest.approx(found, rel=0.3)
+    noise = change_points.estimate_noise(y)
+    assert noise == pytest.approx(3e-4, rel=0.3)
+    stepped = change_points.estimate_noise(y + 0.2 * (np.arange(2000) > 900))
+    assert stepped == pytest.approx(noise, rel=0.3)
 
 
-def test_half_width_is_infinite_without_a_steady_part():
+def test_half_width_needs_a_steady_part():
+    drifting = noisy(1 + 0.2 * np.arange(200) / 200)
     assert steady_state.analyse([1.0] * 20).half_width is None
-    assert (
-        steady_state.analyse(noisy(1 + 0.2 * np.arange(200) / 200)).half_width is None
-    )
+    assert steady_state.analyse(drifting).half_width is None
     assert 0 < steady_state.analyse(noisy(np.ones(100))).half_width < 0.01
 
 
-def test_until_known_needs_two_looks_and_looks_seldom(monkeypatch):
-    looks = []
+def test_until_known_needs_two_of_few_analyses(monkeypatch):
+    analysed = []
 
-    def analyse(step_s, words=None):
-        looks.append(len(step_s))
-        return steady_state.SteadyState(
-            "", None, half_width=0.03 if len(step_s) == 75 else 0.01
-        )
+    def analyse(step_s, items=None):
+        analysed.append(len(step_s))
+        width = 0.03 if len(step_s) == 75 else 0.01
+        return steady_state.SteadyState(StateKind.FLAT, None, half_width=width)
 
     monkeypatch.setattr(steady_state, "analyse", analyse)
-    watch = steady_state.UntilKnown(0.02)
-    reached = [n for n in range(200) if watch.reached([1.0] * n)]
-    assert looks == [60, 75, 94, 118]
-    assert reached[0] == 118 and reached[-1] == 199
+    until_known = steady_state.UntilKnown(0.02)
+    reached = [n for n in range(200) if until_known.reached([1.0] * n)]
+    assert analysed == [60, 75, 94, 118]
+    assert reached == list(range(118, 200))
 
 
 def test_the_same_series_gives_the_same_answer():
-    assert steady_state.analyse(with_late_change()) == steady_state.analyse(
-        list(with_late_change())
-    )
+    array = steady_state.analyse(with_late_change())
+    assert array == steady_state.analyse(list(with_late_change()))

@@ -1,4 +1,4 @@
-"""What a comparison concludes of numbers alone: Holm's correction, false alarms, how many runs would tell."""
+"""Holm's correction, its false alarms, and the number of runs that a comparison needs."""
 
 from __future__ import annotations
 
@@ -6,60 +6,69 @@ import random
 
 import pytest
 
+from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import verdicts
 
 
-def test_holm():
-    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert verdicts.holm([0.5, 0.9]) == [1.0, 1.0]
-    assert verdicts.holm([]) == [] and verdicts.holm([0.2]) == [0.2]
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),
+        ([0.5, 0.9], [1.0, 1.0]),
+        ([0.2], [0.2]),
+        ([], []),
+    ],
+)
+def test_holm_adjusts_p_values(p_values, adjusted):
+    result = verdicts.holm(dict(enumerate(p_values)))
+    assert result == pytest.approx(dict(enumerate(adjusted)))
+
+
+def rates(rng, runs, spread, mean):
+    return [rng.lognormvariate(0, spread) * mean for _ in range(runs)]
 
 
 def family(rng, size, factor=1.0):
-    """Two sides of five processes a configuration, 2 % between processes."""
-
-    def measured(label):
-        before, after = (
-            [rng.lognormvariate(0, 0.02) * f for _ in range(5)]
-            for f in (1000.0, 1000.0 * factor)
+    """Conclude configurations of five processes per side with 2 % between processes."""
+    results = []
+    for number in range(size):
+        comparison = significance.compare(
+            rates(rng, 5, 0.02, 1000.0), rates(rng, 5, 0.02, 1000.0 * factor)
         )
-        held = verdicts.significance.compare(before, after)
-        return verdicts.Result(label, (5, 5), None, None, held)
-
-    return verdicts.conclude([measured(str(i)) for i in range(size)], 0.0)
+        results.append(verdicts.Result(str(number), (5, 5), comparison=comparison))
+    return verdicts.conclude(results, 0.0)
 
 
 def test_false_alarms_of_a_family_stay_at_five_percent():
     rng = random.Random(1)
-    families = [family(rng, 8) for _ in range(200)]
-    alarms = sum(
-        any(r.verdict in ("slower", "faster") for r in results) for results in families
-    )
-    assert (
-        alarms <= 18
-    )  # 10 expected of 200 at most; more than 18 has a chance of 0.5 %; without Holm it is 65
-    found = [family(rng, 8, factor=0.85) for _ in range(10)]
-    assert all(r.gate == "regression" for results in found for r in results)
+    alarms = 0
+    for _ in range(200):
+        changes = [result.verdict for result in family(rng, 8)]
+        alarms += "slower" in changes or "faster" in changes
+    # At most 10 are expected; more than 18 has a probability of 0.5 %. It is 65 without
+    # the correction.
+    assert alarms <= 18
+    for _ in range(10):
+        assert {result.gate for result in family(rng, 8, 0.85)} == {"regression"}
 
 
-def test_runs_needed_are_enough():
-    rng = random.Random(2)
+def test_runs_for_a_spread_grow_with_it_and_are_enough():
     needed = verdicts.runs_for_spread(0.03, 0.05)
-    assert (
-        verdicts.runs_for_spread(0.01, 0.05)
-        < needed
-        < verdicts.runs_for_spread(0.05, 0.05)
-    )
+    assert verdicts.runs_for_spread(0.01, 0.05) < needed
+    assert needed < verdicts.runs_for_spread(0.05, 0.05)
     assert verdicts.runs_for_spread(0.03, 0.0) is None
-    seen = 0
+    rng = random.Random(2)
+    slower = 0
     for _ in range(400):
-        before, after = (
-            [rng.lognormvariate(0, 0.03) * f for _ in range(needed)]
-            for f in (1.0, 0.95)
+        comparison = significance.compare(
+            rates(rng, needed, 0.03, 1.0), rates(rng, needed, 0.03, 0.95)
         )
-        seen += verdicts.significance.compare(before, after).verdict == "slower"
-    assert 0.74 < seen / 400 < 0.92
-    rates = [[1000.0, 1030.0, 970.0], [1000.0, 1030.0, 970.0]]
-    more = verdicts.runs_needed(verdicts.significance.compare(*rates), 0.05)
-    assert 6 <= more <= 9  # judged by the spread of these, 3 %
-    assert verdicts.runs_needed(verdicts.significance.compare(*rates), 0.1) == 3
+        slower += comparison.verdict == "slower"
+    assert 0.74 < slower / 400 < 0.92
+
+
+def test_runs_needed_use_the_spread_of_the_runs():
+    same = [1000.0, 1030.0, 970.0]
+    comparison = significance.compare(same, same)
+    assert 6 <= verdicts.runs_needed(comparison, 0.05) <= 9
+    assert verdicts.runs_needed(comparison, 0.1) == 3

@@ -6,6 +6,7 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
+from tests.browser.conftest import listen
 from tests.support.records import changed
 from tests.support.scaling_runs import (
     attributed,
@@ -18,7 +19,7 @@ from tests.support.scaling_runs import (
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A report of weak, strong and text runs, with failures and a file that is no record."""
+    """Write a report of weak and strong scaling, with failures and a damaged record."""
     folder = tmp_path_factory.mktemp("runs")
     long = {
         "all_reduce_spec": "pscpu:32k:xring#" + "2" * 60,
@@ -42,7 +43,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tab(browser):
-    """A page for all that ask for nothing special, and what was seen in it."""
+    """Open a page for tests without special options; yield it and the events seen in it."""
     context = browser.new_context(
         offline=True, permissions=["clipboard-read", "clipboard-write"]
     )
@@ -52,57 +53,42 @@ def tab(browser):
     context.close()
 
 
-def listen(page, seen):
-    """Keeps requests and complaints, of which there may be none."""
-    page.on("console", lambda message: seen.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-    page.on(
-        "request",
-        lambda request: (
-            request.url.startswith("file:") or seen.append(f"request: {request.url}")
-        ),
-    )
-
-
 @pytest.fixture
-def open_page(browser, path, tab):
-    """Loads the page anew; at the end no request and no complaint may have been seen. context: what it needs of one."""
-    contexts, seen = [], tab[1]
+def open_page(path, tab, visit):
+    """Return a function that reloads the page; fail if it caused requests or messages.
+
+    Options of the function other than the size create a new browser context.
+    """
+    page, seen = tab
 
     def opened(width=1280, height=800, **context):
-        page = tab[0]
-        if context:
-            contexts.append(browser.new_context(offline=True, **context))
-            page = contexts[-1].new_page()
-            listen(page, seen)
-        page.emulate_media(
-            media="screen", color_scheme=context.get("color_scheme", "light")
-        )
-        page.set_viewport_size({"width": width, "height": height})
-        page.goto("about:blank")
-        page.goto(path.as_uri())
-        return page
+        opened_page = visit("about:blank", **context) if context else page
+        scheme = context.get("color_scheme", "light")
+        opened_page.emulate_media(media="screen", color_scheme=scheme)
+        opened_page.set_viewport_size({"width": width, "height": height})
+        opened_page.goto("about:blank")
+        opened_page.goto(path.as_uri())
+        return opened_page
 
     yield opened
-    for context in contexts:
-        context.close()
     assert seen == []
 
 
 @pytest.fixture(scope="module")
 def still(browser, path):
-    """The page at its first sight, which the tests that use it only look at."""
+    """Open a page that is shared by tests that do not change it."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
-    page, seen = context.new_page(), []
-    listen(page, seen)
+    page = context.new_page()
     page.goto(path.as_uri())
     yield page
     context.close()
-    assert seen == []
 
 
 def _until(page, expression, argument=None):
-    """Waits in place of wait_for_function, which evaluates text in the page; the page's policy forbids that."""
+    """Wait until an expression is true.
+
+    wait_for_function would evaluate text in the page, which the page's policy forbids.
+    """
     looks = 0
     while not page.evaluate(expression, argument):
         looks += 1
@@ -126,7 +112,7 @@ def test_the_first_screen_has_the_answer_every_series_and_the_picture(still):
 
 def test_a_phone_shows_every_column_without_scrolling_sideways(open_page):
     page = open_page(390, 844)
-    cells = page.locator(".overview tbody tr").nth(1).locator("td")
+    cells = page.locator(".overview tbody tr:not(.group)").first.locator("td:visible")
     box = cells.first.bounding_box()
     assert cells.first.inner_text().replace("\u00a0", " ").endswith("1.80 ± 0.02")
     assert box["y"] + box["height"] <= 844
@@ -170,7 +156,9 @@ def test_a_link_to_a_series_unfolds_it(open_page):
     assert not target.is_visible()
     link.click()
     target.wait_for(state="visible")
-    assert target.locator("caption").first.inner_text().startswith(link.inner_text())
+    assert (
+        target.locator("caption").first.text_content().startswith(link.text_content())
+    )
 
 
 def test_nothing_is_wider_than_the_screen(open_page):
@@ -259,7 +247,10 @@ def test_by_keyboard_one_skips_and_every_stop_is_visible(open_page):
             page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             != "none"
         )
-    assert set(stops) == {"A", "a", "SUMMARY", "BUTTON", "SELECT"} and len(stops) >= 20
+    assert (
+        set(stops) == {"A", "a", "SUMMARY", "BUTTON", "SELECT", "INPUT"}
+        and len(stops) >= 20
+    )
 
 
 def test_tables_are_stops_of_the_keyboard_only_where_they_scroll(open_page):
@@ -270,21 +261,22 @@ def test_tables_are_stops_of_the_keyboard_only_where_they_scroll(open_page):
 
 
 def _state(page):
-    """What the chart, the first table and the legend show."""
+    """Return the visible content of the chart, the first table and the legend."""
     return page.evaluate("""() => ({
         points: document.querySelectorAll('.picture a').length,
         axis: document.querySelector('.picture svg').ariaLabel,
         rows: [...document.querySelectorAll('.overview tbody tr:not(.group)')].filter(e => !e.hidden)
-            .map(e => e.cells[0].innerText),
+            .map(e => e.cells[0].textContent),
         sort: [...document.querySelectorAll('.overview thead th')].map(e => e.ariaSort),
-        off: [...document.querySelectorAll('.keys [aria-pressed=false]')].map(e => e.innerText),
+        off: [...document.querySelectorAll('.keys [aria-pressed=false]')].map(e => e.textContent),
     })""")
 
 
 def test_the_address_keeps_what_is_chosen(open_page):
     page = open_page()
-    before = _state(page)
     page.get_by_role("combobox", name="Metric").select_option("words_per_second")
+    before = _state(page)
+    page.locator("details.series summary").click()
     page.locator(".keys button").first.click()
     after = _state(page)
     assert (
@@ -292,11 +284,11 @@ def test_the_address_keeps_what_is_chosen(open_page):
         and after["off"]
         and after["axis"].startswith("Words/s")
     )
-    page.locator(".overview .sort").nth(1).click()
-    page.get_by_role("button", name="Filter All series").click()
+    page.locator(".overview .sort:visible").nth(1).click()
+    page.get_by_role("button", name="Filter columns All series").click()
     page.get_by_label("Filter All series by Speedup").fill(">1.5")
     chosen = _state(page)
-    assert "ascending" in chosen["sort"] and 0 < len(chosen["rows"]) < len(
+    assert "descending" in chosen["sort"] and 0 < len(chosen["rows"]) < len(
         before["rows"]
     )
     page.reload()
@@ -324,11 +316,106 @@ def test_a_column_sorts_by_number_up_and_down(open_page):
         return [float(text.replace(",", "")) for text in texts if text != "n/a"], texts
 
     column.click()
-    up, texts = values()
-    assert up == sorted(up) and texts[-1] == "n/a", "what is not known comes last"
-    column.click()
     down, texts = values()
-    assert down == sorted(up, reverse=True) != up and texts[-1] == "n/a"
+    assert down == sorted(down, reverse=True), "the first click sorts the fastest first"
+    assert texts[-1] == "n/a", "unknown values come last"
+    column.click()
+    up, texts = values()
+    assert up == sorted(down) != down and texts[-1] == "n/a"
+
+
+def _sorted_directions(page, table, words):
+    """Return the order after each click on the column whose heading has these words."""
+    head = page.locator(f"{table} thead th", has_text=words).first
+    seen = []
+    for _ in range(3):
+        head.locator(".sort").click()
+        seen.append(head.get_attribute("aria-sort"))
+    return seen
+
+
+def test_the_first_click_sorts_the_best_first_and_texts_by_the_alphabet(open_page):
+    page = open_page()
+    largest = ["descending", "ascending", "none"]
+    smallest = ["ascending", "descending", "none"]
+    assert _sorted_directions(page, ".overview", "Speedup") == largest
+    assert _sorted_directions(page, ".overview", "Series") == smallest
+    page.locator("#runs").click()
+    page.locator(".runs").wait_for()
+    assert _sorted_directions(page, ".runs", "Efficiency") == largest
+    assert _sorted_directions(page, ".runs", "Step time") == smallest
+
+
+def _drawn_series(page):
+    """Return the series that have a point in the chart."""
+    names = page.evaluate(
+        "[...document.querySelectorAll('[data-view=chart] .picture a')].map(e => e.ariaLabel)"
+    )
+    return {name.split(";")[0].rsplit(", ", 1)[0] for name in names}
+
+
+def _listed_series(page):
+    return page.evaluate("""[...document.querySelectorAll('.overview tbody tr:not(.group)')]
+        .filter(e => !e.hidden).map(e => e.cells[0].textContent)""")
+
+
+def test_both_filters_act_on_the_table_and_on_the_chart(open_page):
+    page = open_page()
+    page.get_by_role("combobox", name="Metric").select_option("words_per_second")
+    everything = _listed_series(page)
+    page.get_by_placeholder("Filter series").fill("replicated pscpu")
+    named = _listed_series(page)
+    assert len(named) == 1 and _drawn_series(page) == set(named)
+    page.get_by_placeholder("Filter series").fill("")
+    assert _listed_series(page) == everything
+    page.get_by_role("button", name="Filter columns All series").click()
+    page.get_by_label("Filter All series by Efficiency").fill(">80")
+    fast = _listed_series(page)
+    assert 0 < len(fast) < len(everything)
+    assert _drawn_series(page) <= set(fast)
+    page.reload()
+    assert _listed_series(page) == fast and _drawn_series(page) <= set(fast)
+
+
+def test_the_metric_of_the_chart_is_marked_in_the_table_or_is_a_column_more(open_page):
+    page = open_page()
+    heads = "[...document.querySelectorAll('.overview thead tr:first-child th')].filter(e => !e.hidden)"
+    texts = f"{heads}.map(e => e.textContent)"
+    marked = f"{heads}.filter(e => e.matches('.chosen')).map(e => e.textContent)"
+    before = page.evaluate(texts)
+    [name] = page.evaluate(marked)
+    assert name.startswith("Efficiency")
+    page.get_by_role("combobox", name="Metric").select_option("speedup")
+    [name] = page.evaluate(marked)
+    assert name.startswith("Speedup") and page.evaluate(texts) == before
+    page.get_by_role("combobox", name="Metric").select_option("step_p50_s")
+    [name] = page.evaluate(marked)
+    assert name.startswith("Step time") and "(ms)" in name
+    assert len(page.evaluate(texts)) == len(before) + 1
+    cells = page.locator(".overview td.extra").all_inner_texts()
+    assert any("±" in cell for cell in cells)
+    page.locator(".overview .extra .sort").click()
+    values = [
+        float(cell.split()[0].replace(",", ""))
+        for cell in page.locator(
+            ".overview tbody:first-of-type td.extra"
+        ).all_inner_texts()
+        if cell not in ("", "n/a")
+    ]
+    assert len(values) > 1 and values == sorted(values), "short steps come first"
+
+
+def test_names_that_begin_alike_have_a_heading_until_the_table_is_sorted(open_page):
+    page = open_page()
+    heading = page.locator(".overview tr.group.shared:visible").first
+    assert heading.inner_text() == "cudnn_lstm"
+    name = page.locator(".overview tr.member span.shared").first
+    assert name.bounding_box()["width"] <= 1
+    drawn = page.locator("[data-view=chart] .picture svg text", has_text="cudnn_lstm")
+    assert drawn.count() == 1
+    page.locator(".overview .sort:visible").nth(1).click()
+    assert name.bounding_box()["width"] > 20
+    assert page.locator(".overview tr.group.shared:visible").count() == 0
 
 
 def test_a_point_opens_its_runs_and_the_keyboard_closes_them(open_page):
@@ -510,19 +597,14 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
     assert 0 < pages <= 5
 
 
-def test_a_certificate_is_seen_beside_the_picture(browser, tmp_path):
-    right = {
-        "verdict": "equal within 1e-05",
-        "holds": True,
-        "sentence": "As it should be.",
-    }
+def test_a_certificate_is_seen_beside_the_picture(visit, tmp_path):
+    right = {"verdict": "equal within 1e-05", "holds": True, "sentence": "Right."}
     write_folder(tmp_path, [changed(run, certificate=right) for run in attributed()])
     with without_pictures():
         assert report.main([str(tmp_path)]) == 0
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto((tmp_path / "report.html").as_uri())
+    size = {"width": 1280, "height": 800}
+    page = visit((tmp_path / "report.html").as_uri(), viewport=size)
     hidden = (
         "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
     )
     assert page.locator("table.overview").evaluate(hidden) <= 0
-    page.close()

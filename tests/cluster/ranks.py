@@ -1,4 +1,7 @@
-"""Ranks for tests of the meeting: threads of this process, or processes of their own that obey lines on stdin."""
+"""Ranks for tests of the rendezvous: threads of this process, or other processes.
+
+Those processes obey lines on stdin.
+"""
 
 from __future__ import annotations
 
@@ -15,94 +18,94 @@ import threading
 from rnn_scaling.cluster import ports, tokens, wire
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.cluster.member import Member
-from rnn_scaling.cluster.peers import Hello
-from rnn_scaling.system.processes.process import TETHER
+from rnn_scaling.cluster.rank_connection import RankConnection
+from rnn_scaling.cluster.rank_info import Hello
+from rnn_scaling.system.processes.process import PARENT_DEATH_LAUNCHER
 from tests.support.paths import ROOT
 
 PATIENCE_S = 60.0  # against hanging; nothing is measured by it
 VERSIONS = {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
 
 
-def a_launch(rank, size, meeting, **changes):
-    """Rank of `size` on host "h<rank>"."""
+def a_launch(rank, size, address, **changes):
+    """Return the launch of a rank on host "h<rank>"."""
     values = {
         "host": f"h{rank}",
         "local_rank": rank,
         "local_size": size,
         "job": "test",
     } | changes
-    return Launch(rank, size, "test", meeting, **values)
+    return Launch(rank, size, "test", address, **values)
 
 
-def a_meeting():
-    """Where nobody meets yet."""
-    return ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
+def free_address():
+    """Return an address that no rendezvous uses yet."""
+    return ports.join(ports.LOOPBACK, ports.find_free(ports.RENDEZVOUS_PORTS))
 
 
-def a_member(
+def a_connection(
     rank,
     size,
-    meeting,
+    address,
     launch=None,
     hello=None,
     survives=(),
     timeout_s=PATIENCE_S,
     heartbeat_s=PATIENCE_S,
 ):
-    """A member whose flags, versions and role are those of all others, but for `hello`."""
-    said = {"role": "worker", "flags": {"batch_size": 32}, "versions": VERSIONS} | (
+    """Return a rank with the flags, versions and role of all others, except `hello`."""
+    fields = {"role": "worker", "flags": {"batch_size": 32}, "versions": VERSIONS} | (
         hello or {}
     )
-    return Member(
-        a_launch(rank, size, meeting, **(launch or {})),
-        Hello(**said),
+    return RankConnection(
+        a_launch(rank, size, address, **(launch or {})),
+        Hello(**fields),
         timeout_s,
         heartbeat_s,
         survives,
     )
 
 
-def members_of(size, ranks=None):
+def connections_of(size, ranks=None):
     """Return ranks of a run that has not begun.
 
     Args:
       size: How many ranks the run has.
-      ranks: (rank, options of `a_member`) of each, or None for all ranks.
+      ranks: (rank, options of `a_connection`) of each, or None for all ranks.
     """
-    meeting = a_meeting()
+    address = free_address()
     ranks = [(rank, {}) for rank in range(size)] if ranks is None else ranks
-    return [a_member(rank, size, meeting, **options) for rank, options in ranks]
+    return [a_connection(rank, size, address, **options) for rank, options in ranks]
 
 
-def joined_members(size):
+def joined_connections(size):
     """Return all ranks of a run that has begun."""
-    members = members_of(size)
-    together(members, Member.join)
-    return members
+    connections = connections_of(size)
+    together(connections, RankConnection.join)
+    return connections
 
 
-def in_background(member, body):
-    """Return the thread in which a member does something."""
-    thread = threading.Thread(target=together, args=([member], body), daemon=True)
+def in_background(connection, body):
+    """Return the thread in which a connection does something."""
+    thread = threading.Thread(target=together, args=([connection], body), daemon=True)
     thread.start()
     return thread
 
 
-def together(members, body):
-    """body(member) of all at once, each in a thread; what each returned, or the line it failed with."""
+def together(connections, body):
+    """Call body(connection) in a thread per connection; return the results or errors."""
     results = {}
 
-    def run(number, member):
+    def run(number, connection):
         try:
-            results[number] = body(member)
+            results[number] = body(connection)
         except ClusterError as e:
             results[number] = str(e)
 
-    # Not of a pool, which would wait for those that hang.
+    # A pool would wait for threads that hang.
     threads = [
         threading.Thread(target=run, args=each, daemon=True)
-        for each in enumerate(members)
+        for each in enumerate(connections)
     ]
     for thread in threads:
         thread.start()
@@ -110,28 +113,28 @@ def together(members, body):
         thread.join(PATIENCE_S)
     return [
         results.get(number, "still waits, or raised what it should not")
-        for number in range(len(members))
+        for number in range(len(connections))
     ]
 
 
 class Process:
-    """A rank in a process of its own."""
+    """A rank in another process."""
 
-    def __init__(self, rank, size, meeting, **options):
-        tether = [
+    def __init__(self, rank, size, address, **options):
+        launcher = [
             sys.executable,
             "-I",
-            str(TETHER),
+            str(PARENT_DEATH_LAUNCHER),
             str(os.getpid()),
-        ]  # also a frozen one dies with the test
+        ]  # Even a frozen rank dies with the test.
         command = [
-            *tether,
+            *launcher,
             sys.executable,
             "-m",
             __name__,
             str(rank),
             str(size),
-            meeting,
+            address,
             json.dumps(options),
         ]
         self._process = subprocess.Popen(
@@ -153,18 +156,18 @@ class Process:
         self._lines.put("EOF")
 
     def do(self, command, value=""):
-        """Lets it call a method."""
+        """Let the rank call a method."""
         self._process.stdin.write(f"{command} {value}\n")
 
     def hear(self):
-        """The next line that it prints."""
+        """Return the next line that the rank prints."""
         return self._lines.get(timeout=PATIENCE_S)
 
     def send_signal(self, number):
         os.kill(self.pid, number)
 
     def kill(self):
-        """Ends it whatever state it is in."""
+        """End the process in any state."""
         self._process.kill()
         self._process.wait()
         self._reader.join(PATIENCE_S)
@@ -174,11 +177,12 @@ class Process:
 
 @contextlib.contextmanager
 def processes(size, **options):
-    """All ranks of a run, joined; none is left when the block ends. options: of `a_member`."""
-    meeting, started = a_meeting(), []
+    """Yield all ranks of a run, joined, and end them after the block."""
+    address = free_address()
+    started = []
     try:
         for rank in range(size):
-            started.append(Process(rank, size, meeting, **options))
+            started.append(Process(rank, size, address, **options))
         for each in started:
             assert each.hear() == "joined"
         yield started
@@ -188,33 +192,33 @@ def processes(size, **options):
 
 
 def say(line):
-    """Whole, whatever other threads print."""
+    """Print a line without mixing it with lines of other threads."""
     os.write(1, f"{line}\n".encode())
 
 
-def main(rank, size, meeting, options):
-    """Joins, says so, and does what stdin says; says when the run has failed."""
-    member = a_member(int(rank), int(size), meeting, **json.loads(options))
-    member.join()
+def main(rank, size, address, options):
+    """Join, and obey the lines of stdin; print every event and the failure of the run."""
+    connection = a_connection(int(rank), int(size), address, **json.loads(options))
+    connection.join()
     say("joined")
-    threading.Thread(target=_tell_failure, args=(member,), daemon=True).start()
+    threading.Thread(target=_print_failure, args=(connection,), daemon=True).start()
     for line in sys.stdin:
         command, _, value = line.strip().partition(" ")
         try:
             if command == "lost":
-                say(json.dumps(member.lost))
+                say(json.dumps(connection.lost))
             elif command == "reports":
-                say(json.dumps(member.reports()))
+                say(json.dumps(connection.reports()))
             else:
-                getattr(member, command)(*filter(None, [value]))
+                getattr(connection, command)(*filter(None, [value]))
                 say(f"done {command}")
         except ClusterError as e:
             say(f"error {e}")
 
 
-def _tell_failure(member):
-    member.failed.wait()
-    say(f"failed {member.failure.message}")
+def _print_failure(connection):
+    connection.failed.wait()
+    say(f"failed {connection.failure.message}")
 
 
 if __name__ == "__main__":
@@ -222,11 +226,11 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
 
 
-def connected(meeting):
-    """A plain connection, once somebody listens."""
+def connected(address):
+    """Return a plain connection, once a rendezvous listens."""
     while True:
         try:
-            return socket.create_connection(ports.split(meeting), PATIENCE_S)
+            return socket.create_connection(ports.split(address), PATIENCE_S)
         except ConnectionRefusedError:
             threading.Event().wait(0.01)
 
@@ -258,10 +262,10 @@ def a_hello(rank, size, job="test", token=""):
         "flags": {"batch_size": 32},
         "nonce": "n",
     }
-    return wire.encode("hello", **fields, proof=tokens.proof(token, fields))
+    return wire.encode("hello", **fields, proof=tokens.make_proof(token, fields))
 
 
-def join_and_leave(member):
-    member.join()
-    member.leave()
+def join_and_leave(connection):
+    connection.join()
+    connection.leave()
     return "left"

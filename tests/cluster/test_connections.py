@@ -1,4 +1,4 @@
-"""Connections to a peer that is frozen are ended; those to others, and other files, stay."""
+"""Connections to a frozen host are closed; other connections and files stay open."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rnn_scaling.cluster import connections
 
 
 def numbers_of(end):
-    """Under how many numbers this process has a socket open, whatever other threads open and close."""
-    found = 0
+    """Return the number of this process's file descriptors of a socket."""
+    count = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found += os.fstat(int(name)).st_ino == os.fstat(end.fileno()).st_ino
-    return found
+            count += os.fstat(int(name)).st_ino == os.fstat(end.fileno()).st_ino
+    return count
 
 
 def test_connections_to_one_address_end_and_others_stay():
@@ -39,7 +39,7 @@ def test_connections_to_one_address_end_and_others_stay():
             assert [numbers_of(end) for end in (first, second, third)] == [1, 1, 1]
 
 
-def test_an_address_that_nobody_is_connected_to_is_none_to_cut():
+def test_without_connections_none_is_cut():
     assert (
         connections.cut("127.0.0.1:1") == connections.cut("no.such.host.invalid:1") == 0
     )

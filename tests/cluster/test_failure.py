@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.cluster import wire
 from rnn_scaling.cluster.failure import Failure, FailureKind
-from tests.cluster.ranks import joined_members
+from tests.cluster.ranks import joined_connections
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -14,7 +14,7 @@ def test_a_failure_survives_its_message(kind):
     for rank in (None, 3):
         failure = Failure(kind, rank, "rank 3 (host h, process 1) ended: killed")
         message = wire.decode(wire.encode("failed", failure=failure.to_json()))
-        assert wire.failure(message) == failure
+        assert wire.decode_failure(message) == failure
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ def test_a_failure_survives_its_message(kind):
     ],
 )
 def test_anything_else_is_refused(fields):
-    with pytest.raises(wire.Rubbish):
-        wire.failure({"kind": "failed", "failure": fields})
+    with pytest.raises(wire.InvalidMessage):
+        wire.decode_failure({"kind": "failed", "failure": fields})
 
 
 def test_a_failure_belongs_to_the_rank_that_sends_it():
-    members = joined_members(3)
+    connections = joined_connections(3)
     forged = Failure(FailureKind.INTERRUPTED, 2, "rank 2 ended: interrupted")
-    members[1]._send(wire.encode("abort", failure=forged.to_json()))
-    for member in members:
-        member.failed.wait()
-    assert {member.failure.rank for member in members} == {1}
+    connections[1]._send(wire.encode("abort", failure=forged.to_json()))
+    for connection in connections:
+        connection.failed.wait()
+    assert {connection.failure.rank for connection in connections} == {1}

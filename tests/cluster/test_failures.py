@@ -1,4 +1,4 @@
-"""Real processes that are killed, frozen, or give up: every other rank learns which, where and why, in one line."""
+"""Real processes that are killed, frozen, or fail: every other rank reports the cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SILENCE_S = 2.0
 
 
 def met_once(ranks):
-    """From here on silence counts."""
+    """Pass a barrier, after which the silence of a rank is measured."""
     for each in ranks:
         each.do("barrier", "built")
     assert [each.hear() for each in ranks] == ["done barrier"] * len(ranks)
@@ -22,7 +22,7 @@ def met_once(ranks):
 
 def test_a_killed_rank_is_named_to_all_others_at_once():
     with processes(3) as (first, second, third):
-        first.do("barrier", "step")  # interrupted while it waits
+        first.do("barrier", "step")  # It is interrupted there.
         second.do("report", "half")
         assert second.hear() == "done report"
         third.send_signal(signal.SIGKILL)
@@ -41,10 +41,11 @@ def test_a_killed_rank_is_named_to_all_others_at_once():
 
 
 @pytest.mark.parametrize("number, size", [(1, 3), (0, 2)])
-def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on(number, size):
+def test_a_frozen_rank_is_named_and_learns_it_when_it_continues(number, size):
     with processes(size, heartbeat_s=SILENCE_S) as ranks:
         met_once(ranks)
-        frozen, others = ranks[number], [*ranks[:number], *ranks[number + 1 :]]
+        frozen = ranks[number]
+        others = [*ranks[:number], *ranks[number + 1 :]]
         frozen.send_signal(signal.SIGSTOP)
         cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
         line = f"failed rank {number} (host h{number}, process {frozen.pid}) {cause}"
@@ -54,7 +55,7 @@ def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on(number, size):
 
 
 def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout():
-    """Python's lock may be held for long by one that loads a large library."""
+    """Allow silence while a rank loads a large library that holds Python's lock."""
     with processes(2, heartbeat_s=0.2, timeout_s=PATIENCE_S) as ranks:
         ranks[1].send_signal(signal.SIGSTOP)
         time.sleep(1.0)
@@ -68,7 +69,7 @@ def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_error_of_a_rank_is_told_in_its_words(number):
+def test_an_error_of_a_rank_reaches_all_others(number):
     with processes(3) as ranks:
         ranks[number].do("abort", "no space left on device")
         line = f"failed rank {number} (host h{number}, process {ranks[number].pid}) ended: no space left on device"
@@ -77,7 +78,7 @@ def test_an_error_of_a_rank_is_told_in_its_words(number):
         assert {ranks[number].hear(), ranks[number].hear()} == {line, "done abort"}
 
 
-def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
+def test_a_loss_that_the_run_survives_opens_barriers_without_this_rank():
     with processes(4, survives=["worker"]) as ranks:
         for each in ranks[:2]:
             each.do("barrier", "step")
@@ -98,7 +99,7 @@ def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
         assert [each.hear() for each in ranks[:2]] == ["done leave"] * 2
 
 
-def test_rank_0_is_never_survived():
+def test_the_loss_of_rank_0_always_ends_the_run():
     with processes(3, survives=["worker"]) as ranks:
         ranks[0].send_signal(signal.SIGKILL)
         line = (

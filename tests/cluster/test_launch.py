@@ -1,4 +1,4 @@
-"""Which rank this process is, from the variables that each launcher sets."""
+"""The rank of this process, from the variables that each launcher sets."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def tf_config(task_type="worker", index=1, cluster=CLUSTER):
 
 
 def of(environ, **arguments):
-    return launch.of(environ, host_name="job-2", **arguments)
+    return launch.detect_launch(environ, host_name="job-2", **arguments)
 
 
-def test_no_launcher_and_launchers_of_one_process_are_one_alone():
+def test_a_single_process_has_no_launch():
     batch_script = {
         "SLURM_JOB_ID": "17",
         "SLURM_PROCID": "0",
@@ -69,7 +69,7 @@ def test_no_launcher_and_launchers_of_one_process_are_one_alone():
         "SLURM_NODELIST": "n[1-2]",
     }
     shell = SLURM | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "4"}
-    alone = [
+    environments = [
         {},
         {"RNN_SCALING_DEBUG": "1"},
         {"RNN_SCALING_RANK": "0", "RNN_SCALING_SIZE": "1"},
@@ -81,12 +81,12 @@ def test_no_launcher_and_launchers_of_one_process_are_one_alone():
         {"JOB_COMPLETION_INDEX": "2"},
         {"JOB_COMPLETION_INDEX": "0", "RNN_SCALING_SIZE": "1"},
     ]
-    assert [of(environ) for environ in alone] == [None] * len(alone)
+    assert [of(environ) for environ in environments] == [None] * len(environments)
     assert of({}, coordinator_address="a:1") is None
 
 
-def meeting_of(host, job):
-    return ports.joined(host, ports.of_job(job))
+def address_of(host, job):
+    return ports.join(host, ports.rendezvous_port(job))
 
 
 MORE = {
@@ -104,33 +104,33 @@ ONE_NODE = {
 }
 MPI_JOB = "2062024705"
 URI = "OMPI_MCA_orte_hnp_uri"
-# Each row: the variables, launcher, meeting, host, local rank, local size, job.
+# Each row: the variables, launcher, address, host, local rank, local size, job.
 LAUNCHED = [
-    (OWN, "environment", "10.0.0.1:4000", "job-2", 0, 1, "meeting 10.0.0.1:4000"),
+    (OWN, "environment", "10.0.0.1:4000", "job-2", 0, 1, "rendezvous 10.0.0.1:4000"),
     (OWN | MORE, "netlab", "10.0.0.1:4000", "10.0.0.2", 1, 2, "j"),
     (
         *(OWN | LOCAL, "environment", "127.0.0.1:4000", "127.0.0.1", 1, 3),
-        "meeting 127.0.0.1:4000",
+        "rendezvous 127.0.0.1:4000",
     ),
     (
-        *(MPI, "mpirun", meeting_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
+        *(MPI, "mpirun", address_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
         f"mpirun {MPI_JOB}",
     ),
     (
-        *(SLURM | MPI, "mpirun", meeting_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
+        *(SLURM | MPI, "mpirun", address_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
         f"mpirun {MPI_JOB}",
     ),
     (
         *(MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "mpirun"),
-        *(meeting_of("127.0.0.1", MPI_JOB), "job-2", 0, 4, f"mpirun {MPI_JOB}"),
+        *(address_of("127.0.0.1", MPI_JOB), "job-2", 0, 4, f"mpirun {MPI_JOB}"),
     ),
     (
-        *(MPI_5, "mpirun", meeting_of("n-1", "prterun-n-1-42@1"), "job-2", 0, 2),
+        *(MPI_5, "mpirun", address_of("n-1", "prterun-n-1-42@1"), "job-2", 0, 2),
         "mpirun prterun-n-1-42@1",
     ),
-    (SLURM, "srun", meeting_of("n08", "Slurm 17.0"), "n09", 1, 2, "Slurm 17.0"),
+    (SLURM, "srun", address_of("n08", "Slurm 17.0"), "n09", 1, 2, "Slurm 17.0"),
     (
-        *(SLURM | ONE_NODE, "srun", meeting_of("127.0.0.1", "Slurm 17.0")),
+        *(SLURM | ONE_NODE, "srun", address_of("127.0.0.1", "Slurm 17.0")),
         *("n08", 1, 5, "Slurm 17.0"),
     ),
     (KUBERNETES, "Kubernetes", "job-0.ranks:20000", "job-2", 0, 1, "Kubernetes job"),
@@ -138,32 +138,32 @@ LAUNCHED = [
 
 
 @pytest.mark.parametrize(
-    "environ, launcher, meeting, host, local_rank, local_size, job", LAUNCHED
+    "environ, launcher, address, host, local_rank, local_size, job", LAUNCHED
 )
 def test_each_launcher_is_read(
-    environ, launcher, meeting, host, local_rank, local_size, job
+    environ, launcher, address, host, local_rank, local_size, job
 ):
-    found = of(environ)
-    place = (found.rank, found.size)
-    expected = Launch(*place, launcher, meeting, host, local_rank, local_size, job=job)
-    assert found == expected
-    own = {"environment": (1, 3), "netlab": (1, 3), "srun": (3, 5)}
-    assert place == own.get(launcher, (2, 4))
-    assert found.is_local == meeting.startswith("127.0.0.1")
+    result = of(environ)
+    numbers = {"environment": (1, 3), "netlab": (1, 3), "srun": (3, 5)}
+    rank, size = numbers.get(launcher, (2, 4))
+    assert result == Launch(
+        rank, size, launcher, address, host, local_rank, local_size, job=job
+    )
+    assert result.is_local == address.startswith("127.0.0.1")
 
 
 def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
-    found = of(tf_config())
-    assert found.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
-    # 2223 and 2224 of host a are taken, by an address of its own each.
-    place = (found.rank, found.size, found.local_rank, found.local_size)
-    assert place == (2, 4, 0, 1) and found.meeting == "a:2225"
-    assert (found.host, found.engine_address(), found.num_ps) == ("b", "b:2222", 1)
+    result = of(tf_config())
+    assert result.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
+    # Other ranks use ports 2223 and 2224 of host a.
+    numbers = (result.rank, result.size, result.local_rank, result.local_size)
+    assert numbers == (2, 4, 0, 1) and result.rendezvous == "a:2225"
+    assert (result.host, result.engine_address(), result.num_ps) == ("b", "b:2222", 1)
     tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
     assert [of(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))
-    assert (last.local_rank, last.local_size, last.job) == (2, 3, found.job)
-    assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job != found.job
+    assert (last.local_rank, last.local_size, last.job) == (2, 3, result.job)
+    assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job != result.job
 
 
 @pytest.mark.parametrize(
@@ -173,50 +173,55 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
         ("tcp://127.0.0.1,10.0.0.9:43370", "10.0.0.9"),
     ],
 )
-def test_mpirun_4_tells_where_it_runs(addresses, host):
-    found = of(MPI | {URI: f"1.0;{addresses}"})
-    assert ports.split(found.meeting)[0] == host
+def test_the_host_of_mpirun_4(addresses, host):
+    result = of(MPI | {URI: f"1.0;{addresses}"})
+    assert ports.split(result.rendezvous)[0] == host
 
 
 @pytest.mark.parametrize(
     "environ", [MPI | {"PMIX_NAMESPACE": "1"}, SLURM | {"SLURM_STEP_ID": "1"}]
 )
-def test_each_job_meets_elsewhere(environ):
-    meetings = {row[2] for row in LAUNCHED}
-    assert of(environ).meeting not in meetings
+def test_each_job_has_another_rendezvous(environ):
+    addresses = {row[2] for row in LAUNCHED}
+    assert of(environ).rendezvous not in addresses
 
 
 @pytest.mark.parametrize("environ", [OWN, tf_config(), MPI, MPI_5, SLURM, KUBERNETES])
-def test_an_address_that_is_given_counts(environ):
-    assert of(environ, coordinator_address="x:7").meeting == "x:7"
+def test_coordinator_address_replaces_the_rendezvous(environ):
+    assert of(environ, coordinator_address="x:7").rendezvous == "x:7"
     with pytest.raises(
-        ClusterError, match=r"--coordinator_address=x: it must be HOST:PORT; such as"
+        ClusterError, match=r"--coordinator_address=x must be HOST:PORT, such as"
     ):
         of(environ, coordinator_address="x")
 
 
 WRONG = [
-    (OWN | {"RNN_SCALING_RANK": "3"}, "ranks of RNN_SCALING_SIZE=3 are 0 to 2"),
-    (OWN | {"RNN_SCALING_RANK": "²"}, "RNN_SCALING_RANK=²: it must be a number"),
-    (OWN | {"RNN_SCALING_SIZE": "0"}, "RNN_SCALING_SIZE=0: it must be a number"),
-    (OWN | {"RNN_SCALING_MEETING": "a:0"}, "RNN_SCALING_MEETING=a:0: it must be HOST"),
+    (
+        OWN | {"RNN_SCALING_RANK": "3"},
+        "RNN_SCALING_RANK=3 must be from 0 to 2, because RNN_SCALING_SIZE=3",
+    ),
+    (OWN | {"RNN_SCALING_RANK": "²"}, "RNN_SCALING_RANK=² must be a whole number"),
+    (OWN | {"RNN_SCALING_MEETING": "a:0"}, "RNN_SCALING_MEETING=a:0 must be HOST"),
     ({"RNN_SCALING_MEETING": "a:1"}, "RNN_SCALING_SIZE is not set, but"),
-    ({"RNN_SCALING_SIZE": "2"}, "RNN_SCALING_RANK is not set"),
-    ({"TF_CONFIG": "x"}, "it must say the cluster and the task; such as {"),
-    ({"TF_CONFIG": "[" * 100000}, "it must say the cluster and the task; such as {"),
-    (tf_config(index=1e999), "it must say"),
-    (tf_config(index=True), "it must say"),
+    ({"TF_CONFIG": "x"}, "must contain the cluster and the task, such as {"),
+    (
+        {"TF_CONFIG": "[" * 100000},
+        "must contain the cluster and the task, such as {",
+    ),
+    (tf_config(index=True), "must contain"),
     (tf_config(index=2), "TF_CONFIG: its cluster has no task worker 2"),
-    (tf_config(cluster={"evaluator": ["a:1"]}), "TF_CONFIG: job evaluator is none of"),
-    (tf_config(cluster={"worker": ["a:1", "a:1"]}), "a:1 stands there twice"),
-    (tf_config(cluster={"worker": ["a:1", 5]}), "worker=5: it must be HOST:PORT"),
+    (
+        tf_config(cluster={"evaluator": ["a:1"]}),
+        "TF_CONFIG: job evaluator is not one of",
+    ),
+    (tf_config(cluster={"worker": ["a:1", "a:1"]}), "a:1 is listed twice"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK is not set"),
-    (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE is not set"),
-    (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not tell which host"),
+    (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE, which"),
+    (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not report which host"),
     (SLURM | {"SLURM_STEP_NODELIST": "n[1-"}, "SLURM_STEP_NODELIST: "),
-    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not fit 2 nodes of SLURM"),
+    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not match the 2 nodes of SLURM"),
     (KUBERNETES | {"RNN_SCALING_SERVICE": ""}, "RNN_SCALING_SERVICE is not set"),
-    (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "job-2 does not end with -1"),
+    (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "job-2 must end with -1"),
 ]
 
 
@@ -225,7 +230,7 @@ def test_variables_that_contradict_each_other_are_refused_by_name(environ, line)
     with pytest.raises(ClusterError) as error:
         of(environ)
     assert line in str(error.value)
-    assert "\n" not in str(error.value) and ";" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +249,9 @@ def test_lists_of_nodes(text, names):
 @pytest.mark.parametrize(
     "read, texts",
     [
-        (node_list.nodes, ["", ",", "n[", "n]", "n[]", "n[a]", "n[3-1]", "n[[1]]"]),
-        (node_list.tasks, ["", "x", "2(x)", "2,,1", "-1"]),
-        (
-            ports.split,
-            ["", ":1", "a", "a:", "a:0", "a:65536", "::1:5", "[::1]", "a/:1"],
-        ),
+        (node_list.nodes, ["", ",", "n[", "n]", "n[a]", "n[3-1]", "n[[1]]"]),
+        (node_list.tasks, ["", "2(x)", "2,,1", "-1"]),
+        (ports.split, ["", ":1", "a", "a:0", "a:65536", "::1:5", "[::1]", "a/:1"]),
     ],
     ids=["nodes", "tasks", "address"],
 )
@@ -261,23 +263,18 @@ def test_a_malformed_list_or_address_is_refused(read, texts):
 
 def test_addresses_come_back():
     for address in ("a:1", "10.0.0.1:65535", "[::1]:2222"):
-        assert ports.joined(*ports.split(address)) == address
+        assert ports.join(*ports.split(address)) == address
 
 
-def test_the_host_for_others():
-    assert (
-        ports.host_for_others("127.0.0.1:2000", 1)
-        == "127.0.0.1"
-        == ports.host_for_others("localhost:2000", 0)
-    )
-    assert (
-        ports.host_for_others("a:2000", 0) == "a"
-    )  # rank 0 is where the others look for it
+def test_the_reachable_host():
+    assert ports.reachable_host("127.0.0.1:2000", 1) == ports.LOOPBACK
+    assert ports.reachable_host("localhost:2000", 0) == ports.LOOPBACK
+    assert ports.reachable_host("a:2000", 0) == "a"
     with pytest.raises(OSError):
-        ports.host_for_others("no.such.invalid:2000", 1)
+        ports.reachable_host("no.such.invalid:2000", 1)
     with pytest.raises(
         ClusterError,
-        match="rank 1: no.such.invalid:2000: .*; give --coordinator_address=",
+        match="rank 1 cannot reach no.such.invalid:2000: .*; give --coordinator_address=",
     ):
         of(OWN, coordinator_address="no.such.invalid:2000").engine_address(
             timeout_s=0.0
@@ -285,50 +282,45 @@ def test_the_host_for_others():
 
 
 def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
-    answers = [
-        OSError,
-        socket.gaierror,
-        "10.0.0.7",
-    ]  # the first is refused, the others are tried one after the other
+    # The first ends the attempt, the second is tried again.
+    answers = [OSError, socket.gaierror, "10.0.0.7"]
 
-    def look_up(meeting, rank):
+    def look_up(address, rank):
         answer = answers.pop(0)
         if isinstance(answer, str):
             return answer
         raise answer(1, "no way")
 
-    monkeypatch.setattr(ports, "host_for_others", look_up)
+    monkeypatch.setattr(ports, "reachable_host", look_up)
     with pytest.raises(ClusterError, match="no way"):
         of(OWN).engine_address()
     assert ports.split(of(OWN).engine_address())[0] == "10.0.0.7"
 
 
 def test_a_free_port_is_taken_by_nobody():
-    port = ports.free()
+    port = ports.find_free()
     assert port in ports.ENGINE_PORTS
-    found = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
-    assert ports.split(found.engine_address())[0] == "127.0.0.1"
+    result = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
+    assert ports.split(result.engine_address())[0] == "127.0.0.1"
     with pytest.raises(OSError, match="no port from 5 to 4 is free"):
-        ports.free(range(5, 5))
+        ports.find_free(range(5, 5))
 
 
 def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(
     tmp_path,
 ):
-    secret, path = "0123456789abcdef", tmp_path / "token"
+    secret = "0123456789abcdef"
+    path = tmp_path / "token"
     path.write_text(f"{secret}\n")
     path.chmod(0o600)
     assert of(OWN).token == ""
     for variables in ({tokens.VARIABLE: secret}, {tokens.FILE_VARIABLE: str(path)}):
-        found = of(OWN | variables)
-        assert found.token == secret and secret not in repr(found)
-    assert (
-        of(OWN | {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}).token
-        == "f" * 16
-    )
-    assert launch.place(
-        OWN | {tokens.VARIABLE: "short"}, "here"
-    )  # who meets nobody needs none
+        result = of(OWN | variables)
+        assert result.token == secret and secret not in repr(result)
+    both = {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}
+    assert of(OWN | both).token == "f" * 16
+    # A process without rendezvous needs no token.
+    assert launch.detect_rank(OWN | {tokens.VARIABLE: "short"}, "here")
 
 
 def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
@@ -354,26 +346,30 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
     assert "NUL" in refused(RNN_SCALING_JOB_TOKEN_FILE="a\0b")
 
 
-def test_a_token_file_that_is_no_regular_file_keeps_nobody_waiting(tmp_path):
+def test_a_token_file_that_is_not_a_regular_file_keeps_no_rank_waiting(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o600)
     link = tmp_path / "link"
     link.symlink_to(fifo)
-    for path in (fifo, link, "/dev/zero", "/dev/tty", "/dev/stdin"):
-        code = (
-            "from rnn_scaling.cluster import tokens\n"
-            f"tokens.read({{tokens.FILE_VARIABLE: {str(path)!r}}})"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        *_, line = done.stderr.splitlines()
-        assert line.startswith(f"ValueError: RNN_SCALING_JOB_TOKEN_FILE={path}: ")
+    paths = [str(fifo), str(link), "/dev/zero", "/dev/tty", "/dev/stdin"]
+    code = f"""
+from rnn_scaling.cluster import tokens
+for path in {paths}:
+    try:
+        tokens.read_token({{tokens.FILE_VARIABLE: path}})
+    except ValueError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+        assert line.startswith(f"RNN_SCALING_JOB_TOKEN_FILE={path}: ")
 
 
 def test_a_token_file_behind_links_is_read(tmp_path):
@@ -383,13 +379,10 @@ def test_a_token_file_behind_links_is_read(tmp_path):
     (tmp_path / "..data" / "token").chmod(0o400)
     (tmp_path / "token").symlink_to("..data/token")
     path = str(tmp_path / "token")
-    assert tokens.read({tokens.FILE_VARIABLE: path}) == "secret" * 9
+    assert tokens.read_token({tokens.FILE_VARIABLE: path}) == "secret" * 9
 
 
-def test_ranks_that_need_no_meeting_are_numbered_by_their_launcher_torchrun_first():
+def test_torchrun_numbers_ranks_before_other_launchers():
     several = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}
-    assert launch.place({"RANK": "1"}) == (0, 1, "") and launch.place(several) == (
-        3,
-        4,
-        "torchrun",
-    )
+    assert launch.detect_rank({"RANK": "1"}) == (0, 1, "")
+    assert launch.detect_rank(several) == (3, 4, "torchrun")

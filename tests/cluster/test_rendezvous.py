@@ -1,4 +1,4 @@
-"""Ranks that join, agree, wait for each other and leave; and what a meeting makes of strangers and of mistakes."""
+"""Ranks that join, agree, wait for each other and leave."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import time
 
 import pytest
 
-from rnn_scaling.cluster import member as member_module
-from rnn_scaling.cluster import peers, ports, wire
-from rnn_scaling.cluster import rendezvous as meetings
+from rnn_scaling.cluster import ports, rank_connection, rank_info, rendezvous, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
-from rnn_scaling.cluster.member import Member
+from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
     PATIENCE_S,
     VERSIONS,
+    a_connection,
     a_hello,
     a_launch,
-    a_meeting,
-    a_member,
     connected,
+    connections_of,
+    free_address,
     in_background,
     join_and_leave,
-    joined_members,
-    members_of,
+    joined_connections,
     together,
 )
 
@@ -36,26 +34,29 @@ MANY = 256
 
 def test_ranks_join_pass_barriers_gather_report_and_leave():
     hellos = [{"address": f"h{rank}:1"} for rank in range(4)]
-    members = members_of(4, [(rank, {"hello": hellos[rank]}) for rank in range(4)])
-    meeting = members[0]._launch.meeting
+    connections = connections_of(
+        4, [(rank, {"hello": hellos[rank]}) for rank in range(4)]
+    )
+    address = connections[0]._launch.rendezvous
 
-    def run(member):
-        joined = member.join()
-        member.barrier("step")
-        member.barrier("step")  # a name may come again
-        gathered = member.gather("values", {"seconds": [0.5, float("inf")]})
-        member.report([1, 2])
-        member.report("x")
-        member.barrier("end")
-        reports = member.reports()
-        member.leave()
-        member.leave()  # nothing more
+    def run(connection):
+        joined = connection.join()
+        connection.barrier("step")
+        connection.barrier("step")  # A name may be used again.
+        gathered = connection.gather("values", {"seconds": [0.5, float("inf")]})
+        connection.report([1, 2])
+        connection.report("x")
+        connection.barrier("end")
+        reports = connection.reports()
+        connection.leave()
+        connection.leave()  # It does nothing.
         return joined, gathered, reports
 
-    results = together(members, run)
+    results = together(connections, run)
     pid = os.getpid()
     expected = tuple(
-        peers.Peer(rank, "worker", f"h{rank}", pid, f"h{rank}:1") for rank in range(4)
+        rank_info.RankInfo(rank, "worker", f"h{rank}", pid, f"h{rank}:1")
+        for rank in range(4)
     )
     assert [result[0] for result in results] == [expected] * 4
     assert [result[1] for result in results] == [
@@ -67,22 +68,27 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
     assert (
         results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"]) and results[1][2] == {}
     )
-    assert not any(member.failed.is_set() or member.lost for member in members)
-    with socket.create_server(ports.split(meeting)):  # nothing listens there any longer
+    assert not any(
+        connection.failed.is_set() or connection.lost for connection in connections
+    )
+    with socket.create_server(ports.split(address)):  # The port is free again.
         pass
 
 
-def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
-    """Nobody gives up and comes again, which would look as if it had crashed."""
-    monkeypatch.setattr(member_module, "CONNECT_S", 0.1)
-    accept = meetings.Rendezvous._accept
+def test_ranks_wait_for_a_slow_rank_0(monkeypatch):
+    """Expect ranks to keep waiting.
 
-    def slowly(meeting):
+    A rank that disconnected and connected again would look like a rank that crashed.
+    """
+    monkeypatch.setattr(rank_connection, "CONNECT_S", 0.1)
+    accept = rendezvous.Rendezvous._accept
+
+    def slowly(self):
         time.sleep(0.5)
-        accept(meeting)
+        accept(self)
 
-    monkeypatch.setattr(meetings.Rendezvous, "_accept", slowly)
-    assert together(members_of(3), join_and_leave) == ["left"] * 3
+    monkeypatch.setattr(rendezvous.Rendezvous, "_accept", slowly)
+    assert together(connections_of(3), join_and_leave) == ["left"] * 3
 
 
 @pytest.mark.parametrize(
@@ -101,75 +107,80 @@ def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
 )
 def test_ranks_that_differ_end_every_rank_with_one_line(hello, rule):
     ranks = [(0, {}), (1, {"hello": hello}), (2, {"hello": hello})]
-    members = members_of(3, ranks)
+    connections = connections_of(3, ranks)
     line = f"ranks 1 and 2: {rule}"
-    assert together(members, join_and_leave) == [line] * 3
+    assert together(connections, join_and_leave) == [line] * 3
     failure = Failure(FailureKind.NOT_JOINED, None, line)
-    assert [member.failure for member in members] == [failure] * 3
+    assert [connection.failure for connection in connections] == [failure] * 3
 
 
 def test_ranks_that_never_join_are_named_to_those_that_did():
-    members = members_of(4, [(0, {"timeout_s": 0.5}), (3, {})])
-    meeting = members[0]._launch.meeting
+    connections = connections_of(4, [(0, {"timeout_s": 0.5}), (3, {})])
+    address = connections[0]._launch.rendezvous
     rule = "ranks 1 and 2 of 4 did not join within 0.5 s (--cluster_timeout)"
-    line = f"{rule}; see what they printed, and whether their hosts reach {meeting}"
-    assert together(members, join_and_leave) == [line] * 2
+    line = f"{rule}; check their output, and whether their hosts can reach {address}"
+    assert together(connections, join_and_leave) == [line] * 2
 
 
 @pytest.mark.parametrize(
     "is_seen", [False, True], ids=["before it is seen", "while it waits"]
 )
-def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(
+def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
     is_seen, monkeypatch
 ):
-    """Also if it is interrupted before its own thread has the answer to its hello, when others have joined already."""
-    both = members_of(3, [(0, {}), (1, {})])
-    introduced = both[0]._introduced
+    """Interrupt rank 0 before or after the answer to its own hello.
+
+    The other rank has already joined.
+    """
+    both = connections_of(3, [(0, {}), (1, {})])
+    introduced = both[0]._introduce
 
     def interrupt():
-        while not (both[0]._meeting and both[0]._meeting.others()) or (
+        while not (both[0]._rendezvous and both[0]._rendezvous.other_ranks()) or (
             is_seen and both[0]._channel is None
         ):
             time.sleep(0.01)
         both[0].abort("interrupted by SIGINT")
 
-    def introduce(*given):
-        connection = introduced(*given)
+    def introduce(*arguments):
+        connection = introduced(*arguments)
         if not is_seen:
             both[0].failed.wait(PATIENCE_S)
         return connection
 
-    monkeypatch.setattr(both[0], "_introduced", introduce)
+    monkeypatch.setattr(both[0], "_introduce", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
-    assert together(both, Member.join) == [line, line]
+    assert together(both, RankConnection.join) == [line, line]
 
 
 def test_a_rank_whose_rank_0_never_listens_says_so():
-    meeting = a_meeting()
+    address = free_address()
     with pytest.raises(ClusterError) as error:
-        a_member(1, 2, meeting, timeout_s=0.5).join()
+        a_connection(1, 2, address, timeout_s=0.5).join()
     line = str(error.value)
     assert (
         line.startswith("rank 1: ")
-        and meeting in line
+        and address in line
         and "0.5 s (--cluster_timeout)" in line
     )
     assert "Connection refused" in line and "--coordinator_address=HOST:PORT" in line
 
 
 def test_two_processes_of_one_rank_end_the_run():
-    members = members_of(3, [(0, {}), (1, {}), (1, {"launch": {"host": "other"}})])
-    lines = together(members, join_and_leave)
+    connections = connections_of(
+        3, [(0, {}), (1, {}), (1, {"launch": {"host": "other"}})]
+    )
+    lines = together(connections, join_and_leave)
     assert len(set(lines)) == 1 and "two processes with the same rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
 def test_a_second_process_of_a_rank_reports_nothing():
-    meeting = a_meeting()
-    first = a_member(0, 3, meeting)
-    thread = in_background(first, Member.join)
-    with connected(meeting) as second, connected(meeting) as third:
+    address = free_address()
+    first = a_connection(0, 3, address)
+    thread = in_background(first, RankConnection.join)
+    with connected(address) as second, connected(address) as third:
         second.sendall(a_hello(1, 3) + wire.encode("report", values="first"))
         assert second.recv(1)  # it has been seen, and so comes before the other
         third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
@@ -182,24 +193,25 @@ def test_a_second_process_of_a_rank_reports_nothing():
 
 
 def test_a_rank_of_another_size_ends_the_run():
-    meeting = a_meeting()
-    members = [a_member(0, 2, meeting), a_member(1, 3, meeting)]
-    sizes = "was started as one of 3 ranks, rank 0 as one of 2; start all ranks with one command"
+    address = free_address()
+    connections = [a_connection(0, 2, address), a_connection(1, 3, address)]
+    sizes = "was started as one of 3 ranks, but rank 0 as one of 2; start all ranks with one command"
     assert (
-        together(members, join_and_leave)
+        together(connections, join_and_leave)
         == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
     )
 
 
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
-    members = joined_members(2)
+    connections = joined_connections(2)
     with pytest.raises(
-        ClusterError, match="has begun without it; start all ranks by one command"
+        ClusterError, match="has begun without it; start all ranks with one command"
     ):
-        a_member(1, 2, members[0]._launch.meeting).join()
+        a_connection(1, 2, connections[0]._launch.rendezvous).join()
     assert (
         together(
-            members, lambda member: (member.barrier("still there"), member.leave())
+            connections,
+            lambda connection: (connection.barrier("still there"), connection.leave()),
         )
         == [(None, None)] * 2
     )
@@ -212,27 +224,27 @@ def test_the_port_of_rank_0_is_taken():
             ClusterError,
             match=f"port {port} of 127.0.0.1.*--coordinator_address=HOST:PORT",
         ):
-            a_member(0, 2, f"127.0.0.1:{port}").join()
+            a_connection(0, 2, f"127.0.0.1:{port}").join()
 
 
 @pytest.mark.parametrize(
     "host, rule",
     [
-        ("192.0.2.7", "192.0.2.7 is no address of this host, where rank 0 runs"),
-        ("no.such.invalid", "cannot wait at"),
+        ("192.0.2.7", "192.0.2.7 is not an address of this host, where rank 0 runs"),
+        ("no.such.invalid", "cannot listen at"),
     ],
 )
 def test_rank_0_runs_elsewhere_than_its_address_says(host, rule):
     with pytest.raises(ClusterError, match=rule):
-        a_member(0, 2, f"{host}:20001").join()
+        a_connection(0, 2, f"{host}:20001").join()
 
 
 def test_hundreds_of_ranks_join_and_pass_a_barrier():
-    """As plain connections: a thread for each would be a test of threads."""
+    """Use plain connections, because a thread per rank would mainly test threads."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * MANY)), hard))
-    meeting = a_meeting()
-    first = a_member(0, MANY, meeting)
+    address = free_address()
+    first = a_connection(0, MANY, address)
     outcome = []
     thread = threading.Thread(
         target=lambda: outcome.extend(together([first], many_ranks_body)), daemon=True
@@ -241,7 +253,7 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
     others = []
     try:
         for rank in range(1, MANY):
-            others.append(connected(meeting))
+            others.append(connected(address))
             others[-1].sendall(a_hello(rank, MANY))
         files = [other.makefile("rb") for other in others]
         assert {json.loads(file.readline())["kind"] for file in files} == {"seen"}
@@ -262,10 +274,10 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
             other.close()
 
 
-def many_ranks_body(member):
-    size = len(member.join())
-    gathered = member.gather("squares", 0)
-    member.leave()
+def many_ranks_body(connection):
+    size = len(connection.join())
+    gathered = connection.gather("squares", 0)
+    connection.leave()
     return size, gathered
 
 
@@ -276,16 +288,16 @@ def next_of(file, kind):
 
 
 def test_a_barrier_that_one_rank_never_reaches():
-    members = members_of(3)
+    connections = connections_of(3)
 
-    def body(member):
-        member.join()
-        if member is members[2]:
-            member.failed.wait(PATIENCE_S)
-            return member.failure.message
-        return member.barrier("step", timeout_s=0.3)
+    def body(connection):
+        connection.join()
+        if connection is connections[2]:
+            connection.failed.wait(PATIENCE_S)
+            return connection.failure.message
+        return connection.barrier("step", timeout_s=0.3)
 
-    lines = together(members, body)
+    lines = together(connections, body)
     assert (
         len(set(lines)) == 1
         and lines[0].startswith("rank 2 ")
@@ -294,79 +306,87 @@ def test_a_barrier_that_one_rank_never_reaches():
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
-    members = joined_members(2)
+    connections = joined_connections(2)
     lines = together(
-        members,
-        lambda member: (
-            member.barrier("end") if member is members[0] else member.leave()
+        connections,
+        lambda connection: (
+            connection.barrier("end")
+            if connection is connections[0]
+            else connection.leave()
         ),
     )
     assert lines[0].startswith("rank 1 (host h1, ") and "left before 'end'" in lines[0]
 
 
 def test_rank_0_leaves_last():
-    members = joined_members(3)
-    first = in_background(members[0], Member.leave)
-    together(members[1:2], Member.leave)
+    connections = joined_connections(3)
+    first = in_background(connections[0], RankConnection.leave)
+    together(connections[1:2], RankConnection.leave)
     first.join(0.3)
-    members[2].report("late")
-    assert together(members[2:], Member.leave) == [None]
+    connections[2].report("late")
+    assert together(connections[2:], RankConnection.leave) == [None]
     first.join(PATIENCE_S)
-    assert members[0].reports() == {2: ["late"]} and not any(
-        member.failed.is_set() for member in members
+    assert connections[0].reports() == {2: ["late"]} and not any(
+        connection.failed.is_set() for connection in connections
     )
 
 
-def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
-    members = joined_members(2)
-    members[0]._timeout_s = 0.3
-    (line,) = together(members[:1], Member.leave)
+def test_rank_0_waits_for_ranks_that_have_not_left_within_its_time_limit():
+    connections = joined_connections(2)
+    connections[0]._timeout_s = 0.3
+    (line,) = together(connections[:1], RankConnection.leave)
     assert "rank 1 did not leave" in line and line.endswith(
         "within 0.3 s (--cluster_timeout)"
     )
-    assert members[1].failed.wait(PATIENCE_S) and members[1].failure.message == line
-
-
-def test_what_json_does_not_hold_is_refused_where_it_is_sent():
-    members = joined_members(2)
-    with pytest.raises(TypeError):
-        members[1].report({1, 2})
-    big = "x" * (wire.LONGEST_OF_STRANGERS * 2)  # more than a stranger may send
-    members[1].report(big)
     assert (
-        together(members, lambda member: (member.barrier("end"), member.leave()))
+        connections[1].failed.wait(PATIENCE_S)
+        and connections[1].failure.message == line
+    )
+
+
+def test_a_report_must_be_json_and_may_be_long():
+    connections = joined_connections(2)
+    with pytest.raises(TypeError):
+        connections[1].report({1, 2})
+    big = "x" * (wire.MAX_STRANGER_BYTES * 2)  # more than a stranger may send
+    connections[1].report(big)
+    assert (
+        together(
+            connections,
+            lambda connection: (connection.barrier("end"), connection.leave()),
+        )
         == [(None, None)] * 2
     )
-    assert members[0].reports() == {1: [big]}
+    assert connections[0].reports() == {1: [big]}
 
 
 @pytest.mark.parametrize(
     "host, bound",
     [("localhost", True), ("127.0.0.1", True), (socket.gethostname(), False)],
 )
-def test_rank_0_listens_on_loopback_alone_unless_other_machines_take_part(host, bound):
+def test_rank_0_listens_only_on_loopback_unless_other_machines_take_part(host, bound):
     try:
         socket.getaddrinfo(host, None)
     except OSError:
         pytest.skip("this host's name has no address")
-    launch = a_launch(0, 2, ports.joined(host, ports.free(ports.MEETING_PORTS)))
-    with meetings.listen(launch) as listener:
+    launch = a_launch(0, 2, ports.join(host, ports.find_free(ports.RENDEZVOUS_PORTS)))
+    with rendezvous.listen(launch) as listener:
         assert ports.is_loopback(listener.getsockname()[0]) is bound
 
 
 def test_disagreement_names_many_ranks_and_flags_shortly():
-    def joined(batch_sizes, **more):
+    def joined(batch_sizes, **flags):
         hellos = [
-            peers.Hello("worker", {"batch_size": size} | more, {})
+            rank_info.Hello("worker", {"batch_size": size} | flags, {})
             for size in batch_sizes
         ]
         return {
-            rank: (peers.Peer(rank, "worker", "h", 1, ""), hello)
+            rank: (rank_info.RankInfo(rank, "worker", "h", 1, ""), hello)
             for rank, hello in enumerate(hellos)
         }
 
-    assert peers.disagreement(joined([1, 1, 1])) == ""
-    line = peers.disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
+    assert rank_info.describe_disagreement(joined([1, 1, 1])) == ""
+    line = rank_info.describe_disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
     assert (
         line.startswith("ranks 1, 4, 5, 6 and 1 others: --batch_size=2, ")
         and "--batch_size=1" in line

@@ -1,4 +1,4 @@
-"""What a meeting makes of programs that are no ranks, and of ranks that talk rubbish."""
+"""Connections of other programs to the rendezvous, and ranks with invalid messages."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import time
 
 import pytest
 
-from rnn_scaling.cluster import ports, wire
-from rnn_scaling.cluster import rendezvous as meetings
+from rnn_scaling.cluster import ports, rendezvous, wire
 from rnn_scaling.cluster.failure import ClusterError
-from rnn_scaling.cluster.member import Member
+from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
     PATIENCE_S,
+    a_connection,
     a_hello,
-    a_meeting,
-    a_member,
     connected,
+    free_address,
     in_background,
     join_and_leave,
     received_until_closed,
@@ -34,7 +33,7 @@ STRANGERS = {
 }
 TOKEN = {"token": "0123456789abcdef"}
 
-RUBBISH = {
+INVALID = {
     "a browser": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "bytes": bytes(range(256)) + b"\n",
     "no hello": b'{"kind": "beat"}\n',
@@ -45,47 +44,47 @@ RUBBISH = {
     + b"[" * 940
     + b"]" * 940
     + b"}\n",
-    "a line without end": b"x" * (wire.LONGEST_OF_STRANGERS + 2),
+    "a line without end": b"x" * (wire.MAX_STRANGER_BYTES + 2),
     "nothing": b"",
 }
 
 
-def test_a_rank_that_finds_another_program_says_so():
+def test_a_rank_that_finds_another_program_reports_it():
     with socket.create_server((ports.LOOPBACK, 0)) as other:
-        meeting = ports.joined(*other.getsockname())
+        address = ports.join(*other.getsockname())
         threading.Thread(
             target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True
         ).start()
         with pytest.raises(ClusterError, match="another program answers there"):
-            a_member(1, 2, meeting, timeout_s=0.1).join()
+            a_connection(1, 2, address, timeout_s=0.1).join()
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_a_rank_of_another_job_or_token_is_told_nothing_and_disturbs_nobody(name):
-    meeting = a_meeting()
-    members = [
-        a_member(0, 2, meeting, TOKEN),
-        a_member(1, 2, meeting, TOKEN | STRANGERS[name], timeout_s=0.5),
+def test_a_rank_of_another_job_or_token_gets_no_answer_and_disturbs_nobody(name):
+    address = free_address()
+    connections = [
+        a_connection(0, 2, address, TOKEN),
+        a_connection(1, 2, address, TOKEN | STRANGERS[name], timeout_s=0.5),
     ]
-    first = in_background(members[0], join_and_leave)
-    with connected(meeting) as stranger:
+    first = in_background(connections[0], join_and_leave)
+    with connected(address) as stranger:
         stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
         assert received_until_closed(stranger) == b""
     with pytest.raises(ClusterError, match="RNN_SCALING_JOB_TOKEN") as error:
-        members[1].join()
+        connections[1].join()
     assert "0123" not in str(error.value) and "test" not in str(error.value)
-    assert together([a_member(1, 2, meeting, TOKEN)], join_and_leave) == ["left"]
+    assert together([a_connection(1, 2, address, TOKEN)], join_and_leave) == ["left"]
     first.join(PATIENCE_S)
-    assert not members[0].failure and "0123" not in repr(members[0]._launch)
+    assert not connections[0].failure and "0123" not in repr(connections[0]._launch)
 
 
-def test_rank_0_says_that_somebody_came_without_the_token():
-    meeting = a_meeting()
-    members = [
-        a_member(0, 2, meeting, TOKEN, timeout_s=1),
-        a_member(1, 2, meeting, timeout_s=0.5),
+def test_rank_0_reports_connections_without_the_token():
+    address = free_address()
+    connections = [
+        a_connection(0, 2, address, TOKEN, timeout_s=1),
+        a_connection(1, 2, address, timeout_s=0.5),
     ]
-    line, _ = together(members, join_and_leave)
+    line, _ = together(connections, join_and_leave)
     assert (
         line.startswith("rank 1 of 2 did not join")
         and "TOKEN" in line
@@ -93,7 +92,7 @@ def test_rank_0_says_that_somebody_came_without_the_token():
     )
 
 
-def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed():
+def test_a_program_in_the_place_of_rank_0_learns_no_token():
     heard = []
 
     def answer():
@@ -110,8 +109,8 @@ def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed(
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(ClusterError, match="another program answers there"):
-            a_member(
-                1, 2, ports.joined(*other.getsockname()), TOKEN, timeout_s=0.5
+            a_connection(
+                1, 2, ports.join(*other.getsockname()), TOKEN, timeout_s=0.5
             ).join()
     assert heard and TOKEN["token"].encode() not in heard[0]
 
@@ -121,63 +120,67 @@ def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed(
 )
 def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkeypatch):
     monkeypatch.setattr(
-        meetings, "STRANGER_S", PATIENCE_S * 2
-    )  # they make room before their time is over
-    meeting = a_meeting()
-    members = [a_member(rank, 3, meeting, TOKEN) for rank in range(3)]
-    first = in_background(members[0], join_and_leave)
+        rendezvous, "STRANGER_S", PATIENCE_S * 2
+    )  # They make room before their time limit.
+    address = free_address()
+    connections = [a_connection(rank, 3, address, TOKEN) for rank in range(3)]
+    first = in_background(connections[0], join_and_leave)
     with contextlib.ExitStack() as held:
         for _ in range(200):
-            held.enter_context(connected(meeting)).sendall(sent)
+            held.enter_context(connected(address)).sendall(sent)
         # The system accepts connections before.
-        faults.wait_until(lambda: members[0]._meeting, "rank 0 has its meeting")
+        faults.wait_until(lambda: connections[0]._rendezvous, "rank 0 has a rendezvous")
         strangers = [
-            each for each in list(members[0]._meeting._connections) if each.is_stranger
+            each
+            for each in list(connections[0]._rendezvous._connections)
+            if each.is_stranger
         ]
-        assert len(strangers) <= meetings.STRANGERS
-        assert together(members[1:], join_and_leave) == ["left"] * 2
+        assert len(strangers) <= rendezvous.MAX_STRANGERS
+        assert together(connections[1:], join_and_leave) == ["left"] * 2
     first.join(PATIENCE_S)
-    assert not members[0].failure
+    assert not connections[0].failure
 
 
-def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(
+def test_a_stranger_that_sends_byte_by_byte_has_the_time_limit_of_a_silent_one(
     monkeypatch,
 ):
-    monkeypatch.setattr(meetings, "STRANGER_S", 0.3)
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    first = in_background(members[0], join_and_leave)
-    with connected(meeting) as stranger, pytest.raises(OSError):
+    monkeypatch.setattr(rendezvous, "STRANGER_S", 0.3)
+    address = free_address()
+    connections = [a_connection(rank, 2, address) for rank in range(2)]
+    first = in_background(connections[0], join_and_leave)
+    with connected(address) as stranger, pytest.raises(OSError):
         for _ in range(600):
             stranger.sendall(b"x")
             time.sleep(0.05)
-    assert together(members[1:], join_and_leave) == ["left"]
+    assert together(connections[1:], join_and_leave) == ["left"]
     first.join(PATIENCE_S)
 
 
-def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatch):
+def test_strangers_that_send_invalid_messages_are_sent_away_and_disturb_nobody(
+    monkeypatch,
+):
     monkeypatch.setattr(
-        meetings, "STRANGER_S", PATIENCE_S * 2
-    )  # they go for what they say, not for their silence
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    waiting = in_background(members[0], join_and_leave)
-    for name, content in RUBBISH.items():
-        with connected(meeting) as stranger:
+        rendezvous, "STRANGER_S", PATIENCE_S * 2
+    )  # They are rejected for their messages, not for silence.
+    address = free_address()
+    connections = [a_connection(rank, 2, address) for rank in range(2)]
+    waiting = in_background(connections[0], join_and_leave)
+    for name, content in INVALID.items():
+        with connected(address) as stranger:
             stranger.sendall(content)
             if not content:
                 stranger.shutdown(socket.SHUT_WR)
             assert received_until_closed(stranger) == b"", name
-    assert together(members[1:], join_and_leave) == ["left"]
+    assert together(connections[1:], join_and_leave) == ["left"]
     waiting.join(PATIENCE_S)
-    assert not members[0].failure
+    assert not connections[0].failure
 
 
-def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
-    meeting = a_meeting()
-    first = a_member(0, 2, meeting)
-    thread = in_background(first, Member.join)
-    with connected(meeting) as second:
+def test_a_rank_that_sends_invalid_messages_ends_the_run_by_its_name():
+    address = free_address()
+    first = a_connection(0, 2, address)
+    thread = in_background(first, RankConnection.join)
+    with connected(address) as second:
         second.sendall(a_hello(1, 2) + b"{}\n")
         first.failed.wait(PATIENCE_S)
     thread.join(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The command: exit status, formats, one clear line for what cannot be read, and nothing that loads slowly."""
+"""The command audit: exit status, formats, one-line errors, and fast imports."""
 
 from __future__ import annotations
 

@@ -1,22 +1,26 @@
-"""The verdict on two sets of runs: exact text, exit codes, matching, pairs, Holm, false alarms, bad input."""
+"""The command `compare`: exit status, matching, pairs, drift and bad input."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import random
-import re
 import sys
 
 import pytest
 
 from rnn_scaling.analysis import rows
-from rnn_scaling.analysis.comparison import matching, verdicts
+from rnn_scaling.analysis.comparison import judgement, matching, verdicts
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
+from rnn_scaling.analysis.history import entries
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
-from rnn_scaling.records import folder, record
+from rnn_scaling.records import folder, history, record
 from rnn_scaling.reports import json_report
+from rnn_scaling.reports.comparison_statements import (
+    method_statements,
+    verdict_statements,
+)
 from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import run, write
 from tests.support.records import changed, fields_of, throughput
@@ -29,19 +33,35 @@ def scaled(factor, rates=STEADY):
 
 
 @pytest.fixture
-def go(tmp_path, monkeypatch, capsys):
-    """Compares tmp_path/before with tmp_path/after; returns exit status, stdout and stderr."""
+def go(run_command, tmp_path, monkeypatch):
+    """Return a function that compares before with after."""
     monkeypatch.chdir(tmp_path)
+    sides = ("before", "after")
+    return lambda *words, paths=sides: run_command(compare, *paths, *words)
 
-    def call(*words, paths=("before", "after")):
-        status = compare.main([*paths, *words])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+
+@pytest.fixture
+def judge(tmp_path):
+    """Return a function that judges before and after."""
+
+    def call(*accepted, **options):
+        sides = judgement.read(tmp_path / "before", tmp_path / "after")
+        question = judgement.Question(accepted=frozenset(accepted), **options)
+        return judgement.judge(*sides, question)
 
     return call
 
 
-def sides(tmp_path, before, after, **changes):
+def kinds(report):
+    """Return the kinds of the reason of the first result, its notes and the method."""
+    result = report.results[0]
+    texts = [*verdict_statements(report), *method_statements(report), *result.notes]
+    if result.reason:
+        texts.append(result.reason)
+    return {statement.kind for statement in texts}
+
+
+def write_sides(tmp_path, before, after, **changes):
     write(tmp_path / "before", before)
     write(tmp_path / "after", after, **changes)
 
@@ -49,7 +69,6 @@ def sides(tmp_path, before, after, **changes):
 @pytest.mark.parametrize(
     "after,words,status,kind,values",
     [
-        (scaled(1.0), [], 0, "no-regression", {"limit": 5, "total": 1}),
         (scaled(0.97), [], 0, "no-regression", {"limit": 5}),
         (scaled(1.2), [], 0, "no-regression", {"limit": 5}),
         (
@@ -67,340 +86,322 @@ def sides(tmp_path, before, after, **changes):
             {"limit": 5, "change": pytest.approx(-10)},
         ),
         (scaled(0.95), [], 2, "not-judged", {"limit": 5}),
-        ([900.0, 1100.0, 1000.0], [], 2, "not-judged", {"limit": 5}),
         ([900.0], [], 2, "not-judged", {"unjudged": 1}),
     ],
 )
 def test_exit_status_and_result(after, words, status, kind, values, go, tmp_path):
-    sides(tmp_path, STEADY, after)
-    got, out, err = go(*words)
-    assert (got, err) == (status, "")
+    write_sides(tmp_path, STEADY, after)
+    printed_status, out, err = go(*words)
+    assert (printed_status, err) == (status, "")
     assert out.splitlines()[-1].startswith("result: ")
     statement = json.loads(go("--format=json", *words)[1])["statements"][0]
-    assert statement["kind"] == kind and statement["values"] == {
-        **statement["values"],
-        **values,
-    }
-
-
-def golden_sides(tmp_path):
-    for n, rate in ((1, 1.0), (2, 1.8)):
-        write(
-            tmp_path / "before",
-            [rate * r for r in STEADY],
-            f"lstm-{n}",
-            num_devices=n,
-            resolved=threads(n),
-        )
-        environment = {"cpu_governor": None, **({"python": "3.13.1"} if n == 2 else {})}
-        after = {"num_devices": n, "xla": True, "environment": environment}
-        write(
-            tmp_path / "after",
-            scaled(rate * (0.9 if n == 2 else 1.0)),
-            f"lstm-{n}",
-            resolved=threads(n),
-            **after,
-        )
-    write(tmp_path / "before", [3000.0], "lstm-4", num_devices=4, resolved=threads(4))
-    write(
-        tmp_path / "after",
-        [2900.0, 2950.0],
-        "lstm-4",
-        num_devices=4,
-        xla=True,
-        status="failed",
-    )
+    assert statement["kind"] == kind
+    assert statement["values"].items() >= values.items()
 
 
 def threads(n):
     return {"cpu_affinity": list(range(n)), "inter_op_parallelism_threads": n + 1}
 
 
+def write_golden_sides(tmp_path):
+    for n, rate in ((1, 1.0), (2, 1.8)):
+        common = {"num_devices": n, "resolved": threads(n)}
+        write(tmp_path / "before", [rate * r for r in STEADY], f"lstm-{n}", **common)
+        environment = {"cpu_governor": None}
+        if n == 2:
+            rate *= 0.9
+            environment["python"] = "3.13.1"
+        common |= {"xla": True, "environment": environment}
+        write(tmp_path / "after", scaled(rate), f"lstm-{n}", **common)
+    four = {"num_devices": 4, "resolved": threads(4)}
+    write(tmp_path / "before", [3000.0], "lstm-4", **four)
+    failed = {"num_devices": 4, "xla": True, "status": "failed"}
+    write(tmp_path / "after", [2900.0, 2950.0], "lstm-4", **failed)
+
+
 @pytest.mark.parametrize(
     "name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])]
 )
 def test_exact_text(name, words, go, tmp_path, is_golden):
-    golden_sides(tmp_path)
+    write_golden_sides(tmp_path)
     status, out, _ = go(*words, "--force_incomparable=cpu_governor")
     assert status == 1
     assert is_golden(name, out)
 
 
 def test_a_terminal_has_a_table_that_fits_it(go, tmp_path, monkeypatch):
-    sides(tmp_path, STEADY, scaled(0.9))
-    piped = go()[1]
+    write_sides(tmp_path, STEADY, scaled(0.9))
+    piped = go()[1].splitlines()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    status, shown, _ = go()
-    assert status == 1 and max(map(len, shown.splitlines())) <= 80 < max(
-        map(len, piped.splitlines())
-    )
-    assert "REGRESSION" in shown and shown.splitlines()[-1] == piped.splitlines()[-1]
+    status, out, _ = go()
+    lines = out.splitlines()
+    assert status == 1 and "REGRESSION" in out and lines[-1] == piped[-1]
+    assert max(map(len, lines)) <= 80 < max(map(len, piped))
 
 
-def test_json_holds_everything(go, tmp_path):
-    golden_sides(tmp_path)
+def test_json_contains_changes_differences_and_results(go, tmp_path):
+    write_golden_sides(tmp_path)
     status, out, _ = go("--format=json")
-    held = json.loads(out)
-    assert (status, held["schema"], held["exit_status"]) == (
-        2,
-        "rnn_scaling.compare/1",
-        2,
-    )
-    assert held["changes"] == [{"name": "xla", "before": "False", "after": "True"}]
-    assert [f["difference"]["what"] for f in held["found"]] == [
-        "CPU governor",
-        "Python",
-    ]
-    assert held["results"][1]["comparison"]["ratio"]["value"] == pytest.approx(0.9)
+    report = json.loads(out)
+    assert (status, report["exit_status"]) == (2, 2)
+    assert report["schema"] == "rnn_scaling.compare/1"
+    assert report["changes"] == [{"name": "xla", "before": "False", "after": "True"}]
+    names = [found["difference"]["what"] for found in report["found"]]
+    assert names == ["CPU governor", "Python"]
+    assert report.keys() >= {"within", "two_sittings"}
+    assert report["results"][1]["comparison"]["ratio"]["value"] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("metric", ["items_per_second", "speedup", "efficiency"])
 @pytest.mark.parametrize("words", [[], ["--paired"]])
 def test_a_row_has_one_interval_in_report_and_compare(metric, words, tmp_path, go):
-    """Rows that share their scatter, one whose own is larger, one of a single run, and runs on two networks."""
+    """The rows share a scatter, have a larger one, a single run, or another governor."""
     rng = random.Random(1)
     for side, factor in (("before", 1000.0), ("after", 900.0)):
         for seed, (runs, spread) in enumerate([(5, 0.01), (4, 0.05), (1, 0.0)], 1):
             for n in (1, 2):
-                rates = [
-                    factor * n * rng.lognormvariate(0, spread) for _ in range(runs)
-                ]
-                write(
-                    tmp_path / side,
-                    rates,
-                    f"s{seed}-{n}",
-                    num_devices=n,
-                    seed=seed,
-                    resolved=threads(n),
-                )
-        slow = [factor / 2, factor / 2.1]
-        write(
-            tmp_path / side,
-            slow,
-            "slow",
-            seed=1,
-            environment={"cpu_governor": "powersave"},
-            resolved=threads(1),
-        )
-    held = json.loads(go(f"--metric={metric}", "--format=json", *words)[1])
-    compared = {
-        when: [result[when] for result in held["results"]]
-        for when in ("before", "after")
-    }
-    for when, sides in compared.items():
-        summary = summarise(folder.read(tmp_path / when), when)
-        rows = [
-            row
-            for each in json.loads(json_report.render(summary))["series"]
-            for row in each["rows"]
-        ]
-        name = "words_per_second" if metric == "items_per_second" else metric
-        wanted = [
-            row[name]
-            for row in rows
-            if metric == "items_per_second" or row["num_devices"] > 1
-        ]
-        ends = [
-            [[each[end] for end in ("value", "low", "high")] for each in several]
-            for several in (sides, wanted)
-        ]
-        assert sorted(ends[0]) == [
-            pytest.approx(each, rel=1e-9) for each in sorted(ends[1])
-        ]
-        assert sorted(each["kind"] for each in sides) == sorted(
-            each["kind"] for each in wanted
-        )
+                rate = factor * n
+                rates = [rate * rng.lognormvariate(0, spread) for _ in range(runs)]
+                options = {"num_devices": n, "seed": seed, "resolved": threads(n)}
+                write(tmp_path / side, rates, f"s{seed}-{n}", **options)
+        slow = {"environment": {"cpu_governor": "powersave"}, "resolved": threads(1)}
+        write(tmp_path / side, [factor / 2, factor / 2.1], "slow", seed=1, **slow)
+    report = json.loads(go(f"--metric={metric}", "--format=json", *words)[1])
+    name = "words_per_second" if metric == "items_per_second" else metric
+    for side in ("before", "after"):
+        summary = summarise(folder.read(tmp_path / side), side)
+        expected = []
+        for series in json.loads(json_report.render(summary))["series"]:
+            for row in series["rows"]:
+                if metric == "items_per_second" or row["num_devices"] > 1:
+                    expected.append(row[name])
+        expected.sort(key=lambda interval: interval["value"])
+        intervals = [result[side] for result in report["results"]]
+        intervals.sort(key=lambda interval: interval["value"])
+        for interval, other in zip(intervals, expected, strict=True):
+            for end in ("value", "low", "high"):
+                assert interval[end] == pytest.approx(other[end], rel=1e-9)
+            assert interval["kind"] == other["kind"]
 
 
 def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
-    sides(
-        tmp_path, STEADY, scaled(0.5), batch_size=64, environment={"cpu": "Processor B"}
-    )
+    changes = {"batch_size": 64, "environment": {"cpu": "Processor B"}}
+    write_sides(tmp_path, STEADY, scaled(0.5), **changes)
     status, out, _ = go()
-    assert status == 2 and "Cannot judge: incomparable: --batch_size," in out
-    assert "- CPU model: Processor A" in out and "Processor B after" in out
+    assert status == 2 and "--batch_size" in out.splitlines()[-1]
+    assert "Processor A" in out and "Processor B" in out
     assert go("--force_incomparable=cpu_model")[0] == 2
     status, out, _ = go("--force_incomparable=cpu_model,batch_size")
     assert status == 1 and "(accepted)" in out
     assert go("--force_incomparable")[0] == 1
 
 
-def test_a_regression_elsewhere_is_told_beside_what_cannot_be_judged(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(0.8))
+def test_a_regression_is_named_even_if_other_configurations_are_not_judged(
+    judge, tmp_path
+):
+    write_sides(tmp_path, STEADY, scaled(0.8))
     for side in ("before", "after"):
         write(tmp_path / side, [1000.0], "other", seed=2)
-    assert go()[0] == 1
+    assert judge().exit_status == 1
 
 
-def test_the_worst_of_several_regressions_is_named(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(0.8))
+def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
+    write_sides(tmp_path, STEADY, scaled(0.8))
     write(tmp_path / "before", STEADY, "other", seed=2)
     write(tmp_path / "after", scaled(0.7), "other", seed=2)
-    last = go()[1].splitlines()[-1]
-    assert (
-        "in 2 of 2 configurations" in last
-        and "worst -30.0 % in" in last
-        and "cudnn_lstm, independent, 1 device, seed=2" in last
-    )
+    statement = verdict_statements(judge())[0]
+    assert statement.kind == "regressions" and "seed=2" in statement.subject
+    assert statement.values.items() >= {"slower": 2, "total": 2}.items()
+    assert statement.values["change"] == pytest.approx(-30)
 
 
-def test_one_run_a_side_says_that_it_cannot_tell(go, tmp_path):
-    sides(tmp_path, [1000.0], [980.0])
-    status, out, _ = go()
-    assert status == 2 and "| -2.0 % |" in re.sub(" +", " ", out) and "±" not in out
-    assert "one run do not show" in out
-    assert "slow-down of 5 %" in out and "3 at 1 %" in out
-    assert "Cannot judge: fewer than 2 runs" in out and "per side" in out
-
-
-def test_a_single_run_on_one_side_is_not_called_one_a_side(go, tmp_path):
-    sides(tmp_path, STEADY, [980.0])
+@pytest.mark.parametrize(
+    "before, kind", [([1000.0], "one-run-a-side"), (STEADY, "one-run-on-one-side")]
+)
+def test_a_single_run_shows_no_change(before, kind, go, judge, tmp_path):
+    write_sides(tmp_path, before, [980.0])
+    report = judge()
+    assert report.exit_status == 2
+    assert kinds(report) >= {kind, "runs-needed", "too-few-runs"}
     out = go()[1]
-    assert "5+1" in out and "One run on one side" in out and "One run a side" not in out
+    assert "-2.0 % " in out and f"{len(before)}+1" in out
 
 
-def timed(tmp_path, side, rates, hours):
-    """Runs that start at these hours of a day; every batch takes its own time, as it does."""
-    (tmp_path / side).mkdir(exist_ok=True)
-    for number, (rate, hour) in enumerate(zip(rates, hours)):
-        made = run(rate, environment={"started": f"2026-01-01T{hour:02d}:00:00+00:00"})
-        batches = fields_of(made)["batches"]
-        batches["seconds"] = [
-            each * (1 + 1e-6 * (hour + k)) for k, each in enumerate(batches["seconds"])
-        ]
-        made = changed(made, batches=batches, throughput=throughput(batches))
-        repeat = 3 * number % len(rates) + 1  # names do not tell the order
-        record.write(
-            made,
-            tmp_path / side / (f"run.r{repeat}.json" if repeat > 1 else "run.json"),
-        )
+def write_at(tmp_path, side, rates, hours):
+    """Write runs that start at these hours, with names that do not show the order.
 
-
-def test_drift_between_two_sittings_is_named_and_ab_is_what_has_none(go, tmp_path):
-    timed(tmp_path, "before", STEADY, range(5))
-    timed(tmp_path, "after", scaled(0.9), range(10, 15))
-    status, out, _ = go()
-    assert status == 1 and "Regression beyond 5 %: -10.0" in out
-    assert "at different times" in out and "`ab` runs both sides" in out
-    for path in (tmp_path / "after").iterdir():
+    Every batch takes its own time, so no two runs are the same.
+    """
+    for path in (tmp_path / side).glob("*.json"):
         path.unlink()
-    timed(tmp_path, "after", scaled(0.9), [0, 2, 4, 6, 8])
-    assert "sittings" not in go()[1] and go()[0] == 1
-    assert "sittings" not in go("--paired")[1]
+    for number, (rate, hour) in enumerate(zip(rates, hours)):
+        record_ = run(
+            rate, environment={"started": f"2026-01-01T{hour:02}:00:00+00:00"}
+        )
+        batches = fields_of(record_)["batches"]
+        for k, seconds in enumerate(batches["seconds"]):
+            batches["seconds"][k] = seconds * (1 + 1e-6 * (hour + k))
+        record_ = changed(record_, batches=batches, throughput=throughput(batches))
+        repeat = 3 * number % len(rates) + 1
+        record.write(record_, tmp_path / side / f"run.r{repeat}.json")
 
 
-def test_drift_that_is_seen_within_a_sitting_widens_the_interval(go, tmp_path):
+def test_an_assumed_drift_is_stated_with_its_size(go, judge, tmp_path):
+    write_at(tmp_path, "before", STEADY, range(5))
+    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    statements = {}
+    for statement in verdict_statements(judge()):
+        statements[statement.kind] = statement.values
+    values = statements["two-sittings"]
+    assert values["apart"] == pytest.approx(600)
+    shares = statements["interleaved-runs-would-show"]
+    assert shares["interleaved"] < shares["now"] / 2
+    [result] = json.loads(go("--format=json")[1])["results"]
+    assert result["drift"]["source"] == "assumed"
+    assert 100 * result["drift"]["half_width"] == pytest.approx(values["drift"])
+    ratio = result["comparison"]["ratio"]
+    assert ratio["low"] < 0.9 - 0.9 * result["drift"]["half_width"] * 0.9
+
+
+def test_a_history_is_found_or_named(go, tmp_path):
+    write_at(tmp_path, "before", STEADY, range(5))
+    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    for day in range(1, 7):
+        runs = []
+        for rate in STEADY:
+            time = {"started": f"2025-12-{day:02}T00:00:00+00:00"}
+            level = 1 + 0.02 * (day % 2) + 0.001 * day
+            runs.append(run(rate * level, environment=time))
+        for entry in entries.build_entries(runs):
+            history.write(entry, tmp_path / "history")
+    for words in ([], ["--history=history"]):
+        report = json.loads(go("--format=json", *words)[1])
+        assert report["results"][0]["drift"]["sessions"] == 6
+    status, _, err = go("--history=nowhere")
+    assert status == 2 and "--history=nowhere" in err
+    status, _, err = go("--history=history", "--paired")
+    assert status == 2 and "--paired" in err
+
+
+def test_sessions_one_after_the_other_may_drift(judge, tmp_path):
+    write_at(tmp_path, "before", STEADY, range(5))
+    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    report = judge()
+    assert report.exit_status == 1
+    assert kinds(report) >= {"regression", "two-sittings", "sittings-drift"}
+    assert "sittings-drift" not in kinds(judge(paired=True))
+    write_at(tmp_path, "after", scaled(0.9), [0, 2, 4, 6, 8])
+    report = judge()
+    assert report.exit_status == 1 and "sittings-drift" not in kinds(report)
+
+
+def test_drift_that_is_seen_within_a_session_widens_the_interval(judge, tmp_path):
     falling = [1000.0 * 0.985**k for k in range(8)]
-    timed(tmp_path, "before", falling, range(8))
-    timed(tmp_path, "after", [0.9 * rate for rate in falling], range(10, 18))
-    status, out, _ = go()
-    assert status == 2 and out.count("±: ") == 1 and "REGRESSION" not in out
-    assert "Change and p:" in out and out.count("drift of the runs") == 1
-    for side in ("before", "after"):  # the same rates in an order that shows no drift
-        for path in (tmp_path / side).iterdir():
-            path.unlink()
+    write_at(tmp_path, "before", falling, range(8))
+    write_at(tmp_path, "after", [0.9 * rate for rate in falling], range(10, 18))
+    report = judge()
+    assert report.exit_status == 2 and "drift-in-interval" in kinds(report)
+    falling_error = report.results[0].comparison.ratio.relative_error
+    # The same rates in an order that shows no drift.
     shuffled = [falling[i] for i in (3, 6, 0, 5, 2, 7, 1, 4)]
-    timed(tmp_path, "before", shuffled, range(8))
-    timed(tmp_path, "after", [0.9 * rate for rate in shuffled], range(10, 18))
-    status, out, _ = go()
-    assert status == 1 and out.count("±: ") == 1
+    write_at(tmp_path, "before", shuffled, range(8))
+    write_at(tmp_path, "after", [0.9 * rate for rate in shuffled], range(10, 18))
+    assert judge().results[0].comparison.ratio.relative_error < falling_error
 
 
-def test_the_same_runs_on_both_sides_tell_nothing(go, tmp_path):
-    timed(tmp_path, "before", STEADY, range(5))
-    timed(tmp_path, "after", STEADY, range(5))
-    status, out, _ = go()
-    assert status == 2 and "runs on both sides (5)" in out
+def test_the_same_runs_on_both_sides_are_not_judged(judge, tmp_path):
+    write_at(tmp_path, "before", STEADY, range(5))
+    write_at(tmp_path, "after", STEADY, range(5))
+    [result] = judge().results
+    assert result.reason.kind == "shared-runs" and result.reason.values["runs"] == 5
 
 
 def test_two_single_records(go, tmp_path):
-    sides(tmp_path, [1000.0], [980.0])
+    write_sides(tmp_path, [1000.0], [980.0])
     assert go(paths=("before/run.json", "after/run.json"))[0] == 2
-    assert go(paths=("before/run.json", "before/run.json"))[2].startswith(
-        "error: before/run.json and"
-    )
+    _, _, err = go(paths=("before/run.json", "before/run.json"))
+    assert err.startswith("error: before/run.json and")
 
 
-# Drift of the machine that both runs of a pair have: unpaired it hides the change, paired it cancels.
+# Drift that both runs of a pair have: unpaired it hides the change, paired it cancels.
 DRIFT = [1000.0, 1100.0, 900.0, 1200.0, 1050.0]
 
 
-def test_pairs_cancel_drift(go, tmp_path):
+def test_pairs_cancel_drift(judge, tmp_path):
     noise = [1.001, 0.999, 1.0, 1.002, 0.998]
-    sides(tmp_path, DRIFT, [0.93 * rate * each for rate, each in zip(DRIFT, noise)])
-    assert go()[0] == 2
-    status, out, _ = go("--paired")
-    assert status == 1 and "Student's t test" in out
+    after = [0.93 * rate * factor for rate, factor in zip(DRIFT, noise)]
+    write_sides(tmp_path, DRIFT, after)
+    assert judge().exit_status == 2
+    report = judge(paired=True)
+    assert report.exit_status == 1 and "paired-test" in kinds(report)
 
 
-def test_pairs_are_told_by_the_numbers_in_their_names(go, tmp_path):
-    sides(tmp_path, DRIFT, [0.93 * rate for rate in DRIFT])
+def test_pairs_have_the_same_number_in_their_names(judge, tmp_path):
+    write_sides(tmp_path, DRIFT, [0.93 * rate for rate in DRIFT])
     (tmp_path / "before" / "run.json").unlink()
     (tmp_path / "after" / "run.r3.json").unlink()
-    status, out, _ = go("--paired")
-    assert status == 1 and " 3+3 " in out and "-7.0 %" in out
-    assert "2 runs without" in out and "left out" in out
+    report = judge(paired=True)
+    [result] = report.results
+    assert report.exit_status == 1 and result.runs == (3, 3)
+    assert result.comparison.ratio.value == pytest.approx(0.93)
+    [note] = result.notes
+    assert (note.kind, note.values["runs"]) == ("runs-without-partner", 2)
     record.write(run(1000.0), tmp_path / "before" / "again.r2.json")
-    status, out, _ = go("--paired")
-    assert status == 2 and "several files are repeat 2" in out
-
-
-def test_failed_runs_are_told_and_not_compared(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(1.0))
-    record.write(run(status="failed"), tmp_path / "after" / "run.r2.json")
-    status, out, _ = go()
+    [result] = judge(paired=True).results
     assert (
-        status == 0
-        and "1 of 5 runs after failed" in out
-        and "run.r2.json: ResourceExhaustedError" in out
+        result.reason.kind == "ambiguous-pairs" and result.reason.values["repeat"] == 2
     )
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_bad_runs_are_noted_and_not_compared(status, judge, tmp_path):
+    write_sides(tmp_path, STEADY, scaled(1.0))
+    error = {"type": "MadeUp", "message": "why"}
+    bad = dataclasses.replace(run(500.0), status=status, error=error)
+    record.write(bad, tmp_path / "after" / "run.r9.json")
+    report = judge()
+    [result] = report.results
+    assert report.exit_status == 0 and result.runs == (5, 5)
+    [note] = result.notes
+    assert note.kind == "bad-runs" and note.values["file"] == "run.r9.json"
+    assert (note.values["bad"], note.values["runs"]) == (1, 6)
     for path in (tmp_path / "after").glob("*.json"):
-        record.write(run(status="failed"), path)
-    status, out, _ = go()
-    assert status == 2 and "Cannot judge: none of 5" in out
-
-
-def test_interrupted_runs_measured_something_else(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(1.0))
-    held = dataclasses.replace(
-        run(500.0), status="interrupted", error={"type": "Interrupted", "message": ""}
-    )
-    record.write(held, tmp_path / "after" / "run.r9.json")
-    status, out, _ = go()
-    assert (
-        status == 0
-        and " 5+5 " in out
-        and "1 of 6 runs after" in out
-        and "run.r9.json: Interrupted" in out
-    )
+        record.write(bad, path)
+    [result] = judge().results
+    assert result.reason.kind == "no-good-run" and result.reason.values["runs"] == 6
 
 
 def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(
-    go, tmp_path
+    judge, tmp_path
 ):
     for side, size in (("before", 32), ("after", 64)):
         write(tmp_path / side, STEADY, "weak", batch_size=size)
         write(tmp_path / side, STEADY, "strong", global_batch_size=64)
-    status, out, _ = go()
-    assert status == 2 and "changed: no option" in out
-    assert "Cannot judge: missing configurations" in out
+    report = judge()
+    assert report.exit_status == 2 and report.changes == ()
+    assert incomparable(report) == ["missing configurations"]
 
 
-def test_configurations_that_are_missing_after_are_not_passed_over(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(1.0))
+def incomparable(report):
+    differences = [labelled.difference for labelled in report.differences]
+    return [each.name for each in differences if each.is_incomparable]
+
+
+def test_configurations_that_were_not_run_again_stop_the_judgement(judge, tmp_path):
+    write_sides(tmp_path, STEADY, scaled(1.0))
     write(tmp_path / "before", STEADY, "two", seed=2)
-    status, out, _ = go()
-    assert (
-        status == 2
-        and "Cannot judge: missing configurations" in out
-        and "seed=2" in out
-    )
-    assert go("--force_incomparable=missing_configurations")[0] == 0
+    report = judge()
+    assert report.exit_status == 2
+    assert incomparable(report) == ["missing configurations"]
+    assert "seed=2" in report.differences[0].difference.first[0]
+    assert judge("missing_configurations").exit_status == 0
     write(tmp_path / "after", STEADY, "two", seed=2)
     write(tmp_path / "after", STEADY, "three", seed=3)
-    status, out, _ = go()
-    assert status == 0 and "only after" in out and "seed=3" in out
+    report = judge()
+    assert report.exit_status == 0
+    [label] = report.only_after
+    assert "seed=3" in label
 
 
 def test_nothing_in_common(go, tmp_path):
@@ -409,96 +410,74 @@ def test_nothing_in_common(go, tmp_path):
     write(tmp_path / "after", [1000.0], "b", seed=3)
     status, out, err = go()
     assert (status, out) == (2, "")
-    assert (
-        err.startswith("error: no configuration is in")
-        and "before has cudnn_lstm" in err
-    )
+    assert err.startswith("error: no configuration is in") and "cudnn_lstm" in err
 
 
-def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
-    for side, one, two in (("before", 1.0, 1.9), ("after", 0.5, 0.75)):
-        write(tmp_path / side, [one * r for r in STEADY], "n1")
-        write(
-            tmp_path / side,
-            [two * r for r in reversed(STEADY)],
-            "n2",
-            num_devices=2,
-            resolved=threads(2),
-        )
-    status, out, _ = go("--metric=speedup")
-    assert (
-        status == 1
-        and "Regression beyond 5 %: -21.1" in out
-        and "independent, 2 devices" in out
-        and "1.900 ± " in out
-    )
-    paired = go("--metric=efficiency", "--paired")
-    assert (
-        paired[0] == 1
-        and "efficiency before, %" in paired[1]
-        and "95.0 ± " in paired[1]
-        and "Regression beyond 5 %: -21.1" in paired[1]
-    )
+def write_scaling(tmp_path, side, one, several, num_devices=2):
+    """Write runs on one device and on several, at these multiples of STEADY."""
+    write(tmp_path / side, [one * rate for rate in STEADY], "n1")
+    rates = [several * rate for rate in reversed(STEADY)]
+    options = {"num_devices": num_devices, "resolved": threads(num_devices)}
+    write(tmp_path / side, rates, f"n{num_devices}", **options)
+
+
+def test_speedup_is_relative_to_each_sides_own_single_device(judge, tmp_path):
+    write_scaling(tmp_path, "before", 1.0, 1.9)
+    write_scaling(tmp_path, "after", 0.5, 0.75)
+    for question in ({"metric": "speedup"}, {"metric": "efficiency", "paired": True}):
+        report = judge(**question)
+        [result] = report.results
+        assert report.exit_status == 1 and "2 devices" in result.label
+        assert result.comparison.ratio.value == pytest.approx(1.5 / 1.9)
+    assert result.before.value == pytest.approx(0.95)
     for path in (tmp_path / "after").glob("n1*"):
         path.unlink()
-    status, out, _ = go("--metric=speedup", "--force_incomparable")
-    assert status == 2 and "good run on one device" in out
-    for path in [*(tmp_path / "before").glob("n2*"), *(tmp_path / "after").glob("n2*")]:
-        path.unlink()
+    report = judge("all", metric="speedup")
+    assert report.exit_status == 2 and "no-run-on-one-device" in kinds(report)
 
 
-def test_efficiency_counts_another_number_of_devices(go, tmp_path):
-    for side, n, rate in (("before", 2, 2.0), ("after", 4, 3.0)):
-        write(tmp_path / side, STEADY, "n1")
-        write(
-            tmp_path / side,
-            [rate * r for r in STEADY],
-            f"n{n}",
-            num_devices=n,
-            resolved=threads(n),
-        )
+def test_efficiency_counts_another_number_of_devices(tmp_path):
+    write_scaling(tmp_path, "before", 1.0, 2.0)
+    write_scaling(tmp_path, "after", 1.0, 3.0, 4)
     sides = [matching.read(tmp_path / side) for side in ("before", "after")]
     names = {**sides[0].names, **sides[1].names}
-    scaled = [rows.build_rows(side.records)[1] for side in sides]
-    configuration = matching.Configuration("2 to 4", *scaled, names)
-    assert verdicts.measure(
-        configuration, SPEEDUP, False
-    ).comparison.ratio.value == pytest.approx(1.5)
-    for paired in (False, True):
-        assert verdicts.measure(
-            configuration, EFFICIENCY, paired
-        ).comparison.ratio.value == pytest.approx(0.75)
+    scaled_rows = [rows.build_rows(side.records)[1] for side in sides]
+    configuration = matching.Configuration("2 to 4", *scaled_rows, names)
+    for metric, paired, ratio in (
+        (SPEEDUP, False, 1.5),
+        (EFFICIENCY, False, 0.75),
+        (EFFICIENCY, True, 0.75),
+    ):
+        result = verdicts.measure(configuration, metric, paired)
+        assert result.comparison.ratio.value == pytest.approx(ratio)
 
 
-def test_runs_of_different_units_are_never_compared(go, tmp_path):
-    write(tmp_path / "before", STEADY)
-    write(tmp_path / "after", STEADY, model="lm", unit="tokens")
-    status, out, _ = go("--force_incomparable")
-    assert status == 2 and "before counts words" in out
+def test_runs_of_different_units_are_never_compared(judge, tmp_path):
+    write_sides(tmp_path, STEADY, STEADY, model="lm", unit="tokens")
+    [result] = judge("all").results
+    assert result.reason.kind == "other-units"
 
 
-def test_one_small_p_among_many_is_no_regression(go, tmp_path):
-    """Alone it would be one, for a limit of 0: -6 % at p = 0.03."""
-    slow = [0.94 * r for r in (1000.0, 1060.0, 945.0, 1020.0, 975.0)]
-    sides(tmp_path, STEADY, slow)
-    assert go("--max_regression=0%")[0] == 1
+def test_one_small_p_among_many_is_no_regression(judge, tmp_path):
+    """Add a difference of -6 % with p = 0.03 to ten configurations without a difference.
+
+    Without the others it is a regression for a limit of 0.
+    """
+    slow = [0.94 * rate for rate in (1000.0, 1060.0, 945.0, 1020.0, 975.0)]
+    write_sides(tmp_path, STEADY, slow)
+    assert judge(max_regression=0.0).exit_status == 1
     for seed in range(2, 12):
         for side in ("before", "after"):
             write(tmp_path / side, STEADY, f"s{seed}", seed=seed)
-    status, out, _ = go("--max_regression=0%")
-    assert (
-        status == 2
-        and "REGRESSION" not in out
-        and "11 configurations are tested" in out
-    )
+    report = judge(max_regression=0.0)
+    assert report.exit_status == 2 and "corrected-p" in kinds(report)
+    assert "regression" not in {result.gate for result in report.results}
 
 
 @pytest.mark.parametrize(
     "words,line",
     [
         (["--metric=loss"], f"--metric=loss must be one of {', '.join(CHOICES)}"),
-        (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
-        (["--paired=maybe"], "--paired=maybe must be true or false"),
         (
             ["--max_regression=5"],
             "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05",
@@ -511,7 +490,7 @@ def test_one_small_p_among_many_is_no_regression(go, tmp_path):
     ],
 )
 def test_wrong_use_is_one_line(words, line, go, tmp_path):
-    sides(tmp_path, STEADY, STEADY)
+    write_sides(tmp_path, STEADY, STEADY)
     assert go(*words) == (2, "", f"error: {line}\n")
 
 
@@ -519,31 +498,29 @@ def test_folders_without_runs(go, tmp_path):
     write(tmp_path / "outer" / "inner", [1.0])
     (tmp_path / "empty").mkdir()
     status, _, err = go(paths=("outer", "empty"))
-    assert status == 2
     outer, empty = err.splitlines()
-    assert outer.startswith("error: outer: no run records ") and "outer/inner" in outer
-    assert empty.startswith("error: empty: no run records ") and "outer" not in empty
+    assert status == 2
+    assert outer.startswith("error: outer: ") and "outer/inner" in outer
+    assert empty.startswith("error: empty: ") and "outer" not in empty
     (tmp_path / "empty" / "cut.json").write_text("{")
-    cut = "error: empty: no run records (*.json) in this folder that can be read (empty/cut.json: "
-    assert cut in go(paths=("outer", "empty"))[2]
+    assert "(empty/cut.json: " in go(paths=("outer", "empty"))[2]
     assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file")
 
 
 def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
-    sides(tmp_path, STEADY, scaled(1.0))
+    write_sides(tmp_path, STEADY, scaled(1.0))
     good = (tmp_path / "after" / "run.json").read_text()
-    (tmp_path / "after" / "cut.json").write_text(good[:200])
-    (tmp_path / "after" / "newer.json").write_text(good.replace("run/1", "run/2"))
     negative = json.loads(good)
     negative["batches"]["seconds"][3] = -1
-    (tmp_path / "after" / "negative.json").write_text(json.dumps(negative))
+    texts = {
+        "cut": good[:200],
+        "negative": json.dumps(negative),
+        "newer": good.replace("run/1", "run/2"),
+    }
+    for name, text in texts.items():
+        (tmp_path / "after" / f"{name}.json").write_text(text)
     status, out, err = go()
     assert status == 0 and "after after (5 runs)" in out
-    assert [line.split(":")[1] for line in err.splitlines()] == [
-        f" after/{n}.json" for n in ("cut", "negative", "newer")
-    ]
-    assert all(
-        line.startswith("warning: ") and line.endswith("; left out")
-        for line in err.splitlines()
-    )
+    for name, line in zip(texts, err.splitlines(), strict=True):
+        assert line.startswith(f"warning: after/{name}.json: ")
     assert go(paths=("before", "after/negative.json"))[2].count("\n") == 1

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks import coverage
+from benchmarks import load_windows
 from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.commands import compare, history, report
 from rnn_scaling.records import folder as folders
@@ -17,6 +17,7 @@ from rnn_scaling.records import history as histories
 from rnn_scaling.records import record
 from rnn_scaling.reports import conclusions, summary_builder
 from tests.support.compared import run
+from tests.support.records import changed, throughput
 
 MODES = ("independent", "replicated")
 ONE_BUSY_OF_16 = 1 / 16
@@ -34,7 +35,7 @@ def loaded(rate, share=0.0, *, devices=1, cores=16, mode=MODES[0]):
 
 
 def write(folder, runs, name="x"):
-    """Write the runs as repeats 1, 2, ... of one configuration."""
+    """Write the runs as repeats 1, 2 and so on, all with one configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, each in enumerate(runs, 1):
         record.write(each, folder / f"{name}.r{number}.json")
@@ -160,27 +161,25 @@ def test_the_rate_never_decides_which_runs_count():
     assert not disturbance.is_disturbed(unknown)
 
 
-@pytest.mark.parametrize(
-    "num_pairs, found_all, found", [(6, 0.4, 0.8), (10, 0.4, 0.95)]
-)
-def test_leaving_out_disturbed_pairs_finds_more(num_pairs, found_all, found):
-    """The short form of `benchmarks.coverage --parts=selection`: a true 5 %."""
+def test_leaving_out_disturbed_batches_finds_more():
+    """Repeat `benchmarks.load_windows --parts=selection` in short."""
     random = np.random.default_rng(1)
-    shares = {"all": [], "quiet": []}
+    found = {rule: [] for rule in load_windows.RULES}
     covers = []
-    for _ in range(400):
-        before, after, busy = coverage.disturbed_pairs(
-            random, num_pairs, 0.1, 0.3, 1.05
-        )
-        quiet = disturbance.select_quiet(range(num_pairs), lambda i, busy=busy: busy[i])
-        for rule, used in (("all", range(num_pairs)), ("quiet", quiet)):
-            used = list(used)
-            interval = confidence.paired_ratio(before[used], after[used])
-            shares[rule].append(interval.low > 1)
-        covers.append(interval.low <= 1.05 <= interval.high)
-    assert np.mean(shares["all"]) < found_all
-    assert np.mean(shares["quiet"]) > found
-    assert 0.9 < np.mean(covers) < 0.98
+    for _ in range(150):
+        made = []
+        for rate in load_windows.run_rates(random, 12):
+            made.append(load_windows.simulate_run(random, rate, load_windows.Visitor()))
+        pairs = list(zip(made[::2], made[1::2]))
+        for rule, lows in found.items():
+            rates = np.array(load_windows.counted(pairs, rule))
+            interval = confidence.paired_ratio(rates[:, 0], rates[:, 1])
+            lows.append(1.05 * interval.low > 1)
+        covers.append(interval.low <= 1 <= interval.high)
+    assert np.mean(found["all runs"]) < 0.3
+    assert np.mean(found["quiet runs"]) < 0.3
+    assert np.mean(found["quiet batches"]) > 0.8
+    assert 0.88 < np.mean(covers) < 0.99
 
 
 def test_a_disturbed_series_does_not_widen_another(tmp_path):
@@ -206,3 +205,91 @@ def test_a_history_keeps_the_runs_that_count(tmp_path, capsys):
     assert history.main(["add", f"{tmp_path}/runs", f"--history={kept}"]) == 0
     (entry,) = histories.read(kept).entries
     assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001, 1002]
+
+
+def with_windows(rate, disturbed=(), **config):
+    """Return a run of 20 batches in ten windows.
+
+    Args:
+      rate: Items/s of the quiet batches; the others are half as fast.
+      disturbed: The disturbed windows.
+      config: Options of the run.
+    """
+    batch_s = 100 / rate
+    seconds = []
+    others = []
+    for window in range(10):
+        is_disturbed = window in disturbed
+        seconds += [2 * batch_s if is_disturbed else batch_s] * 2
+        others.append(0.5 if is_disturbed else 0.0)
+    load = {
+        "others": sum(others) / 10,
+        "steal": 0.0,
+        "seconds": 9.0,
+        "windows": {
+            "batches": [2] * 10,
+            "seconds": [0.5] * 10,
+            "others": others,
+            "steal": [0.0] * 10,
+        },
+    }
+    quiet = run(rate, environment={"load": load}, **config)
+    batches = {"seconds": [9.0, *seconds], "items": [100] * 21, "warmup": 1}
+    return changed(quiet, batches=batches, throughput=throughput(batches))
+
+
+def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):
+    for devices, rate in ((1, 1000), (2, 1900)):
+        runs = [with_windows(rate, (1, 2, 5), num_devices=devices)]
+        runs.append(with_windows(rate, num_devices=devices))
+        write(tmp_path, runs, f"on{devices}")
+    statements, rows = reported(tmp_path)
+    two = rows[MODES[0], 2]
+    assert two["speedup"]["value"] == pytest.approx(1.9)
+    assert two["words_per_second"]["value"] == pytest.approx(1900)
+    assert "disturbed-left-out" not in statements
+    values = statements["batches-left-out"]["values"]
+    assert (values["batches"], values["measured"], values["runs"]) == (12, 40, 2)
+
+
+def test_a_comparison_uses_the_quiet_batches(tmp_path, capsys):
+    for side, disturbed in (("before", ()), ("after", (0, 1, 2, 3, 4))):
+        runs = [with_windows(rate, disturbed) for rate in (1000, 1002, 998)]
+        write(tmp_path / side, runs)
+    status, result, statements = compared(
+        capsys, tmp_path / "before", tmp_path / "after"
+    )
+    assert status == os.EX_OK
+    assert result["comparison"]["ratio"]["value"] == pytest.approx(1.0)
+    values = statements["disturbed-batches"]
+    assert (values["batches"], values["measured"], values["runs"]) == (30, 60, 3)
+    assert "disturbed-runs" not in statements
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_all_batches_are_compared_if_the_other_side_is_disturbed(
+    tmp_path, capsys, paired
+):
+    """Both sides lost half of their time to the same load."""
+    write(tmp_path / "before", [with_windows(1000, range(6)) for _ in range(3)])
+    write(tmp_path / "after", [with_windows(1000, range(7)) for _ in range(3)])
+    words = ["--paired"] if paired else []
+    _, result, statements = compared(
+        capsys, tmp_path / "before", tmp_path / "after", *words
+    )
+    assert result["before"]["value"] == pytest.approx(1000 / 1.6)
+    assert result["after"]["value"] == pytest.approx(1000 / 1.7)
+    ratio = result["comparison"]["ratio"]["value"]
+    assert ratio == pytest.approx(1.6 / 1.7)
+    (change,) = [each for each in result["step_times"] if each["percentile"] == 50]
+    assert change["ratio"]["value"] == pytest.approx(1.0)
+    assert "disturbed-batches" not in statements
+
+
+def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
+    write(tmp_path / "runs", [with_windows(1000, (3, 4)), with_windows(1001)])
+    kept = tmp_path / "history"
+    assert history.main(["add", f"{tmp_path}/runs", f"--history={kept}"]) == 0
+    (entry,) = histories.read(kept).entries
+    assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001]
+    assert "4 batches of 20 in 1 run" in capsys.readouterr().out

@@ -41,7 +41,7 @@ def assert_harmless(output):
 
 
 def string_places(node, place=()):
-    """Return the place of each string in a JSON document, as its keys."""
+    """Return the keys that lead to each string in a JSON document."""
     if isinstance(node, str):
         return [place]
     members = []

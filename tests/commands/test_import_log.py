@@ -1,4 +1,4 @@
-"""python -m rnn_scaling import_log: formats found, one table of rates, what is wrong in one line, exit codes."""
+"""The command import_log: detected formats, table of rates, one-line errors, exit status."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ def test_a_format_after_much_other_text_is_found(folder, capsys):
     ("content", "reason"),
     [
         ("", "x:1: the file is empty"),
-        ("hello\n", "x:1: no line of a known format"),
-        (b"\x7fELF\x02\x01\x00\x00" * 9, "x:1: a binary file"),
-        (b"\x1f\x8b\x08\x00aaaa", "x:1: a compressed file; unpack it first"),
+        ("hello\n", "x:1: found no line of a known format"),
+        (b"\x7fELF\x02\x01\x00\x00" * 9, "x:1: the file is binary"),
+        (b"\x1f\x8b\x08\x00aaaa", "x:1: the file is compressed; unpack it first"),
         (
             "total images/sec: 1.0\n".encode("utf-16"),
-            "x:1: UTF-16 text; convert it first",
+            "x:1: the file is UTF-16 text; convert it first",
         ),
         (
             "total images/sec: nan\n",
@@ -134,7 +134,7 @@ def test_files_that_cannot_be_opened(folder, capsys):
         ([], "expected FILE [FILE ...], got nothing"),
         (
             ["--format=horovod", "x"],
-            "--format=horovod must be of auto, tf_cnn_benchmarks",
+            "--format=horovod must be one of auto, tf_cnn_benchmarks",
         ),
         (["--output=xml", "x"], "--output=xml must be one of markdown, csv, json"),
     ],
@@ -148,7 +148,7 @@ def test_a_named_format_that_is_not_there(folder, capsys):
     file = write(folder, "a.log", log_samples.TOPO)
     status, out, err = run(capsys, file, "--format=mlperf")
     assert (status, out, len(err)) == (1, "", 1) and err[0].startswith(
-        "error: a.log:1: no run_start "
+        "error: a.log:1: this MLPerf log contains no run_start"
     )
 
 
@@ -195,7 +195,7 @@ def test_problems_of_one_kind_are_counted():
 def test_rows_are_bounded(monkeypatch):
     monkeypatch.setattr(reading, "MAX_ROWS", 3)
     log = log_samples.parse("horovod_synthetic", log_samples.HOROVOD_SYNTHETIC * 9)
-    assert len(log.runs) == 4
+    assert len(log.runs) == 3
     assert "more than 3 results" in log.problems[0].reason
 
 
@@ -220,6 +220,52 @@ def test_imported_runs_are_written_as_records(folder, capsys):
     runs = [record.read(path) for path in sorted(Path("out").glob("*.json"))]
     assert [each.config["num_devices"] for each in runs] == [1, 2]
     assert [each.throughput.items_per_second for each in runs] == [100.0, 200.0]
+
+
+PATTERN = "--format=regex:wps {number}"
+
+
+def test_a_pattern_gives_a_record_if_the_devices_are_stated(folder, capsys):
+    file = write(folder, "a.log", "wps 100\nwps 101\n")
+    status, _, (line,) = run(capsys, file, PATTERN, "--records=out")
+    assert status == 1 and "a.log:1: no record: " in line and "--num_devices=N" in line
+    words = [PATTERN, "--records=out", "--num_devices=2", "--batch_size=64"]
+    status, _, err = run(capsys, file, *words)
+    assert (status, err) == (0, [])
+    (path,) = Path("out").glob("*.json")
+    config = record.read(path).config
+    assert (config["num_devices"], config["batch_size"]) == (2, 64)
+
+
+@pytest.mark.parametrize(
+    ("flag", "logged"),
+    [("--num_devices=4", "num_devices=2"), ("--batch_size=7", "batch_size=32")],
+)
+def test_stated_sizes_must_not_contradict_the_log(folder, capsys, flag, logged):
+    file = write(folder, "a.log", log_samples.horovod_synthetic(2))
+    status, _, (line,) = run(capsys, file, flag, "--records=out")
+    assert status == 1 and flag in line and logged in line
+    assert not list(Path("out").glob("*.json"))
+    agreeing = ["--num_devices=2", "--batch_size=32", "--records=out"]
+    assert run(capsys, file, *agreeing)[0] == 0
+
+
+def test_the_global_batch_of_a_log_is_divided_among_the_stated_devices(folder, capsys):
+    events = [
+        ("submission_benchmark", 1000, "gnmt"),
+        ("global_batch_size", 1000, 512),
+        ("run_start", 2000, None),
+        ("epoch_train_throughput", 3000, 100.0),
+    ]
+    lines = [log_samples.mllog(*event) for event in events]
+    lines.append(log_samples.mllog("run_stop", 5000, None, status="success"))
+    file = write(folder, "a.log", "\n".join(lines))
+    status, out, err = run(capsys, file, "--num_devices=4", "--output=json")
+    (rate,) = json.loads(out)["rates"]
+    sizes = (rate["devices"], rate["batch_size"], rate["global_batch_size"])
+    assert (status, err, sizes) == (0, [], (4, 128, 512))
+    status, _, (line,) = run(capsys, file, "--num_devices=4", "--batch_size=512")
+    assert status == 1 and "batch_size=128" in line
 
 
 def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import local_cluster
-from rnn_scaling.records import record
 from rnn_scaling.sweeps import cluster_options
 from rnn_scaling.sweeps.limited_links import network
-from tests.support.faults import wait_until
-from tests.support.forked import TINY
+from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 from tests.sweeps.test_limited_links import real
 
 MODE = "--variable_update=collective_all_reduce"
-# Ranks that meet as the trainer's do, by the variables alone; rank 0 prints what it heard and a word of the command.
+# Ranks that meet like the trainer's ranks, using only the environment variables. Rank 0
+# prints the messages it received, the launcher and the link.
 FAKE_TRAINER = """
 import os, socket, sys, time
 rank, size = (int(os.environ["RNN_SCALING_" + name]) for name in ("RANK", "SIZE"))
@@ -82,7 +81,7 @@ def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
     holders = [
         number
         for number in children
-        if b"fence.py" in Path(f"/proc/{number}/cmdline").read_bytes()
+        if b"network_namespace.py" in Path(f"/proc/{number}/cmdline").read_bytes()
     ]
     return [
         network.Namespace(int(number), os.readlink(f"/proc/{number}/ns/net"))
@@ -106,7 +105,7 @@ def test_every_mistake_of_both_halves_is_named_at_once(capsys):
     for told in (
         "--link_mbit=200mbit must be a number",
         "--nonsense is not a flag",
-        "--batch_size=3 is a flag of the trainer; put it behind --",
+        "--batch_size=3 is a flag of the trainer; put it after --",
         "--num_units=0 must be at least 1",
         "--bogus is not a flag",
     ):
@@ -116,10 +115,8 @@ def test_every_mistake_of_both_halves_is_named_at_once(capsys):
 @pytest.mark.parametrize(
     "flag",
     [
-        *("--link_mbit=0.09", "--link_mbit=100001.0", "--link_mbit=-1.0"),
-        *("--link_mbit=nan", "--link_mbit=", "--link_mbit=1gbit"),
+        *("--link_mbit=0.09", "--link_mbit=100001.0", "--link_mbit=nan"),
         *("--link_latency_ms=1001.0", "--link_latency_ms=-1.0"),
-        *("--link_latency_ms=inf", "--link_latency_ms=5ms"),
     ],
 )
 def test_a_link_that_cannot_be_made_is_refused(flag, capsys):
@@ -142,7 +139,7 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    (_, options), words, config = cluster_options.read(
+    (_, options), words, config = cluster_options.read_command_line(
         ["--workers=3", "--link_mbit=50", "--", MODE, "--seed=4"],
         local_cluster.GROUPS,
     )
@@ -175,56 +172,23 @@ def test_a_rank_that_is_killed_ends_the_run_by_its_name():
 @real
 @pytest.mark.parametrize(
     "number, status",
-    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)],
+    [(signal.SIGTERM, 130), (signal.SIGKILL, -9)],
 )
 def test_nothing_is_left_whatever_ends_it(number, status):
-    """After kill -9 the ranks die at once, by their tether, and with them the namespaces."""
+    """Expect that ranks and namespaces end at once after kill -9.
+
+    The parent-death launchers of the ranks end them.
+    """
     process = start("--workers=2", "--link_mbit=1000", "--", MODE, "--seed=8")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
     switch, *nodes = namespaces_of(process)
-    assert [len(space.processes()) for space in (switch, *nodes)] == [1, 2, 2]
+    members = [space.processes() for space in (switch, *nodes)]
+    assert [len(numbers) for numbers in members] == [1, 2, 2]
     os.kill(process.pid, number)
     process.wait(60)
     assert process.returncode == status
-    wait_until(
-        lambda: not any(space.processes() for space in (switch, *nodes)),
-        "no rank is left",
-    )
+    wait_until(lambda: not any(map(alive, sum(members, []))), "no rank is left")
     for stream in (process.stdout, process.stderr):
         stream.close()
-
-
-@real
-def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
-    """The trainer itself, in the middle of its steps."""
-    endless = ["--num_batches=1000000", "--cluster_heartbeat=1", "--cluster_timeout=60"]
-    tiny = [word for word in TINY if "num_batches" not in word]
-    result = tmp_path / "run.json"
-    process = start(
-        "--link_mbit=1000",
-        "--",
-        MODE,
-        *tiny,
-        *endless,
-        f"--result_file={result}",
-        fake="",
-    )
-    assert process.stderr is not None
-    next(line for line in process.stderr if line.startswith("measuring: "))
-    _, _, worker_1 = namespaces_of(process)
-    worker_1.call(f"ip link set {network.DEVICE} down")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
-    assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
-    assert line.endswith("network to it is down")
-    failed = record.read(result)
-    assert failed.status == "failed" and failed.error and failed.error.message in line
-    assert (
-        failed.batches.seconds
-        and failed.workers
-        and failed.workers.link
-        and "1000 Mbit/s" in failed.workers.link
-    )

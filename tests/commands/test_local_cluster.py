@@ -1,4 +1,7 @@
-"""local-cluster: flags checked once, several processes that end together, and which of them is blamed."""
+"""The command local-cluster: checks of flags, and processes that end together.
+
+The rank that caused a failure is named.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from rnn_scaling.sweeps import ranks
 from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
-OPEN = "other machines may reach"  # in the warning where the system gives a run no network of its own
+# Part of a warning on systems that cannot give a run its own network.
+OPEN = "other machines may reach"
 TRAINER = """
 import json, os, signal, sys, time
 exec(os.environ.get("FIRST", ""))
@@ -34,7 +38,10 @@ exec(os.environ.get("RANK_" + rank, ""))
 
 @pytest.fixture
 def trainer(tmp_path, monkeypatch):
-    """A trainer that leaves what it was told, and does what RANK_N says, after what FIRST says to all."""
+    """Return the command of a trainer that records its arguments and its environment.
+
+    All ranks execute the code in the variable FIRST, and rank N also the code in RANK_N.
+    """
     (tmp_path / "trainer.py").write_text(TRAINER)
     monkeypatch.setenv("FOLDER", str(tmp_path))
     return [sys.executable, str(tmp_path / "trainer.py")]
@@ -89,7 +96,7 @@ def test_ports_that_others_reach_are_told_of_once(
 ):
     no = tmp_path / "no.py"
     no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
-    monkeypatch.setattr("rnn_scaling.cluster.fence.__file__", str(no))
+    monkeypatch.setattr("rnn_scaling.cluster.network_namespace.__file__", str(no))
     ranks._warn_about_open_ports.cache_clear()
     for _ in range(2):
         assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
@@ -109,8 +116,8 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(
 ):
     monkeypatch.setenv("RANK_0", "time.sleep(600)")
     monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
-    monkeypatch.setattr("rnn_scaling.system.processes.process.TELLING_GRACE_S", 0.2)
-    monkeypatch.setattr("rnn_scaling.system.processes.process.FOLLOWING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.system.processes.process.REPORT_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.system.processes.process.OTHERS_GRACE_S", 0.2)
     assert local_cluster.main(["--"], trainer=trainer) == 1
     err = capfd.readouterr().err.splitlines()
     assert err[-1].startswith("error: worker 1 (rank 1) was killed")
@@ -160,7 +167,7 @@ def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     code = f"""
     import sys

@@ -1,4 +1,4 @@
-"""How the printed values of one log become one rate: logs, the real command, numbers.
+"""From the printed values of one log to one rate: logs, the real command, numbers.
 
 The logs are in tests/golden/rates.
 """
@@ -30,12 +30,6 @@ RATE = "regex:rate {number}"
     [
         (
             "cumulative",
-            ["--log_format=regex:wps={number}"],
-            83_871,
-            {Kind.RUNNING_AVERAGE},
-        ),
-        (
-            "cumulative",
             [r"--log_format=regex:update (?P<step>\d+) wps=(?P<rate>{number})"],
             83_871,
             {Kind.RUNNING_AVERAGE},
@@ -53,20 +47,12 @@ RATE = "regex:rate {number}"
             1000 / 40.46,
             {Kind.TWO_CLUSTERS},
         ),
-        ("ranks", [TOKENS], 20_125, {Kind.FIRST_RANK}),
-        ("ranks", [TOKENS, "--ranks=first"], 20_125, {Kind.FIRST_RANK}),
         ("ranks", [TOKENS, "--ranks=sum"], 80_600, {Kind.SUM_OF_RANKS}),
         (
             "rank_tags_torchrun",
             ["--log_format=regex:tokens/s {number}"],
             5_102,
             {Kind.FIRST_RANK},
-        ),
-        (
-            "rank_tags_torchrun",
-            ["--log_format=regex:tokens/s {number}", "--ranks=sum"],
-            10_180,
-            {Kind.SUM_OF_RANKS},
         ),
     ],
 )
@@ -92,7 +78,7 @@ def test_a_log_in_a_sweep(tmp_path, capsys, monkeypatch, name, words, rate, kind
     run = record.read(path)
     assert run.throughput.items_per_second == pytest.approx(rate, rel=5e-3)
     assert {finding.kind for finding in run.log_findings or ()} == kinds
-    # The answer on the terminal and the page say it, too.
+    # The answer on the terminal and the report contain the findings, too.
     answer = capsys.readouterr().out
     assert answer.count(path.name) >= len(kinds)
     found = json.loads((out / "report.json").read_text())
@@ -116,7 +102,7 @@ def kinds_of(reading):
     return {finding.kind for finding in reading.findings}
 
 
-@pytest.mark.parametrize("count", [10, 25, 60, 200])
+@pytest.mark.parametrize("count", [10, 60])
 @pytest.mark.parametrize("noise", [0.001, 0.02])
 def test_five_slow_lines_at_the_start_do_not_bias_a_rate(tmp_path, count, noise):
     generator = random.Random(count)
@@ -141,11 +127,11 @@ def test_all_lines_of_a_run_that_becomes_slower_count(tmp_path):
 
 
 def running_averages(start_s, step_s, ends):
-    """Rates that a program prints after some steps, one item each."""
+    """Return the rates that a program prints after some steps of one item each."""
     return [end / (start_s + end * step_s) for end in ends]
 
 
-@pytest.mark.parametrize("start_s", [0.05, 1.0, 5.0])
+@pytest.mark.parametrize("start_s", [0.05, 5.0])
 @pytest.mark.parametrize("shown_from_zero", [False, True])
 def test_running_averages_give_the_rate_between_the_lines(
     tmp_path, start_s, shown_from_zero
@@ -342,7 +328,7 @@ def test_lines_that_are_not_of_two_kinds(tmp_path, values):
 
 
 def keras_epoch(number, seconds_of_validation):
-    """Lines of an epoch of 50 steps of 10 ms, and the seconds from line to line.
+    """Return the lines of an epoch of 50 steps of 10 ms, and the seconds between them.
 
     The bar's last drawing before the validation is missing.
     """
@@ -423,7 +409,7 @@ def test_a_bar_counts_from_its_first_drawing_to_its_last(tmp_path):
 
 
 def test_a_bar_with_the_rate_of_its_latest_steps(tmp_path):
-    """The rates are those of the latest steps, up to the closing line."""
+    """Print a bar with the rate of its latest steps, and the mean in its closing line."""
     text = "".join(bar(end, 100, 5 + 0.2 * end, 5.0) for end in range(10, 100, 10))
     closed = text + bar(100, 100, 25.0, 4.0)
     for shown in (text, closed):

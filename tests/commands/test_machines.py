@@ -1,4 +1,4 @@
-"""What machines cost: `report` with prices, `compare --across=machine` and `report` of several machines."""
+"""The cost of machines, in `report` with prices and `compare --across=machine`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,12 @@ THIRD = '[[machine]]\nname = "third"\ncpu = "Processor C"\nprice_per_hour = {}\n
 
 
 @pytest.fixture
-def go(tmp_path, monkeypatch, capsys):
+def go(run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def call(*words, command=compare):
-        status = command.main(
-            [*words, *(["--across=machine"] if command is compare else [])]
-        )
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        across = ["--across=machine"] if command is compare else []
+        return run_command(command, *words, *across)
 
     return call
 
@@ -61,7 +58,7 @@ def held(go, *words):
 
 
 def rate(folder, num_devices) -> float:
-    """The geometric mean of the runs' rates, from their records."""
+    """Return the geometric mean of the rates in the runs' records."""
     runs: list[RunRecord] = [
         record.read(path) for path in folder.glob(f"run-{num_devices}.*json")
     ]
@@ -163,9 +160,8 @@ def test_the_price_is_that_of_every_node(go, tmp_path):
     (tmp_path / "machines.toml").write_text(PRICES.format(1.0, 0.4))
     told = held(go, "--force_incomparable")[1]
     assert told["machines-break-even"]["subject"] == "new"
-    assert told["machines-break-even"]["values"]["price"]["value"] == pytest.approx(
-        0.5
-    )  # of each of its nodes
+    # The price is per node.
+    assert told["machines-break-even"]["values"]["price"]["value"] == pytest.approx(0.5)
 
 
 def test_two_folders_of_one_machine_are_told_apart(go, tmp_path):
@@ -190,9 +186,8 @@ def test_three_machines_and_their_files(go, tmp_path):
     assert files == {"machines.png", "machines.html"} and all(
         is_own(tmp_path / "out" / name) for name in files
     )
-    assert (
-        go("old", "new", "third", "--output=out", command=report)[0] == 0
-    )  # its own files are no obstacle
+    # It replaces its own files.
+    assert go("old", "new", "third", "--output=out", command=report)[0] == 0
     page = (tmp_path / "out" / "machines.html").read_text()
     start = page.index("{", page.index('type="application/json"'))
     data = json.JSONDecoder().raw_decode(page[start:])[0]

@@ -70,5 +70,5 @@ def test_two_sets_of_files_do_not_share_a_folder(tmp_path, capsys):
     first = made(tmp_path)
     assert made(tmp_path) == first
     assert command.main([f"--out={tmp_path}", "--files=3"]) == 1
-    assert f"--out={tmp_path}: train-00000-of-00002 is there" in capsys.readouterr().err
+    assert f"--out={tmp_path}: train-00000-of-00002 exists" in capsys.readouterr().err
     assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == first

@@ -22,7 +22,10 @@ OWN = {1: 1, 2: 2, 4: 4}  # the trainer's numbers of threads by devices
 
 
 def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
-    """The answer for words/s by threads, relative to one another; repeats differ by 0.2 %, or by `noise` of threads."""
+    """Return the answer for these relative words/s by number of threads.
+
+    Repeats differ by 0.2 %, or by the value of `noise` for the number of threads.
+    """
     records = []
     for repeat in range(repeats):
         for number, rate in rates.items():
@@ -153,7 +156,10 @@ def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
 
 def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own_that_agree():
     def towers(repeats, others=0.0, concurrency=()):
-        """The statement on runs with 1 thread on 2 devices; `concurrency` of each run's traced steps if it is not 1."""
+        """Return the statement on runs with 1 thread on 2 devices.
+
+        `concurrency` replaces the concurrency of each run's traced steps.
+        """
         runs, load = [], {"load": {"others": others, "steal": 0.0}}
         for repeat, number in (
             (repeat, number) for repeat in range(repeats) for number in (1, 2)
@@ -237,11 +243,9 @@ def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
         4,
         5,
     )
-    assert "2 devices: from 3 threads on" in out
-    assert (
-        out.splitlines()[0].lstrip("# ")
-        in (tmp_path / "out" / "threads.md").read_text()
-    )
+    assert "2 devices: with 3 threads or more" in out
+    written = (tmp_path / "out" / "threads.md").read_text()
+    assert out.splitlines()[0].lstrip("# ") in written
     data = json.loads((tmp_path / "out" / "threads.json").read_text())
     assert data["schema"] == "rnn_scaling.threads/1"
     assert [
@@ -277,21 +281,18 @@ def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(
     ]
 
 
-@pytest.mark.parametrize("output_format, start", [("json", "{"), ("markdown", "# ")])
-def test_what_is_printed_is_also_written(output_format, start, tmp_path, capsys):
+def test_what_is_printed_is_also_written(tmp_path, capsys):
     words = ["--device=cpu", "--num_devices=1", "--repeats=1"]
-    assert go(tmp_path, *words, f"--format={output_format}") == 0
-    name = {"json": "threads.json", "markdown": "threads.md"}[output_format]
-    out = capsys.readouterr().out
-    assert out.startswith(start)
-    assert out == (tmp_path / "out" / name).read_text()
+    for output_format, file in (("json", "threads.json"), ("markdown", "threads.md")):
+        assert go(tmp_path, *words, f"--format={output_format}") == 0
+        out = capsys.readouterr().out
+        assert out == (tmp_path / "out" / file).read_text()
 
 
 @pytest.mark.parametrize(
     "words, named",
     [
         (["--threads", "--minutes=5"], ["--minutes=5", "--threads"]),
-        (["--threads", "--largest_batch"], ["--threads", "--largest_batch"]),
         (["--threads", "--memory_gib=1"], ["--memory_gib=1", "--largest_batch"]),
         (["--repeats=4"], ["--repeats=4", "--threads"]),
         (["--threads", "--repeats=0"], ["--repeats=0"]),
@@ -315,7 +316,9 @@ def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
     ]
     assert recommend.main(words, trainer=failing) == 1
     out, err = capsys.readouterr()
-    assert "no such luck" in err and "error: no run measured anything" in err
+    last = err.splitlines()[-1]
+    assert "1 of 1 run failed" in last and "no such luck" in last
+    assert "--retry_failed" in last
     assert "1 failed" in out
 
 

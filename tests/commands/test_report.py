@@ -1,4 +1,4 @@
-"""./run.sh report: what it reads and leaves out, what it writes and leaves alone, and how it ends."""
+"""The command report: the files that it reads, skips, writes and keeps; exit status."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} |
 }
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave out the page and the pictures, which take a third of a second.
+
+    The tests that use this fixture are about the input.
+    """
+    monkeypatch.setattr(curves, "render", lambda summary: b"picture")
+    monkeypatch.setattr(scaling, "render", lambda summary: b"page")
+    monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
+
+
 def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys):
     write_folder(tmp_path, series())
     (tmp_path / "notes.json").write_text("{")
@@ -51,6 +62,7 @@ def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys
     assert "report.json" not in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_foreign_files_stay_unless_forced(tmp_path, capsys):
     source, target = write_folder(tmp_path / "runs", series()), tmp_path / "out"
     target.mkdir()
@@ -66,16 +78,8 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
     assert not (source / "table.md").exists()
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Page and pictures, which take a third of a second, are left out: what is read is the point."""
-    monkeypatch.setattr(curves, "render", lambda summary: b"picture")
-    monkeypatch.setattr(scaling, "render", lambda summary: b"page")
-    monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
-
-
 def changed(**changes):
-    """A good record's fields, with some changed: {"batches.words": [...]}."""
+    """Return a good record's fields with changes such as {"batches.words": [1]}."""
     fields = json.loads(timed(2, 140).to_json())
     for name, value in changes.items():
         place = fields
@@ -99,69 +103,22 @@ def changed(**changes):
             "config.variable_update is missing; expected a name",
         ),
         ({"config": []}, "config is []"),
-        ({"config.preset": []}, "config.preset is []; expected one value"),
         (
             {"batches.seconds": [1.0] * 39 + [float("inf")]},
             "batches.seconds[39] is inf",
         ),
         (
-            {"batches.seconds": [1.0, float("nan")]},
-            "batches.seconds[1] is nan; expected a number above 0",
-        ),
-        ({"batches.seconds": [1e-300] * 40}, "batches.seconds[0] is 1e-300"),
-        ({"batches.items": [10**400] * 40}, "batches.items[0] is 1000"),
-        ({"batches.items": [-1] * 40}, "batches.items[0] is -1"),
-        (
             {"batches.items": [1] * 3},
-            "batches.items has 3 entries and batches.seconds 40",
+            "batches.items has 3 entries, but batches.seconds has 40",
         ),
-        ({"batches": {}}, "batches.seconds is missing"),
         (
             {"batches.warmup": 40},
             "batches.warmup is 40; expected a whole number below the 40 batches",
         ),
-        ({"throughput.items_per_second": 0}, "throughput.items_per_second is 0"),
-        ({"throughput": []}, "throughput is []; expected an object"),
-        (
-            {"throughput": {}},
-            "throughput is missing; expected items, seconds and items_per_second",
-        ),
-        ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
-        ({"error": "no"}, "error is 'no'; expected an object or null"),
-        (
-            {"batches.tower_positions": [[1, "a"]] * 40},
-            "batches.tower_positions[0][1] is 'a'; expected a number",
-        ),
-        (
-            {"batches.tower_items": [[1]]},
-            "batches.tower_items has 1 entries; expected a list for each of the 40 batches",
-        ),
         ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
         (
-            {"config.num_units": "many"},
-            "config.num_units is 'many'; expected a whole number",
-        ),
-        ({"config.num_units": 0}, "config.num_units is 0; expected at least 1"),
-        ({"config.staged_vars": 1}, "config.staged_vars is 1; expected true or false"),
-        (
-            {"config.variable_update": "magic"},
-            "config.variable_update is 'magic'; expected independent, parameter_",
-        ),
-        (
-            {"throughput.seconds": 1.0},
-            "throughput.seconds is 1, and its measured batches make 430",
-        ),
-        (
             {"throughput.items": 1.0},
-            "throughput.items is 1, and its measured batches make 60000",
-        ),
-        (
-            {"batches.tower_items": [[2000]] * 40},
-            "batches.tower_items[0] is [2000]; expected a number for each of the 2",
-        ),
-        (
-            {"batches.tower_items": [[1000, 999]] * 40},
-            "batches.tower_items[0] sum to 1999 and batches.items[0] is 2000",
+            "throughput.items is 1, but its measured batches give 60000",
         ),
     ],
 )
@@ -178,7 +135,15 @@ def test_bad_records_are_named_and_the_good_ones_reported(
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"a": [1]}, True])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        None,
+        3,
+        [None],
+        {"a": [1]},
+    ],
+)
 def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path, capsys):
     names = (
         "gpus",
@@ -215,35 +180,20 @@ def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
     for side in ("a", "b"):
         write_folder(tmp_path / side, [timed(1, 100)])
     assert report.main([str(tmp_path)]) == 1
-    assert f"there are some in {tmp_path}/a, {tmp_path}/b" in capsys.readouterr().err
+    assert f"{tmp_path}/a, {tmp_path}/b contain some" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "redirection, status, said",
-    [
-        (">/dev/full", 1, "error: output: No space left on device\n"),
-        ("| head -c 0", 141, ""),
-    ],
-)
-def test_an_output_that_takes_nothing_is_not_the_folder(
-    redirection, status, said, tmp_path
-):
+def test_an_output_that_takes_nothing_is_not_the_folder(tmp_path):
     record.write(run(1, 500.0), tmp_path / "a.json")
-    line = f"{sys.executable} -m rnn_scaling report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
+    line = f"{sys.executable} -m rnn_scaling report {tmp_path} >/dev/full"
     done = subprocess.run(
         ["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    assert (done.returncode, done.stderr) == (status, said)
+    said = "error: output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    source = write_folder(tmp_path / "runs", [timed(1, 100)])
-    (tmp_path / "file").write_text("")
-    assert report.main([str(source), f"--output={tmp_path}/file/out"]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and err.count("\n") == 1
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_that_takes_no_file_is_named_with_the_way_out(
     tmp_path, capsys, monkeypatch
 ):

@@ -50,7 +50,7 @@ def unfinished(process=ELSEWHERE):
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder with three runs and the record of a fourth that has not ended."""
+    """Create a folder with three runs and the record of an unfinished fourth run."""
     mine = tmp_path / "runs"
     mine.mkdir()
     for number, rate in enumerate(RATES, 1):

@@ -1,4 +1,4 @@
-"""TensorBoard's scalars are on disk while a run goes on, and its clock stands still while they are written."""
+"""TensorBoard's scalars are on disk during a run, and writing them is not measured."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def on_disk(tf, folder):
 def test_batches_are_written_every_few_seconds_and_each_once(tf, event_files, tmp_path):
     now = [0.0]
     scalars = event_files.Scalars(str(tmp_path), "tokens", clock=lambda: now[0])
-    assert not scalars.due()
+    assert not scalars.is_due()
     now[0] = event_files.INTERVAL_S
-    assert scalars.due()
+    assert scalars.is_due()
     scalars.write([0.5, 0.25], [10, 10], [3.0, 2.0])
     assert on_disk(tf, tmp_path) == {
         "batch/loss": [(0, 3.0), (1, 2.0)],
         "batch/tokens_per_second": [(0, 20.0), (1, 40.0)],
         "batch/step_seconds": [(0, 0.5), (1, 0.25)],
     }
-    assert not scalars.due()
+    assert not scalars.is_due()
     scalars.write([0.5, 0.25, 1.0], [10, 10, 10], [3.0, 2.0, 1.0], [0.25, 0.5, 0.75])
     scalars.close()
     assert on_disk(tf, tmp_path)["batch/loss"] == [(0, 3.0), (1, 2.0), (2, 1.0)]
@@ -63,12 +63,12 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(
     monkeypatch.setattr(scalars._writer, "flush", full)
     scalars.write([1.0], [1], [1.0])
     assert capsys.readouterr().err.startswith("warning: --log_dir: No space")
-    assert not scalars.due()
+    assert not scalars.is_due()
     scalars.write([1.0, 1.0], [1, 1], [1.0, 1.0])
     scalars.close()
     assert not event_files.Scalars(
         "", "words", clock=itertools.count(0, 100).__next__
-    ).due()
+    ).is_due()
 
 
 def test_a_file_of_scalars_that_cannot_be_created_does_not_end_the_run(
@@ -81,7 +81,7 @@ def test_a_file_of_scalars_that_cannot_be_created_does_not_end_the_run(
     assert "function_node" not in warning, "a name of TensorFlow's own"
     scalars.write([1.0], [1], [1.0])
     scalars.close()
-    assert not scalars.due()
+    assert not scalars.is_due()
 
 
 def test_a_disk_that_takes_only_empty_files_is_found_before_the_run(tmp_path):

@@ -1,4 +1,4 @@
-"""simulate: from a folder and from stated values, as text and JSON, and what is refused in one line."""
+"""The command simulate: from a folder or given values, as text or JSON; one-line errors."""
 
 import json
 import shutil
@@ -14,16 +14,12 @@ STATED = ("--step_ms=100", "--exchange_mb=100", "--link_gbit=25", "--steps=40")
 
 
 @pytest.fixture
-def go(capsys, monkeypatch):
-    """Runs the command; returns exit status, stdout and stderr."""
+def go(run_command, monkeypatch):
+    """Return a function that runs the command."""
     monkeypatch.chdir(ROOT)
-
-    def call(*words, question="--simulate"):
-        status = predict.main([*filter(None, [question]), *words])
-        printed = capsys.readouterr()
-        return status, printed.out, printed.err
-
-    return call
+    return lambda *words, question=("--simulate",): run_command(
+        predict, *question, *words
+    )
 
 
 def test_stated_values_give_the_curve_and_its_parts(go, tmp_path):
@@ -114,8 +110,8 @@ def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
         "--devices_per_machine=2",
         "--format=json",
     )
-    [predicted] = json.loads(go(*words, question="")[1])["series"]
-    [changed] = json.loads(go(*words, question="--what_if")[1])["series"]
+    [predicted] = json.loads(go(*words, question=())[1])["series"]
+    [changed] = json.loads(go(*words, question=["--what_if"])[1])["series"]
     [simulated] = json.loads(go(*words, "--steps=40")[1])["series"]
     assert simulated["predicted"][0]["efficiency"] == pytest.approx(
         efficiency, abs=0.01

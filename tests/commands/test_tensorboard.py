@@ -25,7 +25,7 @@ from tests.support.scaling_runs import run, timed
 
 
 def shown(result):
-    """What TensorBoard's own sanitizer leaves of a run's page."""
+    """Return a run's page after TensorBoard's own sanitizer."""
     return plugin_util.markdown_to_safe_html(run_text.markdown(result))
 
 

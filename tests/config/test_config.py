@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.config import conflicts, flags, registry
+from rnn_scaling.config import conflicts, flags, presets, registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import (
     CONDITIONS,
-    DECIDING,
+    DECIDING_OPTIONS,
     is_read,
     unread_options,
 )
@@ -22,15 +22,23 @@ from rnn_scaling.config.spelling import command, spell
 from rnn_scaling.models.workloads import WORKLOADS
 
 
+def parse(words):
+    return flags.parse(shlex.split(words), OPTIONS)
+
+
 def resolve(words="", num_gpus=0, num_cores=4):
-    given = flags.parse(shlex.split(words), OPTIONS)
-    return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    return configs.resolve(parse(words), num_gpus=num_gpus, num_cores=num_cores)
 
 
-def problems(words="", num_gpus=0, **given):
-    given = {**flags.parse(shlex.split(words), OPTIONS), **given}
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=4)
-    return conflicts.problems(config, given, num_gpus=num_gpus)
+def problems(words="", num_gpus=0, **user_options):
+    user_options = {**parse(words), **user_options}
+    config = configs.resolve(user_options, num_gpus=num_gpus, num_cores=4)
+    return conflicts.problems(config, user_options, num_gpus=num_gpus)
+
+
+def table(text):
+    """Return the cells of the lines of a text."""
+    return [re.split(r"\s*\|\s*", line) for line in text.strip().splitlines()]
 
 
 def test_a_command_to_repeat_can_be_pasted():
@@ -42,6 +50,27 @@ def test_a_command_to_repeat_can_be_pasted():
 
 
 @pytest.mark.parametrize(
+    "words", ["", "--preset=large", "--preset=small --device=gpu", "--preset=gnmt_v2"]
+)
+def test_a_command_to_repeat_has_the_same_preset(words):
+    config = resolve(words).flat()
+    repeated = parse(" ".join(shlex.split(command(config))[2:]))
+    has_gpus = config["device"] == "gpu"
+    assert (
+        repeated.get("preset", presets.choose_sweep_preset(has_gpus))
+        == config["preset"]
+    )
+
+
+def test_the_former_name_of_a_preset_is_its_new_name():
+    config = resolve("--preset=seed")
+    assert config == resolve("--preset=large")
+    assert config.output.preset == "large"
+    recorded = {**config.flat(), "preset": "seed"}
+    assert command(recorded) == command(config.flat())
+
+
+@pytest.mark.parametrize(
     "total,towers,sizes",
     [
         (64, 2, (32, 32)),
@@ -50,208 +79,105 @@ def test_a_command_to_repeat_can_be_pasted():
         (0, 2, (32, 32)),
     ],
 )
-def test_a_global_batch_is_shared_out_whole(total, towers, sizes):
+def test_no_sample_of_a_global_batch_is_lost(total, towers, sizes):
     config = resolve(f"--global_batch_size={total} --num_devices={towers}")
     assert config.tower_batch_sizes() == sizes
     assert config.training.batch_size == max(sizes)
 
 
 def test_flat_and_back():
-    config = resolve("--num_units=7 --preset=seed")
+    config = resolve("--num_units=7 --preset=large")
     assert configs.from_flat(config.flat()) == config
     assert list(config.flat()) == list(OPTIONS)
 
 
-@pytest.mark.parametrize(
-    "words,num_gpus,resolved",
-    [
-        ("", 0, "--device=cpu --encoder_type=cudnn_lstm"),
-        ("", 2, "--device=gpu"),
-        ("--num_devices=0", 3, "--num_devices=3"),
-        ("--num_devices=0 --cpu_cores_per_device=2", 0, "--num_devices=2"),
-        ("--num_devices=0 --cpu_cores_per_device=9", 0, "--num_devices=1"),
-        ("--encoder_type=uni", 0, "--direction=uni --decoder_type=dynamic_rnn"),
-        ("--encoder_type=bi --decoder_type=cudnn_gru", 0, "--decoder_type=cudnn_gru"),
-        ("--unit_type=gru", 1, "--encoder_type=cudnn_gru --decoder_type=cudnn_gru"),
-        ("--unit_type=nas", 0, "--encoder_type=dynamic_rnn"),
-        (
-            "--variable_update=replicated --independent_replica",
-            0,
-            "--variable_update=independent",
-        ),
-        ("--variable_update=parameter_server", 2, "--param_server_device=gpu"),
-        ("--variable_update=parameter_server", 0, "--param_server_device=cpu"),
-        ("--use_synthetic_data", 0, "--data_source=device"),
-        ("--data_source=host", 0, "--prefetch_data_to_device=true"),
-        ("--data_source=device", 0, "--prefetch_data_to_device=false"),
-        (
-            "--preset=seed --batch_size=16",
-            0,
-            "--src_vocab_size=50000 --num_units=512 --batch_size=16 --src_max_len=100",
-        ),
-        (
-            "--preset=gnmt_v2 --batch_size=2",
-            0,
-            "--model=nmt_attention --num_units=1024 --src_max_len=50 --batch_size=2",
-        ),
-        (
-            "--preset=transformer_big",
-            0,
-            "--model=transformer --num_units=1024 --num_heads=16 --label_smoothing=0.1",
-        ),
-        (
-            "--model=resnet50 --preset=seed",
-            0,
-            "--batch_size=32 --num_units=256 --dataset=imagenet",
-        ),
-        ("--model=lm --preset=seed", 0, "--num_units=512"),
-    ],
-)
+RESOLUTIONS = """
+| 0 | --device=cpu --encoder_type=cudnn_lstm
+| 2 | --device=gpu
+--num_devices=0 | 3 | --num_devices=3
+--num_devices=0 --cpu_cores_per_device=2 | 0 | --num_devices=2
+--num_devices=0 --cpu_cores_per_device=9 | 0 | --num_devices=1
+--encoder_type=uni | 0 | --direction=uni --decoder_type=dynamic_rnn
+--encoder_type=bi --decoder_type=cudnn_gru | 0 | --decoder_type=cudnn_gru
+--unit_type=gru | 1 | --encoder_type=cudnn_gru --decoder_type=cudnn_gru
+--unit_type=nas | 0 | --encoder_type=dynamic_rnn
+--variable_update=replicated --independent_replica | 0 | --variable_update=independent
+--variable_update=parameter_server | 2 | --param_server_device=gpu
+--variable_update=parameter_server | 0 | --param_server_device=cpu
+--use_synthetic_data | 0 | --data_source=device
+--data_source=host | 0 | --prefetch_data_to_device=true
+--data_source=device | 0 | --prefetch_data_to_device=false
+--preset=large --batch_size=16 | 0 | --src_vocab_size=50000 --batch_size=16
+--preset=gnmt_v2 --batch_size=2 | 0 | --model=nmt_attention --num_units=1024 --batch_size=2
+--preset=transformer_big | 0 | --model=transformer --num_heads=16 --label_smoothing=0.1
+--model=resnet50 --preset=large | 0 | --batch_size=32 --num_units=256 --dataset=imagenet
+--model=lm --preset=large | 0 | --num_units=512
+"""
+
+
+@pytest.mark.parametrize("words, num_gpus, resolved", table(RESOLUTIONS))
 def test_resolution(words, num_gpus, resolved):
-    flat = resolve(words, num_gpus).flat()
-    expected = flags.parse(shlex.split(resolved), OPTIONS)
+    flat = resolve(words, int(num_gpus)).flat()
+    expected = parse(resolved)
     assert {name: flat[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "words,line",
-    [
-        (
-            "--variable_update=ring",
-            "--variable_update=ring must be one of independent,",
-        ),
-        ("--dropout=1", "--dropout=1.0 must be at most 0.99"),
-        ("--learning_rate=nan", "--learning_rate=nan must be a finite number"),
-        ("--global_batch_size=64 --batch_size=32", "--global_batch_size=64 and"),
-        ("--global_batch_size=3 --num_devices=4", "--global_batch_size=3 must be"),
-        ("--until_steady --max_batches=29", "--max_batches=29 must be at least"),
-        ("--device=gpu", "--device=gpu needs a visible NVIDIA GPU"),
-        (
-            "--num_encoder_layers=3 --num_decoder_layers=3",
-            "--num_encoder_layers=3 must",
-        ),
-        ("--num_decoder_layers=4", "--num_decoder_layers=4 must equal"),
-        ("--encoder_type=uni --direction=bi", "--encoder_type=uni and --direction=bi"),
-        ("--model=lm --encoder_type=bi", "--encoder_type=bi names a direction,"),
-        ("--share_embedding --tgt_vocab_size=9", "--share_embedding=true needs one"),
-        ("--attention=luong --preset=gnmt_v2", "--normalize_attention=true needs"),
-        ("--unit_type=gru --preset=gnmt_v2", "--biases_per_gate=2 needs"),
-        ("--attention=luong", "--attention=luong would be ignored here; it needs"),
-        (
-            "--encoder_type=cudnn_lstm --unit_type=gru",
-            "--encoder_type=cudnn_lstm computes",
-        ),
-        ("--model=transformer --num_heads=3", "--num_heads=3 must divide"),
-        (
-            "--variable_update=replicated --all_reduce_spec=nccl",
-            "--all_reduce_spec=nccl",
-        ),
-        (
-            "--variable_update=replicated --compress_gradients=int8 --all_reduce_spec=xring",
-            "--all_reduce_spec=xring would be ignored here",
-        ),
-        (
-            "--variable_update=replicated --all_reduce_spec=rechd --num_devices=3",
-            "--all_reduce_spec=rechd: rechd needs a power of two",
-        ),
-        (
-            "--variable_update=replicated --gradient_repacking=2 --agg_small_grads_max_bytes=9",
-            "--gradient_repacking=2 already",
-        ),
-        (
-            "--independent_replica --variable_update=mirrored",
-            "--independent_replica=true",
-        ),
-        (
-            "--variable_update=parameter_server --param_server_device=gpu",
-            "--param_server_device=gpu needs GPUs",
-        ),
-        (
-            "--variable_update=parameter_server --staged_vars --variable_consistency=relaxed",
-            "--staged_vars=true and --variable_consistency=relaxed",
-        ),
-        (
-            "--loss_scale=0.5 --compute_dtype=float16",
-            "--loss_scale=0.5 must be dynamic",
-        ),
-        ("--stop_at_accuracy=0.9", "--stop_at_accuracy=0.9 would be ignored here"),
-        (
-            "--num_epochs=2 --data_source=text --num_batches=5",
-            "--num_epochs=2 determines",
-        ),
-        ("--lr_schedule=inverse_sqrt", "--lr_schedule=inverse_sqrt needs"),
-        ("--lr_schedule=piecewise", "--lr_steps=: --lr_schedule=piecewise needs"),
-        (
-            "--gradient_accumulation_steps=2 --global_batch_size=8",
-            "--gradient_accumulation_steps=2 multiplies",
-        ),
-        (
-            "--gradient_accumulation_steps=2 --variable_update=keras_slicing --num_devices=2",
-            "--gradient_accumulation_steps=2: with --variable_update=keras_slicing",
-        ),
-        (
-            "--gradient_accumulation_steps=2 --variable_update=async_parameter_server",
-            "--gradient_accumulation_steps=2: with --variable_update=async_",
-        ),
-        (
-            "--framework=torch --optimizer=rmsprop",
-            "--framework=torch does not support --optimizer=rmsprop; use --optimizer=adam",
-        ),
-        ("--use_synthetic_data --data_source=host", "--use_synthetic_data=true means"),
-        ("--data_source=text", "--data_source=text needs --src_file_name"),
-        ("--data_source=text --unk_id=8000", "--unk_id=8000 must be below --src_vocab"),
-        ("--data_source=text --tgt_max_len=1", "--tgt_max_len=1 must be at least 2"),
-        (
-            "--data_source=text --src_file_name=no/such",
-            "--src_file_name=no/such: No such",
-        ),
-        ("--data_source=text --src_file_name=.", "--src_file_name=.: a folder;"),
-        (
-            "--random_lengths --pad_to=29",
-            "--pad_to=29 must be at least --src_max_len=30",
-        ),
-        ("--data_source=copy --pad_to=40", "--pad_to=40 would be ignored here"),
-        (f"--result_file={'x' * 300}/run.json", "--result_file=xxx"),
-        (
-            "--result_file=x --mlperf_log=x",
-            "--mlperf_log=x must differ from --result_file",
-        ),
-        ("--mlperf_log=.", "--mlperf_log=. is a folder"),
-        (f"--log_dir={__file__}", f"--log_dir={__file__} is a file"),
-        (f"--log_dir={__file__}/logs", f"--log_dir={__file__}/logs cannot be written"),
-        ("--num_devices=2 --num_heads=2", "--num_heads=2 would be ignored here"),
-        ("--data_source=cifar10 --data_dir=.", "--data_source=cifar10 reads cifar10,"),
-        ("--model=resnet50 --data_source=text", "--data_source=text reads text"),
-        (
-            "--model=inception3 --dataset=cifar10",
-            "--dataset=cifar10: --model=inception3",
-        ),
-        (
-            "--model=resnet20 --data_source=cifar10 --data_dir=no",
-            "--data_dir=no: no folder",
-        ),
-        ("--model=resnet50 --preset=gnmt_v2", "--preset=gnmt_v2 is for text"),
-        (
-            "--model=resnet50 --variable_update=async_parameter_server --num_workers=2",
-            "--model=resnet50: its batch normalisation",
-        ),
-        ("--data_source=reverse --src_max_len=9", "--data_source=reverse has the same"),
-        ("--data_source=copy --model=lm", "--data_source=copy makes pairs"),
-        (
-            "--variable_update=replicated --global_batch_size=8 --lr_scaling=linear",
-            "--lr_scaling=linear would be ignored",
-        ),
-        (
-            "--variable_update=replicated --lr_warmup_batches=5",
-            "--lr_warmup_batches=5 would",
-        ),
-        (
-            "--variable_update=distributed_independent --num_workers=2 --checkpoint_dir=x",
-            "--checkpoint_dir=x: the workers of --variable_update=distributed_independent",
-        ),
-        (f"--checkpoint_dir={__file__}", f"--checkpoint_dir={__file__} is a file"),
-    ],
-)
+# A command line, and the start of one of its errors.
+CONFLICTS = f"""
+--variable_update=ring | --variable_update=ring must be one of independent,
+--dropout=1 | --dropout=1.0 must be at most 0.99
+--learning_rate=nan | --learning_rate=nan must be a finite number
+--global_batch_size=64 --batch_size=32 | --global_batch_size=64 and
+--global_batch_size=3 --num_devices=4 | --global_batch_size=3 must be
+--until_steady --max_batches=29 | --max_batches=29 must be at least
+--device=gpu | --device=gpu needs a visible NVIDIA GPU
+--num_encoder_layers=3 --num_decoder_layers=3 | --num_encoder_layers=3 must
+--num_decoder_layers=4 | --num_decoder_layers=4 must equal
+--encoder_type=uni --direction=bi | --encoder_type=uni and --direction=bi
+--model=lm --encoder_type=bi | --encoder_type=bi names a direction,
+--share_embedding --tgt_vocab_size=9 | --share_embedding=true needs one
+--attention=luong --preset=gnmt_v2 | --normalize_attention=true needs
+--unit_type=gru --preset=gnmt_v2 | --biases_per_gate=2 needs
+--encoder_type=cudnn_lstm --unit_type=gru | --encoder_type=cudnn_lstm computes
+--model=transformer --num_heads=3 | --num_heads=3 must divide
+--variable_update=replicated --all_reduce_spec=nccl | --all_reduce_spec=nccl
+--variable_update=replicated --gradient_repacking=2 --agg_small_grads_max_bytes=9 | --gradient_repacking=2
+--independent_replica --variable_update=mirrored | --independent_replica=true
+--variable_update=parameter_server --param_server_device=gpu | --param_server_device=gpu needs GPUs
+--variable_update=parameter_server --staged_vars --variable_consistency=relaxed | --staged_vars=true and
+--loss_scale=0.5 --compute_dtype=float16 | --loss_scale=0.5 must be dynamic
+--num_epochs=2 --data_source=text --num_batches=5 | --num_epochs=2 determines
+--lr_schedule=inverse_sqrt | --lr_schedule=inverse_sqrt needs
+--lr_schedule=piecewise | --lr_steps=: --lr_schedule=piecewise needs
+--gradient_accumulation_steps=2 --global_batch_size=8 | --gradient_accumulation_steps=2 multiplies
+--gradient_accumulation_steps=2 --variable_update=keras_slicing --num_devices=2 | --gradient_accumulation_steps=2:
+--gradient_accumulation_steps=2 --variable_update=async_parameter_server | --gradient_accumulation_steps=2:
+--framework=torch --optimizer=rmsprop | --framework=torch does not support --optimizer=rmsprop; use --optimizer=adam
+--use_synthetic_data --data_source=host | --use_synthetic_data=true means
+--data_source=text | --data_source=text needs --src_file_name
+--data_source=text --unk_id=8000 | --unk_id=8000 must be below --src_vocab
+--data_source=text --tgt_max_len=1 | --tgt_max_len=1 must be at least 2
+--data_source=text --src_file_name=no/such | --src_file_name=no/such: No such
+--data_source=text --src_file_name=. | --src_file_name=.: a folder;
+--random_lengths --pad_to=29 | --pad_to=29 must be at least --src_max_len=30
+--result_file={"x" * 300}/run.json | --result_file=xxx
+--mlperf_log=. | --mlperf_log=. is a folder
+--log_dir={__file__} | --log_dir={__file__} is a file
+--log_dir={__file__}/logs | --log_dir={__file__}/logs cannot be written
+--data_source=cifar10 --data_dir=. | --data_source=cifar10 reads cifar10,
+--model=resnet50 --data_source=text | --data_source=text reads text
+--model=inception3 --dataset=cifar10 | --dataset=cifar10: --model=inception3
+--model=resnet20 --data_source=cifar10 --data_dir=no | --data_dir=no must be a folder
+--model=resnet50 --preset=gnmt_v2 | --preset=gnmt_v2 is for text
+--model=resnet50 --variable_update=async_parameter_server --num_workers=2 | --model=resnet50: its batch
+--data_source=reverse --src_max_len=9 | --data_source=reverse has the same
+--data_source=copy --model=lm | --data_source=copy makes pairs
+--variable_update=distributed_independent --num_workers=2 --checkpoint_dir=x | --checkpoint_dir=x: the workers
+--checkpoint_dir={__file__} | --checkpoint_dir={__file__} is a file
+"""
+
+
+@pytest.mark.parametrize("words, line", table(CONFLICTS))
 def test_each_conflict_has_its_line(words, line):
     lines = problems(words)
     assert any(each.startswith(line) for each in lines), lines
@@ -264,29 +190,25 @@ def test_a_name_cannot_hold_a_nul_byte(name):
     assert any("NUL byte" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        "--model=lm --num_encoder_layers=3",
-        "--model=lm --unit_type=layer_norm_lstm --forget_bias=0.5",
-        f"--model=lm --data_source=text --tgt_file_name={__file__} --tgt_vocab_file={__file__}",
-        "--model=resnet50 --data_format=NCHW --dataset=imagenet",
-        "--model=vgg16 --variable_update=async_parameter_server --num_workers=2",
-        "--preset=gnmt_v2 --num_decoder_layers=3",
-        "--preset=gnmt_v2 --model=nmt",
-        "--preset=transformer_base --num_decoder_layers=3",
-        "--data_source=copy",
-        "--variable_update=replicated --num_devices=2 --lr_scaling=linear --lr_warmup_batches=5",
-        "--checkpoint_dir=x --save_every=5",
-        "--checkpoint_dir=x --variable_update=collective_all_reduce --num_workers=2",
-        # A seed's command.
-        "--batch_size=384 --num_encoder_layers=4 --num_decoder_layers=4 --direction=bi"
-        " --independent_replica --use_synthetic_data --src_max_len=100"
-        " --variable_update=replicated --encoder_type=cudnn_lstm",
-    ],
-)
-def test_what_goes_together_has_no_conflict(words):
+VALID = f"""
+--device=cpu
+--model=lm --num_encoder_layers=3
+--model=lm --unit_type=layer_norm_lstm --forget_bias=0.5
+--model=lm --data_source=text --tgt_file_name={__file__} --tgt_vocab_file={__file__}
+--model=resnet50 --data_format=NCHW --dataset=imagenet
+--model=vgg16 --variable_update=async_parameter_server --num_workers=2
+--preset=gnmt_v2 --num_decoder_layers=3
+--preset=gnmt_v2 --model=nmt
+--preset=transformer_base --num_decoder_layers=3
+--data_source=copy
+--variable_update=replicated --num_devices=2 --lr_scaling=linear --lr_warmup_batches=5
+--checkpoint_dir=x --save_every=5
+--checkpoint_dir=x --variable_update=collective_all_reduce --num_workers=2
+"""
+
+
+@pytest.mark.parametrize("words", VALID.split("\n"))
+def test_options_that_fit_have_no_conflict(words):
     assert problems(words) == []
 
 
@@ -305,7 +227,7 @@ def test_towers_spread_evenly_over_the_gpus(words, is_refused):
 
 @pytest.fixture
 def folder_of_links(tmp_path, monkeypatch):
-    """A folder d with a link to it, a link to a file, and a text."""
+    """Create a folder d, a link to it, a link into it, a loop and a text file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to("d")
@@ -318,27 +240,23 @@ def folder_of_links(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        "--mlperf_log=d/./r.json --result_file=d/r.json",
         "--mlperf_log=link/r.json --result_file=d/r.json",
         "--mlperf_log=alias.json --result_file=d/r.json",
         "--mlperf_log=new/../new/r.json --result_file=new/r.json",
         "--result_file=d/x --log_dir=d/x/logs",
         "--result_file=d/x --checkpoint_dir=d/./x",
-        "--mlperf_log=d/x --log_dir=d/x/",
         "--mlperf_log=link/run.json --log_dir=d",
-        "--result_file=./words --src_vocab_file=words",
         "--mlperf_log=link/../words --tgt_file_name=words",
     ],
 )
 def test_outputs_that_are_one_file_are_refused(folder_of_links, words):
     first, second = words.split()
-    given = {}
+    user_options = {}
     if "words" in second:
-        given = dict.fromkeys(registry.TEXT_FILES, "text")
-        given["data_source"] = "text"
+        user_options = dict.fromkeys(registry.TEXT_FILES, "text")
+        user_options["data_source"] = "text"
         (folder_of_links / "text").write_text("a\n")
-    given |= flags.parse(words.split(), OPTIONS)
-    (line,) = problems(**given)
+    (line,) = problems(**{**user_options, **parse(words)})
     assert line.startswith(f"{first} must differ from ")
     assert second.partition("=")[0] in line
 
@@ -351,7 +269,7 @@ def test_outputs_that_are_one_file_are_refused(folder_of_links, words):
         "--result_file=d/r.json --log_dir=link --checkpoint_dir=d",
     ],
 )
-def test_outputs_of_their_own_are_allowed(folder_of_links, words):
+def test_separate_outputs_are_allowed(folder_of_links, words):
     assert problems(words) == []
 
 
@@ -362,25 +280,24 @@ def test_a_link_to_itself_is_one_line(folder_of_links):
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
-    field = OPTIONS[name]
-    value = field.default
+    value = OPTIONS[name].default
     if value is None:
         value = {"param_server_device": "cpu", "dataset": "cifar10"}.get(name, True)
-    given = {
+    user_options = {
         "variable_update": "independent" if name == "lr_scaling" else "mirrored",
         "model": "lm" if name in WORKLOADS["resnet50"].reads else "resnet50",
         "framework": "tensorflow",
     }
     if name in registry.FRAMEWORKS["tensorflow"].reads:
-        given["framework"] = "torch"
-    if any("forward_only" in rule.by for rule in CONDITIONS[name]):
-        given["forward_only"] = True
-    elif any("decode" in rule.by for rule in CONDITIONS[name]):
-        given["decode"] = name not in ("beam_size", "length_penalty")
-    if name != "variable_update":
-        given[name] = value
-    lines = problems(num_gpus=int(name == "cpu_cores_per_device"), **given)
-    ignored = f"{spell(name, given[name])} would be ignored here"
+        user_options["framework"] = "torch"
+    deciding = {option for each in CONDITIONS[name] for option in each.options}
+    if "forward_only" in deciding:
+        user_options["forward_only"] = True
+    elif "decode" in deciding:
+        user_options["decode"] = name not in ("beam_size", "length_penalty")
+    user_options.setdefault(name, value)
+    lines = problems(num_gpus=int(name == "cpu_cores_per_device"), **user_options)
+    ignored = f"{spell(name, user_options[name])} would be ignored here"
     assert any(line.startswith(ignored) for line in lines), lines
 
 
@@ -424,19 +341,20 @@ def test_every_option_is_read_by_something():
     # The launcher is found before the configuration is resolved.
     resolved_away.add("coordinator_address")
     for name in OPTIONS.keys() - resolved_away:
-        # Of the two sides of a translation, the name is put together.
-        of_side = re.escape(name.partition("_")[2].removesuffix("_file"))
-        assert f".{name}" in code or re.search(rf"name}}_{of_side}", code), name
+        # Names such as src_vocab_size are also built from the name of a side.
+        suffix = re.escape(name.partition("_")[2].removesuffix("_file"))
+        assert f".{name}" in code or re.search(rf"name}}_{suffix}", code), name
 
 
-def test_a_source_that_reads_prefetching_prefetches_unless_told(monkeypatch):
+def test_a_source_that_can_prefetch_prefetches_by_default(monkeypatch):
     source = registry.DataSource("none", reads=("prefetch_data_to_device",))
     monkeypatch.setitem(registry.DATA_SOURCES, "lines", source)
-    given = {"data_source": "lines"}
-    assert configs.resolve(given, num_gpus=0, num_cores=1).data.prefetch_data_to_device
+    user_options = {"data_source": "lines"}
+    config = configs.resolve(user_options, num_gpus=0, num_cores=1)
+    assert config.data.prefetch_data_to_device
 
 
-def test_a_mode_that_nobody_knows_trains_one_model_in_one_process():
+def test_an_unknown_mode_trains_one_model_in_one_process():
     for name in ("older", None):
         mode = registry.mode_of(name)
         assert mode.trains_one_model
@@ -444,7 +362,7 @@ def test_a_mode_that_nobody_knows_trains_one_model_in_one_process():
     assert not registry.mode_of("independent").trains_one_model
 
 
-def test_what_nothing_reads_follows_from_the_options_that_decide_it():
+def test_only_deciding_options_decide_on_unread_options():
     modes = [f"--variable_update={mode}" for mode in registry.VARIABLE_UPDATES]
     others = [
         "--framework=torch",
@@ -453,19 +371,16 @@ def test_what_nothing_reads_follows_from_the_options_that_decide_it():
         "--checkpoint_dir=x --until_steady --compress_gradients=int8",
     ]
     for words in ["", *modes, *others]:
-        given = flags.parse(words.split(), OPTIONS)
-        config = configs.from_flat(given)
+        options = parse(words)
+        config = configs.from_flat(options)
         unread = {name for name in CONDITIONS if not is_read(config, name)}
-        assert unread_options(given) == unread
+        assert unread_options(options) == unread
         for name, value in config.flat().items():
-            if name in DECIDING:
+            if name in DECIDING_OPTIONS:
                 continue
-            # Another option decides nothing, whatever its value is.
             changed = "another" if value != "another" else ""
-            other = configs.from_flat({**given, name: changed})
-            assert unread == {
-                each for each in CONDITIONS if not is_read(other, each)
-            }, name
+            other = configs.from_flat({**options, name: changed})
+            assert unread == {n for n in CONDITIONS if not is_read(other, n)}, name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a run that does not train reads, and how it is swept."""
+"""Runs that do not train read fewer options, and are swept accordingly."""
 
 from __future__ import annotations
 
@@ -13,41 +13,32 @@ from rnn_scaling.reports import table
 from rnn_scaling.sweeps.plan import plan, split
 from tests.support.records import make_record
 
+# A command line, and the starts of its errors.
+CONFLICTS = """
+--decode --beam_size=4 --length_penalty=0.6 |
+--decode --variable_update=independent --num_devices=2 |
+--forward_only --accuracy --model=resnet20 |
+--decode --beam_size=0 | --beam_size=0 must be at least 1
+--decode --beam_size=9 --tgt_vocab_size=8 | --beam_size=9 must be at most
+--decode --model=lm | --decode=true would be ignored here
+--decode --forward_only | --forward_only=true computes the loss
+--beam_size=4 | --beam_size=4 would be ignored here; it needs --decode
+--forward_only --optimizer=sgd | --optimizer=sgd would be ignored
+--decode --variable_update=replicated | --variable_update=replicated would be
+--decode --accuracy --decoder_type=dynamic_rnn | --accuracy + --decoder_type
+--decode --framework=torch | --framework=torch
+"""
 
-@pytest.mark.parametrize(
-    ("words", "faults"),
-    [
-        ("--decode --beam_size=4 --length_penalty=0.6", ()),
-        ("--decode --variable_update=independent --num_devices=2", ()),
-        ("--forward_only --accuracy --model=resnet20", ()),
-        ("--decode --beam_size=0", ("--beam_size=0 must be at least 1",)),
-        (
-            "--decode --beam_size=9 --tgt_vocab_size=8",
-            ("--beam_size=9 must be at most",),
-        ),
-        ("--decode --model=lm", ("--decode=true would be ignored here",)),
-        ("--decode --forward_only", ("--forward_only=true computes the loss",)),
-        ("--beam_size=4", ("--beam_size=4 would be ignored here; it needs --decode",)),
-        (
-            "--forward_only --optimizer=sgd --variable_update=replicated --num_devices=2",
-            (
-                "--optimizer=sgd would be ignored",
-                "--variable_update=replicated would be",
-            ),
-        ),
-        (
-            "--decode --accuracy --decoder_type=dynamic_rnn",
-            ("--accuracy", "--decoder_type"),
-        ),
-        ("--decode --framework=torch", ("--framework=torch ",)),
-    ],
-)
-def test_conflicts(words, faults):
-    given = flags.parse(words.split(), configs.OPTIONS)
-    config = configs.resolve(given, num_gpus=0, num_cores=2)
-    lines = sorted(conflicts.problems(config, given, num_gpus=0))
-    assert len(lines) == len(faults), lines
-    assert all(line.startswith(fault) for line, fault in zip(lines, sorted(faults)))
+
+@pytest.mark.parametrize("line", CONFLICTS.strip().splitlines())
+def test_conflicts(line):
+    words, starts = (cell.strip() for cell in line.split("|"))
+    options = flags.parse(words.split(), configs.OPTIONS)
+    config = configs.resolve(options, num_gpus=0, num_cores=2)
+    lines = sorted(conflicts.problems(config, options, num_gpus=0))
+    expected = sorted(start for start in starts.split(" + ") if start)
+    assert len(lines) == len(expected), lines
+    assert all(map(str.startswith, lines, expected))
 
 
 def test_a_sweep_of_searches_has_no_mode_that_exchanges():

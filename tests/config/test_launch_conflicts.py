@@ -1,4 +1,4 @@
-"""As many processes as a run has, and several only where it is of several."""
+"""A run needs the number of processes that follows from its options."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ def parsed(words):
     return flags.parse(words.split(), configs.OPTIONS)
 
 
-def config_of(given):
-    return configs.resolve(given, num_gpus=0, num_cores=8)
+def config_of(user_options):
+    return configs.resolve(user_options, num_gpus=0, num_cores=8)
 
 
 def started(words, size=None, num_ps=None):
-    """What is wrong with options of a run of which so many processes were started.
+    """Return the errors of a run.
 
-    size: None for a single process without a launcher. num_ps: servers of the launcher.
+    Args:
+      words: The options of the run.
+      size: Number of processes that a launcher started; None without a launcher.
+      num_ps: Parameter servers of the launcher.
     """
-    given = parsed(words)
+    user_options = parsed(words)
     if size is None:
-        return [*check_start(config_of(given), None)]
+        return [*check_start(config_of(user_options), None)]
     launch = Launch(0, size, "mpirun", "127.0.0.1:20000", "127.0.0.1", 0, size)
     launch = dataclasses.replace(launch, num_ps=num_ps)
-    given = configs.as_started(given, size, num_ps)
-    return [*check_start(config_of(given), launch)]
+    user_options = configs.with_launcher_size(user_options, size, num_ps)
+    return [*check_start(config_of(user_options), launch)]
 
 
 @pytest.mark.parametrize("size", [2, 17])
-def test_as_many_workers_as_were_started_where_the_user_does_not_say(size):
-    assert configs.as_started(parsed(COLLECTIVE), size)["num_workers"] == size
+def test_the_launcher_decides_on_the_number_of_workers(size):
+    assert configs.with_launcher_size(parsed(COLLECTIVE), size)["num_workers"] == size
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_as_many_workers_as_were_started_where_the_user_does_not_say(size):
         (ASYNC, 4, 2),
     ],
 )
-def test_a_run_may_be_started_so(words, size, num_ps):
+def test_the_right_number_of_processes_is_accepted(words, size, num_ps):
     assert started(words, size, num_ps) == []
 
 
@@ -67,12 +70,12 @@ def test_a_run_may_be_started_so(words, size, num_ps):
         (f"{COLLECTIVE} --num_workers=3", None, None, "mpirun -np 3"),
         ("--variable_update=replicated", 4, None, "runs in one process"),
         (f"{ASYNC} --num_workers=3 --num_ps=1", 4, None, "need 5 processes (one of"),
-        (COLLECTIVE, 4, 1, "needs 0 parameter servers and mpirun has 1;"),
-        (f"{SERVED} --num_ps=1", 4, 2, "needs 1 parameter servers and mpirun has 2;"),
-        (SERVED, 4, 0, "needs 1 parameter servers and mpirun has 0;"),
+        (COLLECTIVE, 4, 1, "must be 0, but is 1 in mpirun;"),
+        (f"{SERVED} --num_ps=1", 4, 2, "must be 1, but is 2 in mpirun;"),
+        (SERVED, 4, 0, "must be 1, but is 0 in mpirun;"),
     ],
 )
-def test_other_numbers_are_refused_with_flag_rule_and_remedy(words, size, num_ps, part):
+def test_other_numbers_are_refused_with_the_remedy(words, size, num_ps, part):
     (line,) = started(words, size, num_ps)
     assert line.startswith("--") and part in line
 
@@ -84,20 +87,22 @@ def test_other_numbers_are_refused_with_flag_rule_and_remedy(words, size, num_ps
         (ASYNC, ("coordinator", "worker", "ps", "ps")),
     ],
 )
-def test_a_launcher_that_names_parameter_servers_has_its_way(mode, roles):
-    given = configs.as_started(parsed(mode), 4, 2)
+def test_the_launcher_decides_on_the_number_of_servers(mode, roles):
+    given = configs.with_launcher_size(parsed(mode), 4, 2)
     assert config_of(given).roles() == roles
+
+
+def conflicts_of(words):
+    user_options = parsed(f"{words} --num_workers=2")
+    return conflicts.problems(config_of(user_options), user_options, num_gpus=0)
 
 
 @pytest.mark.parametrize(
     "words, line",
     [
-        (
-            f"{COLLECTIVE} --variable_consistency=relaxed",
-            "--variable_consistency=relaxed over --num_workers=2 needs",
-        ),
-        (f"{COLLECTIVE} --until_steady", "--until_steady=true ends each of"),
-        (f"{COLLECTIVE} --stop_at_loss=1.5", "--stop_at_loss=1.5 ends each of"),
+        (f"{COLLECTIVE} --variable_consistency=relaxed", "--variable_consistency="),
+        (f"{COLLECTIVE} --until_steady", "--until_steady=true would let each of"),
+        (f"{COLLECTIVE} --stop_at_loss=1.5", "--stop_at_loss=1.5 would let each of"),
         (f"{COLLECTIVE} --all_reduce_spec=xring#2", "--all_reduce_spec=xring#2: xring"),
         (
             f"{COLLECTIVE} --global_batch_size=3 --num_devices=2",
@@ -114,9 +119,8 @@ def test_a_launcher_that_names_parameter_servers_has_its_way(mode, roles):
         ("--variable_update=replicated", "--num_workers=2 would be ignored here;"),
     ],
 )
-def test_what_several_workers_cannot_is_refused(words, line):
-    given = parsed(f"{words} --num_workers=2")
-    lines = conflicts.problems(config_of(given), given, num_gpus=0)
+def test_options_that_workers_do_not_support_are_refused(words, line):
+    lines = conflicts_of(words)
     assert len(lines) == 1 and lines[0].startswith(line), lines
 
 
@@ -130,6 +134,5 @@ def test_what_several_workers_cannot_is_refused(words, line):
         f"{ASYNC} --global_batch_size=4 --until_steady --num_ps=3",
     ],
 )
-def test_what_several_workers_can_is_not(words):
-    given = parsed(f"{words} --num_workers=2")
-    assert conflicts.problems(config_of(given), given, num_gpus=0) == []
+def test_options_that_workers_support_are_accepted(words):
+    assert conflicts_of(words) == []

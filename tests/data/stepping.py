@@ -1,4 +1,4 @@
-"""Runs a data source as the training step does: called inside one tf.function."""
+"""Run a data source inside one tf.function, like the training step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rnn_scaling.models.batch import Batch
 def run_steps(
     tf: Any, source: Any, num_steps: int, first_step: int = 0
 ) -> list[list[Batch]]:
-    """`[step][tower]` batches of NumPy arrays."""
+    """Return `[step][tower]` batches of NumPy arrays."""
 
     @tf.function(autograph=False)
     def step_function(step: Any) -> list[Batch]:
@@ -29,12 +29,12 @@ def run_steps(
 
 
 def flat(steps: list[list[Batch]]) -> list[Batch]:
-    """Every batch, step by step, tower by tower."""
+    """Return all batches in one list."""
     return [batch for step in steps for batch in step]
 
 
 def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
-    """The same batches, step by step, tower by tower."""
+    """Assert that all batches are equal."""
     assert len(left) == len(right)
     for left_step, right_step in zip(left, right):
         assert len(left_step) == len(right_step)
@@ -46,7 +46,7 @@ def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
 
 
 def ids_of(batches: list[Batch]) -> list[bytes]:
-    """Something to compare whole batches by."""
+    """Return one value per batch that identifies it."""
     return [
         b"".join(np.ascontiguousarray(array).tobytes() for array in batch)
         for batch in batches

@@ -1,4 +1,6 @@
-"""Batches are made while the step before computes. Stages meet by hand-shakes, and a fake clock is read off their log.
+"""Batches are made while the step before computes.
+
+Stages meet by hand-shakes, and a simulated clock is computed from their log.
 
 10 ms of input and 10 ms of step: how long a run takes follows from what waited for what, whatever the machine's speed.
 """
@@ -18,12 +20,12 @@ from rnn_scaling.models.layout import TextLayout
 
 STEPS = 50
 INPUT_MS = STEP_MS = 10
-DEADLINE_S = 20.0  # until a hand-shake has failed
+DEADLINE_S = 20.0  # for a hand-shake
 EVEN, ONE, UNEVEN = (2, 2), (2,), (3, 2, 2)
 
 
 class Event(NamedTuple):
-    """stage: "input" or "step". number: of the step it is for. begins: or it ends."""
+    """The begin or end of a stage ("input" or "step") of a numbered step."""
 
     stage: str
     number: int
@@ -31,7 +33,7 @@ class Event(NamedTuple):
 
 
 class Log:
-    """What began and ended, in the order in which it did."""
+    """Events in their order."""
 
     def __init__(self):
         self.events: list[Event] = []
@@ -43,7 +45,7 @@ class Log:
             self._changed.notify_all()
 
     def wait_for(self, *event):
-        """Whether this happened, now or until the deadline."""
+        """Return whether an event happens before the deadline."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: Event(*event) in self.events, DEADLINE_S
@@ -51,10 +53,10 @@ class Log:
 
 
 def elapsed_ms(events, last=STEPS - 1):
-    """What the run takes if both stages last as long as they do, and nothing waits but for what it waited for.
+    """Return the duration of a run from the order of its events.
 
-    Input for a step begins when the input before has ended, and not before the last thing that a step did: the log says
-    which. A step begins when the step before has ended and its input is there.
+    Input for a step begins when the input before has ended, and not before the last event
+    of a step in the log. A step begins when the step before and its input have ended.
     """
     input_end, step_end, now = {-1: 0}, {-1: 0}, 0
     for stage, number, begins in events:
@@ -69,7 +71,7 @@ def elapsed_ms(events, last=STEPS - 1):
 
 
 def steps_beside_input(events):
-    """The steps that ran while input was being made."""
+    """Return the steps that ran while input was made."""
     found, making, running = set(), False, None
     for stage, number, begins in events:
         if stage == "input":
@@ -82,10 +84,10 @@ def steps_beside_input(events):
 
 
 def run(tf, devices, batch_sizes, prefetch):
-    """Runs the suite's own pipeline, and steps that take every batch.
+    """Run the suite's own pipeline with steps that take every batch.
 
     Returns:
-      What happened, and `[step][tower]` the numbers of the samples that the towers got.
+      The log of events, and the numbers of the towers' samples, `[step][tower]`.
     """
     from rnn_scaling.data import pipeline
 
@@ -153,7 +155,7 @@ def test_input_and_step_of_10_ms_take_10_ms_with_prefetch_and_20_without(
     )  # the first input has nothing to hide behind
     assert steps_beside_input(ahead) == set(
         range(STEPS - 1)
-    )  # of the last there is nothing to make
+    )  # the last has no input to make
     on_demand, same_batches = run(tf, towers, batch_sizes, prefetch=False)
     assert elapsed_ms(on_demand) == STEPS * (INPUT_MS + STEP_MS)
     assert not steps_beside_input(on_demand)

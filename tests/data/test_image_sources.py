@@ -1,4 +1,4 @@
-"""What is true of every source of images, and of CIFAR-10's files."""
+"""All sources of images, and the files of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SOURCES = [
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
 SIZE, NUM_CLASSES, BATCH_SIZE = 32, 10, 3
-NUM_IMAGES = 14  # of the two files
+NUM_IMAGES = 14  # in two files
 
 
 @pytest.fixture(scope="module")
 def cifar10_dir(tmp_path_factory):
-    """Two files of CIFAR-10's form; pixel k of image n is (n + k) % 251, its label n % 10."""
+    """Write two files; pixel k of image n is (n + k) % 251, its label n % 10."""
     folder = tmp_path_factory.mktemp("cifar10")
     for number, first, stop in ((1, 0, 9), (2, 9, NUM_IMAGES)):
         records = [
@@ -46,7 +46,7 @@ def cifar10_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data_dir(tf, cifar10_dir):
-    """Those and three TFRecord files of as many images, each of a class of its own but the last ones."""
+    """Add three TFRecord files with the same number of images."""
     make_tfrecords.write(str(cifar10_dir), NUM_IMAGES, 3, 10, 40, 1)
     return cifar10_dir
 
@@ -106,8 +106,18 @@ def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
         )
 
 
-@every_source
-@pytest.mark.parametrize("batch_sizes", [None, (3, 2, 2)], ids=["weak", "strong"])
+# Pipelines prefetch only under strong scaling.
+@pytest.mark.parametrize(
+    "name, prefetch, batch_sizes",
+    [
+        *(
+            (name, prefetch, (3, 2, 2) if prefetch else None)
+            for name, prefetch in SOURCES
+        ),
+        *((name, False, (3, 2, 2)) for name in ("device", "constant")),
+    ],
+    ids=str,
+)
 def test_two_workers_get_what_one_gets_each_batch_once(
     tf, devices, data_dir, name, prefetch, batch_sizes
 ):
@@ -141,7 +151,7 @@ def test_random_images_have_every_class_and_no_two_pixels_alike_by_format(tf):
 
 @pytest.mark.parametrize("shuffles", [False, True])
 def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuffles):
-    """14 images, batches of 7: an epoch a step of two towers."""
+    # 14 images in global batches of 7: an epoch has two steps.
     source = build(
         "cifar10",
         data_dir,
@@ -173,12 +183,18 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, "no data_batch_*.bin; expected the files of --data_source=cifar10"),
-        (b"", "data_batch_1.bin: an empty file"),
-        (bytes(3074), "data_batch_1.bin: 3,074 bytes; expected a multiple of 3,073"),
+        (
+            None,
+            " contains no data_batch_*.bin; name the folder with the files of --data_source=cifar10",
+        ),
+        (b"", "data_batch_1.bin is empty"),
+        (
+            bytes(3074),
+            "data_batch_1.bin must have a multiple of 3,073 bytes, the size of an image, got 3,074",
+        ),
         (
             bytes(3073) + b"\x0a" + bytes(3072),
-            "data_batch_1.bin: image 1 has the label 10; expected 0 to 9",
+            "data_batch_1.bin: the label of image 1 must be from 0 to 9, got 10",
         ),
     ],
 )
@@ -187,12 +203,12 @@ def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, wo
         (tmp_path / "data_batch_1.bin").write_bytes(content)
     options = DataOptions(data_source="cifar10", data_dir=str(tmp_path))
     with pytest.raises(DataError) as caught:
-        image_files.check(image_files.files(options))
+        image_files.check_and_count(image_files.list_files(options))
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
-    with pytest.raises(DataError, match="expected --data_dir to name a folder"):
-        image_files.files(
+    with pytest.raises(DataError, match=r"name the folder with data_batch_"):
+        image_files.list_files(
             DataOptions(data_source="cifar10", data_dir=str(tmp_path / "none"))
         )

@@ -1,11 +1,11 @@
-"""The way from one pipeline to the towers: order, each element once, how far it runs ahead."""
+"""One pipeline for all towers: order, each element once, how far it runs ahead."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -24,25 +24,41 @@ DEADLINE_S = 20.0
 
 
 class Counted:
-    """A pipeline whose element k is filled with k, and that counts how many were taken."""
+    """A pipeline whose element k is filled with k.
+
+    Attributes:
+      num_steps: The steps that have started.
+      steps_at: For each element, the steps that had started when it was taken.
+    """
 
     def __init__(self, tf):
-        self.produced = 0
+        self.num_steps = 0
+        self.steps_at = []
+        self._changed = threading.Condition()
 
         def generate():
             for k in itertools.count():
-                self.produced = k + 1
+                with self._changed:
+                    self.steps_at.append(self.num_steps)
+                    self._changed.notify_all()
                 yield Batch(*(np.full([2], k, np.int32) for _ in Batch._fields))
 
         spec = Batch(*(tf.TensorSpec([2], tf.int32) for _ in Batch._fields))
         self.dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
 
-    def wait_for(self, count: int) -> int:
-        """Waits until `count` elements were taken, or the deadline has passed; returns how many were."""
-        deadline = time.monotonic() + DEADLINE_S
-        while self.produced < count and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return self.produced
+    def wait_for(self, count: int) -> bool:
+        """Wait until `count` elements were taken; False if that takes too long."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: len(self.steps_at) >= count, DEADLINE_S
+            )
+
+    def max_ahead(self, batches_per_step: int) -> int:
+        """Return how many elements were taken at most beyond the started steps."""
+        return max(
+            number - batches_per_step * num_steps
+            for number, num_steps in enumerate(self.steps_at, start=1)
+        )
 
 
 def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
@@ -71,6 +87,7 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
         return outputs
 
     def run(step: int) -> list[int]:
+        counted.num_steps = step + 1
         return [int(output[0]) for output in step_function(tf.constant(step, tf.int64))]
 
     return run
@@ -95,26 +112,24 @@ def test_prefetch_keeps_batches_ready_on_every_device(
     run = stepper(
         tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size
     )
-    # The host holds at most buffer_size elements a device and takes another when there is room. What is taken beyond
-    # these has left for the devices: all their buffers are full.
-    on_host_at_most = on_devices = num_towers * buffer_size
+    # The host has at most buffer_size elements per device. Further elements have left
+    # for the devices, so that all their buffers are full.
+    num_buffered = 2 * num_towers * buffer_size
     for step in range(4):
         run(step)
-        expected = (step + 1) * num_towers + on_host_at_most + on_devices
-        assert counted.wait_for(expected) >= expected
+        assert counted.wait_for((step + 1) * num_towers + num_buffered)
 
 
 @NUM_TOWERS
 def test_prefetch_is_bounded(tf, devices, num_towers):
     counted = Counted(tf)
     run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=2)
-    run(0)
-    # Consumed, in the buffers of the host and of the devices, and one in the hand of each device's thread.
-    full = num_towers + 2 * num_towers * 2
-    at_most = full + num_towers
-    counted.wait_for(full)
-    time.sleep(0.2)
-    assert counted.produced <= at_most
+    # In the buffers of the host and of the devices, and one in each device's thread.
+    num_buffered = 2 * num_towers * 2
+    for step in range(20):
+        run(step)
+    assert counted.wait_for(20 * num_towers + num_buffered)
+    assert counted.max_ahead(num_towers) <= num_buffered + num_towers
 
 
 @NUM_TOWERS
@@ -123,12 +138,9 @@ def test_without_prefetch_nothing_is_taken_before_the_step_asks(
 ):
     counted = Counted(tf)
     run = stepper(tf, counted, devices[:num_towers], prefetch=False, buffer_size=5)
-    time.sleep(0.1)
-    assert counted.produced == 0
-    for step in range(4):
+    for step in range(20):
         run(step)
-        time.sleep(0.05)
-        assert counted.produced == (step + 1) * num_towers
+    assert counted.max_ahead(num_towers) == 0
 
 
 def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(
@@ -137,19 +149,22 @@ def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(
     counted = Counted(tf)
     counted.dataset = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
     run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5, threads=3)
-    for step in range(4):
+    for step in range(20):
         assert run(step) == [step]
-        time.sleep(0.05)
-        assert counted.produced <= step + 1 + 3
+    assert counted.max_ahead(1) <= 3
 
 
 def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
-    def slow_when_even(k: int) -> np.ndarray:
-        time.sleep(0.02 if k % 2 == 0 else 0.0)
+    has_ended = [threading.Event() for _ in range(100)]
+
+    def end_after_the_next_when_even(k: int) -> np.ndarray:
+        assert k % 2 or has_ended[k + 1].wait(DEADLINE_S)
+        has_ended[k].set()
         return np.int32([k, k])
 
     def to_batch(k):
-        ids = tf.ensure_shape(tf.numpy_function(slow_when_even, [k], tf.int32), [2])
+        function = end_after_the_next_when_even
+        ids = tf.ensure_shape(tf.numpy_function(function, [k], tf.int32), [2])
         return Batch(*(ids for _ in Batch._fields))
 
     counted = Counted(tf)
@@ -177,7 +192,7 @@ def test_xla_leaves_the_pipeline_of_a_worker_alone(prefetch):
 
 def _shapes_under_xla(addresses, prefetch):
     os.environ["TF_XLA_FLAGS"] = (
-        "--tf_xla_cpu_global_jit"  # as training/preparation.py has it
+        "--tf_xla_cpu_global_jit"  # like training/preparation.py
     )
     from rnn_scaling.training.engines import collective
 

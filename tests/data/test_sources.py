@@ -1,4 +1,4 @@
-"""What is true of every data source, and of the random words that three of them share."""
+"""All data sources, and the random words that three of them share."""
 
 from __future__ import annotations
 
@@ -46,19 +46,26 @@ SOURCES = [
     ("reverse", False),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
+# "reverse" differs from "copy" only in the order of the answer, and the pipeline of "text"
+# without prefetching is that of "host".
 CLASSES = [
-    source for source in SOURCES if source[0] != "reverse"
-]  # that of "copy", but for the order of the answer
+    source for source in SOURCES if source not in (("reverse", False), ("text", False))
+]
 every_class = pytest.mark.parametrize("name,prefetch", CLASSES)
-PIPELINES = ("host", "text")  # the sources that come with and without prefetching
+PIPELINES = ("host", "text")  # the sources with and without prefetching
 
 
-def of_every_scaling(sources, strong):
-    """Weak and strong scaling (strong: batch sizes) of sources; pipelines prefetch under strong scaling alone."""
-    cases = [(*source, sizes) for source in sources for sizes in (None, strong)]
-    cases = [
-        case for case in cases if case[0] not in PIPELINES or case[1] == bool(case[2])
-    ]
+def every_scaling(sources, batch_sizes):
+    """Weak scaling of each source, and strong scaling with these batch sizes.
+
+    Pipelines prefetch only under strong scaling.
+    """
+    cases = []
+    for name, prefetch in sources:
+        if name not in PIPELINES or not prefetch:
+            cases.append((name, prefetch, None))
+        if name not in PIPELINES or prefetch:
+            cases.append((name, prefetch, batch_sizes))
     return pytest.mark.parametrize("name,prefetch,batch_sizes", cases, ids=str)
 
 
@@ -74,12 +81,9 @@ def build(
     first_step: int = 0,
     **options,
 ):
-    sides = {"src_max_len": lengths_of(name)[0]}
-    data = DataOptions(
-        data_source=name,
-        prefetch_data_to_device=prefetch,
-        **{**OPTIONS, **sides, **options},
-    )
+    sides = {"src_max_len": max_lengths(name)[0]}
+    options = {**OPTIONS, **sides, **options}
+    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
     feed = Feed(
         data,
@@ -95,18 +99,21 @@ def build(
 
 
 @pytest.fixture(scope="module")
-def made(tf, devices):
-    """(name, prefetch, number of towers) -> batches of the first STEPS steps of a source as `build` makes it."""
+def batches_of(tf, devices):
+    """Return the batches of a source's first STEPS steps for a number of towers."""
 
     @functools.cache
-    def make(name, prefetch, num_towers):
+    def run(name, prefetch, num_towers):
         return run_steps(tf, build(name, devices[:num_towers], prefetch), STEPS)
 
-    return make
+    return run
 
 
-def lengths_of(name: str) -> tuple[int, int]:
-    """Words of the longest sentence of each side; those of a known answer are as long as each other."""
+def max_lengths(name: str) -> tuple[int, int]:
+    """Return the length of each side's longest sentence.
+
+    Both are equal for sources with an answer.
+    """
     src, tgt = OPTIONS["src_max_len"], OPTIONS["tgt_max_len"]
     return (tgt if name in registry.KNOWN_ANSWERS else src), tgt
 
@@ -118,14 +125,12 @@ def test_every_registered_source_is_tested():
 
 
 @every_source
-def test_batches_are_consistent(made, name, prefetch):
-    for batch in flat(made(name, prefetch, 2)):
-        for field, array in zip(
-            batch._fields, batch
-        ):  # GPUs work with int32 in host memory; cuDNN wants lengths there
-            assert array.dtype == (
-                np.int32 if field.endswith("length") else np.int64
-            ), field
+def test_batches_are_consistent(batches_of, name, prefetch):
+    for batch in flat(batches_of(name, prefetch, 2)):
+        # Lengths are int32, which GPUs keep in host memory; cuDNN needs them there.
+        for field, array in zip(batch._fields, batch):
+            dtype = np.int32 if field.endswith("length") else np.int64
+            assert array.dtype == dtype, field
         src_time, tgt_time = batch.source_length.max(), batch.target_length.max()
         assert batch.source.shape == (src_time, BATCH_SIZE)
         assert (
@@ -148,30 +153,24 @@ def test_batches_are_consistent(made, name, prefetch):
 
 
 @every_class
-def test_batch_major_is_the_transpose(tf, devices, made, name, prefetch):
-    """Of the words that another source of the same seed gave."""
+def test_batch_major_is_the_transpose(tf, devices, batches_of, name, prefetch):
     layout = dataclasses.replace(PAIRS, time_major=False)
     batch_major = run_steps(tf, build(name, devices[:2], prefetch, layout=layout), 3)
     assert_equal(
-        made(name, prefetch, 2)[:3],
+        batches_of(name, prefetch, 2)[:3],
         [[_transpose(batch) for batch in step] for step in batch_major],
     )
 
 
-@of_every_scaling(CLASSES, (3, 2, 2))
-def test_two_workers_get_what_one_gets_each_batch_once(
-    tf, devices, made, name, prefetch, batch_sizes
+@every_scaling(CLASSES, (3, 2, 2))
+def test_workers_with_one_and_two_towers_share_the_batches_of_one_worker(
+    tf, devices, name, prefetch, batch_sizes
 ):
-    """One has a tower, the other two."""
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
-    whole = (
-        run_steps(tf, build(name, devices[:3], **options), 4)
-        if batch_sizes
-        else made(name, prefetch, 3)[:4]
-    )
+    all_batches = run_steps(tf, build(name, devices[:3], **options), 4)
     first = run_steps(tf, build(name, devices[:1], **options), 4)
     second = run_steps(tf, build(name, devices[:2], first_tower=1, **options), 4)
-    assert_equal([[*left, *right] for left, right in zip(first, second)], whole)
+    assert_equal([[*left, *right] for left, right in zip(first, second)], all_batches)
 
 
 def _transpose(batch: Batch) -> Batch:
@@ -179,39 +178,69 @@ def _transpose(batch: Batch) -> Batch:
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CLASSES}))
-def test_another_seed_gives_other_words(tf, devices, made, name):
-    first = made(name, False, 2)[:3]
+def test_another_seed_gives_other_words(tf, devices, batches_of, name):
+    first = batches_of(name, False, 2)[:3]
     other = run_steps(tf, build(name, devices[:2], seed=6), 3)
     assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
 
 
 @pytest.mark.parametrize(
     "name, prefetch",
-    [source for source in SOURCES if source[0] not in registry.KNOWN_ANSWERS],
+    [source for source in CLASSES if source[0] not in registry.KNOWN_ANSWERS],
 )
 def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(
     tf, devices, name, prefetch
 ):
-    time_major = prefetch  # of the sources that come with and without prefetching, each order once
+    # Sources with and without prefetching have each order once.
     options = {
-        "layout": dataclasses.replace(PAIRS, time_major=time_major),
+        "layout": dataclasses.replace(PAIRS, time_major=prefetch),
         "random_lengths": name != "text",
     }
     plain, padded = (
-        run_steps(
-            tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), STEPS
-        )
+        run_steps(tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), 8)
         for pad_to in (0, 9)
     )
     for before, after in zip(flat(plain), flat(padded), strict=True):
         for field, left, right in zip(before._fields, before, after):
             if right.ndim == 2:
-                left, right = (part if time_major else part.T for part in (left, right))
-                assert (
-                    right.shape == (9, BATCH_SIZE) and (right[len(left) :] == 2).all()
-                )
+                if not prefetch:
+                    left, right = left.T, right.T
+                assert right.shape == (9, BATCH_SIZE)
+                assert (right[len(left) :] == 2).all()
                 right = right[: len(left)]
             np.testing.assert_array_equal(left, right, err_msg=field)
+
+
+@pytest.mark.parametrize("name, prefetch", [("device", False), ("host", True)])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_ragged_batches_end_with_their_longest_sentence(
+    tf, devices, name, prefetch, time_major
+):
+    options = {
+        "layout": dataclasses.replace(PAIRS, time_major=time_major),
+        "random_lengths": True,
+        "src_max_len": 7,
+    }
+    full = run_steps(tf, build(name, devices[:2], prefetch, **options), STEPS)
+    ragged_source = build(name, devices[:2], prefetch, ragged_batches=True, **options)
+    ragged = run_steps(tf, ragged_source, STEPS)
+    for tower_batches in ragged:
+        for batch in tower_batches:
+            for ids, lengths in ((0, 1), (2, 4), (3, 4)):
+                field = batch[ids] if time_major else batch[ids].T
+                assert field.shape == (batch[lengths].max(), BATCH_SIZE)
+    shapes = {batch[0].shape for batch in flat(ragged)}
+    assert len(shapes) > 2
+    num_unequal = 0
+    for step in ragged:
+        num_unequal += len({batch[0].shape for batch in step}) > 1
+    assert num_unequal > 0
+    for before, after in zip(flat(full), flat(ragged), strict=True):
+        # Only the first sentence has another length.
+        np.testing.assert_array_equal(before.source_length[1:], after.source_length[1:])
+        source = before.source if time_major else before.source.T
+        cropped = after.source if time_major else after.source.T
+        np.testing.assert_array_equal(source[: len(cropped)], cropped)
 
 
 @every_class
@@ -219,12 +248,9 @@ def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(
     tf, devices, name, prefetch
 ):
     source = build(name, devices[:3], prefetch)
-    src_time, tgt_time = (None, None) if name == "text" else lengths_of(name)
-    src_ids, tgt_ids, lengths = (
-        [src_time, BATCH_SIZE],
-        [tgt_time, BATCH_SIZE],
-        [BATCH_SIZE],
-    )
+    src_time, tgt_time = (None, None) if name == "text" else max_lengths(name)
+    source_shapes = [[src_time, BATCH_SIZE], [BATCH_SIZE]]
+    target_shapes = [*[[tgt_time, BATCH_SIZE]] * 2, [BATCH_SIZE]]
 
     @tf.function(autograph=False)
     def step_function(step):
@@ -232,141 +258,109 @@ def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(
         for device, batch in zip(devices, batches):
             for tensor in batch:
                 assert tensor.device.endswith(device), (tensor, device)
-            assert [tensor.shape.as_list() for tensor in batch] == [
-                src_ids,
-                lengths,
-                tgt_ids,
-                tgt_ids,
-                lengths,
-            ]
+            shapes = [tensor.shape.as_list() for tensor in batch]
+            assert shapes == [*source_shapes, *target_shapes]
         return len(batches)
 
     assert step_function(tf.constant(0, tf.int64)) == 3
 
 
 @pytest.mark.parametrize("name, direction", [("copy", 1), ("reverse", -1)])
-def test_the_answer_is_known(made, name, direction):
-    """The words of the source as they are or turned round, new ones each step, none that stands for something."""
-    batches = flat(made(name, False, 2))
+def test_the_answer_is_known(batches_of, name, direction):
+    batches = flat(batches_of(name, False, 2))
     for batch in batches:
         words = batch.source[:-1]
         np.testing.assert_array_equal(batch.target_output[:-1], words[::direction])
-        assert (
-            (batch.source[-1] == 2).all()
-            and words.min() >= 3
-            and words.max() < TGT_VOCAB
-        )
-    assert len(set(ids_of(batches))) == 2 * STEPS
+        assert (batch.source[-1] == 2).all()
+        assert words.min() >= 3 and words.max() < TGT_VOCAB
 
 
-@of_every_scaling([source for source in SOURCES if source[0] in PIPELINES], (3, 2))
-def test_a_pipeline_goes_on_where_a_run_was_resumed(
-    tf, devices, made, name, prefetch, batch_sizes
+@every_scaling([source for source in CLASSES if source[0] in PIPELINES], (3, 2))
+def test_a_pipeline_continues_where_a_run_was_resumed(
+    tf, devices, name, prefetch, batch_sizes
 ):
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes}
-    whole = (
-        run_steps(tf, build(name, devices[:2], **options), 7)
-        if batch_sizes
-        else made(name, prefetch, 2)[:7]
-    )
-    rest = run_steps(tf, build(name, devices[:2], first_step=4, **options), 3)
-    assert_equal(whole[4:], rest)
+    steps = run_steps(tf, build(name, devices[:2], **options), 7)
+    resumed = run_steps(tf, build(name, devices[:2], first_step=4, **options), 3)
+    assert_equal(steps[4:], resumed)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_neither_threads_nor_prefetching_change_a_word(tf, devices, name):
-    one, four = (
-        run_steps(
-            tf,
-            build(
-                name,
-                devices[:2],
-                prefetch,
-                num_parallel_calls=threads,
-                prefetch_buffer_size=buffer,
-            ),
-            8,
-        )
-        for prefetch, threads, buffer in ((False, 1, 1), (True, 4, 3))
+    serial = build(name, devices[:2], num_parallel_calls=1)
+    parallel = build(
+        name, devices[:2], True, num_parallel_calls=4, prefetch_buffer_size=3
     )
-    assert_equal(one, four)
+    assert_equal(run_steps(tf, serial, STEPS), run_steps(tf, parallel, STEPS))
 
 
-@pytest.mark.parametrize("name", ["device", "host", "text"])
-def test_every_tower_and_step_gets_other_words(made, name):
-    batches = ids_of(flat(made(name, False, 3)))
+@pytest.mark.parametrize("name", ["device", "host", "text", "copy", "reverse"])
+def test_every_tower_and_step_gets_other_words(batches_of, name):
+    batches = ids_of(flat(batches_of(name, False, 3)))
     assert len(set(batches)) == 3 * STEPS
 
 
-def test_constant_words_stay_and_differ_between_towers(made):
-    steps = made("constant", False, 3)
+def test_constant_words_stay_and_differ_between_towers(batches_of):
+    steps = batches_of("constant", False, 3)
     assert_equal(steps, [steps[0]] * STEPS)
     assert len(set(ids_of(steps[0]))) == 3
-    assert_equal(steps[:1], made("device", False, 3)[:1])
+    assert_equal(steps[:1], batches_of("device", False, 3)[:1])
 
 
 def test_device_words_do_not_depend_on_how_many_towers_there_are_or_where_a_run_starts(
-    tf, devices, made
+    tf, devices, batches_of
 ):
-    three = made("device", False, 3)
+    three = batches_of("device", False, 3)
     one = run_steps(tf, build("device", devices[:1]), 2, first_step=2)
     assert_equal([step[:1] for step in three[2:4]], one)
 
 
-@pytest.mark.parametrize("num_towers", [1, 2, 3])
+@pytest.mark.parametrize("num_towers", [1, 3])
 @pytest.mark.parametrize("prefetch", [False, True])
-def test_host_feeds_the_words_of_device_in_their_order(made, prefetch, num_towers):
-    assert_equal(made("host", prefetch, num_towers), made("device", False, num_towers))
+def test_host_feeds_the_words_of_device_in_their_order(
+    batches_of, prefetch, num_towers
+):
+    assert_equal(
+        batches_of("host", prefetch, num_towers),
+        batches_of("device", False, num_towers),
+    )
 
 
-@of_every_scaling([source for source in SOURCES if source[0] != "text"], (3, 2))
-def test_random_sentences_are_known_to_be_full_when_tracing(
+@every_scaling([source for source in SOURCES if source[0] != "text"], (3, 2))
+def test_full_lengths_of_random_sentences_are_constants_of_the_graph(
     tf, devices, name, prefetch, batch_sizes
 ):
-    """The same for device, constant and host, so that cuDNN makes the same call for each."""
+    """So cuDNN makes the same call for device, constant and host."""
     source = build(name, devices[:2], prefetch, batch_sizes=batch_sizes)
-    known = []
+    lengths = []
 
     @tf.function(autograph=False)
     def step_function(step):
         for batch in source.next_batches(step):
-            known.extend(
-                tf.get_static_value(lengths)
-                for lengths in (batch.source_length, batch.target_length)
-            )
+            for tensor in (batch.source_length, batch.target_length):
+                lengths.append(tf.get_static_value(tensor).tolist())
 
     step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
-    lengths = lengths_of(name)
-    want = [
-        [length] * size
-        for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE)
-        for length in lengths
-    ]
-    assert [list(values) for values in known] == want
+    src, tgt = max_lengths(name)
+    expected = []
+    for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE):
+        expected += [[src] * size, [tgt] * size]
+    assert lengths == expected
 
 
 @pytest.mark.parametrize(
     "name, options", [("text", {"num_towers": 3}), ("host", {"batch_sizes": (3, 2)})]
 )
-def test_no_function_of_a_pipeline_is_read_and_compiled_for_loops_over_tensors(
+def test_autograph_converts_no_function_of_a_pipeline(
     devices, name, options, monkeypatch
 ):
-    """0.2 to 0.4 s of a start."""
     from tensorflow.python.autograph.impl import api
 
-    convert, converted = api._convert_actual, []
-    monkeypatch.setattr(
-        api,
-        "_convert_actual",
-        lambda function, *rest: converted.append(function) or convert(function, *rest),
-    )
+    monkeypatch.setattr(api, "_convert_actual", pytest.fail)
     build(name, devices[:2], **options)
-    assert converted == []
 
 
-def test_random_words_of_both_sides_are_drawn_apart_from_the_whole_vocabulary(
-    tf, devices
-):
+def test_random_words_of_both_sides_are_independent_and_use_all_words(tf, devices):
     [[batch]] = run_steps(
         tf, build("device", devices[:1], src_max_len=300, tgt_max_len=301), 1
     )
@@ -385,62 +379,45 @@ def test_the_shortest_sentences(tf, devices):
         assert (batch.target_input == 1).all() and (batch.target_output == 2).all()
 
 
-def test_constant_and_device_take_nothing_from_the_host(tf, devices):
-    for name in ("device", "constant"):
-        source = build(name, devices[:2])
-        graph = (
-            tf.function(source.next_batches, autograph=False)
-            .get_concrete_function(tf.TensorSpec([], tf.int64))
-            .graph
-        )
-        assert not [
-            op
-            for op in graph.get_operations()
-            if "Iterator" in op.type or "PyFunc" in op.type
-        ]
-        assert {
-            op.device
-            for op in graph.get_operations()
-            if op.type not in ("Placeholder",)
-        } <= {*devices[:2], ""}
+@pytest.mark.parametrize("name", ["device", "constant"])
+def test_constant_and_device_take_nothing_from_the_host(tf, devices, name):
+    function = tf.function(build(name, devices[:2]).next_batches, autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+    for op in graph.get_operations():
+        assert "Iterator" not in op.type and "PyFunc" not in op.type
+        assert op.type == "Placeholder" or op.device in (*devices[:2], "")
 
 
 @every_class
 def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(
     tf, devices, name, prefetch
 ):
-    time_major = prefetch  # of the sources that come with and without prefetching, each order once
-    axis = 1 if time_major else 0
-    layout = dataclasses.replace(PAIRS, time_major=time_major)
+    # Sources with and without prefetching have each order once.
+    layout = dataclasses.replace(PAIRS, time_major=prefetch)
     options = {"prefetch": prefetch, "layout": layout, "disable_shuffle": True}
-    whole = run_steps(tf, build(name, devices[:1], batch_sizes=(7,), **options), 3)
-    parts = run_steps(tf, build(name, devices[:3], batch_sizes=(3, 2, 2), **options), 3)
-    for (one,), towers in zip(whole, parts):
-        assert [len(batch.source_length) for batch in towers] == [3, 2, 2]
-        if name in ("device", "constant"):  # each tower draws its own words
+    one = run_steps(tf, build(name, devices[:1], batch_sizes=(7,), **options), 3)
+    three = run_steps(tf, build(name, devices[:3], batch_sizes=(3, 2, 2), **options), 3)
+    for (batch,), pieces in zip(one, three):
+        assert [len(piece.source_length) for piece in pieces] == [3, 2, 2]
+        if name in ("device", "constant"):  # each tower draws its words
             continue
-        for field in one._fields:
-            joined = np.concatenate(
-                [getattr(batch, field) for batch in towers],
-                axis if "length" not in field else 0,
-            )
-            np.testing.assert_array_equal(joined, getattr(one, field))
+        for array, *arrays in zip(batch, *pieces):
+            axis = 1 if prefetch and array.ndim == 2 else 0
+            np.testing.assert_array_equal(np.concatenate(arrays, axis), array)
 
 
 @every_class
-def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch):
-    batch_sizes = None if prefetch else (3, 2)  # weak scaling, or strong
+def test_a_network_of_the_target_side_gets_the_targets_of_the_pairs(
+    tf, devices, name, prefetch
+):
     options = {
         "prefetch": prefetch,
-        "batch_sizes": batch_sizes,
+        "batch_sizes": None if prefetch else (3, 2),
         "disable_shuffle": True,
         "num_buckets": 1,
     }
-    alone = {"src_file_name": "", "src_vocab_file": ""}  # which nothing then reads
     pairs = run_steps(tf, build(name, devices[:2], **options), 3)
-    targets = run_steps(
-        tf, build(name, devices[:2], layout=TARGETS, **options, **alone), 3
-    )
-    assert_equal(
-        targets, [[TargetBatch(*batch[2:]) for batch in step] for step in pairs]
-    )
+    options |= {"layout": TARGETS, "src_file_name": "", "src_vocab_file": ""}
+    targets = run_steps(tf, build(name, devices[:2], **options), 3)
+    expected = [[TargetBatch(*batch[2:]) for batch in step] for step in pairs]
+    assert_equal(targets, expected)

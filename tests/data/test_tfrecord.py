@@ -1,4 +1,4 @@
-"""ImageNet's TFRecords: what is drawn, and the line for each file or record that is none of an image."""
+"""ImageNet's TFRecords: the images, and one line for each file or record with a fault."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ NUM_IMAGES, CLASSES, SIZE, BATCH = 12, 1000, 16, 2
 
 @pytest.fixture(scope="module")
 def data_dir(tf, tmp_path_factory):
-    """Three files of four images, of which each is of a class of its own."""
-    return make(tmp_path_factory.mktemp("tfrecord"))
-
-
-def make(folder):
+    """Return a folder with three files of four images, each with another class."""
+    folder = tmp_path_factory.mktemp("tfrecord")
     make_tfrecords.write(str(folder), NUM_IMAGES, 3, 12, 40, 1)
     return folder
 
@@ -59,40 +56,28 @@ def build(data_dir, devices, split=False, first_step=0, **options):
 
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_the_number_of_threads_changes_no_pixel(tf, devices, data_dir, prefetch):
+    options = {"prefetch_data_to_device": prefetch}
     one, four = (
-        run_steps(
-            tf,
-            build(
-                data_dir,
-                devices[:2],
-                num_parallel_calls=n,
-                prefetch_data_to_device=prefetch,
-            ),
-            5,
-        )
+        run_steps(tf, build(data_dir, devices[:2], num_parallel_calls=n, **options), 5)
         for n in (1, 4)
     )
     assert_equal(one, four)
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_a_run_that_goes_on_gets_the_images_that_it_would_have_got(
-    tf, devices, data_dir, split
-):
-    whole = run_steps(tf, build(data_dir, devices[:2], split), 6)
-    assert_equal(
-        whole[4:], run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2)
-    )
+def test_a_resumed_run_gets_the_images_of_a_complete_one(tf, devices, data_dir, split):
+    steps = run_steps(tf, build(data_dir, devices[:2], split), 6)
+    resumed = run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2)
+    assert_equal(steps[4:], resumed)
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
-def test_each_image_comes_once_an_epoch_and_is_cut_anew(
+def test_each_image_comes_once_per_epoch_with_another_crop(
     tf, devices, data_dir, shuffles
 ):
-    """12 images, batches of 2 for two towers: an epoch is three steps."""
-    batches = flat(
-        run_steps(tf, build(data_dir, devices[:2], disable_shuffle=not shuffles), 6)
-    )
+    # 12 images in batches of 2 for two towers: an epoch has three steps.
+    source = build(data_dir, devices[:2], disable_shuffle=not shuffles)
+    batches = flat(run_steps(tf, source, 6))
     labels = np.concatenate([batch.labels for batch in batches])
     images = np.concatenate([batch.images for batch in batches])
     epochs = labels[:NUM_IMAGES], labels[NUM_IMAGES:]
@@ -105,8 +90,9 @@ def test_each_image_comes_once_an_epoch_and_is_cut_anew(
         assert not np.array_equal(first, second)
 
 
-def test_images_are_cut_resized_and_turned_round(tf, devices, tmp_path):
-    """Red rises from left to right and green from top to bottom, so that a cut shows where it is from."""
+def test_images_are_cropped_resized_and_flipped(tf, devices, tmp_path):
+    # Red rises from left to right and green from top to bottom, so that a crop shows its
+    # position.
     size = 64
     ramp = np.linspace(0, 255, size)
     pixels = np.stack(
@@ -115,16 +101,12 @@ def test_images_are_cut_resized_and_turned_round(tf, devices, tmp_path):
     )
     encoded = tf.io.encode_jpeg(pixels.round().astype(np.uint8), quality=100).numpy()
     write(tf, tmp_path / "train-00000-of-00001", [example(tf, encoded, 7)])
-    images = np.concatenate(
-        [
-            batch.images
-            for batch in flat(run_steps(tf, build(tmp_path, devices[:1]), 20))
-        ]
-    )
+    batches = flat(run_steps(tf, build(tmp_path, devices[:1]), 20))
+    images = np.concatenate([batch.images for batch in batches])
     red, green, blue = np.moveaxis(images, 3, 0)
     np.testing.assert_allclose(blue, 90 / 127.5 - 1, atol=0.1)
     slopes = red[:, SIZE // 2, -2] - red[:, SIZE // 2, 1]
-    assert 5 < (slopes > 0).sum() < 35  # of 40, half
+    assert 5 < (slopes > 0).sum() < 35  # about half of the 40 images
     assert (green[:, -2, SIZE // 2] > green[:, 1, SIZE // 2]).all()  # never upside down
     share = np.abs(slopes) * (green[:, -2, SIZE // 2] - green[:, 1, SIZE // 2]) / 4
     assert 0.02 < share.min() < 0.3 < share.max() < 1
@@ -137,15 +119,14 @@ def write(tf, path, records):
 
 
 def example(tf, encoded, label, label_kind="int64_list", times=1):
-    features = {}
-    if encoded is not None:
-        features[tfrecord.ENCODED] = tf.train.Feature(
+    features = {
+        tfrecord.ENCODED: tf.train.Feature(
             bytes_list=tf.train.BytesList(value=[encoded])
         )
+    }
     if label is not None:
         values = {
             "int64_list": tf.train.Int64List(value=[label] * times),
-            "float_list": tf.train.FloatList(value=[label]),
             "bytes_list": tf.train.BytesList(value=[b"%d" % label]),
         }
         features[tfrecord.LABEL] = tf.train.Feature(**{label_kind: values[label_kind]})
@@ -156,92 +137,82 @@ def example(tf, encoded, label, label_kind="int64_list", times=1):
 
 @pytest.fixture(scope="module")
 def records(tf, data_dir):
-    """What may stand in a file, by name."""
-    good = next(
-        iter(tf.data.TFRecordDataset(str(data_dir / "train-00000-of-00003")))
-    ).numpy()
-    jpeg = (
-        tf.train.Example.FromString(good)
-        .features.feature[tfrecord.ENCODED]
-        .bytes_list.value[0]
-    )
+    """Return records with and without faults by name."""
+    path = str(data_dir / "train-00000-of-00003")
+    good = next(iter(tf.data.TFRecordDataset(path))).numpy()
+    features = tf.train.Example.FromString(good).features.feature
+    jpeg = features[tfrecord.ENCODED].bytes_list.value[0]
     png = tf.io.encode_png(np.zeros((9, 9, 3), np.uint8)).numpy()
     return {
         "good": good,
         "no example": b"none",
         "no text": b"\xff\xfe\x80 none \x00",
-        "text with a zero": b"none\x00none",
         "empty": b"",
-        "cut example": good[:-7],
         "label as bytes": example(tf, jpeg, 1, label_kind="bytes_list"),
-        "label as float": example(tf, jpeg, 1, label_kind="float_list"),
         "two labels": example(tf, jpeg, 1, times=2),
-        "no bytes": example(tf, b"", 1),
-        "no jpeg": example(tf, b"\xff\xd8\xff none", 1),
         "png": example(tf, png, 1),
         "cut jpeg": example(tf, jpeg[: len(jpeg) // 2], 1),
         "label 0": example(tf, jpeg, 0),
         "label 1001": example(tf, jpeg, 1001),
         "without label": example(tf, jpeg, None),
-        "without jpeg": example(tf, None, 1),
     }
 
 
+NO_EXAMPLE = "is not a tf.train.Example of an image"
+NO_JPEG = "has an image/encoded that cannot be decoded as a JPEG"
 FAULTS = {
-    "no example": "is not a tf.train.Example of an image",
-    "no text": "is not a tf.train.Example of an image",
-    "text with a zero": "is not a tf.train.Example of an image",
-    "empty": "has no image/encoded; expected a JPEG",
-    "cut example": "is not a tf.train.Example of an image",
-    "label as bytes": "is not a tf.train.Example of an image",
-    "label as float": "is not a tf.train.Example of an image",
-    "two labels": "has the image/class/label 1, 1; expected one from 1 to 1000",
-    "no bytes": "has no JPEG as its image/encoded",
-    "no jpeg": "has no JPEG as its image/encoded",
-    "png": "has no JPEG as its image/encoded",
-    "cut jpeg": "has no JPEG as its image/encoded",
-    "label 0": "has the image/class/label 0; expected one from 1 to 1000",
-    "label 1001": "has the image/class/label 1001; expected one from 1 to 1000",
-    "without label": "has the image/class/label none; expected",
-    "without jpeg": "has no image/encoded; expected a JPEG",
+    "no example": NO_EXAMPLE,
+    "no text": NO_EXAMPLE,
+    "empty": "has 0 values of image/encoded",
+    "label as bytes": NO_EXAMPLE,
+    "two labels": "has the image/class/label 1, 1;",
+    "png": NO_JPEG,
+    "cut jpeg": NO_JPEG,
+    "label 0": "has the image/class/label 0;",
+    "label 1001": "has the image/class/label 1001;",
+    "without label": "has the image/class/label none;",
 }
+# One fault per kind that the pipeline itself must notice.
+FOUND_LATER = ("no example", "empty", "label as bytes", "cut jpeg", "label 1001")
 
 
 @pytest.mark.parametrize("name, words", FAULTS.items(), ids=FAULTS)
-def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(
+def test_a_first_record_with_a_fault_is_refused(
     tf, devices, tmp_path, records, name, words
 ):
-    good, bad = records["good"], records[name]
-    write(tf, tmp_path / "train-00000-of-00002", [good] * 3)
+    write(tf, tmp_path / "train-00000-of-00002", [records["good"]] * 3)
     path = tmp_path / "train-00001-of-00002"
-    write(tf, path, [bad, good])
+    write(tf, path, [records[name], records["good"]])
     with pytest.raises(DataError) as refused:
         build(tmp_path, devices[:1])
-    write(tf, path, [good, good, bad, good])
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"{path}: record 0 {words}")
+
+
+@pytest.mark.parametrize("name", FOUND_LATER)
+def test_a_later_record_with_a_fault_is_found(tf, devices, tmp_path, records, name):
+    good = records["good"]
+    write(tf, tmp_path / "train-00000-of-00002", [good] * 3)
+    path = tmp_path / "train-00001-of-00002"
+    write(tf, path, [good, good, records[name], good])
     with pytest.raises(tfrecord.PARSE_ERRORS) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
-    found = tfrecord.find_fault(options_of(tmp_path), caught.value)
-    for line, number in ((str(refused.value), 0), (found, 2)):
-        assert line.startswith(f"{path}: record {number} {words}") and "\n" not in line
+    (line,) = tfrecord.find_fault(options_of(tmp_path), caught.value).splitlines()
+    assert line.startswith(f"{path}: record 2 {FAULTS[name]}")
 
 
 def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path):
-    content, path = (
-        (data_dir / "train-00000-of-00003").read_bytes(),
-        tmp_path / "train-00000-of-00001",
-    )
+    content = (data_dir / "train-00000-of-00003").read_bytes()
+    path = tmp_path / "train-00000-of-00001"
     damaged = "record 0 is truncated or corrupt"
     for broken, words in (
-        (b"", "no record"),
+        (b"", "the file contains no record"),
         (content[:99], damaged),
         (b"text" * 99, damaged),
     ):
         path.write_bytes(broken)
-        with pytest.raises(DataError) as refused:
+        with pytest.raises(DataError, match=f"^{path}: {words}.*$"):
             build(tmp_path, devices[:1])
-        assert str(refused.value).startswith(f"{path}: {words}") and "\n" not in str(
-            refused.value
-        )
     flipped = bytearray(content)
     flipped[-99] ^= 1
     for broken in (content[:-99], bytes(flipped)):
@@ -249,41 +220,33 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
         with pytest.raises(tf.errors.DataLossError) as caught:
             run_steps(tf, build(tmp_path, devices[:1]), 20)
         found = tfrecord.find_fault(options_of(tmp_path), caught.value)
-        assert (
-            found.startswith(f"{path}: record 3 is truncated or corrupt")
-            and "\n" not in found
-        )
+        assert found.startswith(f"{path}: record 3 is truncated or corrupt")
+        assert "\n" not in found
 
 
 def framed(data, length=None):
-    """Return a record as it is in a file, with right checksums whatever its length."""
+    """Return a record of a file with any length in its header and valid checksums."""
     header = struct.pack("<Q", len(data) if length is None else length)
-    return b"".join(
-        [
-            header,
-            struct.pack("<I", tfrecord_frames.masked_crc(header)),
-            data,
-            struct.pack("<I", tfrecord_frames.masked_crc(data)),
-        ]
-    )
+    parts = []
+    for part in (header, data):
+        parts += [part, struct.pack("<I", tfrecord_frames.masked_crc(part))]
+    return b"".join(parts)
 
 
-def test_frames_are_those_that_tensorflow_writes(data_dir, tmp_path):
-    content = (data_dir / "train-00000-of-00003").read_bytes()
-    path = str(data_dir / "train-00000-of-00003")
-    records = [
-        tfrecord_frames.data_of(path, frame) for frame in tfrecord_frames.frames(path)
-    ]
+def test_frames_equal_those_of_tensorflow(data_dir, tmp_path):
+    path = data_dir / "train-00000-of-00003"
+    frames = tfrecord_frames.frames(str(path))
+    records = [tfrecord_frames.read_data(str(path), frame) for frame in frames]
     assert len(records) == NUM_IMAGES // 3
-    assert b"".join(map(framed, records)) == content
+    assert b"".join(map(framed, records)) == path.read_bytes()
 
 
-@pytest.mark.parametrize("length", [2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("length", [2**31, 2**64 - 1])
 @pytest.mark.parametrize("position", [0, 2])
 def test_a_length_beyond_the_file_is_refused(
     devices, tmp_path, records, length, position
 ):
-    """TensorFlow would end the process, or fail with an error of its own."""
+    """TensorFlow would end the process or fail with another error."""
     path = tmp_path / "train-00000-of-00001"
     good = framed(records["good"])
     path.write_bytes(good * position + framed(records["good"], length) + good)
@@ -298,7 +261,7 @@ def test_a_length_beyond_the_file_is_refused(
 def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
     tf, devices, tmp_path, records, monkeypatch
 ):
-    monkeypatch.setattr(tfrecord, "_WALKED_BYTES", 0)
+    monkeypatch.setattr(tfrecord, "_MAX_CHECKED_BYTES", 0)
     path = tmp_path / "train-00000-of-00001"
     good = framed(records["good"])
     path.write_bytes(good * 2 + framed(records["good"], 2**40) + good)
@@ -311,7 +274,7 @@ def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
 
 @pytest.mark.parametrize("position", [0, 2])
 @pytest.mark.parametrize("broken", [b"\x01", b"\0" * 64, b"\x1f\x8b\x08" * 9])
-def test_what_is_no_frame_is_found_for_any_error(
+def test_a_broken_frame_is_found_for_any_error(
     devices, tmp_path, records, broken, position
 ):
     path = tmp_path / "train-00000-of-00001"
@@ -320,11 +283,11 @@ def test_what_is_no_frame_is_found_for_any_error(
         with pytest.raises(DataError):
             build(tmp_path, devices[:1])
     for is_cut in (True, False):
-        found = tfrecord._fault_of_file(str(path), is_cut)
+        found = tfrecord._file_fault(str(path), is_cut)
         assert found.startswith(f"record {position} is truncated or corrupt")
 
 
-def test_a_file_that_is_gone_is_a_line(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     path = tmp_path / "train-00000-of-00001"
     path.symlink_to(tmp_path / "elsewhere")
     found = tfrecord.find_fault(options_of(tmp_path), ValueError())
@@ -337,11 +300,7 @@ def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
         build(tmp_path, devices[:1])
 
 
-def test_where_all_records_are_good_no_fault_is_found(tf, data_dir):
-    for error in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        assert (
-            tfrecord.find_fault(
-                options_of(data_dir), error(None, None, "IteratorGetNext")
-            )
-            == ""
-        )
+def test_good_records_have_no_fault(tf, data_dir):
+    for kind in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        error = kind(None, None, "IteratorGetNext")
+        assert tfrecord.find_fault(options_of(data_dir), error) == ""

@@ -1,4 +1,4 @@
-"""JAX, where it is installed: `.venv-jax/bin/python -m pytest -n0 tests/frameworks/test_jax.py`, with pytest there."""
+"""JAX, if it is installed: `.venv-jax/bin/python -m pytest -n0 tests/frameworks/test_jax.py`."""
 
 from __future__ import annotations
 

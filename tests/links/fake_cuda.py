@@ -1,4 +1,7 @@
-"""A CUDA runtime in the host's memory, with a clock of its own: every copy takes ALPHA_MS + bytes / BYTES_PER_MS."""
+"""A fake CUDA runtime in host memory.
+
+Its clock advances by ALPHA_MS + bytes / BYTES_PER_MS for each copy.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ ALREADY_ENABLED = 704
 
 
 class FakeCudart:
-    """Records every call; fails the call number `fail_at` of the function `fail` with error 2;
-    copies from GPU a to GPU b of `lost`=(a, b) move nothing."""
+    """A fake of libcudart that records every call.
+
+    Call number `fail_at` of the function `fail` returns error 2. If `lost` is (a, b),
+    copies from GPU a to GPU b move nothing.
+    """
 
     def __init__(
         self, devices=2, peers=(), fail="", fail_at=1, broken_peer=False, lost=None

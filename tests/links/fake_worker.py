@@ -1,9 +1,10 @@
-"""A worker that does as FOLDER/faults.json says, in place of rnn_scaling.links.worker.
+"""A fake of rnn_scaling.links.worker with the faults in FOLDER/faults.json.
 
     python -m tests.links.fake_worker FOLDER REQUEST RESULT
 
-Times are 10 us + 1 us a KiB; those of matrix products are in `products`. Faults, by algorithm or by `what`: "hang"
-(after the first sizes were written), "crash", "error: TEXT", "wrong".
+Times are 10 us + 1 us per KiB; the function `products` has the times of matrix products.
+faults.json maps an algorithm, or a request's `what`, to "hang" (after the first sizes
+were written), "crash", "error: TEXT" or "wrong".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series
 
 
 def run(words: Sequence[str]) -> None:
-    """Does what it is told: FOLDER REQUEST RESULT."""
+    """Carry out a request; `words` are FOLDER, REQUEST and RESULT."""
     folder, request_file, result = map(Path, words)
     request = json.loads(request_file.read_text())
     name = request.get("algorithm") or (
@@ -65,7 +66,11 @@ def run(words: Sequence[str]) -> None:
 
 
 def products(request: dict) -> list[Gemm]:
-    """2 GFLOP/s a device for 512^3, 4 for the next shape, and so on; the second type twice that. Three: disturbed."""
+    """Return matrix products at 2 GFLOP/s per device for the first shape.
+
+    The second shape runs at 4 GFLOP/s, the third at 6 and so on, and the second type is
+    twice as fast. Three devices are disturbed by other load.
+    """
     return [
         Gemm(
             dtype,

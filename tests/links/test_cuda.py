@@ -43,7 +43,7 @@ def test_every_link_is_measured_and_everything_freed():
 
 
 def test_events_give_the_gpu_s_own_time():
-    fit = measure(FakeCudart(peers=BOTH))["host to GPU 0, pinned"].fitted()
+    fit = measure(FakeCudart(peers=BOTH))["host to GPU 0, pinned"].fit_medians()
     assert fit.alpha_us == pytest.approx(1e3 * ALPHA_MS, rel=1e-3)
     assert fit.beta_gb_per_s == pytest.approx(BYTES_PER_MS / 1e6, rel=1e-3)
     assert fit.holds and fit.from_bytes == SIZES[0]
@@ -174,7 +174,7 @@ def test_no_direction_starts_before_the_clock_or_ends_after_it():
             for each in gpu_copies.links(buffers, [0, 1], 0)
             if each.name == "GPU 0 and GPU 1, both ways"
         )
-        way = gpu_copies._Way(runtime, link, stack)
+        way = gpu_copies._LinkTimer(runtime, link, stack)
         del library.calls[:]
         way.seconds(64, 2)
     calls = [call for call in library.calls if call not in ("cudaSetDevice",)][:10]

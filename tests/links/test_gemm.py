@@ -64,7 +64,7 @@ def test_short_products_are_repeated_and_long_ones_are_not(tf, devices):
 
 def test_products_that_would_take_too_long_are_left_out(tf, devices, monkeypatch):
     seen = []
-    monkeypatch.setattr(compute, "LONGEST_S", 0.0)
+    monkeypatch.setattr(compute, "MAX_PRODUCT_S", 0.0)
     made = compute.measure(
         devices[:2],
         [SMALL, LARGE],

@@ -1,4 +1,7 @@
-"""Host memory: bytes really move, by every thread its share; nothing about how fast."""
+"""Host memory: all bytes are moved, and every thread moves its share.
+
+The tests do not measure speed.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,8 @@ def test_kernels_move_what_they_say():
     host_memory.transfer("write", buffers)(700)
     assert np.array_equal(buffers.target, [1] * 700 + [0] * 300)
     read = host_memory.transfer("read", buffers)
-    assert (
-        read(1000) is None
-    )  # it looked at every byte, and the one that it looks for is not there
+    # It reads all bytes, because none of them is the one that it searches for.
+    assert read(1000) is None
     buffers.source[999] = host_memory.ABSENT
     assert read(999) is None and read(1000) == buffers.source.ctypes.data + 999
 

@@ -1,4 +1,4 @@
-"""What ./run.sh links measures on which devices, and what it leaves out."""
+"""The devices and measurements that ./run.sh links chooses and skips."""
 
 from __future__ import annotations
 

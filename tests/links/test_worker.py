@@ -12,6 +12,7 @@ import pytest
 from rnn_scaling.links import gpu_copies, worker
 from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.system.machine.load import Load
+from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from tests.links.fake_cuda import FakeCudart
 
 
@@ -24,8 +25,11 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
         "LoadMeter",
         lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)),
     )
+    # With a choice of the user, the worker does not change the environment of the test.
+    monkeypatch.setenv(ONEDNN_VARIABLE, "0")
     request = {
         "what": "compute",
+        "device": "cpu",
         "rounds": 3,
         "cores_per_device": 1,
         "dtypes": ["float32"],
@@ -88,9 +92,8 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
     )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     assert len(pickle.loads((tmp_path / "result").read_bytes()).series) == 2 * 7
-    assert (
-        os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    )  # GPU 0 is nvidia-smi's, as in the topology
+    # GPUs are numbered like in nvidia-smi and in the topology.
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     monkeypatch.setattr(
         gpu_copies, "find_library", lambda: FakeCudart(fail="cudaMalloc")
     )

@@ -1,4 +1,4 @@
-"""Random stacks for the tests of the kernels: weights, inputs, states, and one run with every gradient.
+"""Random stacks for the tests of the kernels, and runs with every gradient.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -11,13 +11,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-NUM_STEPS, BATCH, INPUT_DIM, NUM_UNITS = 5, 3, 4, 6
-EQUAL, UNEQUAL = (5, 5, 5), (5, 1, 3)
+from rnn_scaling.models import parity, stacks
+
+NUM_STEPS = 5
+BATCH = 3
+INPUT_DIM = 4
+NUM_UNITS = 6
+EQUAL = (5, 5, 5)
+UNEQUAL = (5, 1, 3)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Arguments of a kernel, as NumPy arrays."""
+    """Arguments of a kernel as NumPy arrays."""
 
     weights: list[tuple[np.ndarray, ...]]
     inputs: np.ndarray
@@ -25,8 +31,6 @@ class Case:
 
 
 def make_stack(num_layers: int, num_directions: int, **options):
-    from rnn_scaling.models import stacks
-
     return stacks.RecurrentStack(
         INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options
     )
@@ -44,25 +48,22 @@ def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
     ]
     sizes = (NUM_STEPS, BATCH) if stack.time_major else (BATCH, NUM_STEPS)
     states = (stack.num_cells, BATCH, stack.num_units)
-    return Case(
-        weights,
-        2 * draw(*sizes, stack.input_dim),
-        tuple(draw(*states) for _ in stack.cell.STATE),
-    )
+    inputs = 2 * draw(*sizes, stack.input_dim)
+    return Case(weights, inputs, tuple(draw(*states) for _ in stack.cell.STATE))
 
 
 def tensors(tf, case: Case, lengths) -> tuple:
-    """Inputs and lengths."""
+    """Return inputs and lengths."""
     return tf.constant(case.inputs), tf.constant(lengths, tf.int32)
 
 
 def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
-    """Outputs, final states, and the gradient of everything that has one."""
+    """Return outputs, final states and all gradients by name."""
     watched = [weights, inputs, state]
     with tf.GradientTape() as tape:
         tape.watch(watched)
         outputs, final = run(weights, inputs, lengths, state, tf.constant([1, 2]))
-        # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
+        # Every cotangent differs, so that misplaced gradients cannot cancel out.
         loss = sum(
             tf.reduce_sum(tf.sin(3 * tf.cast(y, inputs.dtype)) * (1 + n))
             for n, y in enumerate((outputs, *final))
@@ -78,7 +79,7 @@ def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
 
 
 def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
-    """`results` of a case; every shape is known."""
+    """Return the `results` of a case; every shape is known."""
     weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
     arrays = [
         tf.constant(case.inputs),
@@ -91,7 +92,7 @@ def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
 def traced(
     tf, run: Callable, stack, case: Case, num_steps: int | None = None
 ) -> Callable[..., dict]:
-    """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T (unless given) and B."""
+    """Return lengths -> `results` of a case, traced once without B, and T if None."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
         [
@@ -113,10 +114,9 @@ def traced(
 
 
 def largest_error(got: dict, want: dict) -> tuple[float, str]:
-    """The largest difference, relative to the largest entry of its array, and the array's name."""
+    """See `parity.largest_error`."""
     assert got.keys() == want.keys()
-    pairs = {name: (np.asarray(got[name]), np.asarray(want[name])) for name in want}
-    return max(
-        (float(np.abs(g - w).max() / np.abs(w).max()), name)
-        for name, (g, w) in pairs.items()
+    arrays = {name: np.asarray(tensor) for name, tensor in got.items()}
+    return parity.largest_error(
+        arrays, {name: np.asarray(tensor) for name, tensor in want.items()}
     )

@@ -1,11 +1,12 @@
-"""The operators of a decoder against TensorFlow's, at sizes that leave parts of blocks and vectors over."""
+"""The operators of a decoder against TensorFlow's operators, at odd sizes."""
 
 import dataclasses
+import functools
 
 import pytest
 
+from rnn_scaling.models.extension import operators
 from tests.models import test_workloads
-from tests.models.test_extension import library, taken  # noqa: F401
 from tests.models.test_nmt_attention import (
     BAHDANAU,
     LUONG,
@@ -18,6 +19,21 @@ from tests.models.test_nmt_attention import (
 ODD = {"num_units": 11, "embedding_dim": 9}
 
 
+@pytest.fixture(scope="module")
+def by_tensorflow(tf):
+    """Return the kernel's name and the results of TensorFlow's own operators.
+
+    They are computed once for all instruction sets.
+    """
+
+    @functools.cache
+    def compute(config):
+        inputs = test_workloads.make_inputs(tf, config)
+        return inputs[0].kernels["decoder_kernel"], traced(tf, inputs)
+
+    return compute
+
+
 @pytest.mark.parametrize(
     "options, num_layers, dtype",
     [
@@ -28,16 +44,9 @@ ODD = {"num_units": 11, "embedding_dim": 9}
     ],
     ids=str,
 )
-def test_decoders_are_tensorflows(
-    tf,
-    taken,  # noqa: F811
-    monkeypatch,
-    options,
-    num_layers,
-    dtype,
+def test_decoders_agree_with_tensorflow(
+    tf, taken, by_tensorflow, monkeypatch, options, num_layers, dtype
 ):
-    from rnn_scaling.models.extension import operators
-
     config = dataclasses.replace(
         TINY,
         **ODD,
@@ -50,9 +59,8 @@ def test_decoders_are_tensorflows(
     packed = test_workloads.make_inputs(tf, config)
     got = traced(tf, packed)
     monkeypatch.setattr(operators, "usable", lambda dtype: False)
-    plain = test_workloads.make_inputs(tf, config)
-    want = traced(tf, plain)
-    assert packed[0].kernels["decoder_kernel"] != plain[0].kernels["decoder_kernel"]
+    plain_kernel, want = by_tensorflow(config)
+    assert packed[0].kernels["decoder_kernel"] != plain_kernel
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)
 
 
@@ -60,9 +68,7 @@ def test_decoders_are_tensorflows(
     "name, shape",
     [("keys", [3, 2, 6]), ("kernels", [9, 20]), ("matrix", [9, 5]), ("v", [4])],
 )
-def test_sizes_that_do_not_agree_are_refused(tf, taken, name, shape):  # noqa: F811
-    from rnn_scaling.models.extension import operators
-
+def test_inconsistent_sizes_are_refused(tf, taken, name, shape):
     shapes = {
         "from_words": [1, 3, 20],
         "biases": [1, 20],

@@ -1,12 +1,15 @@
-"""What can be known of the cuDNN kernel without a GPU: the buffer of its weights, and the graph it makes.
+"""The cuDNN kernel without a GPU: the buffer of its weights, and its graph.
 
-The kernel itself runs in test_kernels.py where a GPU is visible: on a GPU run those tests first, before any number.
+The kernel itself runs in test_kernels.py if a GPU is visible: on a GPU, run those tests
+before any measurement.
 """
 
 import numpy as np
 import pytest
 
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models import stacks
+from rnn_scaling.models.encoders import cudnn
+from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
 from tests.models import lstm_case
 
 
@@ -15,30 +18,32 @@ def sigmoid(x):
 
 
 def read_buffer(buffer, gates, input_dim, units, num_layers, num_directions):
-    """cuDNN's buffer -> [(input matrices, recurrent matrices, biases) of each pseudo-layer], gate by gate.
+    """Return (input matrices, recurrent matrices, biases) per pseudo-layer of a buffer.
 
-    Its order: the matrices of all pseudo-layers, then the biases of all; written from the description in
-    jax/experimental/rnn.py, not from the code under test. Gates: cudnnGetRNNWeightParams, linLayerID; of an LSTM i, f,
-    c, o, of a GRU reset, update, new memory.
+    The matrices of all pseudo-layers come before all biases. This follows the description
+    in jax/experimental/rnn.py, not the code under test. The gates (linLayerID of
+    cudnnGetRNNWeightParams) are i, f, c, o of an LSTM, and reset, update, new memory of a
+    GRU.
     """
-    place = 0
+    offset = 0
 
     def take(*shape):
-        nonlocal place
-        start, place = place, place + int(np.prod(shape))
-        return buffer[start:place].reshape(shape)
+        nonlocal offset
+        start = offset
+        offset += int(np.prod(shape))
+        return buffer[start:offset].reshape(shape)
 
     matrices = []
     for pseudo_layer in range(num_layers * num_directions):
         width = input_dim if pseudo_layer < num_directions else num_directions * units
         matrices.append((take(gates, units, width), take(gates, units, units)))
     cells = [(*pair, take(2, gates, units)) for pair in matrices]
-    assert place == len(buffer)
+    assert offset == len(buffer)
     return cells
 
 
 def cudnns_gru(cell, words, h):
-    """One sentence through one pseudo-layer: words [T, D] -> outputs [T, U], h.
+    """Compute one sentence in one pseudo-layer: words [T, D] -> outputs [T, U], h.
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_GRU.
     """
@@ -54,7 +59,7 @@ def cudnns_gru(cell, words, h):
 
 
 def cudnns_lstm(cell, words, c, h):
-    """One sentence through one pseudo-layer: words [T, D] -> outputs [T, U], c, h.
+    """Compute one sentence in one pseudo-layer: words [T, D] -> outputs [T, U], c, h.
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
     """
@@ -82,8 +87,6 @@ every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 
 
 def test_every_cell_that_cudnn_computes_is_tested_here():
-    from rnn_scaling.models.kernels import KERNELS
-
     assert {
         cell
         for row in KERNELS.values()
@@ -93,7 +96,7 @@ def test_every_cell_that_cudnn_computes_is_tested_here():
 
 
 def num_params(stack):
-    """Numbers in cuDNN's buffer: of each gate of each cell [U, in] and [U, U], and two biases [U]."""
+    """Return the size of the buffer: per gate [U, D], [U, U] and two biases [U]."""
     inputs = sum(
         stack.cell_input_dim(cell) + stack.num_units + 2
         for cell in range(stack.num_cells)
@@ -106,10 +109,7 @@ def num_params(stack):
 def test_the_buffer_in_cudnns_equations_gives_the_reference(
     tf, num_layers, num_directions, cell
 ):
-    """Every layer and direction, with sentences of several lengths."""
-    from rnn_scaling.models import stacks
-    from rnn_scaling.models.encoders import cudnn
-
+    """Compare all layers and directions, with sentences of several lengths."""
     stack = lstm_case.make_stack(
         num_layers, num_directions, forget_bias=0.7, unit_type=cell
     )
@@ -150,9 +150,7 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(
 
 
 def trace(tf, stack, case, lengths, run=None):
-    """The kernel's graph, and `lstm_case.results` in it; nothing runs."""
-    from rnn_scaling.models.encoders import cudnn
-
+    """Return the kernel's graph and `lstm_case.results` in it; nothing runs."""
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
         return graph, lstm_case.results_of_constants(
             tf, run or cudnn.build(stack), stack, case, lengths
@@ -208,50 +206,33 @@ def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(
             assert named[f"d_{spec.name}_{number}"].shape == weight.shape
 
 
-@pytest.mark.parametrize(
-    "time_major, lengths, call_time_major",
-    [
-        (True, lstm_case.EQUAL, True),
-        (True, lstm_case.UNEQUAL, False),
-        (False, lstm_case.EQUAL, False),
-        (False, lstm_case.UNEQUAL, False),
-    ],
-)
-def test_the_call_is_batch_major_unless_all_sentences_are_known_to_be_full(
-    tf, time_major, lengths, call_time_major
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("lengths", [lstm_case.EQUAL, lstm_case.UNEQUAL, None])
+def test_the_call_is_batch_major_unless_tracing_shows_full_sentences(
+    tf, time_major, lengths
 ):
+    """Pass None as `lengths` to make them unknown while tracing."""
     stack = lstm_case.make_stack(2, 2, time_major=time_major)
-    graph, _ = trace(tf, stack, lstm_case.make_case(stack), lengths)
-    call = the_only(graph, "CudnnRNNV3")
-    steps, batch, cells, units = (
-        lstm_case.NUM_STEPS,
-        lstm_case.BATCH,
-        stack.num_cells,
-        stack.num_units,
-    )
-    assert call.get_attr("time_major") == call_time_major
-    assert tuple(call.inputs[0].shape[:2]) == (
-        (steps, batch) if call_time_major else (batch, steps)
-    )
-    for states in call.inputs[1:3]:
-        assert tuple(states.shape) == (
-            (cells, batch, units) if call_time_major else (batch, cells, units)
-        )
-
-
-def test_lengths_that_tracing_does_not_know_make_the_call_batch_major(tf):
-    from rnn_scaling.models.encoders import cudnn
-
-    stack = lstm_case.make_stack(1, 1)
     case = lstm_case.make_case(stack)
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
-        lengths = tf.compat.v1.placeholder(tf.int32, [lstm_case.BATCH])
-        cudnn.build(stack)(case.weights, tf.constant(case.inputs), lengths, None, None)
-    assert not the_only(graph, "CudnnRNNV3").get_attr("time_major")
+        tensor = tf.compat.v1.placeholder(tf.int32, [lstm_case.BATCH])
+        if lengths is not None:
+            tensor = tf.constant(lengths)
+        cudnn.build(stack)(case.weights, tf.constant(case.inputs), tensor, None, None)
+    call = the_only(graph, "CudnnRNNV3")
+    is_full = lengths == lstm_case.EQUAL
+    assert call.get_attr("time_major") == (time_major and is_full)
+    sizes = (lstm_case.NUM_STEPS, lstm_case.BATCH)
+    state_sizes = (stack.num_cells, lstm_case.BATCH)
+    if not (time_major and is_full):
+        sizes = sizes[::-1]
+        state_sizes = state_sizes[::-1]
+    assert tuple(call.inputs[0].shape[:2]) == sizes
+    for states in call.inputs[1:3]:
+        assert tuple(states.shape) == (*state_sizes, stack.num_units)
 
 
 def test_the_call_takes_the_buffer_of_all_weights(tf):
-
     stack = lstm_case.make_stack(2, 2)
     graph, _ = trace(tf, stack, lstm_case.make_case(stack), lstm_case.UNEQUAL)
     assert the_only(graph, "CudnnRNNV3").inputs[3].shape == [num_params(stack)]
@@ -259,16 +240,12 @@ def test_the_call_takes_the_buffer_of_all_weights(tf):
     assert not [op for op in graph.get_operations() if "Canonical" in op.type]
 
 
-def test_each_tower_draws_its_own_dropout(tf):
-    from rnn_scaling.models.encoders import cudnn
-
+def test_each_tower_draws_another_dropout(tf):
     stack = lstm_case.make_stack(2, 1, dropout=0.5)
     case = lstm_case.make_case(stack)
     run = cudnn.build(stack)
-    seeds = {
-        the_only(
-            trace(tf, stack, case, lstm_case.EQUAL, run)[0], "CudnnRNNV3"
-        ).get_attr("seed2")
-        for _ in range(2)
-    }
+    seeds = set()
+    for _ in range(2):
+        graph, _ = trace(tf, stack, case, lstm_case.EQUAL, run)
+        seeds.add(the_only(graph, "CudnnRNNV3").get_attr("seed2"))
     assert len(seeds) == 2

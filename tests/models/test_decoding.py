@@ -1,4 +1,4 @@
-"""Translations against a search with lists that computes every hypothesis anew with the network's training forward."""
+"""Translations against a search with lists that uses the network's training forward pass."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from tests.support.training import MODEL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
-LENGTHS, LONGEST = (
-    (5, 1, 3, 4),
-    6,
-)  # words of each source sentence, of a translation at most
+LENGTHS = (5, 1, 3, 4)  # words per source sentence
+LONGEST = 6  # most words of a translation
 ATTENTION = dataclasses.replace(MODEL, model="nmt_attention")
-GNMT = dataclasses.replace(
-    ATTENTION,
-    attention_architecture="gnmt_v2",
-    num_encoder_layers=3,
-    num_decoder_layers=4,
+BAHDANAU = dataclasses.replace(
+    ATTENTION, attention="bahdanau", normalize_attention=True
 )
 MODELS = {
     "nmt": MODEL,
@@ -34,28 +29,28 @@ MODELS = {
         MODEL, unit_type="gru", encoder_type="dynamic_rnn", time_major=False
     ),
     "luong": ATTENTION,
-    "bahdanau": dataclasses.replace(
-        ATTENTION,
-        attention="bahdanau",
-        normalize_attention=True,
-        biases_per_gate=2,
-        time_major=False,
-    ),
+    "bahdanau": dataclasses.replace(BAHDANAU, biases_per_gate=2, time_major=False),
     "gnmt_v2": dataclasses.replace(
-        GNMT,
-        attention="bahdanau",
-        normalize_attention=True,
+        BAHDANAU,
+        attention_architecture="gnmt_v2",
+        num_encoder_layers=3,
+        num_decoder_layers=4,
         share_embedding=True,
         src_vocab_size=17,
     ),
     "transformer": TRANSFORMER,
 }
 _LAST_GAIN = "decoder/layer_1/feed_forward/norm/gain"
-SEARCHES = [Search(1, 0.0, LONGEST), Search(3, 0.0, LONGEST), Search(4, 1.5, LONGEST)]
+GREEDY = Search(1, 0.0, LONGEST)
+SEARCHES = [GREEDY, Search(4, 1.5, LONGEST)]
+WITHOUT_PENALTY = Search(3, 0.0, LONGEST)
 
 
 class Network:
-    """A network with weights so large that its words differ; its end-of-sentence word ends translations early."""
+    """A network with large weights, so that its words differ.
+
+    Its end-of-sentence word ends translations early.
+    """
 
     def __init__(self, model, seed: int = 2) -> None:
         self.workload = workloads.load(model.model).build(model, "CPU")
@@ -68,40 +63,34 @@ class Network:
             name: tf.constant(value * scale if value.ndim > 1 else value)
             for name, value in values.items()
         }
-        if (
-            _LAST_GAIN in values
-        ):  # the projection is the table that its last word comes from, which it would repeat
+        if _LAST_GAIN in values:
+            # The projection is the table of the last word, which would be repeated.
             self.weights[_LAST_GAIN] *= -1.0
         self._logits = tf.function(
             self._outputs, reduce_retracing=True, autograph=False
         )
-        greedy = self.translations(SEARCHES[0], end=-1).words.tolist()
-        # Of the words of greedy search the one that ends its sentences at the most different places.
-        self.end = max(
-            range(17),
-            key=lambda word: len(
-                {words.index(word) for words in greedy if word in words}
-            ),
-        )
+        greedy = self.translations(GREEDY, end=-1).words.tolist()
+
+        def num_ends(word):
+            return len({words.index(word) for words in greedy if word in words})
+
+        # The word of greedy search that is in the most different positions.
+        self.end = max(range(17), key=num_ends)
 
     def batch(self, sources, targets) -> Batch:
-        """Of lists of words; the target's are padded, its lengths are all of it."""
+        """Return a batch of lists of words; all targets have full length."""
         padded = np.full([len(sources), max(map(len, sources))], EOS_ID)
         for row, words in zip(padded, sources):
             row[: len(words)] = words
-        before = np.concatenate([np.full([len(targets), 1], BOS_ID), targets], 1)
-        after = np.concatenate([targets, np.full([len(targets), 1], EOS_ID)], 1)
-        ids = [
-            each.T if self.is_time_major else each for each in (padded, before, after)
-        ]
-        lengths = [
-            np.array([len(words) for words in sources]),
-            np.full(len(targets), before.shape[1]),
-        ]
+        ends = np.ones([len(targets), 1], np.int64)
+        before = np.concatenate([BOS_ID * ends, targets], axis=1)
+        after = np.concatenate([targets, EOS_ID * ends], axis=1)
         source, target_input, target_output = (
-            tf.constant(each, tf.int64) for each in ids
+            tf.constant(ids.T if self.is_time_major else ids, tf.int64)
+            for ids in (padded, before, after)
         )
-        source_length, target_length = (tf.constant(each, tf.int32) for each in lengths)
+        source_length = tf.constant([len(words) for words in sources], tf.int32)
+        target_length = tf.fill([len(targets)], before.shape[1])
         return Batch(source, source_length, target_input, target_output, target_length)
 
     def look_up(self, name, ids):
@@ -116,15 +105,14 @@ class Network:
         return self.workload.outputs(dense, rows, batch, tf.constant([0, 0])).logits
 
     def log_probabilities(self, source, prefixes) -> np.ndarray:
-        """[prefix, V] of the word after each prefix, of equal lengths, by the training's forward pass."""
+        """Return [prefix, V] for the word after each prefix; all have equal lengths."""
         targets = np.full([4, LONGEST], EOS_ID)
         for row, words in zip(targets, prefixes):
             row[: len(words)] = words
         logits = self._logits(self.batch([source] * 4, targets)).numpy()
-        logits = (
-            logits if not self.is_time_major else logits.transpose(1, 0, 2)
-        ).astype(np.float64)
-        last = logits[: len(prefixes), len(prefixes[0])]
+        if self.is_time_major:
+            logits = logits.transpose(1, 0, 2)
+        last = logits[: len(prefixes), len(prefixes[0])].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
     def translations(
@@ -135,22 +123,17 @@ class Network:
         @tf.function(autograph=False)
         def translate():
             start = self.workload.start(self.weights, self.look_up, batch, search)
-            first, last = self.workload.layout.ends(batch)
-            return decoding.translate(
-                start,
-                len(LENGTHS),
-                first,
-                last - EOS_ID + (self.end if end is None else end),
-                search,
-            )
+            bos, eos = self.workload.layout.ends(batch)
+            eos += (self.end if end is None else end) - EOS_ID
+            return decoding.translate(start, len(LENGTHS), bos, eos, search)
 
-        return decoding.Translation(*(part.numpy() for part in translate()))
+        return decoding.Translation(*(tensor.numpy() for tensor in translate()))
 
 
 def search_with_lists(
     network: Network, source, search: Search
 ) -> tuple[list[int], float]:
-    """The best hypothesis and its score."""
+    """Return the best hypothesis and its score."""
 
     def rank(hypothesis) -> float:
         score, words = hypothesis
@@ -158,66 +141,61 @@ def search_with_lists(
 
     beams = [(0.0, [])]
     for _ in range(search.max_words):
-        ended = [
-            (score, words) for score, words in beams if words[-1:] == [network.end]
-        ]
-        growing = [
-            (score, words) for score, words in beams if words[-1:] != [network.end]
-        ]
+        ended = [beam for beam in beams if beam[1][-1:] == [network.end]]
+        growing = [beam for beam in beams if beam not in ended]
         if not growing:
             break
         rows = network.log_probabilities(source, [words for _, words in growing])
-        longer = [
-            (score + float(gain), [*words, word])
-            for (score, words), row in zip(growing, rows)
-            for word, gain in enumerate(row)
-        ]
+        longer = []
+        for (score, words), row in zip(growing, rows):
+            for word, gain in enumerate(row):
+                longer.append((score + float(gain), [*words, word]))
         beams = sorted([*ended, *longer], key=rank, reverse=True)[: search.num_beams]
     score, words = beams[0]
     return words, score
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_search_finds_what_a_search_with_lists_finds(name):
-    network = Network(MODELS[name])
-    lengths, found = [], []
-    for search in SEARCHES:
-        translation = network.translations(search)
-        for sentence, source in enumerate(network.sources):
-            words, score = search_with_lists(network, source, search)
-            length = int(translation.lengths[sentence])
-            assert translation.words[sentence, :length].tolist() == words, (
-                search,
-                sentence,
-            )
-            assert (translation.words[sentence, length:] == network.end).all()
-            np.testing.assert_allclose(
-                translation.scores[sentence], score, rtol=1e-4, atol=1e-4
-            )
-            lengths.append(length)
-            found.append((sentence, words))
-    assert len({*lengths}) > 2, "sentences end at different steps"
-    assert len({str(each) for each in found}) > len(LENGTHS), (
-        "beams find what greedy search does not"
+def assert_same(translation, sentence, words, score):
+    length = len(words)
+    assert translation.lengths[sentence] == length
+    assert translation.words[sentence].tolist()[:length] == words
+    np.testing.assert_allclose(
+        translation.scores[sentence], score, rtol=1e-4, atol=1e-4
     )
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_search_agrees_with_a_search_with_lists(name):
+    network = Network(MODELS[name])
+    translations = set()
+    searches = [*SEARCHES, WITHOUT_PENALTY] if name == "nmt" else SEARCHES
+    for search in searches:
+        translation = network.translations(search)
+        for sentence, source in enumerate(network.sources):
+            words, score = search_with_lists(network, source, search)
+            assert_same(translation, sentence, words, score)
+            assert (translation.words[sentence, len(words) :] == network.end).all()
+            translations.add((sentence, *words))
+    # Sentences end at different steps, and beams differ from greedy search.
+    assert len({len(words) for words in translations}) > 2
+    assert len(translations) > len(LENGTHS)
+
+
 class Chain:
-    """A network whose next word depends on the last one alone, of 70 words."""
+    """A network of 70 words whose next word depends only on the last one."""
 
     end = 0
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
-        self.logits = random.normal(scale=2.0, size=[2, 70, 70]).astype(
-            np.float32
-        )  # [sentence, last word, next word]
+        # [sentence, last word, next word]
+        logits = random.normal(scale=2.0, size=[2, 70, 70])
+        self.logits = logits.astype(np.float32)
         self.logits[:, :, self.end] += 3.0
 
     def log_probabilities(self, source: int, prefixes) -> np.ndarray:
-        last = self.logits[source][
-            [words[-1] if words else 1 for words in prefixes]
-        ].astype(np.float64)
+        rows = [words[-1] if words else 1 for words in prefixes]
+        last = self.logits[source][rows].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
 
@@ -227,35 +205,28 @@ def test_length_penalties_rank_as_the_paper_says():
         def step(words, sentence, position):
             return tf.gather_nd(tables, tf.stack([sentence, words], axis=1)), sentence
 
-        ends = (tf.constant(word, tf.int64) for word in (1, Chain.end))
-        return decoding.translate(
-            decoding.Start(tf.range(2, dtype=tf.int64), step),
-            2,
-            *ends,
-            Search(4, penalty, 8),
-        )
+        bos, eos = (tf.constant(word, tf.int64) for word in (1, Chain.end))
+        start = decoding.Start(tf.range(2, dtype=tf.int64), step)
+        return decoding.translate(start, 2, bos, eos, Search(4, penalty, 8))
 
     totals = set()
     for penalty in (0.0, 0.6, 2.0):
         total = 0
         for chain in map(Chain, range(30)):  # the search of two sentences ends early
-            found = translate(tf.constant(chain.logits), penalty)
-            for sentence, words in enumerate(found.words.numpy().tolist()):
-                want, score = search_with_lists(chain, sentence, Search(4, penalty, 8))
-                assert words[: len(want)] == want and found.lengths[
-                    sentence
-                ].numpy() == len(want), (penalty, sentence)
-                np.testing.assert_allclose(found.scores[sentence], score, rtol=1e-4)
-                total += len(want)
+            translation = translate(tf.constant(chain.logits), penalty)
+            arrays = decoding.Translation(*(tensor.numpy() for tensor in translation))
+            for sentence in range(2):
+                words, score = search_with_lists(chain, sentence, Search(4, penalty, 8))
+                assert_same(arrays, sentence, words, score)
+                total += len(words)
         totals.add(total)
-    assert len(totals) == 3, "a penalty finds longer translations"
+    assert len(totals) == 3  # a penalty finds longer translations
 
 
 @pytest.mark.parametrize("width", [5, 64, 65, 200])
 @pytest.mark.parametrize("count", [1, 4])
-def test_the_largest_numbers_are_those_of_top_k(width, count):
+def test_the_largest_numbers_agree_with_top_k(width, count):
     x = tf.constant(np.random.default_rng(0).normal(size=[9, width]), tf.float32)
-    for found, want in zip(
-        decoding._largest(x, count), tf.math.top_k(x, count), strict=True
-    ):
-        np.testing.assert_array_equal(found, want)
+    got = decoding._largest(x, count)
+    for values, want in zip(got, tf.math.top_k(x, count), strict=True):
+        np.testing.assert_array_equal(values, want)

@@ -1,8 +1,10 @@
-"""Every kernel, of each of its cells, against `models.stacks.reference`: outputs, final states and all gradients.
+"""Every kernel with every cell against `models.stacks.reference`.
 
-Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005,
-some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back. Three times that where
-layers are normalized: what a product was rounded by is divided by the deviation of six units.
+Outputs, final states and all gradients are compared. Tolerances are differences relative to
+the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005, about ten
+units of their last place (2**-8, 2**-11) after five steps through two layers and back.
+Normalized layers have three times the tolerance, because they divide rounding errors by
+the deviation of six units.
 """
 
 import functools
@@ -10,41 +12,41 @@ import importlib
 
 import pytest
 
-from rnn_scaling.models import kernels
+from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models.encoders import dynamic_rnn
 from rnn_scaling.models.kernels import UNIT_TYPES
 from tests.models import lstm_case
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04, "float16": 0.005}
-PARITY_TESTED = {  # (module, cell) -> where it runs
-    ("rnn_scaling.models.encoders.block_lstm", "lstm"): "CPU",
-    ("rnn_scaling.models.encoders.dynamic_rnn", "lstm"): "CPU",
-    ("rnn_scaling.models.encoders.cudnn", "lstm"): "GPU",
-    ("rnn_scaling.models.encoders.gru_steps", "gru"): "CPU",
-    ("rnn_scaling.models.encoders.dynamic_rnn", "gru"): "CPU",
-    ("rnn_scaling.models.encoders.cudnn", "gru"): "GPU",
-    ("rnn_scaling.models.encoders.dynamic_rnn", "layer_norm_lstm"): "CPU",
-    ("rnn_scaling.models.encoders.dynamic_rnn", "nas"): "CPU",
+_ENCODERS = "rnn_scaling.models.encoders"
+# (module, cell) -> device type
+PARITY_TESTED = {
+    (f"{_ENCODERS}.block_lstm", "lstm"): "CPU",
+    (f"{_ENCODERS}.dynamic_rnn", "lstm"): "CPU",
+    (f"{_ENCODERS}.cudnn", "lstm"): "GPU",
+    (f"{_ENCODERS}.gru_steps", "gru"): "CPU",
+    (f"{_ENCODERS}.dynamic_rnn", "gru"): "CPU",
+    (f"{_ENCODERS}.cudnn", "gru"): "GPU",
+    (f"{_ENCODERS}.dynamic_rnn", "layer_norm_lstm"): "CPU",
+    (f"{_ENCODERS}.dynamic_rnn", "nas"): "CPU",
 }
-FUSED = [
-    ("rnn_scaling.models.encoders.block_lstm", "lstm"),
-    ("rnn_scaling.models.encoders.gru_steps", "gru"),
-]
-# Two layers of one direction are those of the test of dropout.
+# The test of dropout has two layers of one direction.
 SHAPES = [(1, 1, True), (1, 2, False), (2, 2, True)]
-# Layers and directions are the same code for every cell, and graphs of large cells take seconds: one or two shapes do.
+# Layers and directions are the same code for all cells, and tracing large cells is slow, so
+# other cells than the LSTM have one or two shapes.
 PARITY = [
     (*key, *shape)
     for key in PARITY_TESTED
     for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])
 ]
-PARITY.append(("rnn_scaling.models.encoders.gru_steps", "gru", 1, 2, False))
-PARITY.append(("rnn_scaling.models.encoders.cudnn", "gru", 2, 2, True))
+PARITY.append((f"{_ENCODERS}.gru_steps", "gru", 1, 2, False))
+PARITY.append((f"{_ENCODERS}.cudnn", "gru", 2, 2, True))
 every_kernel_and_cell = pytest.mark.parametrize("module, cell", PARITY_TESTED)
 
 
 @pytest.fixture(autouse=True)
 def full_float32(tf):
-    """GPUs multiply float32 in TF32 unless told otherwise, to three digits."""
+    """Switch TF32 off, in which GPUs multiply float32 to three digits by default."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     yield
@@ -53,8 +55,6 @@ def full_float32(tf):
 
 @functools.cache
 def reference(tf, cell, num_layers, num_directions, time_major, lengths):
-    from rnn_scaling.models import stacks
-
     stack = lstm_case.make_stack(
         num_layers, num_directions, time_major=time_major, unit_type=cell
     )
@@ -73,7 +73,7 @@ def load_where_it_runs(tf, module, cell):
 
 @functools.cache
 def traced(tf, module, cell, num_layers, num_directions, time_major):
-    """The kernel in one tf.function for sentences of any lengths."""
+    """Return the kernel in one tf.function for sentences of any lengths."""
     stack = lstm_case.make_stack(
         num_layers, num_directions, time_major=time_major, unit_type=cell
     )
@@ -87,7 +87,7 @@ def traced(tf, module, cell, num_layers, num_directions, time_major):
 
 def test_every_kernel_of_the_table_is_tested_here():
     named = {
-        (f"rnn_scaling.models.encoders.{module}", cell)
+        (f"{_ENCODERS}.{module}", cell)
         for kernel in kernels.KERNELS.values()
         for module in (kernel.gpu, kernel.cpu)
         for cell in kernel.cells
@@ -95,12 +95,12 @@ def test_every_kernel_of_the_table_is_tested_here():
     assert named == set(PARITY_TESTED)
 
 
-def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
+def test_the_default_kernel_of_a_cell_is_a_fused_one_if_it_exists():
     fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
     for cell in UNIT_TYPES:
-        assert kernels.of_cell(cell)[0] == fused.get(cell, "dynamic_rnn")
+        assert kernels.kernels_for(cell)[0] == fused.get(cell, "dynamic_rnn")
         assert kernels.load(None, "GPU", cell) is kernels.load(
-            kernels.of_cell(cell)[0], "GPU", cell
+            kernels.kernels_for(cell)[0], "GPU", cell
         )
 
 
@@ -111,7 +111,7 @@ def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
 def test_parity(
     tf, module, cell, num_layers, num_directions, time_major, lengths, request
 ):
-    """As TensorFlow rewrites the graph where there are layers and directions, time first; as it is built elsewhere."""
+    """Large time-major graphs run after TensorFlow's rewrites, other graphs as built."""
     if not (num_layers == num_directions == 2 and time_major):
         request.getfixturevalue("as_built")
     got = traced(tf, module, cell, num_layers, num_directions, time_major)(lengths)
@@ -123,11 +123,10 @@ def test_parity(
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
-    """Where the steps are known when tracing and the lengths are not; else it ends with the longest sentence."""
-    from rnn_scaling.models import stacks
-    from rnn_scaling.models.encoders import dynamic_rnn
-
-    stack, lengths, taken = lstm_case.make_stack(1, 2, unit_type=cell), (3, 1, 2), []
+    """Tracing reads only the steps; without them, the loop ends with the longest."""
+    stack = lstm_case.make_stack(1, 2, unit_type=cell)
+    lengths = (3, 1, 2)
+    taken = []
     case = lstm_case.make_case(stack)
     want = lstm_case.results_of_constants(
         tf, stacks.reference(stack), stack, case, lengths
@@ -141,10 +140,7 @@ def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
         )
         return step(self, x, state, weights)
 
-    for steps, num_taken in (
-        (lstm_case.NUM_STEPS, lstm_case.NUM_STEPS),
-        (None, max(lengths)),
-    ):
+    for steps in (lstm_case.NUM_STEPS, None):
         got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(
             lengths
         )
@@ -166,10 +162,10 @@ def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
             )
             taken.clear()
             forward(inputs, tf.constant(lengths))
-        assert len(taken) == 2 * num_taken  # two directions
+        assert len(taken) == 2 * (steps or max(lengths))  # two directions
 
 
-# Of loops over other cells' steps bfloat16 alone: they differ by their step.
+# Loops over the steps of other cells differ only by their step: bfloat16 is enough.
 REDUCED = [(*key, "bfloat16") for key in PARITY_TESTED]
 REDUCED += [
     (*key, "float16")
@@ -187,18 +183,20 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
-    assert 0 < error <= TOLERANCES[dtype] * (3 if cell == "layer_norm_lstm" else 1), (
-        name
-    )
+    factor = 3 if cell == "layer_norm_lstm" else 1
+    assert 0 < error <= TOLERANCES[dtype] * factor, name
 
 
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(
-    "module, cell", [*FUSED, ("rnn_scaling.models.encoders.dynamic_rnn", "lstm")]
+    "module, cell",
+    [
+        (f"{_ENCODERS}.block_lstm", "lstm"),
+        (f"{_ENCODERS}.gru_steps", "gru"),
+        (f"{_ENCODERS}.dynamic_rnn", "lstm"),
+    ],
 )
-def test_dropout_is_the_references(tf, module, cell):
-    from rnn_scaling.models import stacks
-
+def test_dropout_agrees_with_the_reference(tf, module, cell):
     stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
@@ -211,7 +209,7 @@ def test_dropout_is_the_references(tf, module, cell):
 
 
 @every_kernel_and_cell
-def test_the_kernel_says_what_runs(tf, module, cell):
+def test_the_name_of_a_kernel_is_what_runs(tf, module, cell):
     for dtype in TOLERANCES:
         stack = lstm_case.make_stack(1, 1, dtype=dtype, unit_type=cell)
         with tf.Graph().as_default() as graph:
@@ -222,7 +220,6 @@ def test_the_kernel_says_what_runs(tf, module, cell):
             kernel.build(stack)(weights, *arguments, None, None)
         ran = {op.type for op in graph.get_operations()}
         name = kernel.kernel_name(stack)
-        assert (("BlockLSTM" in name) == ("BlockLSTM" in ran)) and (
-            ("CudnnRNNV3" in name) == ("CudnnRNNV3" in ran)
-        )
+        for operator in ("BlockLSTM", "CudnnRNNV3"):
+            assert (operator in name) == (operator in ran)
         assert cell == "lstm" or UNIT_TYPES[cell].title in name

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from rnn_scaling.models.extension import cache, library, switch
+from rnn_scaling.models import operators_check
+from rnn_scaling.models.extension import build, cache, library, operators, switch
 from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
@@ -23,8 +24,6 @@ pytestmark = pytest.mark.skipif(not ON_X86, reason="the operators are for x86-64
 @pytest.fixture
 def file(tf, tmp_path, monkeypatch):
     """Return the path of a whole library, which would end the process if loaded."""
-    from rnn_scaling.models.extension import operators
-
     folder = tmp_path / "sources"
     folder.mkdir()
     monkeypatch.setattr(operators, "FOLDER", folder)
@@ -81,8 +80,6 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_library_is_not_loaded_and_one_line_says_so(file, capsys, damage):
-    from rnn_scaling.models.extension import operators
-
     assert library.identify(file).size > len(LINKED)
     DAMAGES[damage](file)
     with pytest.raises(library.DamageError):
@@ -114,9 +111,6 @@ RESULTS = {
 @pytest.mark.parametrize("kind", [*RESULTS, "escape sequence"])
 def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind):
     """One line names it; the next process finds the new result, if a file can be kept."""
-    from rnn_scaling.models import operators_check
-    from rnn_scaling.models.extension import operators
-
     identity = library.identify(file)
     path = library.result_file(file, "avx2")
     if kind == "escape sequence":
@@ -134,9 +128,6 @@ def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind)
 
 
 def test_a_result_only_counts_for_its_library(file, monkeypatch):
-    from rnn_scaling.models import operators_check
-    from rnn_scaling.models.extension import operators
-
     path = library.result_file(file, "avx2")
     library.write_result(path, library.identify(file), "")
     kept = json.loads(path.read_text())
@@ -210,8 +201,6 @@ def test_a_killed_build_leaves_no_compiler_and_nothing_among_the_sources(
 def test_the_next_build_removes_what_killed_builds_left(
     tf, killed_build, tmp_path, monkeypatch
 ):
-    from rnn_scaling.models.extension import build, operators
-
     sources, temporary = tmp_path / "sources", tmp_path / "temporary"
     assert len(list(temporary.iterdir())) == 1
     older = sources / "tmpab_12xyz.so"
@@ -228,8 +217,6 @@ def test_the_next_build_removes_what_killed_builds_left(
 
 
 def test_a_build_leaves_the_folder_of_one_that_runs(tmp_path, monkeypatch):
-    from rnn_scaling.models.extension import build
-
     monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path))
     with build._workplace() as first:
         (first / "avx2.o").write_text("")
@@ -241,8 +228,6 @@ def test_a_build_leaves_the_folder_of_one_that_runs(tmp_path, monkeypatch):
 @pytest.fixture
 def compilations(monkeypatch):
     """Return the commands that a build would run; nothing is compiled."""
-    from rnn_scaling.models.extension import build
-
     commands_of_builds = []
 
     def run_all(commands, folder):
@@ -255,8 +240,6 @@ def compilations(monkeypatch):
 
 @pytest.mark.parametrize("damage", ["half", "fifo", "folder"])
 def test_a_damaged_library_is_built_again(file, compilations, damage):
-    from rnn_scaling.models.extension import build
-
     DAMAGES[damage](file)
     if damage == "folder":
         with pytest.raises(OSError):
@@ -270,8 +253,6 @@ def test_a_damaged_library_is_built_again(file, compilations, damage):
 def test_another_checkout_copies_the_library_and_its_test(
     file, compilations, tmp_path, monkeypatch
 ):
-    from rnn_scaling.models.extension import build, operators
-
     library.write_result(library.result_file(file, "avx2"), library.identify(file), "")
     cache.keep(file)
     other = tmp_path / "other"
@@ -288,8 +269,6 @@ def test_another_checkout_copies_the_library_and_its_test(
 def test_a_damaged_library_of_the_cache_is_not_copied(
     file, compilations, tmp_path, monkeypatch, damage
 ):
-    from rnn_scaling.models.extension import build, operators
-
     cache.keep(file)
     DAMAGES[damage](cache.folder() / file.name)
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
@@ -314,8 +293,6 @@ def test_the_cache_keeps_the_newest_libraries(file):
 def test_without_a_cache_folder_the_build_works(
     file, compilations, tmp_path, monkeypatch, place
 ):
-    from rnn_scaling.models.extension import build
-
     places = {
         "file": str(tmp_path / "file"),
         "read-only": "/proc/none",
@@ -332,9 +309,7 @@ def test_without_a_cache_folder_the_build_works(
 
 
 def test_a_library_of_another_processor_is_loaded_if_there_is_no_own(file):
-    """A wheel, or a folder that several machines share."""
-    from rnn_scaling.models.extension import operators
-
+    """Load it from a wheel, or from a folder that several machines share."""
     others = file.with_name(f"{operators.library_prefix()}sse9.so")
     others.write_bytes(library.sealed(LINKED, others.name))
     assert operators.library_file() == file

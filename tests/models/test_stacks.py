@@ -1,37 +1,37 @@
-"""The reference of the kernels against the NumPy reference of `verify`, and the helpers that kernels share."""
+"""The reference of the kernels against NumPy, and the functions that kernels share."""
 
 import numpy as np
 import pytest
 
+from rnn_scaling.models import stacks
 from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 
 
 def numpy_stack(stack, case, lengths):
-    """Outputs and last states by the NumPy reference of `verify`."""
-    inputs = case.inputs if stack.time_major else case.inputs.transpose(1, 0, 2)
-    named = [
-        dict(zip([spec.name for spec in stack.cell_weights(cell)], case.weights[cell]))
-        for cell in range(stack.num_cells)
-    ]
-    by_layer = [
-        named[first : first + stack.num_directions]
-        for first in range(0, len(named), stack.num_directions)
-    ]
+    """Return outputs and last states of the NumPy reference of `verify`."""
+    weights = []
+    for cell in range(stack.num_cells):
+        names = [spec.name for spec in stack.cell_weights(cell)]
+        weights.append(dict(zip(names, case.weights[cell])))
+    by_layer = []
+    for first in range(0, stack.num_cells, stack.num_directions):
+        by_layer.append(weights[first : first + stack.num_directions])
     states = list(zip(*case.state))
-    outputs, last = cells.layers(stack, inputs, np.array(lengths), by_layer, states)
-    return (outputs if stack.time_major else outputs.transpose(1, 0, 2)), *(
-        np.stack(parts) for parts in zip(*last)
-    )
+    inputs = case.inputs if stack.time_major else case.inputs.transpose(1, 0, 2)
+    outputs, last = cells.run_layers(stack, inputs, np.array(lengths), by_layer, states)
+    if not stack.time_major:
+        outputs = outputs.transpose(1, 0, 2)
+    return outputs, *map(np.stack, zip(*last))
 
 
 @pytest.mark.parametrize(
     "num_layers, num_directions, time_major",
     [(1, 1, True), (2, 2, True), (2, 2, False)],
 )
-def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_major):
-    from rnn_scaling.models import stacks
-
+def test_the_reference_follows_the_lstm_equations(
+    tf, num_layers, num_directions, time_major
+):
     stack = lstm_case.make_stack(
         num_layers,
         num_directions,
@@ -40,41 +40,26 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
         forget_bias=0.7,
     )
     case = lstm_case.make_case(stack, np.float64)
-    arguments = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
-    outputs, state = stacks.reference(stack)(
-        case.weights, *arguments, case.state, tf.constant([1, 2])
-    )
-    for got, want in zip(
-        (outputs, *state), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True
-    ):
+    inputs = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
+    run = stacks.reference(stack)
+    outputs, state = run(case.weights, *inputs, case.state, None)
+    expected = numpy_stack(stack, case, lstm_case.UNEQUAL)
+    for got, want in zip((outputs, *state), expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
 def test_no_initial_state_is_zeros(tf):
-    from rnn_scaling.models import stacks
-
     stack = lstm_case.make_stack(1, 2)
     case = lstm_case.make_case(stack)
     zeros = tuple(map(np.zeros_like, case.state))
+    inputs = lstm_case.tensors(tf, case, lstm_case.EQUAL)
     run = stacks.reference(stack)
-    given, _ = run(
-        case.weights,
-        *lstm_case.tensors(tf, case, lstm_case.EQUAL),
-        zeros,
-        tf.constant([1, 2]),
-    )
-    default, _ = run(
-        case.weights,
-        *lstm_case.tensors(tf, case, lstm_case.EQUAL),
-        None,
-        tf.constant([1, 2]),
-    )
-    np.testing.assert_array_equal(given, default)
+    explicit, _ = run(case.weights, *inputs, zeros, None)
+    default, _ = run(case.weights, *inputs, None, None)
+    np.testing.assert_array_equal(explicit, default)
 
 
-def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf):
-    from rnn_scaling.models import stacks
-
+def test_reverse_time_and_its_gradient_agree_with_reverse_sequence(tf):
     x = tf.random.stateless_normal([5, 3, 4], [1, 2])
     lengths = tf.constant(lstm_case.UNEQUAL)
     factors = tf.random.stateless_normal([5, 3, 4], [3, 4])
@@ -95,8 +80,6 @@ def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf)
 
 
 def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
-    from rnn_scaling.models import stacks
-
     x = tf.ones([100, 1000])
     dropped = np.asarray(stacks.drop(x, 0.3, tf.constant([1, 2]), 5))
     assert abs(np.mean(dropped == 0) - 0.3) < 0.01
@@ -106,9 +89,7 @@ def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
     assert np.any(dropped != np.asarray(stacks.drop(x, 0.3, tf.constant([1, 2]), 6)))
 
 
-def test_dropout_leaves_the_first_layers_inputs_alone(tf):
-    from rnn_scaling.models import stacks
-
+def test_dropout_does_not_change_the_first_layers_inputs(tf):
     def outputs(num_layers, dropout, seed):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
         case = lstm_case.make_case(stack)

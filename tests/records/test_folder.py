@@ -1,4 +1,4 @@
-"""A folder is read although something in it is bad: what is left out is named, with what to do."""
+"""A folder is read even if it contains bad files, which are listed with a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(path, fields):
 
 
 def bad(path, kind):
-    """Puts something into a folder that no command can use."""
+    """Write a file that no command can use."""
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "device":
@@ -43,7 +43,7 @@ def bad(path, kind):
         (b"[" * 100_000, "nested too deeply; expected a run record"),
         (
             b"[" + b"9" * 5000 + b"]",
-            "a number of thousands of digits; expected a run record",
+            "contains a number with thousands of digits; expected a run record",
         ),
         (b"[1, 2]", "expected schema 'rnn_scaling.run/1', got 'list'"),
     ],
@@ -51,51 +51,42 @@ def bad(path, kind):
 def test_one_bad_file_stops_nothing(tmp_path, kind, reason):
     record.write(make_record(), tmp_path / "good.json")
     bad(tmp_path / "bad\x1b.json", kind)
-    found = folder.read(tmp_path)
-    assert [run.name for run in found.runs] == ["good.json"]
-    assert found.left_out == (f"{tmp_path}/bad\\x1b.json: {reason}",)
+    files = folder.read(tmp_path)
+    assert [run.name for run in files.runs] == ["good.json"]
+    assert files.left_out == (f"{tmp_path}/bad\\x1b.json: {reason}",)
 
 
-def test_names_that_are_no_text_are_told_apart(tmp_path):
+def test_file_names_that_are_not_text_differ(tmp_path):
     for name in (b"\xff.json", b"\xfe.json", b"a\nb.json"):
         with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
             file.write(make_record(seconds=[0.1, 1.0 + name[0]]).to_json())
-    assert {run.name for run in folder.read(tmp_path).runs} == {
-        r"\xff.json",
-        r"\xfe.json",
-        r"a\nb.json",
-    }
+    names = {run.name for run in folder.read(tmp_path).runs}
+    assert names == {r"\xff.json", r"\xfe.json", r"a\nb.json"}
 
 
-def test_an_edited_record_is_named_with_what_to_do(tmp_path):
+def test_an_edited_record_is_listed_with_a_remedy(tmp_path):
     fields = fields_of(make_record())
     fields["throughput"]["items_per_second"] *= 2
     write(tmp_path / "a.json", fields)
     (line,) = folder.read(tmp_path).left_out
-    assert (
-        line.startswith(f"{tmp_path}/a.json: ")
-        and "throughput.items_per_second is 923.07" in line
-    )
-    assert line.endswith("sweep makes the run again")
+    path = "throughput.items_per_second is 923.07"
+    assert line.startswith(f"{tmp_path}/a.json: {path}")
+    assert line.endswith(folder.REPEAT_REMEDY)
 
 
 @pytest.mark.parametrize(
     "change, copies",
     [
         ({}, 1),
-        (
-            {"config": {"num_devices": 2}},
-            1,
-        ),  # the start says it: no two runs have both in common
-        (
-            {"environment": {"started": "2026-01-02"}},
-            1,
-        ),  # all batches the same to the last digit
+        # No two runs start at the same time and have equal batches.
+        ({"config": {"num_devices": 2}}, 1),
+        # All batches are equal to the last digit.
+        ({"environment": {"started": "2026-01-02"}}, 1),
         ({"environment": {"started": "2026-01-02"}, "config": {"num_devices": 2}}, 0),
         ({"batches": {"seconds": [0.1, 0.2]}}, 0),
     ],
 )
-def test_a_copy_counts_once_however_it_was_edited(tmp_path, change, copies):
+def test_an_edited_copy_does_not_count(tmp_path, change, copies):
     run = make_record(environment=STARTED)
     fields = fields_of(run)
     for part, values in change.items():
@@ -104,17 +95,15 @@ def test_a_copy_counts_once_however_it_was_edited(tmp_path, change, copies):
     fields["throughput"]["items_per_second"] = 200 / fields["throughput"]["seconds"]
     record.write(run, tmp_path / "a.json")
     write(tmp_path / "b.json", fields)
-    found = folder.read(tmp_path)
-    assert (len(found.runs), len(found.left_out)) == (2 - copies, copies)
-    for line in found.left_out:
-        assert line.startswith(f"{tmp_path}/b.json: a copy of a.json, ")
+    files = folder.read(tmp_path)
+    assert (len(files.runs), len(files.left_out)) == (2 - copies, copies)
+    for line in files.left_out:
+        assert line.startswith(f"{tmp_path}/b.json: this is a copy of a.json, ")
 
 
-def test_one_batch_may_take_the_same_time_by_chance(tmp_path):
+def test_single_batches_may_take_the_same_time_by_chance(tmp_path):
     for name, started in (("a", None), ("b", None), ("c", "2026"), ("d", "2026")):
-        record.write(
-            make_record(seconds=[0.5], environment={"started": started}),
-            tmp_path / f"{name}.json",
-        )
-    found = folder.read(tmp_path)
-    assert [run.name for run in found.runs] == ["a.json", "b.json", "c.json"]
+        run = make_record(seconds=[0.5], environment={"started": started})
+        record.write(run, tmp_path / f"{name}.json")
+    names = [run.name for run in folder.read(tmp_path).runs]
+    assert names == ["a.json", "b.json", "c.json"]

@@ -1,4 +1,4 @@
-"""Entries of a history on disk: written once, whole or not at all, and noticed when they were changed."""
+"""Entries of a history are written once and completely, and changes are detected."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.support import histories
 
 
 def one_file(folder):
-    [path] = folder.glob("*.json")
+    (path,) = folder.glob("*.json")
     return path
 
 
 def test_an_entry_is_read_as_it_was_written(tmp_path):
-    made = histories.entry(3, [1000.123456789, 999.0], label="two words")
-    path = history.write(made, tmp_path)
+    entry = histories.entry(3, [1000.123456789, 999.0], label="two words")
+    path = history.write(entry, tmp_path)
     assert path.name.startswith("20260104T000000Z-000000030000-")
-    assert history.read(tmp_path) == history.History((made,))
+    assert history.read(tmp_path) == history.History((entry,))
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,31 @@ def test_a_changed_file_is_left_out_in_one_line(change, reason, tmp_path):
     histories.write(tmp_path, [1000.0])
     changed = history.write(histories.entry(1), tmp_path)
     changed.write_bytes(change(changed.read_text()).encode(errors="surrogateescape"))
-    found = history.read(tmp_path)
-    assert len(found.entries) == 1
-    [line] = found.left_out
+    result = history.read(tmp_path)
+    assert len(result.entries) == 1
+    (line,) = result.left_out
     assert str(changed) in line and reason in line and "\n" not in line
 
 
-def test_other_spelling_of_the_same_content_is_no_edit(tmp_path):
+def test_another_layout_of_the_same_content_is_not_an_edit(tmp_path):
     histories.write(tmp_path, [1000.0])
     path = one_file(tmp_path)
-    path.write_bytes(
-        json.dumps(json.loads(path.read_text())).replace(", ", ",\r\n").encode()
-    )
+    text = json.dumps(json.loads(path.read_text()))
+    path.write_bytes(text.replace(", ", ",\r\n").encode())
     assert len(history.read(tmp_path).entries) == 1
 
 
 def test_fields_of_a_later_version_are_kept(tmp_path):
-    made = histories.entry(1, further={"later": [1, 2]})
-    history.write(made, tmp_path)
-    assert history.read(tmp_path).entries == (made,)
+    entry = histories.entry(1, extra_fields={"later": [1, 2]})
+    history.write(entry, tmp_path)
+    assert history.read(tmp_path).entries == (entry,)
+
+
+def configuration(rate=1.0, **options):
+    rates = () if rate is None else (rate,)
+    return history.Configuration(
+        options=options, unit="words", num_devices=1, rates=rates
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,74 +72,43 @@ def test_fields_of_a_later_version_are_kept(tmp_path):
     [
         {"measured": "yesterday"},
         {"commit": "--output=x"},
-        {
-            "configurations": (
-                history.Configuration(
-                    options={"num_devices": "2"},
-                    unit="words",
-                    num_devices=1,
-                    rates=(1.0,),
-                ),
-            )
-        },
-        {
-            "configurations": (
-                history.Configuration(
-                    options={}, unit="words", num_devices=1, rates=()
-                ),
-            )
-        },
-        {
-            "configurations": (
-                history.Configuration(
-                    options={}, unit="words", num_devices=1, rates=(-1.0,)
-                ),
-            )
-        },
+        {"configurations": (configuration(num_devices="2"),)},
+        {"configurations": (configuration(None),)},
+        {"configurations": (configuration(-1.0),)},
     ],
 )
-def test_what_no_add_writes_is_left_out(fields, tmp_path):
+def test_an_implausible_entry_is_left_out(fields, tmp_path):
     history.write(histories.entry(1, **fields), tmp_path)
-    found = history.read(tmp_path)
-    assert not found.entries and len(found.left_out) == 1
+    result = history.read(tmp_path)
+    assert not result.entries and len(result.left_out) == 1
 
 
-def test_other_json_is_one_line_and_an_empty_folder_none(tmp_path):
+def test_other_json_files_are_counted_in_one_line(tmp_path):
     assert history.read(tmp_path) == history.History(())
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_text('{"schema": "rnn_scaling.run/1"}')
     (tmp_path / "history.json").write_text('{"schema": "rnn_scaling.history_report/1"}')
-    found = history.read(tmp_path)
-    assert (
-        not found.entries
-        and len(found.left_out) == 1
-        and "2 JSON files" in found.left_out[0]
-    )
+    result = history.read(tmp_path)
+    (line,) = result.left_out
+    assert not result.entries and "2 JSON files" in line
 
 
-def test_a_run_counts_once_though_two_entries_hold_it(tmp_path):
+def test_a_run_in_two_entries_counts_once(tmp_path):
     first = histories.entry(1, [1000.0, 1001.0])
     history.write(first, tmp_path)
-    part = dataclasses.replace(
+    repeated = dataclasses.replace(
         first.configurations[0],
         rates=(1001.0, 1002.0),
         metrics={"accuracy": (0.1, 0.2)},
     )
-    history.write(
-        dataclasses.replace(first, label="again", configurations=(part,)), tmp_path
-    )
-    found = history.read(tmp_path).entries
-    assert sorted(rate for each in found for rate in each.configurations[0].rates) == [
-        1000.0,
-        1001.0,
-        1002.0,
-    ]
-    assert all(
-        len(values) == len(c.rates)
-        for each in found
-        for c in each.configurations
-        for values in c.metrics.values()
-    )
+    second = dataclasses.replace(first, label="again", configurations=(repeated,))
+    history.write(second, tmp_path)
+    rates = []
+    for entry in history.read(tmp_path).entries:
+        (each,) = entry.configurations
+        rates += each.rates
+        assert all(len(v) == len(each.rates) for v in each.metrics.values())
+    assert sorted(rates) == [1000.0, 1001.0, 1002.0]
 
 
 def test_a_writer_that_is_killed_leaves_no_entry(tmp_path):
@@ -144,19 +119,16 @@ def test_a_writer_that_is_killed_leaves_no_entry(tmp_path):
         history.write(histories.entry(1), tmp_path)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    found = history.read(tmp_path)
-    assert (
-        len(found.entries) == 1
-        and not found.left_out
-        and len(os.listdir(tmp_path)) == 2
-    )
+    result = history.read(tmp_path)
+    assert len(result.entries) == 1 and not result.left_out
+    assert len(os.listdir(tmp_path)) == 2  # the entry and a temporary file
 
 
-def test_writers_at_once_lose_nothing(tmp_path):
+def test_concurrent_writers_lose_nothing(tmp_path):
     entries = [histories.entry(number % 5) for number in range(20)]
     threads = [
-        threading.Thread(target=history.write, args=(made, tmp_path))
-        for made in entries
+        threading.Thread(target=history.write, args=(entry, tmp_path))
+        for entry in entries
     ]
     for thread in threads:
         thread.start()

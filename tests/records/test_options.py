@@ -1,4 +1,4 @@
-"""The options of a run are complete, keep their types, and say what is unknown."""
+"""The options of a run are complete, keep their types, and can be UNKNOWN."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import pytest
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.records.options import ASSUMED, DEFAULTS, UNKNOWN, Options
 
-THEIRS = {"trainer": "mine", "num_devices": 2, "hidden": 8, "lr": None}
+FOREIGN = {"trainer": "mine", "num_devices": 2, "hidden": 8, "lr": None}
 
 
-def test_an_option_that_our_record_lacks_had_its_default():
+def test_an_option_that_our_record_lacks_has_its_default():
     options = Options({"num_devices": 2, "newer": 1})
     assert options.is_ours and options.known == options
     assert {*OPTIONS, "newer"} == {*options}
     assert options["num_devices"] == 2 and options["num_workers"] == 1
 
 
-def test_what_another_program_does_not_record_is_unknown():
-    options = Options(THEIRS)
+def test_an_option_that_another_program_did_not_record_is_unknown():
+    options = Options(FOREIGN)
     assert not options.is_ours
     assert options.known == {"trainer": "mine", "num_devices": 2, "hidden": 8}
     unknown = {name for name in OPTIONS if options[name] is UNKNOWN}
@@ -27,11 +27,11 @@ def test_what_another_program_does_not_record_is_unknown():
 
 
 def test_a_change_leaves_the_other_options_as_they_are():
-    options = Options(THEIRS)
+    options = Options(FOREIGN)
     changed = options.changed(global_batch_size=64)
     assert changed["global_batch_size"] == 64 and changed["hidden"] == 8
     assert options["global_batch_size"] == DEFAULTS["global_batch_size"]
-    assert options.recorded == THEIRS and options.changed() is options
+    assert options.recorded == FOREIGN and options.changed() is options
 
 
 def test_options_cannot_be_assigned():

@@ -1,4 +1,4 @@
-"""Predictions that are kept: written once, read with types, and nothing lost by edits, newer files or crashes."""
+"""Stored predictions are written once; edits, newer files and crashes lose none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
 
-MADE = KeptPrediction(
+PREDICTION = KeptPrediction(
     date="2026-01-02T00:00:00Z",
     version="1",
     source="results/mine",
@@ -28,29 +28,27 @@ MADE = KeptPrediction(
 )
 
 
-def files(folder):
-    return sorted((folder / predictions.FOLDER).iterdir())
-
-
-def test_what_was_written_is_read(tmp_path):
-    predictions.keep(MADE, tmp_path)
-    assert predictions.read(tmp_path) == ([MADE], [])
+def test_a_written_prediction_is_read(tmp_path):
+    predictions.write(PREDICTION, tmp_path)
+    assert predictions.read(tmp_path) == ([PREDICTION], [])
     assert predictions.read(tmp_path / "none") == ([], [])
 
 
-def test_the_same_at_another_time_is_nothing_new(tmp_path):
-    predictions.keep(MADE, tmp_path)
-    predictions.keep(
-        dataclasses.replace(MADE, date="2027-01-01T00:00:00Z", version="2"), tmp_path
+def test_an_equal_prediction_at_another_time_is_not_written(tmp_path):
+    predictions.write(PREDICTION, tmp_path)
+    predictions.write(
+        dataclasses.replace(PREDICTION, date="2027-01-01T00:00:00Z", version="2"),
+        tmp_path,
     )
-    predictions.keep(dataclasses.replace(MADE, predicted=()), tmp_path)
-    assert predictions.read(tmp_path) == ([MADE], [])
+    predictions.write(dataclasses.replace(PREDICTION, predicted=()), tmp_path)
+    assert predictions.read(tmp_path) == ([PREDICTION], [])
     for k in range(5):
-        predictions.keep(
-            dataclasses.replace(MADE, date=f"200{9 - k}", name=f"series {k}"), tmp_path
+        predictions.write(
+            dataclasses.replace(PREDICTION, date=f"200{9 - k}", name=f"series {k}"),
+            tmp_path,
         )
-    names = [kept.name for kept in predictions.read(tmp_path)[0]]
-    assert names == [*(f"series {k}" for k in reversed(range(5))), "a"], "by date"
+    names = [prediction.name for prediction in predictions.read(tmp_path)[0]]
+    assert names == ["series 4", "series 3", "series 2", "series 1", "series 0", "a"]
 
 
 def edited(text, **changes):
@@ -60,31 +58,41 @@ def edited(text, **changes):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text[: len(text) // 2],  # as by a full disk
-        lambda text: "",
+        lambda text: text[: len(text) // 2],  # as on a full disk
         lambda text: "[]",
         lambda text: text.replace("350", "360"),
         lambda text: edited(text, schema="rnn_scaling.prediction/2"),
         lambda text: edited(text, fitted=None),
     ],
 )
-def test_a_file_that_is_none_is_one_line_and_hides_no_other(tmp_path, change):
-    predictions.keep(MADE, tmp_path)
-    [path] = files(tmp_path)
+def test_a_bad_file_is_one_line_and_hides_no_other(tmp_path, change):
+    predictions.write(PREDICTION, tmp_path)
+    (path,) = (tmp_path / predictions.FOLDER).iterdir()
     path.with_name("broken.json").write_text(change(path.read_text()))
-    kept, [line] = predictions.read(tmp_path)
-    assert kept == [MADE] and "broken.json: " in line and "\n" not in line
+    stored, [line] = predictions.read(tmp_path)
+    assert stored == [PREDICTION] and "broken.json: " in line and "\n" not in line
 
 
 def test_a_field_of_a_newer_version_is_kept(tmp_path):
-    predictions.keep(dataclasses.replace(MADE, further={"new": 1}), tmp_path)
-    [kept], _ = predictions.read(tmp_path)
-    assert kept.further == {"new": 1}
-
-
-def test_runs_are_known_by_their_rates():
-    again = dataclasses.replace(MADE.fitted[0], rates=(101.0, 100.0 * (1 + 1e-14)))
-    assert again.keys == MADE.fitted[0].keys, (
-        "the order and the last digits say nothing"
+    predictions.write(
+        dataclasses.replace(PREDICTION, extra_fields={"new": 1}), tmp_path
     )
-    assert Fitted(devices=3, rates=(100.0,)).keys.isdisjoint(MADE.runs)
+    [stored], _ = predictions.read(tmp_path)
+    assert stored.extra_fields == {"new": 1}
+
+
+def test_rates_identify_runs_despite_their_order_and_last_digits():
+    again = dataclasses.replace(
+        PREDICTION.fitted[0], rates=(101.0, 100.0 * (1 + 1e-14))
+    )
+    assert again.keys == PREDICTION.fitted[0].keys
+    assert Fitted(devices=3, rates=(100.0,)).keys.isdisjoint(PREDICTION.runs)
+
+
+def test_the_machines_of_an_older_file_are_read_from_its_statement(tmp_path):
+    statement = {"kind": "predict-machines", "values": {"machines": 2}}
+    older = dataclasses.replace(PREDICTION, statements=(statement,))
+    predictions.write(older, tmp_path)
+    predictions.write(dataclasses.replace(PREDICTION, machines=3), tmp_path)
+    stored, _ = predictions.read(tmp_path)
+    assert {prediction.machines for prediction in stored} == {2, 3}

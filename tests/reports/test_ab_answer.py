@@ -10,21 +10,24 @@ import pytest
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
+from rnn_scaling.analysis.interval_kinds import IntervalKind
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports.comparison_statements import ab_statements
-from rnn_scaling.reports.wording import phrase, sentence
+from rnn_scaling.reports.wording import sentence
 
 
 def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
     error = None if low is None else math.log(high / low)
-    ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
+    ratio = value and Interval(
+        value, low, high, IntervalKind(), error, 2.0, (pairs, pairs)
+    )
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
     found = [
         SimpleNamespace(difference=Difference(what, "", "", "", severity))
         for what, severity in unlike
     ]
-    (statement,) = ab_statements(SimpleNamespace(results=(result,), found=found))
+    (statement,) = ab_statements(SimpleNamespace(results=(result,), differences=found))
     return statement
 
 
@@ -47,7 +50,7 @@ def test_what_could_not_be_compared_says_why():
     reason = Statement("no-good-run", values={"runs": 3, "side": "before"})
     statement = answer(reason=reason)
     assert statement.kind == "ab-no-answer"
-    assert statement.values["reasons"] == [phrase(reason)]
+    assert statement.values["reasons"] == [sentence(reason)]
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():

@@ -1,15 +1,15 @@
-"""Certificates in reports: a column beside the speeds, an alarm in the first sentence, nothing where there are none."""
+"""Certificates in reports: a column beside the speeds, and an alarm in the first sentence.
+
+Reports without certificates show nothing about them.
+"""
 
 from __future__ import annotations
-
-import csv
-import io
-import json
 
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from tests.support.records import changed
-from tests.support.scaling_runs import attributed, of, timed
+from tests.support.scaling_runs import attributed, of, repeated
+from tests.support.views import csv_lines, json_of, stated
 
 RIGHT = {
     "verdict": "equal within 1e-5",
@@ -24,7 +24,11 @@ WRONG = {
 
 
 def certified(replicated):
-    """Runs of two modes: `independent` on one device is right, on two not certified; `replicated` is as given."""
+    """Return runs of two modes, of which only some have certificates.
+
+    `independent` is correct on one device and has no certificate on two; `replicated`
+    has the given ones.
+    """
     runs = []
     for run in attributed():
         is_independent, devices = (
@@ -37,33 +41,21 @@ def certified(replicated):
 
 
 def test_the_verdict_stands_beside_the_speed():
-    text = table.render(certified(RIGHT)).decode()
-    overview, rows = text.split("### cudnn_lstm, independent", 1)
-    assert (
-        "| Certificate " in overview
-        and "1 of 2 not certified |" in overview
-        and " equal within 1e-5 |" in overview
-    )
-    independent, replicated = rows.split("### cudnn_lstm, replicated", 1)
+    made = certified(RIGHT)
+    text = table.render(made).decode()
+    overview, independent, replicated = text.split("### cudnn_lstm, ")
+    assert "| Certificate " in overview and "1 of 2 not certified |" in overview
     assert " equal within 1e-5 |" in independent and " not certified |" in independent
     assert "not certified" not in replicated
-    made = csv_table.render(certified(RIGHT)).decode()
-    words = [
-        (row["certificate"], row["certificate_sentence"])
-        for row in csv.DictReader(io.StringIO(made))
-    ]
-    assert words[:2] == [
-        ("equal within 1e-5", RIGHT["sentence"]),
-        ("not certified", ""),
-    ]
-    series = json.loads(json_report.render(certified(RIGHT)))["series"]
-    assert [
-        [row["certificate"] and row["certificate"]["holds"] for row in each["rows"]]
-        for each in series
-    ] == [
-        [True, None],
-        [True, True],
-    ]
+    [first, second, *_] = csv_lines(made)
+    assert first["certificate"] == "equal within 1e-5"
+    assert first["certificate_sentence"] == RIGHT["sentence"]
+    assert (second["certificate"], second["certificate_sentence"]) == (
+        "not certified",
+        "",
+    )
+    rows = [row["certificate"] for row in json_of(made)["series"][0]["rows"]]
+    assert rows[0]["holds"] and rows[1] is None
 
 
 def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
@@ -74,46 +66,34 @@ def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
         and "cudnn_lstm, replicated, on 1 device" in lead
     )
     assert table.render(summary).decode().count("WRONG: sum") == 3
-    assert json.loads(json_report.render(summary))["answer"] == lead
+    assert json_of(summary)["answer"] == lead
     assert "TRAINS WRONG" not in conclusions.answer_text(certified(RIGHT))
 
 
 def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
-    def lead(
-        *wrong, rates=(("parameter_server", 90), ("mirrored", 130), ("replicated", 100))
-    ):
-        runs = [
-            timed(n, rate * n, k, variable_update=mode)
-            for mode, rate in rates
-            for n in (1, 2)
-            for k in range(3)
-        ]
-        summary = of(
-            [
-                changed(
-                    r, certificate=WRONG if r.config["variable_update"] in wrong else {}
-                )
-                for r in runs
-            ]
-        )
-        return {
-            statement.kind: statement
-            for statement in conclusions.answer_statements(summary)
-        }
+    def lead(*wrong, alone="parameter_server", rate=90):
+        runs = []
+        for mode, rate_of_one in (
+            (alone, rate),
+            ("mirrored", 130),
+            ("replicated", 100),
+        ):
+            certificate = WRONG if mode in wrong else {}
+            rates = {1: rate_of_one, 2: 2 * rate_of_one}
+            for run in repeated(rates, variable_update=mode):
+                runs.append(changed(run, certificate=certificate))
+        return stated(of(runs))
 
     assert lead()["fastest"].subject == "cudnn_lstm, mirrored"
     said = lead("mirrored")
     assert list(said)[0] == "trains-wrong" and "ranked-right" in said
-    assert (said["fastest"].subject, said["fastest"].values["series"]) == (
-        "cudnn_lstm, replicated",
-        2,
-    )
+    assert said["fastest"].subject == "cudnn_lstm, replicated"
+    assert said["fastest"].values["series"] == 2
     assert "one-ranked" in lead("mirrored", "replicated")
-    beside = (("independent", 200), ("mirrored", 130), ("replicated", 100))
-    assert {"one-ranked", "ranked-one-model", "ranked-right"} <= lead(
-        "mirrored", rates=beside
-    ).keys()
-    all_wrong = lead(*dict(beside), rates=beside)
+    independent = {"alone": "independent", "rate": 200}
+    kinds = {"one-ranked", "ranked-one-model", "ranked-right"}
+    assert kinds <= lead("mirrored", **independent).keys()
+    all_wrong = lead("independent", "mirrored", "replicated", **independent)
     assert "none-sound" in all_wrong and "fastest" not in all_wrong
 
 
@@ -125,29 +105,18 @@ def test_without_certificates_nothing_is_said_of_them():
 
 def test_compare_names_what_is_certified_on_one_side_and_refuses_what_trains_wrong():
     plain = attributed()[-1:]
-    right, wrong = (
-        [changed(run, certificate=each) for run in plain] for each in (RIGHT, WRONG)
-    )
-    assert not [
-        each for each in differences.differences(plain, plain) if "ertif" in each.what
-    ]
-    (one,) = [
-        each
-        for each in differences.differences(plain, right)
-        if each.what in ("certificate", "training")
-    ]
-    assert (one.what, one.a, one.b, one.severity) == (
-        "certificate",
-        ("not certified",),
-        ("certified",),
-        "caution",
-    )
-    (grave,) = [
-        each
-        for each in differences.differences(right, wrong)
-        if each.what in ("certificate", "training")
-    ]
-    assert (grave.what, grave.severity) == (
-        "training",
-        "incomparable",
-    ) and grave.b == (WRONG["verdict"],)
+    right = [changed(run, certificate=RIGHT) for run in plain]
+    wrong = [changed(run, certificate=WRONG) for run in plain]
+
+    def found(before, after):
+        differing = differences.find_differences(before, after)
+        names = ("certificate", "training")
+        return [
+            (each.name, each.second, each.severity)
+            for each in differing
+            if each.name in names
+        ]
+
+    assert found(plain, plain) == []
+    assert found(plain, right) == [("certificate", ("certified",), "caution")]
+    assert found(right, wrong) == [("training", (WRONG["verdict"],), "incomparable")]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 
 import pytest
@@ -27,11 +24,11 @@ from rnn_scaling.reports import (
     start_up,
     table,
 )
-from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import series_text
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
+from tests.support.views import csv_lines, json_of, page_of, stated
 
 SYNC, ALONE, ASYNC = (
     "collective_all_reduce",
@@ -41,31 +38,21 @@ SYNC, ALONE, ASYNC = (
 
 
 def folder(**config):
-    """Three runs each on 1, 2 and 4 workers with and without exchange, rank 2 of 4 late where gradients meet."""
-    rates = {
-        (SYNC, 1): 1000,
-        (SYNC, 2): 1900,
-        (SYNC, 4): 3400,
-        (ALONE, 1): 1000,
-        (ALONE, 2): 1960,
-        (ALONE, 4): 3800,
-    }
-    return [
-        run(
-            n,
-            rate,
-            k,
-            late=2 if (mode, n) == (SYNC, 4) else None,
-            variable_update=mode,
-            **config,
-        )
-        for (mode, n), rate in rates.items()
-        for k in range(3)
-    ]
+    """Return three runs each on 1, 2 and 4 workers, with and without exchange.
+
+    Rank 2 of 4 is late for the exchange.
+    """
+    runs = []
+    for mode, rates in ((SYNC, (1000, 1900, 3400)), (ALONE, (1000, 1960, 3800))):
+        for n, rate in zip((1, 2, 4), rates):
+            late = 2 if (mode, n) == (SYNC, 4) else None
+            options = {"late": late, "variable_update": mode, **config}
+            runs += [run(n, rate, k, **options) for k in range(3)]
+    return runs
 
 
 def test_workers_are_the_axis_and_their_devices_the_number():
-    """Two devices a worker are a series of their own, beside the same run on one device of one worker."""
+    """Expect a separate series for two devices per worker, with the common baseline."""
     runs = [
         *(run(n, 990 * n) for n in (1, 2, 4)),
         *(run(n, 1800 * n, devices=2) for n in (1, 2)),
@@ -126,56 +113,55 @@ def test_the_answer_names_workers_and_what_they_trained():
         for k in range(3)
     ]
     runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
-    said = conclusions.answer_text(of(runs))
-    assert "4 workers of one device" in said
-    assert "gradients were 1.3 updates old" in said
-    assert "3 runs on 4 workers" in said
+    answer = stated(of(runs))
+    assert answer["stale-gradients"].values["mean"] == pytest.approx(4 / 3)
+    values = answer["workers-lost"].values
+    assert (values["lost"], values["runs"], values["workers"]) == (1, 3, 4)
 
 
 def test_a_series_that_lost_workers_is_not_called_slower():
     slow = [run(n, 800 * n, k, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
     fast = [each for each in folder() if each.config["variable_update"] == SYNC]
-    assert "is the fastest of 2 series" in conclusions.answer_text(of([*slow, *fast]))
+    assert "fastest" in stated(of([*slow, *fast]))
     lost = {**fields_of(slow[-1])["workers"], "lost": [{"rank": 3}]}
-    said = conclusions.answer_text(
-        of([*slow[:-1], changed(slow[-1], workers=lost), *fast])
-    )
-    assert "is not clear" in said and "is the fastest" not in said
-
-
-def _rows(series):
-    return [row.row for row in series.rows]
+    answer = stated(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
+    assert "fastest-unclear" in answer and "workers-lost" in answer
 
 
 def test_initialisation_and_training_add_up_and_give_three_speedups():
-    """Per worker 1000 words a batch: 39 of 40 batches at 1000 and 3400 words/s, 4.5 + 5 and 6 + 5 s spent once."""
-    rows = start_up.start_ups(_rows(of(folder()).series[0]))
+    """Recompute the times of 1 and 4 workers from their rates and start-up times.
+
+    Each worker has 1000 words per batch. Initialisation takes 4.5 s with one worker and
+    6 s with four, and the first of 40 batches takes 5 s. The other 39 batches run at 1000
+    and 3400 words/s.
+    """
+    rows = start_up.start_ups(of(folder()).series[0].configurations)
     assert [each.row.num_workers for each in rows] == [1, 2, 4]
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
     assert most.training == pytest.approx(5 + 39_000 / 3400, rel=1e-3)
-    (statement,) = start_up.section(_rows(of(folder()).series[0]), "").notes
+    (statement,) = start_up.section(of(folder()).series[0].configurations, "").notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
     assert values["by_whole"] == pytest.approx(
         (4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3
     )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
-    assert start_up.start_ups(_rows(of([timed(2, 1800)]).series[0])) == []
+    assert start_up.start_ups(of([timed(2, 1800)]).series[0].configurations) == []
 
 
 def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
     made = of(folder())
-    text, page = table.text(made), scaling.render(made).decode()
+    text, page = table.text(made), page_of(made)
     for said in ("start-up", "late ranks: 2.", "common window: "):
         assert said in text.lower() and said in page.lower()
-    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    lines = csv_lines(made)
     assert [(line["num_workers"], line["num_devices"]) for line in lines[:3]] == [
         ("1", "1"),
         ("2", "2"),
         ("4", "4"),
     ]
-    first = json.loads(json_report.render(made))["series"][0]
+    first = json_of(made)["series"][0]
     assert first["initialisation"][-1]["num_workers"] == 4
     assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
     rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
@@ -222,23 +208,13 @@ def test_many_ranks_are_folded():
     ]
 
 
-@pytest.mark.parametrize("render", [table.render, csv_table.render, json_report.render])
-def test_the_audit_has_nothing_against_a_consistent_report(render, tmp_path):
-    name = {
-        table.render: "table.md",
-        csv_table.render: "table.csv",
-        json_report.render: "report.json",
-    }[render]
-    (tmp_path / name).write_bytes(
-        render(
-            of(
-                [
-                    *folder(),
-                    *(run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1)),
-                ]
-            )
-        )
-    )
+@pytest.mark.parametrize(
+    "view, name",
+    [(table, "table.md"), (csv_table, "table.csv"), (json_report, "report.json")],
+)
+def test_the_audit_has_nothing_against_a_consistent_report(view, name, tmp_path):
+    runs = [run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1)]
+    (tmp_path / name).write_bytes(view.render(of([*folder(), *runs])))
     assert not audit(tmp_path / name).findings
 
 
@@ -281,58 +257,48 @@ def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(
         "num_devices",
         "num_workers",
     }
-    assert [each.gate for each in told.results] == ["ok"], told.found
+    assert [each.gate for each in told.results] == ["ok"], told.differences
     four = write_folder(tmp_path / "four", [run(4, 3700, k) for k in range(3)])
     told = judgement.judge(*judgement.read(tmp_path / "a", four), question)
     assert told.results[0].reason.values == {"facts": "--num_devices, --num_workers"}
 
 
-def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
-    before, after = (
-        write_folder(
-            tmp_path / name,
-            [run(n, rate * n, k, batches=b) for n in (1, 2, 4) for k in range(3)],
-        )
-        for name, rate, b in (("before", 1000, 40), ("after", 990, 41))
-    )
-    sides = judgement.read(before, after)
-    told = judgement.judge(*sides, Question("efficiency"))
-    assert [each.label for each in told.results] == [
-        f"cudnn_lstm, {SYNC}, {n} workers of one device each" for n in (2, 4)
-    ]
-
-
-def test_a_record_of_thousands_of_ranks_is_reported():
-    made = of([run(1, 1000, batches=30), run(4096, 4_000_000, batches=30, late=7)])
-    assert made.series[0].largest_row.devices == "4096 workers of one device each"
-    assert "Late ranks: 7." in table.text(made)
-
-
 def test_what_makes_workers_no_machines_is_a_caution():
-    """Workers of one host, a network that was made, and a window that rank 0's clock saw 20 % longer; none of one."""
+    """Expect cautions for workers on one host, emulated networks and unequal windows.
+
+    The window is 20 % longer by the clock of rank 0. A run of one worker has no
+    caution.
+    """
     together = fields_of(run(2, 1900))["workers"]
     together["ranks"][1]["host"] = "host0"
-    made = changed(
-        run(2, 1900),
-        workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0},
-    )
-    found = cautions.caution_texts(of([run(1, 1000), made]))
-    said = (
-        "In 1 of 2 runs, several workers ran on one host",
-        "made for the runs, on one machine: 200mbit",
-        "up to 20.",
-    )
-    for words in said:
-        assert sum(words in line for line in found) == 1, found
-    assert not cautions.caution_texts(of([run(1, 1000), run(2, 1900)]))
-    facts = {fact.name: fact.text for fact in of([run(1, 1000), made]).facts}
+    link = {"link": "200mbit, <5 ms>", "window_seconds": 38.0}
+    made = of([run(1, 1000), changed(run(2, 1900), workers={**together, **link})])
+    found = {each.kind: each for each in cautions.statements(made)}
+    assert found["workers-on-one-host"].values == {"runs": 1, "total": 2}
+    assert found["network-simulated"].subject == link["link"]
+    assert found["window-off"].values["most"] == pytest.approx(0.2, abs=0.01)
+    assert not cautions.statements(of([run(1, 1000), run(2, 1900)]))
+    facts = {fact.name: fact.text for fact in made.facts}
     assert facts["Workers on hosts"].startswith("1 on 1 host (1 run); 2 on 1 host (1")
-    page = scaling.render(of([run(1, 1000), made])).decode()
+    page = page_of(made)
     assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
 
 
+def test_a_rank_without_the_kind_of_its_failure_is_named():
+    lost = [
+        {"rank": 1, "error": "host b ended."},
+        {"rank": 2, "error": "worker 2 ended.", "failure": "lost"},
+    ]
+    notes = cluster.ranks_notes(changed(run(2, 1900), workers={"lost": lost}), None)
+    subjects = [note.subject for note in notes if note.kind == "rank-lost"]
+    assert subjects == ["rank 1: host b ended", "worker 2 ended"]
+
+
 def test_runs_that_failed_or_lost_their_window_are_still_told():
-    """No table of ranks without batches of several; a mode whose client drives all ranks has none at all."""
+    """Show no table of ranks unless several ranks have batches.
+
+    If the client drives all ranks, only the client has batches.
+    """
     bare = changed(run(2, 1900), workers={"ranks": [{"rank": k} for k in range(2)]})
     text = table.text(
         of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})])

@@ -1,4 +1,4 @@
-"""What TensorBoard draws: devices as TensorFlow places operators, and loops opened below their own name."""
+"""TensorBoard's graph: devices of operators, and loops that open below their name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import pytest
 
 @pytest.fixture(scope="module")
 def places(devices):
-    """Full names of two devices, as the engine gives them."""
+    """Return the full names of two devices, in the engine's notation."""
     return [f"/job:localhost/replica:0/task:0{name}" for name in devices[:2]]
 
 
 @pytest.fixture(scope="module")
 def traced(tf, places):
-    """(graph, optimized graph as it ran) of a function whose loops and branch use a variable of another device."""
+    """Return the graph of a function, and the optimized graph that ran.
+
+    The function's loops and its branch use a variable on another device.
+    """
     from tensorflow.python.eager import context
 
     with tf.device(places[0]):
@@ -48,7 +51,7 @@ def traced(tf, places):
 def drawn(traced):
     from rnn_scaling.reports.tensorboard import event_files
 
-    return {node.name: node for node in event_files.view(traced[0]).node}
+    return {node.name: node for node in event_files.make_drawable_graph(traced[0]).node}
 
 
 def test_devices_are_those_where_the_operators_ran(traced, drawn, places):
@@ -102,7 +105,7 @@ def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, pl
 def test_every_edge_leads_somewhere_and_no_name_stands_twice(traced, drawn):
     from rnn_scaling.reports.tensorboard import event_files
 
-    definition = event_files.view(traced[0])
+    definition = event_files.make_drawable_graph(traced[0])
     assert len(definition.node) == len(drawn) and not definition.library.function
     assert len(drawn) > len(traced[0].as_graph_def().node)
     producers = {

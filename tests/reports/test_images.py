@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import re
 
 import pytest
@@ -14,11 +12,11 @@ from rnn_scaling.config.spelling import command
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
-from rnn_scaling.reports import csv_table, table
+from rnn_scaling.reports import table
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.reports.tensorboard import run_text
-from rnn_scaling.sweeps.plan import plan
 from tests.support.records import make_record
+from tests.support.views import csv_lines
 
 MODELS = {"resnet50": 2.0, "vgg16": 6.0}
 PARAMETERS = {"trainable": 1000, "bytes": 4000, "moving": 20, "optimizer": 2000}
@@ -80,7 +78,7 @@ def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
     for path in folder.glob("*-2.r*.json"):
         run = record.read(path)
         assert (
-            WORKLOADS[run.config["model"]].flops_a_sample(run.config)
+            WORKLOADS[run.config["model"]].flops_per_sample(run.config)
             == flops[run.config["model"]]
         )
         resolved = dataclasses.replace(run.resolved, peak_flops_per_second=peak)
@@ -89,7 +87,7 @@ def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
         )
         record.write(changed, tmp_path / path.name)
     told = summarise(folders.read(tmp_path), "images")
-    for row in csv.DictReader(io.StringIO(csv_table.render(told).decode())):
+    for row in csv_lines(told):
         needed = float(row["images_per_second"]) * flops[row["model"]]
         assert float(row["flops_per_second"]) == pytest.approx(needed)
         assert float(row["share_of_peak"]) == pytest.approx(needed / peak)
@@ -97,13 +95,7 @@ def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
 
 
 def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):
-    rows = list(
-        csv.DictReader(
-            io.StringIO(
-                csv_table.render(summarise(folders.read(folder), "images")).decode()
-            )
-        )
-    )
+    rows = csv_lines(summarise(folders.read(folder), "images"))
     assert {(row["encoder_type"], row["kernel"], row["unit"]) for row in rows} == {
         ("", "", "images")
     }
@@ -127,15 +119,3 @@ def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
         text.startswith("## resnet50, replicated, 2 devices\n")
         and "--model=resnet50" in text
     )
-
-
-def test_a_sweep_of_images_has_no_axis_of_encoders():
-    runs = plan(
-        {"model": ["resnet50", "vgg16"], "num_devices": [1, 2]}, num_gpus=0, num_cores=2
-    )
-    assert len(runs) == 2 * 2 * 3  # models, devices, modes
-    assert "parameter_server-2-model=vgg16" in {run.name for run in runs}
-    mixed = plan(
-        {"model": ["lm", "vgg16"], "num_devices": [1]}, num_gpus=0, num_cores=2
-    )
-    assert len(mixed) == 2 * 3 + 3  # lm has two encoders

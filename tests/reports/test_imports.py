@@ -1,4 +1,4 @@
-"""What follows from imported rates: baselines, speedups and what stands out."""
+"""Results that follow from imported rates: baselines, speedups and conspicuous rates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from rnn_scaling.records.importers.matrices import slow_links
-from rnn_scaling.records.importers.reading import FindingKind
-from rnn_scaling.reports import imports
+from rnn_scaling.analysis.slow_links import slow_links
+from rnn_scaling.records.parts import LogFinding
+from rnn_scaling.reports import imports, log_findings
+from rnn_scaling.reports.wording import sentence
 from tests.support import log_samples
 from tests.support.log_samples import parse
 
@@ -33,7 +34,7 @@ def kinds(text, name="tf_cnn_benchmarks"):
 
 
 def tf_cnn(gpus, rate, update="replicated", more="", batch=64, model="vgg16"):
-    """A run as the program prints it; `more`: further lines of its header."""
+    """Return a run's output, with `more` as additional lines of its header."""
     devices = ", ".join(f"'/gpu:{i}'" for i in range(gpus))
     return (
         f"TensorFlow:  1.15\nModel:       {model}\nMode:        training\n"
@@ -51,7 +52,7 @@ def test_runs_on_one_device_serve_all_modes_of_their_model():
     assert found["efficiency"] == pytest.approx(0.95)
     assert found["baseline"] == ["x.log:10"]
     assert kinds(text).count("import-lent-baseline") == 2
-    # Of several other modes the fastest serves.
+    # If several other modes could be the baseline, the fastest one is used.
     lent = tf_cnn(1, 80, "parameter_server") + tf_cnn(1, 100, "independent")
     assert speedups(lent + tf_cnn(4, 380))[-1] == pytest.approx(3.8)
 
@@ -118,6 +119,16 @@ def test_a_run_far_slower_than_its_repeats_is_reported(rates, lines):
         assert "x.log:40" in imports.render_markdown(collect(text))
 
 
+@pytest.mark.parametrize(
+    ("other", "kind"), [(403.04, "log-start-up-alike"), (402.0, "log-start-up")]
+)
+def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other, kind):
+    finding = LogFinding(kind="start-up", count=2, total=20, taken=403.01, other=other)
+    (found,) = log_findings.log_statements("a.log", [finding], "items")
+    assert found.kind == kind
+    assert sentence(found).count("403.0") == (kind == "log-start-up")
+
+
 def test_repeats_on_another_number_of_devices_are_not_compared():
     text = "".join(tf_cnn(gpus, 100 * gpus) for gpus in (1, 2, 4, 8))
     assert "import-slow-repeat" not in kinds(text)
@@ -153,15 +164,15 @@ def links(n, rate=lambda a, b: 20.0):
         (links(8), []),
         (
             links(8, lambda a, b: 5.0 if (a, b) == (2, 5) else 20.0),
-            [(FindingKind.ONE_WAY_LINK, "2 to 5")],
+            [("one-way-link", "2 to 5")],
         ),
         (
             links(8, lambda a, b: 5.0 if {a, b} == {2, 5} else 20.0),
-            [(FindingKind.SLOW_LINKS, "2 and 5")],
+            [("slow-links", "2 and 5")],
         ),
         (
             links(8, lambda a, b: 5.0 if 3 in (a, b) else 20.0),
-            [(FindingKind.SLOW_DEVICE, "3")],
+            [("slow-device", "3")],
         ),
         # Two sockets: half of the links, no outlier.
         (links(8, lambda a, b: 20.0 if a // 4 == b // 4 else 9.0), []),

@@ -1,9 +1,7 @@
-"""What a report says about learning, and that a folder without it has nothing of it."""
+"""Reports on learning; they do not mention it if no run recorded losses or accuracies."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
@@ -24,6 +22,7 @@ from rnn_scaling.reports.page import scaling
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
 from tests.support.scaling_runs import series
+from tests.support.views import csv_lines, json_of, page_of
 
 STRONG = {"global_batch_size": 8}
 
@@ -83,14 +82,28 @@ STRONG = {"global_batch_size": 8}
 )
 def test_whether_several_devices_learn_sooner(records, target, kind, values):
     found = made(records, target)
-    first = learning.statements(found.learning, found.row_titles)[0]
+    first = learning.make_statements(found.learning, found.row_titles)[0]
     assert (
         first.kind == kind and {name: first.values[name] for name in values} == values
     )
 
 
-def recorded(path, losses_of, items=lambda devices: 64, repeats=2):
-    """Record a program on 1 and 2 devices: its losses by devices and repeat."""
+def recorded(
+    path,
+    losses_of,
+    items=lambda devices: 64,
+    repeats=2,
+    update=lambda devices, step: {},
+):
+    """Record a program on 1 and 2 devices.
+
+    Args:
+      path: The folder.
+      losses_of: Returns the losses of a number of devices and repeat.
+      items: Returns the items of a step.
+      repeats: Runs per number of devices.
+      update: Returns the further arguments of `Recorder.step`.
+    """
     path.mkdir()
     for devices in (1, 2):
         for repeat in range(repeats):
@@ -103,9 +116,9 @@ def recorded(path, losses_of, items=lambda devices: 64, repeats=2):
                 options={"global_batch_size": 64},
                 clock=lambda now=now: now[0],
             ) as recorder:
-                for loss in losses_of(devices, repeat):
+                for step, loss in enumerate(losses_of(devices, repeat), 1):
                     now[0] += 0.1 + 0.001 * repeat + 0.0001 * devices
-                    recorder.step(items(devices), loss=loss)
+                    recorder.step(items(devices), loss=loss, **update(devices, step))
     return path
 
 
@@ -116,14 +129,14 @@ def falling(rate=0.02, noise=0.0, start=2.0, steps=200):
 
 def stated_of(path):
     found = summary_builder.summarise(folder.read(path), "runs", Target(LOSS, 0.5))
-    stated = learning.statements(found.learning, found.row_titles)
+    stated = learning.make_statements(found.learning, found.row_titles)
     return {each.kind: each.values for each in stated}
 
 
 def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
     path = recorded(tmp_path / "runs", lambda devices, repeat: falling(0.02 * devices))
     assert report.main([str(path), "--target_loss=0.5"]) == 0
-    assert "do not train the same" in capsys.readouterr().out
+    assert "do not train identically" in capsys.readouterr().out
     made_json = json.loads((path / "report.json").read_text())
     first, *_ = made_json["learning"]["statements"]
     assert (first["kind"], first["values"]["step"]) == ("target-other-losses", 2)
@@ -134,7 +147,7 @@ def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
     [
         # Each rank reports the loss of its own share.
         (lambda devices, repeat: falling(start=2.0 + 0.05 * devices), 1),
-        # The towers train alone from the fifth step on.
+        # From the fifth step onwards the towers no longer exchange gradients.
         (
             lambda devices, repeat: falling(steps=4) + falling(0.01 * devices)[4:],
             5,
@@ -156,7 +169,7 @@ def test_a_program_that_trains_otherwise_is_not_called_equally_fast(
 @pytest.mark.parametrize(
     "losses_of, options",
     [
-        # Rounding in another order of addition, which training amplifies later.
+        # Adding in a different order rounds differently, and training amplifies this.
         (lambda devices, repeat: falling(noise=2e-5 * devices), {}),
         # A program with random seeds: repeats differ, so nothing is proven.
         (lambda devices, repeat: falling(0.02 + 0.001 * (devices + repeat)), {}),
@@ -180,7 +193,7 @@ def test_what_the_ratio_lacks_is_a_statement():
         found = made(list(records), Target(ACCURACY, 0.9))
         return [
             statement.kind
-            for statement in learning.statements(found.learning, found.row_titles)
+            for statement in learning.make_statements(found.learning, found.row_titles)
         ]
 
     assert kinds(run(1, 100.0, 10), run(2, 150.0, 10)) == [
@@ -197,7 +210,7 @@ def test_what_the_ratio_lacks_is_a_statement():
 def test_a_chosen_level_is_the_highest_only_where_all_runs_reach_it():
     reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
     missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
-    assert [learning.notes(found)[0].kind for found in (reached, missed)] == [
+    assert [learning.make_notes(found)[0].kind for found in (reached, missed)] == [
         "target-highest",
         "target-lowest",
     ]
@@ -211,11 +224,11 @@ def test_every_view_has_it():
         and "1.50 times as fast" in text
         and "100 predictions" in text
     )
-    told = json.loads(json_report.render(found))["learning"]
+    told = json_of(found)["learning"]
     assert told["target"] == {"kind": "accuracy", "value": 0.9, "given": False}
     assert [row["needed"] for row in told["rows"]] == [[2000], [2000]]
     assert told["rows"][1]["times_as_soon"]["value"] == 1.5
-    one, two = csv.DictReader(io.StringIO(csv_table.render(found).decode()))
+    one, two = csv_lines(found)
     assert (one["items_to_target"], one["times_as_soon_as_one_device"]) == (
         "2000.0",
         "",
@@ -224,7 +237,7 @@ def test_every_view_has_it():
         "13.3333333333",
         "1.5",
     )
-    page = scaling.render(found).decode()
+    page = page_of(found)
     assert (
         '<h2 id="learning">Learning</h2>' in page
         and page.count("Accuracy over") >= 2
@@ -240,7 +253,7 @@ def test_every_view_has_it():
         for kind in ("accuracy", "loss")
         for x in ("items", "seconds")
     ]
-    assert b"target" in pictures["accuracy_over_items.svg"](found)
+    assert b"target" in pictures["accuracy_over_items.svg"]()
 
 
 def test_a_folder_without_it_has_nothing_of_it():

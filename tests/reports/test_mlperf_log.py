@@ -54,10 +54,11 @@ def make_run(status="ok", config=None, **parts):
     )
 
 
-def events_of(text):
-    return [
-        json.loads(line.removeprefix(mlperf.LINE_PREFIX)) for line in text.splitlines()
-    ]
+def events_of(run):
+    """Return the events of a run's log by their keys."""
+    lines = mlperf_log.text(run).splitlines()
+    events = [json.loads(line.removeprefix(mlperf.LINE_PREFIX)) for line in lines]
+    return {event["key"]: event for event in events}
 
 
 def test_the_importer_reads_back_what_the_record_has():
@@ -66,74 +67,52 @@ def test_the_importer_reads_back_what_the_record_has():
     assert not log.problems
     row = dict(zip(runs.columns, runs.rows[0]))
     expected = {
-        **{
-            "Benchmark": "gnmt",
-            "Status": "success",
-            "Accelerators": 4,
-            "Global batch size": 64,
-            "Seed": 7,
-        },
-        **{
-            "Run (s)": 3.0,
-            "Init (s)": 5.0,
-            "Trained samples": 256,
-            "Last quality": 0.5,
-        },
+        "Benchmark": "gnmt",
+        "Status": "success",
+        "Platform": "4x 1-core CPU device, Some CPU",
+        "Accelerators": 4,
+        "Global batch size": 64,
+        "Seed": 7,
+        "Run (s)": 3.0,
+        "Init (s)": 5.0,
+        "Trained samples": 256,
+        "Last quality": 0.5,
+        "Mean throughput (samples/s)": 2 * 64,
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
-    assert (
-        row["Platform"] == "4x 1-core CPU device, Some CPU"
-        and row["Mean throughput (samples/s)"] == 2 * 64
-    )
     assert (rate.options["num_devices"], rate.rate.value) == (4, 2 * 64)
-    values = {
-        event["key"]: event["value"] for event in events_of(mlperf_log.text(make_run()))
-    }
     expected = {
-        **{
-            "opt_name": "adam",
-            "opt_base_learning_rate": 0.004,
-            "train_samples": 128,
-            "eval_samples": 0,
-        },
-        **{"cache_clear": False, "max_sequence_length": 30},
+        "opt_name": "adam",
+        "opt_base_learning_rate": 0.004,
+        "train_samples": 128,
+        "eval_samples": 0,
+        "cache_clear": False,
+        "max_sequence_length": 30,
     }
-    assert {name: values[name] for name in expected} == expected
+    events = events_of(make_run())
+    assert {name: events[name]["value"] for name in expected} == expected
 
 
 def test_the_samples_of_all_micro_batches_count():
-    run = make_run(config={"gradient_accumulation_steps": 3})
-    events = {event["key"]: event for event in events_of(mlperf_log.text(run))}
-    assert events["global_batch_size"]["value"] == 4 * 16 * 3
-    assert events["tracked_stats"]["value"] == {
-        "throughput": pytest.approx(2 * 4 * 16 * 3 / 1.0)
-    }
-    assert (
-        events["run_stop"]["metadata"]["samples_count"] == 4 * 4 * 16 * 3
-    )  # 4 updates
-    assert events["block_start"]["metadata"]["epoch_count"] == 4 * 4 * 16 * 3 / 128
+    events = events_of(make_run(config={"gradient_accumulation_steps": 3}))
+    batch = 4 * 16 * 3
+    assert events["global_batch_size"]["value"] == batch
+    throughput = events["tracked_stats"]["value"]["throughput"]
+    assert throughput == pytest.approx(2 * batch / 1.0)
+    num_updates = 4
+    assert events["run_stop"]["metadata"]["samples_count"] == num_updates * batch
+    assert events["block_start"]["metadata"]["epoch_count"] == num_updates * batch / 128
 
 
 def test_a_log_has_no_value_that_was_not_measured():
     uncounted = {"batches": {}, "resolved": {"train_samples": None}}
     files = {"model": "alexnet", "data_source": "tfrecord"}
-    events = {
-        event["key"]: event
-        for event in events_of(mlperf_log.text(make_run(config=files, **uncounted)))
-    }
-    assert not {
-        "eval_accuracy",
-        "train_samples",
-        "max_sequence_length",
-        "opt_gradient_clip_norm",
-    } & {*events}
+    events = events_of(make_run(config=files, **uncounted))
+    unknown = {"eval_accuracy", "train_samples", "max_sequence_length"}
+    assert not unknown & events.keys() and "opt_gradient_clip_norm" not in events
     assert events["block_start"]["metadata"] == {"first_epoch_num": 1}
-    drawn = events_of(
-        mlperf_log.text(make_run(**uncounted))
-    )  # no sample comes again: one epoch
-    assert [event["value"] for event in drawn if event["key"] == "train_samples"] == [
-        256
-    ]
+    # No sample comes again, so the run is one epoch.
+    assert events_of(make_run(**uncounted))["train_samples"]["value"] == 256
 
 
 @pytest.mark.parametrize(
@@ -141,16 +120,11 @@ def test_a_log_has_no_value_that_was_not_measured():
     [((), {"init_start"}), ((0.5,), {"init_start", "run_start", "run_stop"})],
 )
 def test_a_failed_run_has_a_log_without_a_score(seconds, keys):
-    run = make_record(
-        "failed",
-        config=GNMT,
-        seconds=seconds,
-        environment={"started": "2026-01-02T03:04:05+00:00"},
-    )
-    events = {event["key"]: event for event in events_of(mlperf_log.text(run))}
-    assert {"init_start", "run_start", "run_stop"} & {
-        *events
-    } == keys and "tracked_stats" not in events
+    environment = {"started": "2026-01-02T03:04:05+00:00"}
+    run = make_record("failed", config=GNMT, seconds=seconds, environment=environment)
+    events = events_of(run)
+    assert {"init_start", "run_start", "run_stop"} & events.keys() == keys
+    assert "tracked_stats" not in events
     if seconds:
         assert events["run_stop"]["metadata"]["status"] == "aborted"
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-
 import pytest
 
 from rnn_scaling.analysis.metrics import MODEL_METRICS
 from rnn_scaling.reports import (
     conclusions,
     csv_table,
-    json_report,
     scaling_data,
     series_table,
     table,
@@ -21,21 +16,23 @@ from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
+from tests.support.views import csv_lines, json_of, page_of, stated
 
-# Efficiency of each on two devices; a step of 1,000 items a device has 5 GFLOP.
+# Models of different families, with the efficiency of each on two devices. A step has
+# 1,000 items and 5 GFLOP per device.
 MODELS = {
     "nmt": 0.6,
-    "lm": 0.65,
-    "resnet20": 0.7,
-    "resnet32": 0.75,
-    "resnet44": 0.8,
-    "resnet56": 0.85,
+    "transformer": 0.65,
+    "vgg16": 0.7,
+    "alexnet": 0.75,
+    "inception3": 0.8,
+    "resnet50": 0.85,
     "resnet110": 0.9,
 }
 
 
 def trained(model, num_devices, rate, megabytes, repeat=0, **config):
-    """A run of a model whose variables, all dense, have so many MB."""
+    """Return a run of a model with `megabytes` MB of variables, all of them dense."""
     made = timed(
         num_devices,
         rate,
@@ -54,7 +51,10 @@ def trained(model, num_devices, rate, megabytes, repeat=0, **config):
 
 
 def runs_of(efficiencies, sizes=None, repeats=2, **config):
-    """Each model on one and two devices; the first has the most MB, one more than the next."""
+    """Return runs of each model on one and two devices.
+
+    By default, the first model has the most MB, and each further model has 1 MB less.
+    """
     sizes = sizes or range(len(efficiencies), 0, -1)
     return [
         trained(model, n, 1000 * (1 if n == 1 else 2 * efficiency), size, k, **config)
@@ -68,13 +68,6 @@ def first(count):
     return dict(list(MODELS.items())[:count])
 
 
-def by_kind(summary):
-    return {
-        statement.kind: statement
-        for statement in conclusions.answer_statements(summary)
-    }
-
-
 def lines_of(section):
     return {
         line[0]: dict(zip(section.grids[0].head[1:], line[1:]))
@@ -83,7 +76,7 @@ def lines_of(section):
 
 
 def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
-    (section,) = series_table.sections(of(runs_of(MODELS)))
+    (section,) = series_table.make_sections(of(runs_of(MODELS)))
     assert [line[0] for line in section.grids[0].lines] == [
         *reversed(MODELS)
     ]  # most work per exchanged MB first
@@ -97,14 +90,14 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
         "Parameters (million)": "1.75",
         "Runs": "2",
     }
-    (brief,) = series_table.sections(of(runs_of(MODELS)), is_brief=True)
+    (brief,) = series_table.make_sections(of(runs_of(MODELS)), is_brief=True)
     assert brief.grids[0].head[:2] == ["On 2 devices", "Efficiency (%)"]
     assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 
 
 def test_csv_and_json_have_the_numbers_of_each_row():
     made = of(runs_of(MODELS))
-    rows = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    rows = csv_lines(made)
     (row,) = [
         row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "2")
     ]
@@ -126,9 +119,7 @@ def test_csv_and_json_have_the_numbers_of_each_row():
         "0.0",
         "",
     )
-    series = {
-        each["title"]: each for each in json.loads(json_report.render(made))["series"]
-    }
+    series = {each["title"]: each for each in json_of(made)["series"]}
     found = series["resnet110, replicated"]["rows"][1]
     assert {name: found[name]["value"] for name in values} == pytest.approx(values)
 
@@ -158,56 +149,69 @@ def test_two_models_are_reported_as_before():
     ids=["rises", "falls", "mixed", "equal"],
 )
 def test_whether_efficiency_follows_the_ratio(efficiencies, kind, value):
-    statement = by_kind(of(runs_of(efficiencies, repeats=1)))[kind]
+    statement = stated(of(runs_of(efficiencies)))[kind]
     assert statement.values["value"] == pytest.approx(value)
     assert (
-        statement.values["models"] == 7
+        statement.values["models"] == statement.values["families"] == 7
         and statement.values["low"] <= value <= statement.values["high"]
     )
 
 
 def test_few_models_do_not_tell_and_have_their_answers_as_well():
-    stated = by_kind(of(runs_of(first(3))))
-    assert (
-        stated["too-few-models"].values == {"models": 3, "fewest": 6}
-        and stated["reaches"]
+    answer = stated(of(runs_of(first(3))))
+    counts = {"models": 3, "families": 3, "fewest": 6}
+    assert answer["too-few-models"].values == counts and answer["reaches"]
+    answer = stated(of(runs_of(first(5))))
+    assert answer["too-few-families"].values["families"] == 5
+    assert "reaches" not in answer
+    assert answer["efficiency-range"].values["series"] == 5
+
+
+def test_models_of_one_family_count_once_and_single_runs_are_not_judged():
+    sizes = dict(
+        zip(
+            ("resnet20", "resnet32", "resnet44", "lm", "nmt"),
+            (0.6, 0.7, 0.8, 0.9, 0.95),
+        )
     )
-    stated = by_kind(of(runs_of(first(5))))
-    assert stated["too-few-models"].values["models"] == 5 and "reaches" not in stated
-    assert stated["efficiency-range"].values["series"] == 5
+    answer = stated(of(runs_of(sizes)))
+    assert answer["too-few-models"].values["families"] == 2
+    assert "trend-of-single-runs" in stated(of(runs_of(MODELS, repeats=1)))
 
 
 def test_a_model_without_a_run_on_one_device_has_no_efficiency_and_is_not_counted():
     runs = [
         run
         for run in runs_of(MODELS)
-        if (run.config["model"], run.config["num_devices"]) != ("lm", 1)
+        if (run.config["model"], run.config["num_devices"]) != ("transformer", 1)
     ]
     made = of(runs)
-    line = lines_of(series_table.sections(made)[0])["lm"]
+    line = lines_of(series_table.make_sections(made)[0])["transformer"]
     assert (
         line["Efficiency on 2 devices (%)"] == "n/a"
         and line["Exchanged per step (MB)"] == "12.00"
     )
-    assert by_kind(made)["efficiency-follows"].values["models"] == 6
+    assert stated(made)["efficiency-follows"].values["models"] == 6
 
 
 def test_a_model_whose_runs_failed_has_a_line_and_is_named():
     runs = [
         changed(run, status="failed", throughput={})
-        if run.config["model"] == "lm"
+        if run.config["model"] == "transformer"
         else run
         for run in runs_of(MODELS)
     ]
     made = of(runs)
-    assert set(lines_of(series_table.sections(made)[0])["lm"].values()) == {
+    assert set(
+        lines_of(series_table.make_sections(made)[0])["transformer"].values()
+    ) == {
         "n/a",
         "none succeeded",
     }
-    assert by_kind(made)["not-ranked-failed"].values["names"] == [
-        "cudnn_lstm, replicated, model=lm"
+    assert stated(made)["not-ranked-failed"].values["names"] == [
+        "transformer, replicated"
     ]
-    assert by_kind(made)["efficiency-follows"].values["models"] == 6
+    assert stated(made)["efficiency-follows"].values["models"] == 6
     scaling.render(made)
 
 
@@ -222,7 +226,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
         "Weak scaling, replicated",
     ]
     independent, replicated = (
-        lines_of(section) for section in series_table.sections(made)
+        lines_of(section) for section in series_table.make_sections(made)
     )
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"
@@ -241,7 +245,7 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
     [group] = scaling_data.groups(made)
     assert len(group.lines) == 7
-    drawn_names = [metric.name for metric in group.drawn]
+    drawn_names = [metric.name for metric in group.picture_metrics]
     assert {"speedup", "efficiency", "flops_per_second"} <= {*drawn_names}
     assert not [name for name in drawn_names if name.endswith("s_per_second")][1:]
     assert len({(line.colour, line.shape) for line in group.lines}) == 7
@@ -249,12 +253,12 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     assert pictures == [f"{name}.svg" for name in drawn_names]
     points = [
         (place, efficiency.value)
-        for _, points in group.by_work.drawn
+        for _, points in group.efficiency_over_work.series_points
         for place, efficiency, _ in points
     ]
     assert points[0] == (pytest.approx(2.5), pytest.approx(90, rel=1e-3))
     assert len(points) == 7
-    page = scaling.render(made).decode()
+    page = page_of(made)
     assert (
         '"title":"work per exchanged MB"' in page
         and "Exchanged per step (MB)</th>" in page

@@ -8,11 +8,13 @@ import re
 import pytest
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind, Note
 from rnn_scaling.reports import numbers, series_statements
+from rnn_scaling.reports.interval_texts import interval_text
 
 
 def interval(value, low, high):
-    return Interval(value, low, high, "", 1.0, 2.0, (3,))
+    return Interval(value, low, high, IntervalKind(), 1.0, 2.0, (3,))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
             for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
         )
         found = value_of(rates[1]) / value_of(rates[0])
-        # Each number is right to 0.5 %: a reader cannot tell whether zeros at its end are digits.
+        # Each number is accurate to 0.5 %: trailing zeros may or may not be significant.
         assert abs(found - value_of(printed)) <= 0.0101 * found + half_unit(printed), (
             rates,
             printed,
@@ -126,3 +128,20 @@ def test_points_are_rounded_up_to_what_can_be_remembered():
     assert [
         series_statements.round_up(points) for points in (3.2, 0.31, 12.01, 2.0)
     ] == ["4", "0.4", "13", "2"]
+
+
+def test_each_kind_of_interval_has_words():
+    for basis in Basis:
+        text = interval_text(IntervalKind(basis, (3, 5)))
+        assert bool(text) == (basis is not Basis.UNKNOWN)
+    notes = (Note.POOLED, Note.PRINTED)
+    energy = EnergySource(("package",), (("dram", "needs root"),))
+    runs = IntervalKind(Basis.RUNS, (3, 5), notes, energy)
+    assert interval_text(runs).split("; ") == [
+        "95 % CI over 3 and 5 runs",
+        "rows with the same number of devices share one variance, unless a row's own"
+        " is larger",
+        "wider by half a unit of the last digits that logs printed",
+        "measured: package",
+        "not measured: dram (needs root)",
+    ]

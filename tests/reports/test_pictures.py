@@ -1,4 +1,4 @@
-"""Axes that show the points and say where they begin; one sign for a loss."""
+"""Axes of figures: they show all points and their origin; losses have one sign."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from rnn_scaling.reports import curves, scaling_data
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import drawings
 from rnn_scaling.reports.pictures import charts
-from tests.support.scaling_runs import attributed, of, timed
+from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
 
 
 def chart(runs, name):
     [group] = scaling_data.groups(of(runs))
-    return next(group.chart(metric) for metric in group.drawn if metric.name == name)
+    return next(
+        group.chart(metric) for metric in group.picture_metrics if metric.name == name
+    )
 
 
 def texts(svg):
@@ -42,12 +44,12 @@ def test_an_axis_shows_numbers_near_each_other_and_cuts_wide_intervals():
 
 
 def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():
-    steady = [timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]
+    steady = repeated({1: 95, 2: 190})
     rates = ((1, 100), (1, 240), (2, 100), (2, 400))
     unsteady = [timed(n, rate, variable_update="replicated") for n, rate in rates]
     for name, runs, notes in (
         ("words_per_second", steady, 0),
-        ("speedup", steady, 0),
+        ("speedup", steady, 1),
         ("efficiency", steady, 1),
         ("words_per_second", unsteady, 1),
     ):
@@ -59,15 +61,68 @@ def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():
         )
 
 
-@pytest.mark.parametrize(("counts", "style"), [((1, 2), "none"), ((1, 2, 4), "-")])
-def test_two_numbers_of_devices_are_dots_and_three_are_lines(
-    counts, style, monkeypatch
-):
-    looks = []
-    monkeypatch.setattr(Axes, "errorbar", lambda *_, **look: looks.append(look))
-    runs = [timed(n, 95 * n, k) for n in counts for k in range(3)]
-    charts.svg(chart(runs, "speedup"), "n")
-    assert [look["linestyle"] for look in looks] == [style]
+@pytest.fixture
+def dots(monkeypatch):
+    """Return a list of the drawn points: x, y and the arguments of their look."""
+    drawn = []
+    monkeypatch.setattr(
+        Axes, "errorbar", lambda _, x, y, *__, **look: drawn.append((x, y, look))
+    )
+    return drawn
+
+
+def test_three_numbers_of_devices_are_a_line(dots):
+    charts.svg(chart(repeated({1: 95, 2: 190, 4: 380}), "speedup"), "n")
+    [(x, _, look)] = dots
+    assert len(x) == 3 and look["linestyle"] == "-"
+
+
+def two_modes(*counts):
+    modes = ("independent", "replicated")
+    return [
+        timed(n, 95 * n + 5 * k, k, variable_update=mode)
+        for mode in modes
+        for n in counts
+        for k in range(3)
+    ]
+
+
+def test_two_numbers_of_devices_are_a_row_of_dots_with_intervals(dots):
+    charts.svg(chart(two_modes(1, 2), "words_per_second"), "n")
+    rows = [round(y) for _, [y], _ in dots]
+    assert rows == [0, 0, 1, 1]
+    for (x, _, look), (two, _, filled) in zip(dots[::2], dots[1::2]):
+        assert x[0] < two[0] and look["xerr"] and filled["xerr"]
+        assert look["markerfacecolor"] == "none" != filled["markerfacecolor"]
+
+
+@pytest.mark.parametrize("name", ["efficiency", "speedup"])
+def test_a_definition_is_no_dot(name, dots):
+    """An efficiency on one device is 100 % by definition."""
+    charts.svg(chart(two_modes(1, 2), name), "n")
+    values = [x[0] for x, _, _ in dots]
+    assert len(values) == 2 and 100 not in values and 1 not in values
+    dots.clear()
+    charts.svg(chart(two_modes(1), name), "n")
+    assert len(dots) == 2, "without another number it is all there is"
+
+
+def test_the_picture_of_two_numbers_of_devices_names_each_series_once(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
+    )
+    curves.render(of(two_modes(1, 2)))
+    [figure] = drawn
+    names = [
+        text.get_text()
+        for axes in figure.axes
+        for text in axes.texts
+        if "replicated" in text.get_text()
+    ]
+    assert len(names) == 1
+    titles = [axes.get_title("left") for axes in figure.axes]
+    assert titles[0].startswith("efficiency") and "speedup" not in titles
 
 
 def loss_of(runs):
@@ -77,17 +132,14 @@ def loss_of(runs):
 
 @pytest.fixture
 def bars(monkeypatch):
-    """(row, end towards 0, other end) of each bar that is drawn."""
+    """Return a list of the drawn bars: row, end towards 0, other end."""
     drawn = []
 
     def barh(_, row, width, left, **look):
         drawn.append((row, left, left + width))
 
     monkeypatch.setattr(Axes, "barh", barh)
-    monkeypatch.setattr(
-        drawings.bars, "legend", lambda axes: dict.fromkeys(drawings.COLOURS)
-    )
-    monkeypatch.setattr(Figure, "legend", lambda *_, **__: None)
+    monkeypatch.setattr(drawings.figures, "add_legend", lambda *_: None)
     return drawn
 
 
@@ -115,11 +167,7 @@ def test_a_gain_is_left_of_0(bars):
         ("replicated", 1): 80,
         ("replicated", 2): 150,
     }
-    runs = [
-        timed(n, rate, k, variable_update=mode)
-        for (mode, n), rate in rates.items()
-        for k in range(3)
-    ]
+    runs = at_rates(rates)
     drawings.losses_svg([("a", loss_of(runs))])
     assert [(start, round(end, 1)) for _, start, end in bars] == [(0, 20.0), (0, -13.8)]
 
@@ -130,9 +178,11 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     monkeypatch.setattr(
         Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
     )
-    made = of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)])
+    made = of(repeated({1: 95, 2: 190}))
     [group] = scaling_data.groups(made)
-    few = dataclasses.replace(group, drawn=[group.drawn[0]] * metrics)
+    few = dataclasses.replace(
+        group, picture_metrics=[group.picture_metrics[0]] * metrics
+    )
     monkeypatch.setattr(curves, "groups", lambda _: [few])
     curves.render(made)
     assert len(drawn[0].axes) == metrics
@@ -154,5 +204,5 @@ def test_a_name_is_a_name_whatever_letters_it_has():
         curves.render(made)
         drawn = []
         for group in scaling_data.groups(made):
-            drawn += texts(charts.svg(group.chart(group.drawn[0]), "n"))
+            drawn += texts(charts.svg(group.chart(group.picture_metrics[0]), "n"))
     assert {text.strip() for text in drawn} >= set(names)

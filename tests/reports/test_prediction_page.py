@@ -25,9 +25,9 @@ def curve(name="a", first=1, unit="words"):
 
 
 def drawn(predictions):
-    """The figure of the PNG."""
+    """Draw the figure of the PNG."""
     with matplotlib.rc_context():
-        return pictures.figure_of(predictions)
+        return pictures.draw_series(predictions)
 
 
 @pytest.fixture
@@ -145,5 +145,8 @@ def test_bars_of_efficiency_and_losses_add_up_to_all(out):
 def test_more_series_than_panels_are_counted_and_a_curve_without_one_device_has_no_losses():
     found = [predicting.predict(curve(str(k)), [8]) for k in range(8)]
     figure = drawn(found)
-    assert len(figure.axes) == 2 * pictures.MOST and "6 of 8" in figure.get_suptitle()
+    assert (
+        len(figure.axes) == 2 * pictures.MAX_SERIES
+        and "6 of 8" in figure.get_suptitle()
+    )
     assert len(drawn([predicting.predict(curve(first=2), [16])]).axes) == 1

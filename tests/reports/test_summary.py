@@ -1,4 +1,7 @@
-"""A folder in numbers: speedups, and what stands before them: load, differences, settings made by hand."""
+"""Summaries of folders: speedups, and the cautions before them.
+
+Cautions are about load, differences between runs, and strong scaling set up by hand.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import (
+    answer_text,
     cautions,
     conclusions,
     report_files,
@@ -44,30 +48,26 @@ def test_load_and_differences_stand_before_the_numbers():
 
 def test_load_of_all_runs_is_said_of_all_runs():
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    (line,) = [
-        c
-        for c in cautions.caution_texts(
-            of([altered(r, environment=load) for r in attributed()])
-        )
-        if "Load" in c
-    ]
-    assert line.startswith("Load of other processes (all") and "0 runs" not in line
+    made = of([altered(r, environment=load) for r in attributed()])
+    found = [each for each in cautions.statements(made) if "condition" in each.kind]
+    assert [each.kind for each in found] == ["condition-of-runs"]
+    assert found[0].values["first"].startswith("all")
 
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
     found = start_up.speedups(made.series[0].largest_row.row)
-    assert found["steady"]["value"] == pytest.approx(1.8, rel=1e-3)
+    assert found["steady"].value == pytest.approx(1.8, rel=1e-3)
     train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
-    assert found["train"]["value"] == pytest.approx(train, rel=1e-3)
+    assert found["train"].value == pytest.approx(train, rel=1e-3)
     whole = [60 + 4.5 + 39 * 1000 * n / rate for n, rate in ((1, 100), (2, 180))]
-    assert found["total"]["value"] == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
+    assert found["total"].value == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
     once = 60 + 4.5
-    words = 39_000  # the first batch is in what is spent once
+    words = 39_000  # the first batch belongs to the start-up time
     assert found["same_work"] == pytest.approx(
         (once + words / 100) / (once + words / 180), rel=1e-3
     )
-    assert 1 < found["same_work"] < found["steady"]["value"]
+    assert 1 < found["same_work"] < found["steady"].value
 
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
@@ -162,9 +162,7 @@ def test_a_loss_of_many_times_its_start_is_named():
     (grown,) = cautions.loss_statements(of(runs))
     assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
     line = sentence_of(grown)
-    brief = [
-        report_files.brief_text(of(some), Path("out")) for some in (runs, runs[:1])
-    ]
+    brief = [answer_text.brief_text(of(some), Path("out")) for some in (runs, runs[:1])]
     assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
     assert not of([runs[0]]).diverged_files
 
@@ -187,25 +185,17 @@ def test_a_loss_that_ends_is_named():
 
 
 def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
-    kinds = {"GPU": False, "CPU": True}
-    runs = [
-        altered(
-            run(n, 100.0 * n),
-            resolved={"device_type": kind, "logical_devices": logical},
-        )
-        for n, (kind, logical) in enumerate(kinds.items(), 1)
-    ]
-    (line,) = [line for line in cautions.caution_texts(of(runs)) if "one CPU" in line]
-    assert line.startswith("In 1 of 2 runs, the devices")
+    gpu = altered(run(1, 100.0), resolved={"device_type": "GPU"})
+    resolved = {"device_type": "CPU", "logical_devices": True}
+    cpu = altered(run(2, 200.0), resolved=resolved)
     early = altered(run(4, 1.0, "failed"), resolved={})
-    assert early.resolved.device_type is None and line in [
-        each.replace("of 3", "of 2")
-        for each in cautions.caution_texts(of([*runs, early]))
-    ]
-    (line,) = [
-        line for line in cautions.caution_texts(of(runs[1:])) if "one CPU" in line
-    ]
-    assert line.startswith("The devices are cores of")
+
+    def found(*runs):
+        return [(each.kind, each.values) for each in cautions.statements(of(runs))]
+
+    assert ("cpu-devices", {"runs": 1, "total": 2}) in found(gpu, cpu)
+    assert ("cpu-devices", {"runs": 1, "total": 3}) in found(gpu, cpu, early)
+    assert ("cpu-devices-only", {"runs": 1, "total": 1}) in found(cpu)
 
 
 def test_networks_are_not_compared_with_each_other():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 import re
 
 import pytest
@@ -20,9 +18,9 @@ from rnn_scaling.reports import (
     summary,
     table,
 )
-from rnn_scaling.reports.page import scaling
 from tests.support.records import make_record
-from tests.support.scaling_runs import attributed, of, series, timed
+from tests.support.scaling_runs import attributed, of, repeated, series, timed
+from tests.support.views import csv_lines, json_of, page_of
 
 GOLDENS = {
     "table.md": table.render,
@@ -37,7 +35,7 @@ def test_text_is_exact(name, is_golden):
 
 
 def test_the_json_has_every_number_of_the_table_with_its_kind():
-    made = json.loads(json_report.render(of(attributed())))
+    made = json_of(of(attributed()))
     assert made["schema"] == "rnn_scaling.report/1"
     (row,) = [
         r
@@ -48,7 +46,7 @@ def test_the_json_has_every_number_of_the_table_with_its_kind():
     ]
     assert (
         row["efficiency"]["value"] == pytest.approx(0.7, rel=0.02)
-        and "3 processes" in row["efficiency"]["kind"]
+        and "3 runs" in row["efficiency"]["kind"]
     )
     parts = {
         part["name"]: part["words_per_second"] for part in row["attribution"]["parts"]
@@ -78,7 +76,7 @@ def test_seconds_times_rate_are_the_words_of_a_run():
 
 def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds_form():
     repeats = table.render(of([timed(2, 140, k) for k in range(3)])).decode()
-    assert re.search("± words/s, .*: 95 % CI over 3 processes.", repeats) and re.search(
+    assert re.search("± words/s, .*: 95 % CI over 3 runs.", repeats) and re.search(
         r"140\.0 ± 1\.7 \|", repeats
     )
     alone = table.render(of([timed(2, 140)])).decode()
@@ -98,13 +96,13 @@ def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
 
 
 def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
-    runs = [timed(n, r, k) for n, r in ((1, 100), (2, 180), (4, 300)) for k in range(3)]
+    runs = repeated({1: 100, 2: 180, 4: 300})
     text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
     assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(
         r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text
     )
     assert "the rest:" not in text
-    assert "by number of devices" in scaling.render(of(runs)).decode()
+    assert "by number of devices" in page_of(of(runs))
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):
@@ -116,34 +114,27 @@ def test_a_kind_of_report_is_a_row(monkeypatch):
     assert {
         report.file for report in registry.REPORTS.values()
     } <= files.keys() and "again.csv" in files
-    assert files["again.csv"](of(series())) == files["table.csv"](of(series()))
+    assert files["again.csv"]() == files["table.csv"]()
 
 
 def test_the_report_knows_every_file_that_it_wrote(tmp_path):
     for name, render in report_files.file_renderers(of(series())).items():
-        (tmp_path / name).write_bytes(render(of(series())))
+        (tmp_path / name).write_bytes(render())
         assert is_own(tmp_path / name), name
 
 
 def test_the_csv_has_a_column_for_each_option_and_part():
-    runs = [
-        timed(n, 90 * n + 10, k, num_units=u, global_batch_size=g)
-        for n in (1, 2)
-        for k in range(2)
-        for u, g in ((16, 0), (32, 64))
-    ]
-    made = of(runs)
-    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
-    assert {
-        (line["num_units"], line["global_batch_size"], line["scaling"])
-        for line in lines
-    } == {
-        ("16", "", "weak"),
-        ("32", "64", "strong"),
+    rates = {1: 100, 2: 190}
+    weak_runs = repeated(rates, 2, num_units=16, global_batch_size=0)
+    strong_runs = repeated(rates, 2, num_units=32, global_batch_size=64)
+    made = of([*weak_runs, *strong_runs])
+    lines = csv_lines(made)
+    names = ("num_units", "global_batch_size", "scaling", "unit", "interval_over")
+    pooled = "pooled processes"
+    assert {tuple(line[name] for name in names) for line in lines} == {
+        ("16", "", "weak", "words", pooled),
+        ("32", "64", "strong", "words", pooled),
     }
-    assert {line["unit"] for line in lines} == {"words"} and {
-        line["interval_over"] for line in lines
-    } == {"pooled processes"}
     (weak,) = [
         line
         for line in lines
@@ -165,7 +156,7 @@ def test_the_csv_has_a_column_for_each_option_and_part():
     assert float(weak["loss_points_low"]) == pytest.approx(
         100 - 100 * float(weak["efficiency_high"])
     )
-    row = json.loads(json_report.render(made))["series"][0]["rows"][0]
+    row = json_of(made)["series"][0]["rows"][0]
     assert (
         row["options"]
         == {
@@ -186,7 +177,7 @@ def test_a_training_says_how_many_updates_float16_skipped():
     skipped = make_record(
         config={"compute_dtype": "float16"}, batches={"skipped_updates": 3}
     )
-    (statement,) = environment.skipped_updates(
+    (statement,) = environment.statements(
         [skipped, make_record(batches={"skipped_updates": 0}), make_record()]
     )
     assert (statement.kind, statement.values) == (

@@ -1,4 +1,4 @@
-"""What a report says of traced runs: where a step goes, counts of operators and kernels, and who is the straggler."""
+"""Reports on traced runs: parts of a step, counts of operators and kernels, stragglers."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
     assert 'id="steps"' in page and "exactly one part" in page
     assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
     assert "5 traced steps of 2 runs" in page and "Straggler: tower 1 is last" in page
-    assert "#010203" not in page  # every colour is one of the page's
+    assert "#010203" not in page  # the figure has only colours of the page
     table = (tmp_path / "table.md").read_text()
     assert "Where a step goes on 2 devices" in table and "exchange, exposed" in table
     (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
@@ -74,7 +74,7 @@ def test_the_report_names_counts_that_differ(tmp_path):
     record.write(changed(traced(*THREE), trace=fields), tmp_path / "a.json")
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert page.count("must be the same") == 1 and "host 1048 instead of 1047" in page
+    assert page.count("should be the same") == 1 and "host 1048 instead of 1047" in page
 
 
 def test_a_report_without_traces_says_nothing_of_them(tmp_path):

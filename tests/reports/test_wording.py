@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from rnn_scaling.analysis.attribution import Part
+from rnn_scaling.analysis.attribution import LossPartName
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.facts.separation import VARIABLES, variable_fact
 from rnn_scaling.analysis.facts.table import FACTS
@@ -25,7 +25,7 @@ INTERVAL = {
 
 
 def sample(spec: str, count: int):
-    """A value that the specification can print, of `count` things."""
+    """Return a value that the specification can print, for `count` things."""
     if spec.startswith("interval"):
         return INTERVAL
     if spec == "rates":
@@ -41,7 +41,10 @@ def sample(spec: str, count: int):
 
 
 def strictness(spec):
-    """A list has a count as well, so the specification that restricts the value most decides."""
+    """Return a key that orders specifications by how much they restrict a value.
+
+    A list also has a count, so it is the most specific.
+    """
     return spec in ("list", "List", "rates"), bool(spec), "|" not in spec
 
 
@@ -108,11 +111,11 @@ NAMES_OF_EFFECTS = {
     *(variable_fact(start).effect for start in VARIABLES),
     *differences.WORK_OPTIONS.values(),
     *differences.MEASURING_OPTIONS.values(),
-    *(part.value for part in Part if part is not Part.UNEXPLAINED),
+    *(part.value for part in LossPartName if part is not LossPartName.UNEXPLAINED),
 }
 
 
 @pytest.mark.parametrize("name", sorted(NAMES_OF_EFFECTS))
 def test_every_effect_has_a_phrase_in_the_unit_of_the_runs(name):
-    text = wording.phrase(Statement(name, values={"unit": "tokens"}))
+    text = wording.sentence(Statement(name, values={"unit": "tokens"}))
     assert text and "{" not in text and "items/s" not in text

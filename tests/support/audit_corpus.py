@@ -1,7 +1,8 @@
-"""The corpus of tables of public projects: documents with the lines where a person found a fault.
+"""The corpus of tables of public projects, with the faults that a person found in them.
 
-A file of the corpus holds documents one after the other: "%% name", keys, a line of four dashes, the text.
-verdicts.json has for each name the lines that are wrong ("due") and those that may be reported ("odd").
+A file of the corpus holds documents one after the other: "%% name", keys, a line of
+four dashes, the text. For each name, verdicts.json lists the lines that are wrong
+("due") and the lines that may be reported ("odd").
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """due, odd: sets of line numbers from 1, one for each fault."""
+    """A text of the corpus, with the lines of its faults.
+
+    `due` and `odd` have one set of line numbers per fault, counted from 1.
+    """
 
     name: str
     text: str
@@ -22,7 +26,7 @@ class Document:
 
 
 def read(folder: Path) -> list[Document]:
-    """All documents of a folder with `corpus` and `verdicts.json`."""
+    """Read all documents of a folder with `corpus` and `verdicts.json`."""
     verdicts = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
     documents = []
     for path in sorted((folder / "corpus").glob("*.txt")):

@@ -12,7 +12,10 @@ HEADER = ("GPUs", "Batch size", "Time (s)", "words/s", "Speedup", "Efficiency")
 
 
 def make(seed: int) -> list[list[str]]:
-    """The cells of a weak scaling whose efficiency falls, every column rounded to decimals of its own."""
+    """Return the cells of weak scaling with falling efficiency.
+
+    Each column is rounded to a random number of decimals.
+    """
     rng = random.Random(seed)
     counts = [
         1,
@@ -51,7 +54,7 @@ def table(*rows: str) -> str:
 
 
 def markdown(rows) -> str:
-    """A Markdown table below a heading."""
+    """Return a Markdown document with a table below a heading."""
     lines = [
         "| " + " | ".join(row) + " |" for row in (HEADER, ["---"] * len(HEADER), *rows)
     ]
@@ -70,7 +73,7 @@ def markdown(rows) -> str:
 
 
 def forms(rows) -> dict[str, str]:
-    """The same table by the name of a file for it."""
+    """Return the same table in each form, by a file name with the form's suffix."""
     bare = [HEADER, *([cell.replace(",", "") for cell in row] for row in rows)]
     objects = [dict(zip(HEADER, row)) for row in bare[1:]]
     cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in bare]
@@ -86,7 +89,7 @@ def forms(rows) -> dict[str, str]:
 
 
 def found(text: str):
-    """The findings in a Markdown text."""
+    """Return the findings in a Markdown text."""
     return [
         made
         for table in auditing.join_tables(
@@ -97,7 +100,7 @@ def found(text: str):
 
 
 def places(text: str):
-    """(line, column) of every cell that is blamed."""
+    """Return the line and column of every cell in a finding."""
     return [
         (place.line, place.column)
         for finding in found(text)

@@ -1,4 +1,7 @@
-"""What a test in a real browser needs; where it is missing, the module that imports this is skipped."""
+"""Chromium and Playwright for tests in a real browser.
+
+If either is missing, the importing module is skipped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run records with a full environment, for tests of what is compared."""
+"""Run records with a full environment, for tests of comparisons."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def run(
     resolved=(),
     **config: Any,
 ) -> RunRecord:
-    """A run of `batches` equal batches of 100 words after one of warm-up, in ENVIRONMENT but for changes."""
+    """Return a run of `batches` equal batches of 100 words after one warm-up batch.
+
+    Its environment is ENVIRONMENT with changes.
+    """
     seconds = 100 / rate
     flat = configs.resolve({"device": "cpu", **config}, num_gpus=8, num_cores=8).flat()
     return make_record(
@@ -92,7 +95,11 @@ def run(
 
 
 def gpu_run(gpu=(), after=(), **changes: Any) -> RunRecord:
-    """A run on one GPU whose description, before and after the run, differs by `gpu`, and by `after` at its end."""
+    """Return a run on one GPU.
+
+    `gpu` changes the GPU's description before and after the run, and `after` changes
+    only the description after the run.
+    """
     cards = {
         "gpus": [{**GPU, **dict(gpu)}],
         "gpus_after": [{**GPU, **dict(gpu), **dict(after)}],
@@ -110,7 +117,7 @@ def gpu_run(gpu=(), after=(), **changes: Any) -> RunRecord:
 
 
 def write(folder: Path, rates: list[float], name: str = "run", **changes: Any) -> None:
-    """One file a rate, named as a sweep names repeats."""
+    """Write one record per rate, named like a sweep's repeats."""
     for number, rate in enumerate(rates, 1):
         label = name if number == 1 else f"{name}.r{number}"
         record.write(run(rate, **changes), folder / f"{label}.json")

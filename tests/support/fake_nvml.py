@@ -1,4 +1,4 @@
-"""Stands for the module `pynvml` of a machine that a test describes."""
+"""A fake of the module `pynvml`, for a machine that a test describes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import types
 
 
 class FakeNvml:
-    """GPUs as dictionaries. What a GPU does not hold it does not tell; `down` counts the calls of nvmlShutdown.
+    """A fake of NVML whose GPUs are dictionaries.
 
-    A GPU: name, uuid, and any of sm, memory, max_sm, max_memory (MHz), reasons, old_reasons, power, limit (mW),
-    temperature, utilisation, energy (mJ).
+    Each GPU has name and uuid, and any of sm, memory, max_sm, max_memory (MHz),
+    reasons, old_reasons, power, limit (mW), temperature, utilisation, energy (mJ).
+    Reading a missing key fails as it does for an unsupported query. `down` counts the
+    calls of nvmlShutdown.
     """
 
     class NVMLError(Exception):

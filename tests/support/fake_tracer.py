@@ -29,7 +29,10 @@ FASTER_WITH = {1: 0.5, 2: 0.9, 3: 1.0, 4: 0.99}  # words/s by threads, of the fa
 
 
 def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunRecord:
-    """The record of a run with these flags; `changes` replace kernels by type of the last counted step."""
+    """Return the record of a run with these flags.
+
+    `changes` replace the number of kernels of these types in the last counted step.
+    """
     config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=4)
     flat = config.flat()
     loops = 8 if flat["encoder_type"] == "dynamic_rnn" else 4

@@ -1,10 +1,12 @@
-"""A trainer that fails as it is told, and sweeps that are killed at an exact moment.
+"""A trainer with planted faults, and sweeps that are killed at an exact moment.
 
-    python -m tests.support.faults FOLDER trainer --flags...                 one run: does what FOLDER/faults.json says
-    python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer, forked
+    python -m tests.support.faults FOLDER trainer --flags...
+        one run, with the fault that FOLDER/faults.json plants in it
+    python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...
+        a sweep with that trainer, forked
 
-FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run, "rankN LABEL PID" for each further rank
-of one. DIE_AT is "never", or "before:N" or
+FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run, and
+"rankN LABEL PID" for each of its further ranks. DIE_AT is "never", "before:N" or
 "after:N": kill -9 of the sweep right before or after it puts its N-th file in place.
 """
 
@@ -31,9 +33,12 @@ from rnn_scaling.system.processes import process
 from tests.support.records import make_record
 from tests.support.stand_in_forks import as_subprocess
 
-HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}  # of an interrupted run
+# The throughput of an interrupted run.
+HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
-FOLDER = "certificates"  # of rnn_scaling.sweeps.certificates, which takes a third of a run's time to import
+# Equal to the FOLDER in rnn_scaling.sweeps.certificates, whose import would take a
+# third of a run's time.
+FOLDER = "certificates"
 
 
 def trainer(folder: Path) -> list[str]:
@@ -41,7 +46,7 @@ def trainer(folder: Path) -> list[str]:
 
 
 def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
-    """A sweep or an ab as a process of its own."""
+    """Return the command that starts a sweep or an ab as a process of its own."""
     return [
         sys.executable,
         "-m",
@@ -54,21 +59,24 @@ def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list
 
 
 def forked() -> types.SimpleNamespace:
-    """What `process` is to have for `subprocess`, so that this trainer is forked."""
+    """Return a replacement for `subprocess` in `process` that forks this trainer."""
     return as_subprocess(
         faults=lambda words: _Trainer(Path(words[0]), list(words[2:])).run()
     )
 
 
 def plant(folder: Path, **faults: str) -> Path:
-    """Says what each run does, by label ("-" and "." written "_"); runs that are not named end well."""
+    """Write the fault of each run by its label, with "_" for "-" and "."; return `folder`.
+
+    Runs that are not named end well.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "faults.json").write_text(json.dumps(faults))
     return folder
 
 
 def logged(folder: Path, event: str) -> list[str]:
-    """Labels of the runs that started or finished, in order."""
+    """Return the labels of the runs that started or finished, in order."""
     lines = (
         (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
     )
@@ -76,7 +84,7 @@ def logged(folder: Path, event: str) -> list[str]:
 
 
 def started_pids(folder: Path) -> list[int]:
-    """Process numbers of every run that started, and of their children ("child" lines)."""
+    """Return the PIDs of all runs that started, and their children's ("child" lines)."""
     lines = (
         (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
     )
@@ -84,7 +92,7 @@ def started_pids(folder: Path) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return (
             Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -95,6 +103,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition, what: str) -> None:
+    """Wait up to a minute for a condition, which `what` describes in the error."""
     for _ in range(3000):
         if condition():
             return
@@ -103,7 +112,10 @@ def wait_until(condition, what: str) -> None:
 
 
 def jump(monkeypatch, happened) -> None:
-    """Lets a million seconds pass for limits whenever the number that `happened` returns grows by one."""
+    """Advance the clock of time limits by a million seconds per event.
+
+    `happened` returns the number of events so far.
+    """
     monkeypatch.setattr(
         process,
         "time",
@@ -114,22 +126,22 @@ def jump(monkeypatch, happened) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Direct children of a process, without the one that keeps a cluster's network."""
+    """Return the PIDs of a process's children, except a cluster's network namespace."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-            if b"fence.py" in (path.parent / "cmdline").read_bytes():
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if b"network_namespace.py" in (folder / "cmdline").read_bytes():
                 continue
         except OSError:
             continue
         if int(fields[1]) == pid and fields[0] not in "ZX":
-            found.append(int(path.parent.name))
+            found.append(int(folder.name))
     return found
 
 
 class _Trainer:
-    """One run: writes what the real trainer writes, and fails as it is told."""
+    """One run that writes the same files as the real trainer, and its planted fault."""
 
     def __init__(self, folder: Path, words: list[str]) -> None:
         given = flags.parse(words, config.OPTIONS)
@@ -223,7 +235,7 @@ class _Trainer:
     def _hang(self) -> None:
         if (
             self._fault == "stubborn"
-        ):  # hears no signal, and has a child that holds stderr open
+        ):  # ignores signals, and has a child that holds stderr open
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
@@ -294,10 +306,9 @@ def of_words(words: Sequence[str]) -> int:
     if words[0] != "never":
         _die(words[0])
     process.subprocess = forked()
-    from rnn_scaling.commands import (
-        ab,
-        sweep,
-    )  # here: most processes are trainers, which need neither
+
+    # Imported here because most processes are trainers, which need neither.
+    from rnn_scaling.commands import ab, sweep
 
     return {"sweep": sweep, "ab": ab}[role].main(
         words[1:], trainer=trainer(Path(folder))
@@ -305,7 +316,6 @@ def of_words(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    os.fsync = lambda descriptor: (
-        None
-    )  # as in conftest.py: no process under test waits for the disk
+    # No process under test waits for the disk; conftest.py does the same.
+    os.fsync = lambda descriptor: None
     entry.leave(lambda: of_words(sys.argv[1:]))

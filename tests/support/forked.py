@@ -1,7 +1,8 @@
-"""Processes that start with TensorFlow loaded: forked from one that has imported it and done nothing else.
+"""Processes that start with TensorFlow loaded.
 
-Importing it costs three seconds of a core. What a process does before that (flags, messages of a first import) is left
-to tests that start the real command.
+They are forks of a process that has imported TensorFlow and done nothing else; importing
+it takes three seconds of one core. Tests of flags and of messages during the import start
+the real command instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from typing import Any
 
 from rnn_scaling.commands import local_cluster, train
 from rnn_scaling.system import entry
-from rnn_scaling.system.processes import process, tether
+from rnn_scaling.system.processes import parent_death_launcher, process
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import progress
 
@@ -45,7 +45,7 @@ TINY = [
     ),
     *("--num_warmup_batches=2", "--num_batches=3"),
 ]
-NOBODY = "nobody"
+POLL_S = 0.02  # between two readings of a process's output
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
@@ -60,12 +60,12 @@ CONTEXT.set_forkserver_preload(
 
 
 def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> Any:
-    """What a function of a module's top level gives in a process of its own, which ends with it.
+    """Call a module-level function in a process of its own; return its result.
 
     Raises:
-      TimeoutError: if it takes longer.
-      EOFError: if its process ends without a result.
-      RuntimeError: with the traceback of what it raised.
+      TimeoutError: If it takes longer than `timeout_s`.
+      EOFError: If its process ends without a result.
+      RuntimeError: If it raises an exception; the message is its traceback.
     """
     receiving, sending = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_call, args=(sending, function, args), daemon=True)
@@ -95,20 +95,20 @@ def _call(
 
 
 def as_built() -> None:
-    """Lets this process run graphs as Python builds them, as the fixture of that name does."""
+    """Run graphs as Python builds them, like the fixture with this name."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def as_built_and_telling() -> None:
-    """As `as_built`; its progress is told at once, so that a test need not wait for it."""
+    """Do the same as `as_built`, and print the progress at once."""
     as_built()
     progress.PLAIN_INTERVAL_S = 0.2
 
 
 class Trainer:
-    """python -m rnn_scaling.train in a process of its own, without its import of TensorFlow."""
+    """A forked `python -m rnn_scaling.train`, which need not import TensorFlow."""
 
     def __init__(
         self,
@@ -118,9 +118,15 @@ class Trainer:
         stdout: str = "",
         prepare: tuple[Any, ...] | None = None,
     ) -> None:
-        """folder: where its stderr is kept, and its stdout.
-        stdout: another file for its stdout; NOBODY: a pipe whose reader has gone.
-        prepare: a function of a module's top level, and its arguments, to be called in the process before.
+        """Start the trainer.
+
+        Args:
+          words: Its command-line arguments.
+          folder: Folder of stdout.txt and stderr.txt.
+          env: Its environment.
+          stdout: Another file for its stdout.
+          prepare: A module-level function and its arguments, called in the process
+            before the trainer starts.
         """
         self._out, self._err = (
             Path(stdout or folder / "stdout.txt"),
@@ -138,32 +144,43 @@ class Trainer:
         self._process.start()
 
     def wait_for(self, *starts: str, timeout_s: float = 300) -> None:
-        """Returns once a line on stderr begins with one of these words."""
-        deadline = time.monotonic() + timeout_s
-        while not any(
-            line.startswith(starts) for line in self._read(self._err).splitlines()
-        ):
-            assert self._process.exitcode is None, self._read(self._err)
-            assert time.monotonic() < deadline, self._read(self._err)
-            time.sleep(0.02)
+        """Wait until a line on stderr begins with one of these texts.
+
+        Raises:
+          EOFError: If the process ends before.
+          TimeoutError: If it takes longer.
+        """
+        for _ in range(round(timeout_s / POLL_S)):
+            has_ended = self._process.exitcode is not None
+            err = self._read(self._err)
+            if any(line.startswith(starts) for line in err.splitlines()):
+                return
+            if has_ended:
+                raise EOFError(f"{self._words} ended without {starts}: {err}")
+            self._process.join(POLL_S)
+        raise TimeoutError(f"{self._words} took more than {timeout_s} s: {err}")
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The PID of the process."""
         assert self._process.pid
         return self._process.pid
 
     def send_signal(self, number: int) -> None:
-        """Sends it to the process."""
+        """Send a signal to the process."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Ends the process, frozen or not."""
+        """Kill the process, even if it is stopped."""
         self._process.kill()
         self._process.join()
 
     def end(self, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """Waits for its end; if it takes longer, kills it and raises TimeoutError."""
+        """Wait for the end of the process.
+
+        A process that takes longer than `timeout_s` is killed, and a TimeoutError is
+        raised.
+        """
         self._process.join(timeout_s)
         if self._process.exitcode is None:
             self._process.kill()
@@ -179,12 +196,7 @@ class Trainer:
 
 
 def _opened(path: str) -> int:
-    """A file to write to, or a pipe whose reader has gone."""
-    if path != NOBODY:
-        return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    reader, writer = os.pipe()
-    os.close(reader)
-    return writer
+    return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
 
 
 def run_batches(
@@ -194,9 +206,8 @@ def run_batches(
     os.environ.update(env)
     for number, path in ((1, out), (2, err)):
         os.dup2(_opened(path), number)
-    sys.stdout = os.fdopen(
-        1, "w", closefd=False
-    )  # the server's knows where its file stood
+    # The inherited object has the fork server's position in its file.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.argv = ["rnn_scaling.train", *words]
     if prepare:
         function, *args = prepare
@@ -205,7 +216,10 @@ def run_batches(
 
 
 class LocalCluster(Trainer):
-    """python -m rnn_scaling local-cluster, whose ranks start with TensorFlow loaded; with a fault in one of them."""
+    """A forked `python -m rnn_scaling local-cluster`, with a fault in one of its ranks.
+
+    The ranks start with TensorFlow loaded.
+    """
 
     def __init__(
         self,
@@ -213,7 +227,13 @@ class LocalCluster(Trainer):
         folder: Path,
         faults: Mapping[int, Callable[[], None]] = {},
     ) -> None:  # noqa: B006
-        """faults: by rank, what it does before the trainer begins: a function of a module's top level."""
+        """Start the cluster.
+
+        Args:
+          words: Command-line arguments.
+          folder: Folder of stdout.txt and stderr.txt.
+          faults: Rank -> a module-level function, called before its trainer begins.
+        """
         self._out, self._err, self._words = (
             folder / "stdout.txt",
             folder / "stderr.txt",
@@ -229,8 +249,8 @@ def _local_cluster(
     words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]
 ) -> None:
     ctypes.CDLL(None).prctl(
-        tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-    )  # the fork server ends with the tests
+        parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+    )  # the fork server, its parent, ends with the tests
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
     process.subprocess = types.SimpleNamespace(
@@ -242,7 +262,10 @@ def _local_cluster(
 
 
 class _ForkedRank:
-    """Stands for subprocess.Popen: runs the trainer in a fork of this process, which has TensorFlow."""
+    """A replacement for subprocess.Popen that runs the trainer in a fork.
+
+    This process has loaded TensorFlow, so that the fork need not load it.
+    """
 
     def __init__(
         self,
@@ -268,7 +291,7 @@ class _ForkedRank:
         self.stderr = None if reading is None else os.fdopen(reading, "rb", buffering=0)
 
     def wait(self) -> int:
-        """As Popen's."""
+        """Wait like Popen."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
@@ -280,14 +303,16 @@ def _be_rank(
     writing: int | None,
     faults: Mapping[int, Callable[[], None]],
 ) -> None:
-    """Does not return."""
+    """Run the trainer in the forked child; never return."""
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(
+            parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+        )
         if writing is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(writing, 2)
-            # The present objects remember of their files that one can seek in them.
+            # The inherited objects would still treat their files as seekable.
             sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.clear()
@@ -297,7 +322,7 @@ def _be_rank(
         progress.PLAIN_INTERVAL_S = clusters.REPORT_S = (
             0.2  # so that a test need not wait for either
         )
-        as_built()  # of whom a fault is asked how it ends, and no number
+        as_built()  # tests of faults compare no numbers
         faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
         sys.argv = ["rnn_scaling.train", *words]
         entry.leave(train.main, at_once=True)

@@ -19,7 +19,7 @@ GIVEN = {
 
 
 def trace(tf: Any, **options: Any) -> tuple[list[Any], set[str]]:
-    """(operations of the step, names of the tensors of word ids)."""
+    """Return the operations of the step, and the names of its word id tensors."""
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
 

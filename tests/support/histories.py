@@ -1,4 +1,4 @@
-"""Made-up histories: entries with known levels and scatter, and a git repository for their commits."""
+"""Entries of a history with known levels and scatter, and a git repository for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ def entry(
     machine: str = "A",
     **changes: Any,
 ) -> Entry:
-    """Entry number n of n days after the first; `commit`: None is unknown, "" one of its own."""
+    """Return the entry of a day.
+
+    Args:
+      number: The day, from 0.
+      rates: Rates of its processes.
+      commit: Hash of its commit; None if it is unknown, "" for a new one.
+      machine: Name of the machine.
+      **changes: Other fields of the entry.
+    """
     day = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
     options = {
         "device": "cpu",
@@ -57,7 +65,7 @@ def entry(
 def scattered(
     levels: Sequence[float], seed: int = 0, processes: int = 3
 ) -> list[tuple[float, ...]]:
-    """Rates of the processes of each entry about these levels."""
+    """Return rates of the processes of each entry around these levels."""
     generator = np.random.default_rng(seed)
     logs = np.log(levels)[:, None] + generator.normal(0, ENTRY, (len(levels), 1))
     return [
@@ -66,18 +74,24 @@ def scattered(
     ]
 
 
+def entries(levels: Sequence[float], seed: int = 0, **changes: Any) -> list[Entry]:
+    """Return entries whose processes scatter around these levels."""
+    rates = scattered(levels, seed)
+    return [entry(number, each, **changes) for number, each in enumerate(rates)]
+
+
 def write(folder: Path, levels: Sequence[float], **changes: Any) -> list[Entry]:
-    entries = [
-        entry(number, rates, **changes)
-        for number, rates in enumerate(scattered(levels))
-    ]
-    for made in entries:
-        history.write(made, folder)
-    return entries
+    written = entries(levels, **changes)
+    for each in written:
+        history.write(each, folder)
+    return written
 
 
 def repository(folder: Path, commits: int) -> list[str]:
-    """A git repository with so many commits; their hashes, parents first. Later commits have earlier dates."""
+    """Create a git repository; return the hashes of its commits, parents first.
+
+    Later commits have earlier dates.
+    """
     run_git(folder, "init", "-q")
     return [
         commit(folder, f"change {number}", 2_000_000_000 - number)

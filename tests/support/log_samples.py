@@ -51,7 +51,11 @@ def parse(name: str, text: str, **terms: object) -> Reading:
 
 
 def tf_cnn_horovod(ranks: int, per_rank: float, tag: str = "") -> str:
-    """Every rank's output line by line, rank after rank, with `tag` (a format of the rank) before each line."""
+    """Return the mixed output of all ranks.
+
+    Each line appears once per rank, in the order of ranks, behind `tag`, a format
+    string with the rank as argument.
+    """
     listed = ", ".join(f"'horovod/gpu:{rank}'" for rank in range(ranks))
     head = [
         "Model:       resnet101",
@@ -110,7 +114,7 @@ SEED_TRAINER = raw("seed_trainer")
 
 
 def mllog(key: str, ms: int, value: object = None, **metadata: object) -> str:
-    """One line of an MLPerf log."""
+    """Return one line of an MLPerf log."""
     event = {
         "namespace": "",
         "time_ms": 1700000000000 + ms,

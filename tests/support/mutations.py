@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-# What may stand in the place of a value, as JSON.
+# JSON texts that replace a value.
 VALUES = (
     *(
         "null",
@@ -46,7 +46,7 @@ VALUES = (
     ),
     *("[" * 3000 + "]" * 3000, '{"a":' * 300 + "1" + "}" * 300),
 )
-# What may stand anywhere in a text.
+# Bytes that are inserted anywhere in a text.
 PIECES = (
     *(
         b"\x00",
@@ -92,7 +92,7 @@ PIECES = (
 
 
 def valid_json(text: str | bytes) -> Any:
-    """The JSON that a command prints; NaN and Infinity are none."""
+    """Parse the JSON that a command prints; refuse NaN and Infinity."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -101,7 +101,7 @@ def valid_json(text: str | bytes) -> Any:
 
 
 def places(value: Any, path: tuple = ()) -> list[tuple]:
-    """The path of every value below the top of a parsed JSON document."""
+    """Return the path of every value below the top of a parsed JSON document."""
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list):
@@ -123,7 +123,10 @@ class Document:
         self._places = places(self._root)
 
     def mutated(self, rng: random.Random) -> str:
-        """Its text with one to three values exchanged, left out, doubled, copied from elsewhere or renamed."""
+        """Return the document's text with one to three changed values.
+
+        A value is replaced, removed, doubled, copied from another path or renamed.
+        """
         undo = []
         texts: dict[str, str] = {}
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -175,14 +178,17 @@ class Document:
 
 
 def _has(parent: Any, name: Any) -> bool:
-    """Whether an object or list has this key or place."""
+    """Return whether an object has this key, or a list this index."""
     if isinstance(parent, list):
         return isinstance(name, int) and name < len(parent)
     return isinstance(parent, dict) and name in parent
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """The bytes of a file with one to three pieces flipped, cut, doubled, moved or put in."""
+    """Return the bytes of a file with one to three damaged pieces.
+
+    A piece is flipped, cut, doubled, moved or inserted.
+    """
     for _ in range(rng.choice((1, 1, 2, 3))):
         size = len(content)
         at, end = sorted((rng.randrange(size + 1), min(size, rng.randrange(size + 1))))

@@ -1,4 +1,4 @@
-"""Names of files that are taken already, by something that is not the suite's."""
+"""Output paths at which a file of the user already exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ KINDS = ("symbolic link", "dangling link", "hard link", "pipe", "folder")
 
 
 def put(kind, path, precious):
-    """Makes `path` the name of something that is not the suite's."""
+    """Create an object of this kind at `path` that belongs to the user."""
     precious.write_text("mine\n")
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "symbolic link":

@@ -1,4 +1,4 @@
-"""Where the project and the golden files are."""
+"""The folders of the project and of its golden files."""
 
 from pathlib import Path
 

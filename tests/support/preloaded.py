@@ -1,10 +1,13 @@
-"""What the fork server imports last: its objects are nobody's garbage, which no fork need search, and so copy."""
+"""The last import of the fork server.
+
+It freezes all objects, so that the garbage collector of a fork need not visit them,
+which would copy their memory.
+"""
 
 import gc
 import os
 
-os.fsync = lambda descriptor: (
-    None
-)  # as in conftest.py: no process under test waits for the disk
+# No process under test waits for the disk; conftest.py does the same.
+os.fsync = lambda descriptor: None
 gc.collect()
 gc.freeze()

@@ -1,4 +1,4 @@
-"""A real cluster on this machine: the trainer once for each rank, started with environment variables alone."""
+"""A real cluster on this machine: one trainer per rank, started by environment variables."""
 
 from __future__ import annotations
 
@@ -36,10 +36,19 @@ class Ranks:
         addresses: Sequence[str] = (),
         rewrites: bool = False,
     ) -> None:
-        """prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
-        words_of: rank -> words that it alone gets.
-        addresses: HOST:PORT of each rank's engine, given by TF_CONFIG.
-        rewrites: whether TensorFlow rewrites graphs, as it does for users; a step's start takes twice as long.
+        """Describe the cluster; entering the block starts it.
+
+        Args:
+          words: Command-line arguments of every rank.
+          folder: Folder of the ranks' outputs.
+          size: Number of ranks.
+          prepare: Rank -> a module-level function and its arguments, called in the
+            rank's process before the trainer starts.
+          words_of: Rank -> additional arguments for only this rank.
+          env: Environment variables for all ranks.
+          addresses: HOST:PORT of each rank's engine, given by TF_CONFIG.
+          rewrites: Whether TensorFlow rewrites graphs, as it does for users; building
+            a step then takes twice as long.
         """
         self._words, self._folder, self._size = list(words), folder, size
         self._prepare, self._words_of, self._env = (
@@ -53,13 +62,13 @@ class Ranks:
     def __enter__(self) -> Ranks:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            meeting = f"127.0.0.1:{probe.getsockname()[1]}"
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
         for rank in range(self._size):
             place: dict[str, Any] = {
                 "RNN_SCALING_RANK": rank,
                 "RNN_SCALING_SIZE": self._size,
             }
-            place["RNN_SCALING_MEETING"] = meeting
+            place["RNN_SCALING_MEETING"] = address
             if self._addresses:
                 task = {
                     "cluster": {"worker": self._addresses},
@@ -84,7 +93,7 @@ class Ranks:
             trainer.kill()
 
     def end(self, timeout_s: float = 300) -> list[subprocess.CompletedProcess[str]]:
-        """Waits until all have ended; TimeoutError if one takes longer."""
+        """Wait until all ranks have ended; raise a TimeoutError if one takes longer."""
         deadline = time.monotonic() + timeout_s
         return [
             trainer.end(max(0.1, deadline - time.monotonic()))
@@ -101,16 +110,16 @@ def _prepare(
         function(*args)
 
 
-# What a rank's process is made to do; TensorFlow is loaded when it starts.
+# Functions for `prepare`. TensorFlow is already loaded when they are called.
 
 
 def slow(step_s: float) -> None:
-    """Each step takes so many seconds more."""
+    """Delay each step by `step_s` seconds."""
     _before_each_step(lambda number: time.sleep(step_s))
 
 
 def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
-    """The process sends itself a signal before this step, which it does not begin."""
+    """Send this process a signal before this step, which then never begins."""
 
     def end(at: int) -> None:
         if at == step:
@@ -121,7 +130,7 @@ def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
 
 
 def run_out_of_memory(step: int) -> None:
-    """This step finds no memory."""
+    """Let this step run out of memory."""
 
     def fail(at: int) -> None:
         if at == step:
@@ -131,7 +140,10 @@ def run_out_of_memory(step: int) -> None:
 
 
 def keep_weights(path: str, initial_range: float = 1.0) -> None:
-    """The weights after the last step go into a file; large initial ones have gradients far above the tolerance."""
+    """Save the weights after the last step.
+
+    A large `initial_range` leads to gradients far above the tolerance.
+    """
     from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
     from tests.support.training import replicas
@@ -148,13 +160,16 @@ def keep_weights(path: str, initial_range: float = 1.0) -> None:
 
 
 def weights(path: str | Path, tower: int = 0) -> dict[str, np.ndarray]:
-    """What `keep_weights` kept."""
+    """Load the weights that `keep_weights` saved."""
     with np.load(f"{path}.{tower}.npz") as content:
         return dict(content)
 
 
 def signal_others(*signals: tuple[int, int, int]) -> None:
-    """The process that runs the steps sends signals: (before which step, to which rank, which signal)."""
+    """Send signals to other ranks from the process that runs the steps.
+
+    Each signal is (step before which it is sent, rank, signal number).
+    """
     from rnn_scaling.training.cluster import Cluster
 
     place, pids = Cluster.place, {}

@@ -9,7 +9,7 @@ from tests.support.paths import GOLDEN
 
 
 def raw(name: str) -> str:
-    """A log as a program wrote it, with its carriage returns and colour codes."""
+    """Return a log as its program wrote it, with carriage returns and colour codes."""
     with (GOLDEN / f"logs/{name}.log").open(encoding="utf-8", newline="") as file:
         return file.read()
 
@@ -26,7 +26,9 @@ GNMT = "".join(
 MLPERF_SYSTEM = raw("mlperf_system")
 # github.com/tensorpack/tensorpack/issues/442, comment of 2017-10-16; step lines left out.
 TF_CNN_COMMAND = raw("tf_cnn_command")
-# github.com/tensorflow/benchmarks/issues/232, description: asynchronous workers, each with a total of its own.
+# github.com/tensorflow/benchmarks/issues/232, description: asynchronous workers, each of
+# which prints its own total.
 TF_CNN_ASYNC = raw("tf_cnn_async")
-# Kubeflow's tf-controller examples, as their users' guide prints it (github.com/kubeflow/kubeflow, user_guide.md).
+# The log of Kubeflow's tf-controller examples, copied from the users' guide
+# (github.com/kubeflow/kubeflow, user_guide.md).
 TF_CNN_KUBEFLOW = raw("tf_cnn_kubeflow")

@@ -1,4 +1,7 @@
-"""The one builder of run records: parts are given as they stand in a file, and come out as the door makes them."""
+"""The one builder of run records for tests.
+
+Parts are given in the form of a record file and decoded like a file that is read.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,18 @@ def make_record(
     warmup: int = 0,
     **parts: Any,
 ) -> RunRecord:
-    """A record whose throughput follows from its batches; a failed run has none.
+    """Return a record whose throughput follows from its batches.
+
+    A failed run has no throughput.
 
     Args:
-      seconds, items: of each batch, warm-up included; 100 items each where none are given.
-      parts: parts of the record as they stand in a file, and its other fields. `batches` adds to those above.
+      status: The run's status.
+      config: Options that differ from the defaults.
+      seconds: Duration of each batch, including warm-up batches.
+      items: Items of each batch; 100 per batch by default.
+      warmup: Number of warm-up batches.
+      parts: Parts of the record in the form of a record file, and its other fields.
+        `batches` is merged with `seconds`, `items` and `warmup`.
     """
     items = [100] * len(seconds) if items is None else items
     measured = {
@@ -47,10 +57,8 @@ def make_record(
     workload = WORKLOADS.get((config or {}).get("model", ModelConfig.model))
     if workload:
         parts.setdefault("unit", workload.unit)
-    resolved = {
-        "encoder_type": "cudnn_lstm",
-        **(config or {}),
-    }  # what the others leave open no report shows
+    # Other options that are resolved in real runs do not appear in reports.
+    resolved = {"encoder_type": "cudnn_lstm", **(config or {})}
     empty = RunRecord(
         status,
         error and build(RunError, error),
@@ -60,7 +68,7 @@ def make_record(
 
 
 def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
-    """What follows from batches in the form of a file."""
+    """Return the throughput of these batches, in the form of a record file."""
     seconds, items = (
         sum(batches[name][batches["warmup"] :]) for name in ("seconds", "items")
     )
@@ -68,7 +76,10 @@ def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
 
 
 def changed(run: RunRecord, **parts: Any) -> RunRecord:
-    """The record with other parts, given as they stand in a file ({}: the run did not get so far)."""
+    """Return the record with other parts, given in the form of a record file.
+
+    An empty part ({}) means that the run ended before it.
+    """
     if "config" in parts:
         parts["options"] = Options(parts.pop("config"))
     made = {
@@ -89,5 +100,5 @@ def _part(name: str, value: Any) -> Any:
 
 
 def fields_of(run: RunRecord) -> dict[str, Any]:
-    """The record as it stands in a file, to be changed."""
+    """Return the record's JSON object, which the caller may change."""
     return json.loads(run.to_json())

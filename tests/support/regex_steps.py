@@ -1,6 +1,6 @@
-"""Counts the steps of a backtracking regular expression, independent of the machine.
+"""Count the steps of a backtracking regular expression, independent of the machine.
 
-It understands the constructs that this project's patterns use, and raises for others.
+Only constructs in this project's patterns are supported; others raise an error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Matcher:
         self.steps = 0
 
     def ends(self, nodes: Sequence[Any], start: int) -> Iterator[int]:
-        """Yield where a match of the nodes that begins at `start` may end."""
+        """Yield each position at which a match of the nodes from `start` may end."""
         if not nodes:
             yield start
             return

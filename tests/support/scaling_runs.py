@@ -1,4 +1,4 @@
-"""Folders of runs that scale, and their summaries: rates are told, and everything else follows."""
+"""Folders of runs that scale, and their summaries; both follow from given rates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def series():
 
 
 def timed(num_devices, rate, repeat=0, batches=40, **config):
-    """A run of steady batches with phases; repeats differ by half a per cent."""
+    """Return a run of steady batches with phases; repeats differ by 0.5 %."""
     words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
     seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
     measured = sum(seconds[10:])
@@ -67,7 +67,10 @@ def cluster(
     workers=None,
     **config,
 ):
-    """A run of several workers at about `rate` words/s; each rank's clock is its own, and rank `late` is 20 % late."""
+    """Return a run of several workers at about `rate` words/s.
+
+    Each rank has its own clock, and rank `late` is late by 20 % of each step.
+    """
     config = {"device": "cpu", "variable_update": "collective_all_reduce", **config}
     towers, noise = (
         num_workers * devices,
@@ -138,6 +141,23 @@ def cluster(
     )
 
 
+def repeated(rates, repeats=3, **options):
+    """Return runs at the rate of each number of devices."""
+    runs = []
+    for devices, rate in rates.items():
+        runs += [timed(devices, rate, k, **options) for k in range(repeats)]
+    return runs
+
+
+def at_rates(rates, repeats=3, **options):
+    """Return runs at the rate of each (mode, number of devices)."""
+    runs = []
+    for (mode, devices), rate in rates.items():
+        run_options = {"variable_update": mode, **options}
+        runs += repeated({devices: rate}, repeats, **run_options)
+    return runs
+
+
 def attributed():
     """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
     rates = {
@@ -154,7 +174,10 @@ def attributed():
 
 
 def beside_load(share, rates):
-    """Three runs each of (mode, devices) at words/s, as others left them: they slowed `independent` on 1 device."""
+    """Return three runs for each rate of (mode, devices), with load of others.
+
+    Only `independent` on one device is slowed, by `share`.
+    """
     runs = []
     for (mode, n), rate in rates.items():
         taken = share if (mode, n) == ("independent", 1) else 0.0
@@ -187,7 +210,7 @@ def write_folder(path, records):
 
 
 def resolved(rate, n=1, mode="independent", data="device", positions=None, **options):
-    """A run at about `rate` words/s whose batches vary a little."""
+    """Return a run at about `rate` words/s whose batches vary by 1 %."""
     given = {"num_devices": n, "variable_update": mode, "data_source": data, **options}
     given |= {
         name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"
@@ -207,7 +230,7 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
 
 
 def without_pictures():
-    """The report writes the page and JSON alone: files of pictures take a second."""
+    """Patch the report to write only its page and JSON; pictures take a second."""
     file_renderers, kept = report_files.file_renderers, ("report.html", "report.json")
     return mock.patch.object(
         report_files,
@@ -223,5 +246,7 @@ def without_pictures():
 def drawn_metrics(summary):
     """Return the names of the metrics that have a picture, of all groups."""
     return [
-        metric.name for group in scaling_data.groups(summary) for metric in group.drawn
+        metric.name
+        for group in scaling_data.groups(summary)
+        for metric in group.picture_metrics
     ]

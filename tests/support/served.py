@@ -1,4 +1,4 @@
-"""Clusters of real processes around an engine alone, without launcher, meeting and record."""
+"""Clusters of real engine processes without launcher, rendezvous and record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ Addresses = Mapping[str, tuple[str, ...]]
 def servers(
     engine: str, **tasks: int
 ) -> Iterator[tuple[Addresses, dict[tuple[str, int], Any]]]:
-    """Addresses of a cluster whose servers run, and their processes by (role, index); all are gone afterwards.
+    """Start the servers of a cluster, and kill them at the end.
 
-    tasks: how many of each role, the client's first; its first task is not started.
+    Args:
+      engine: Name of the engine.
+      tasks: Number of tasks per role. The first task of the first role is the client,
+        which is not started.
+
+    Yields:
+      The addresses of the cluster, and the server processes by (role, index).
     """
     with contextlib.ExitStack() as held:
         ports = iter([held.enter_context(_bound()) for _ in range(sum(tasks.values()))])
@@ -49,7 +55,7 @@ def servers(
 
 
 def request(addresses: Addresses, role: str, index: int, num_devices: int):
-    """What an engine is asked for by one process of such a cluster."""
+    """Return the request to an engine for one process of such a cluster."""
     from rnn_scaling.training.cluster import Place
     from rnn_scaling.training.engines.local import Request
 
@@ -65,8 +71,7 @@ def _bound() -> Iterator[int]:
 
 
 def _serve(engine: str, addresses: Addresses, role: str, index: int) -> None:
-    os.dup2(
-        os.open(os.devnull, os.O_WRONLY), 2
-    )  # what TensorFlow says when the client is gone
+    # TensorFlow prints errors when the client is gone.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     registry.load(registry.ENGINES, engine).start(request(addresses, role, index, 2))
     multiprocessing.parent_process().join()

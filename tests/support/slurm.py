@@ -7,14 +7,15 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from tests.support.faults import wait_until
 
 PROGRAMS = ("srun", "sinfo", "munged")
 DAEMONS = ("slurmctld", "slurmd")
 SBIN = "/usr/sbin"
-# Debian's slurmd wants a host name of its own for each node; ranks look for the first by name.
+# Debian's slurmd needs a different host name for each node; ranks look up the first one.
 NODES = (socket.gethostname(), f"{socket.gethostname()}-2")
 CONFIGURATION = """\
 ClusterName=test
@@ -43,9 +44,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def missing() -> str:
-    """What this machine lacks to run it, in words; empty: nothing."""
+    """Return what this machine lacks to run Slurm, or ""."""
     if os.geteuid() != 0:
-        return "root, as which slurmd runs"
+        return "root"
     path = f"{os.environ.get('PATH', '')}:{SBIN}"
     lacking = [
         name for name in (*PROGRAMS, *DAEMONS) if shutil.which(name, path=path) is None
@@ -55,9 +56,10 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Runs the daemons; gives the environment in which `srun` finds them.
+    """Run the daemons; yield the environment in which `srun` finds them.
 
-    folder: of configuration, state and logs; its path must be short enough for a socket.
+    Args:
+      folder: For configuration, state and logs. Its path must fit a socket.
     """
     environment = {
         **os.environ,
@@ -122,7 +124,7 @@ def _daemons(folder: Path) -> list[list[str]]:
 
 
 def _idle(environment: Mapping[str, str]) -> int:
-    """Nodes that can run something now."""
+    """Count the nodes that are idle."""
     command = ["sinfo", "--noheader", "--Node", "--format=%N", "--states=idle"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=60
@@ -130,19 +132,18 @@ def _idle(environment: Mapping[str, str]) -> int:
     return len(done.stdout.split())
 
 
-def _wait(is_so, folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        ended = [process.args for process in started if process.poll() is not None]
-        if ended or time.monotonic() > deadline:
-            logs = [
-                f"{path.name}: {path.read_text(errors='replace')[-1500:]}"
-                for path in folder.glob("*.[lo]*")
-            ]
-            raise RuntimeError(
-                "\n".join([f"Slurm did not come up; ended: {ended}", *logs])
-            )
-        time.sleep(0.1)
+def _wait(is_ready, folder: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    def is_over():
+        return is_ready() or any(process.poll() is not None for process in started)
+
+    with contextlib.suppress(AssertionError):
+        wait_until(is_over, "Slurm is ready")
+    if not is_ready():
+        logs = [
+            f"{path.name}: {path.read_text(errors='replace')[-1500:]}"
+            for path in folder.glob("*.[lo]*")
+        ]
+        raise RuntimeError("\n".join(["Slurm did not start", *logs]))
 
 
 def _free_ports(count: int) -> list[int]:

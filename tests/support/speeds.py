@@ -1,9 +1,11 @@
-"""A trainer whose speed and memory follow from its flags: what recommend measures, without TensorFlow.
+"""A trainer for tests of recommend, whose speed and memory follow from its flags.
 
-python -m tests.support.speeds WHAT --flags ... --result_file=FILE
+python -m tests.support.speeds MODE --flags ... --result_file=FILE
 
-WHAT is "speeds", "fails:OPTION=VALUE" (runs with it end in an error), "allocates" (a MiB a sample, really),
-"killed:N" (SIGKILL from N samples on), "interrupts:LABEL" (Ctrl-C of whoever started it, at the run of that name).
+It does not load TensorFlow. MODE is "speeds", "fails:OPTION=VALUE" (runs with this value
+end in an error), "allocates" (it really allocates 1 MiB per sample), "killed:N" (SIGKILL
+for N or more samples) or "interrupts:LABEL" (the run with this label interrupts the
+process that started it).
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ ERROR = {"type": "ValueError", "message": "no such luck"}
 
 
 def rate_of(flat):
-    """Words/s: replicated 10 % above parameter_server, batch 64 20 % above 32, four threads as good as three."""
+    """Return the words/s of these options.
+
+    `replicated` is 10 % faster than `parameter_server`, and batch size 64 is 20 %
+    faster than 32.
+    """
     rate = {"parameter_server": 1000.0, "replicated": 1100.0}.get(
         flat["variable_update"], 900.0
     )
@@ -32,21 +38,21 @@ def rate_of(flat):
 
 
 def main(words: list[str]) -> int:
-    what, _, detail = words[0].partition(":")
+    mode, _, detail = words[0].partition(":")
     given = flags.parse(words[1:], configs.OPTIONS)
     flat = configs.resolve(given, num_gpus=0, num_cores=2).flat()
     path = Path(given["result_file"])
     size, option = flat["batch_size"], detail.partition("=")
-    if what == "killed" and size >= int(detail):
+    if mode == "killed" and size >= int(detail):
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "interrupts" and path.stem == detail:
+    if mode == "interrupts" and path.stem == detail:
         os.kill(os.getppid(), signal.SIGINT)
         time.sleep(60)
-    if what == "fails" and str(flat[option[0]]) == option[2]:
+    if mode == "fails" and str(flat[option[0]]) == option[2]:
         record.write(make_record("failed", config=flat, error=ERROR), path)
         return 1
     try:
-        taken = bytearray(size * MIB) if what == "allocates" else b""
+        taken = bytearray(size * MIB) if mode == "allocates" else b""
     except MemoryError:
         error = {
             "type": "MemoryError",

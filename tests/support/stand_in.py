@@ -1,7 +1,11 @@
-"""A trainer that is not ours, without any framework: python stand_in.py HOW NUM_DEVICES, or prints what it is told."""
+"""A fake of a user's trainer, without any framework.
+
+python stand_in.py HOW NUM_DEVICES
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -22,11 +26,13 @@ def main(how: str, num_devices: int) -> None:
     if how in ("record", "wrong", "late"):
         from rnn_scaling import Recorder
 
-        ticks = iter(range(1000))
+        # Runs that start within the same second and have equal times count as copies.
+        tick_s = 2.0 if how == "late" else 1.0
+        ticks = itertools.count()
         told = 3 if how == "wrong" else num_devices
         counts = {"num_devices": told, "num_warmup_batches": 1, "num_steps": 12}
         with Recorder(
-            result_file, unit="tokens", clock=lambda: float(next(ticks)), **counts
+            result_file, unit="tokens", clock=lambda: tick_s * next(ticks), **counts
         ) as recorder:
             for step in range(12):
                 recorder.step(items=100 * num_devices + step)
@@ -50,7 +56,7 @@ def main(how: str, num_devices: int) -> None:
     elif how == "steps":
         for step in range(1, 9):
             print(f"step {10 * step}: {0.125 * num_devices} ms, loss {8 / step}")
-    elif how == "slow":  # in a time in which it cannot have been
+    elif how == "slow":  # a longer time than the process has existed
         print("step 10: 1e9 ms, loss 1")
     elif how == "crash":
         folder, name = os.path.split(result_file)

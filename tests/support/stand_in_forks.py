@@ -1,6 +1,7 @@
-"""Stand-ins for trainers and workers as forks of this process, which has imported them: they cost no interpreter.
+"""Forks of this process in place of trainer and worker processes.
 
-That real commands start, tethered, is asked in processes/test_process.py and wherever the real trainer runs.
+A fork saves the start of an interpreter and the imports. The start of real commands is
+tested in processes/test_process.py and by all tests that run the real trainer.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.system.processes import tether
+from rnn_scaling.system.processes import parent_death_launcher
 
-Main = Callable[
-    [Sequence[str]], object
-]  # its exit status or what sys.exit takes, from the words after its module's
+# Takes the arguments after the module's name; returns an exit status or another value
+# that sys.exit accepts.
+Main = Callable[[Sequence[str]], object]
 
 
 def as_subprocess(**mains: Main) -> types.SimpleNamespace:
-    """What `process` is to have for `subprocess`: forks `python -m MODULE` whose last name is given, starts others."""
+    """Return a replacement for the module `subprocess` in `process`.
+
+    It forks `python -m MODULE` if `mains` has an entry for the last part of MODULE, and
+    really starts other commands.
+    """
 
     def popen(command: Sequence[str], **given: Any) -> Any:
         _, _, _, _, _, is_module, module, *words = (
             *command,
             "",
             "",
-        )  # python -I tether.py PID python -m MODULE
+        )  # python -I parent_death_launcher.py PID python -m MODULE
         main = mains.get(module.rpartition(".")[2]) if is_module == "-m" else None
         return (
             Fork(main, words[:-2], given["env"])
@@ -46,7 +51,7 @@ def as_subprocess(**mains: Main) -> types.SimpleNamespace:
 
 
 class Fork:
-    """Stands for subprocess.Popen."""
+    """A forked replacement for subprocess.Popen."""
 
     def __init__(self, main: Main, words: list[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
@@ -59,40 +64,42 @@ class Fork:
         self.stderr = os.fdopen(reading, "rb", buffering=0)
 
     def wait(self) -> int:
-        """As Popen's."""
+        """Wait for the process and return its exit status, like Popen.wait."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """As Popen's."""
+        """Send a signal to the process, like Popen.send_signal."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """As Popen's."""
+        """Kill the process, like Popen.kill."""
         self.send_signal(signal.SIGKILL)
 
     def communicate(self) -> tuple[None, str]:
-        """As Popen's, of a process whose stdout goes nowhere."""
+        """Return (None, stderr) after the end, like Popen.communicate without stdout."""
         with self.stderr:
-            said = self.stderr.read().decode()
+            error_text = self.stderr.read().decode()
         self.wait()
-        return None, said
+        return None, error_text
 
 
 def _become(
     main: Main, words: list[str], env: Mapping[str, str], stderr: int, parent: int
 ) -> None:
-    """Does not return."""
+    """Run `main` in the forked child; never return."""
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(
+            parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+        )
         faulthandler.disable()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(stderr, 2)
-        os.closerange(3, 1024)  # a lock of the parent's, too
+        os.closerange(3, 1024)  # including the parent's lock file
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.clear()

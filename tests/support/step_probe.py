@@ -8,11 +8,12 @@ from typing import Any
 
 from rnn_scaling.inspection.operators import HOST, Node, TracedStep
 
+# One cell in the encoder and one in the decoder.
 ONE_CELL = {
     "num_encoder_layers": 1,
     "num_decoder_layers": 1,
     "direction": "uni",
-}  # a side
+}
 TINY = {
     "device": "cpu",
     "num_units": 6,
@@ -22,12 +23,12 @@ TINY = {
     **ONE_CELL,
 }
 TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
-# For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
+# For tests of towers that run in parallel: many kernels per tower, each of them long.
 LONGER = {"model": "lm", "num_units": 64, "batch_size": 16, "tgt_max_len": 12}
 
 
 class Probe:
-    """A built and warmed-up step, and what it was made of."""
+    """A built and warmed-up step, and the nodes of its graphs."""
 
     def __init__(self, devices: list[str], **options: Any) -> None:
         from rnn_scaling.config import run_config as configs
@@ -48,17 +49,20 @@ class Probe:
             for graph in self.step.function_graphs
             for partition in graph.partition_graphs
         ]
-        self.nodes = operators.nodes_of(partitions)
+        self.nodes = operators.nodes_by_name(partitions)
 
     def every(self, num_steps: int = 2) -> list[TracedStep]:
-        """Steps with all of their kernels."""
+        """Return traced steps with all of their kernels."""
         return every(self.step, self.nodes, num_steps)
 
 
 def every(
     step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int
 ) -> list[TracedStep]:
-    """Steps with all of their kernels. One more is traced: while it runs, events of the others come to their end."""
+    """Return traced steps with all of their kernels.
+
+    One more step is traced, because events of the previous steps may end during it.
+    """
     from rnn_scaling.inspection import tracing, xplane
 
     return xplane.read(
@@ -67,19 +71,20 @@ def every(
 
 
 def by_type(step: TracedStep) -> Counter[str]:
-    """Kernels that ran, by type."""
+    """Count the kernels that ran, by type."""
     return Counter(kernel.type for kernel in step.kernels)
 
 
 def together(steps: list[TracedStep]) -> int:
-    """Kernels of one tower that overlap a kernel of another."""
+    """Count the kernels that overlap a kernel of another tower."""
     found = 0
     for step in steps:
         events = [k for k in step.kernels if k.tower is not None and k.kind == HOST]
         for tower in {k.tower for k in events}:
             others = [k for k in events if k.tower != tower]
             last_end, position = 0, 0
-            for kernel in (k for k in events if k.tower == tower):  # by start
+            # Events are in the order of their starts.
+            for kernel in (k for k in events if k.tower == tower):
                 while (
                     position < len(others) and others[position].start_ns < kernel.end_ns
                 ):
@@ -90,10 +95,13 @@ def together(steps: list[TracedStep]) -> int:
 
 
 def of_two_towers(inter_op_threads: int) -> dict[str, Any]:
-    """Kernels of a step of two towers under so many inter-op threads; sets up TensorFlow, which must not have started.
+    """Count the kernels of a step of two towers with `inter_op_threads` threads.
+
+    This sets up TensorFlow, which must not have started before.
 
     Returns:
-      "by_type": {type: n}, "sum": of these, "together": how many ran beside one of the other tower in three steps.
+      "by_type": kernels of one step by type; "sum": their sum; "together": kernels
+      that overlapped a kernel of the other tower, in three steps.
     """
     from rnn_scaling.training.engines import local
 

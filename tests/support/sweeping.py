@@ -27,7 +27,7 @@ THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
 
 
 def once(words):
-    """One run of each, but where the test says how many."""
+    """Add --repeats=1 unless the test sets --repeats."""
     return (
         words
         if any(word.startswith("--repeats") for word in words)
@@ -36,7 +36,7 @@ def once(words):
 
 
 def start(tmp_path, *words, name="sweep", die_at="never", **faults):
-    """Starts a sweep with the faulty trainer as a process of its own, forked from this one, which has imported it."""
+    """Start a sweep with the faulty trainer in a fork of this process."""
     plant(tmp_path / "faults", **faults)
     words = [
         str(tmp_path / "faults"),
@@ -49,7 +49,7 @@ def start(tmp_path, *words, name="sweep", die_at="never", **faults):
 
 
 def go(tmp_path, *words, **faults):
-    """Runs a sweep with the faulty trainer, forked, in this process."""
+    """Run a sweep in this process, with forks of the faulty trainer."""
     tmp_path.mkdir(exist_ok=True)
     plant(tmp_path / "faults", **faults)
     with mock.patch.object(process, "subprocess", forked()):
@@ -72,7 +72,10 @@ def nothing_is_left_running(tmp_path):
 
 
 def resumes(tmp_path, *words, ran_twice=()):
-    """The same command ends well, and every run has finished exactly once."""
+    """Check that the same command finishes the sweep.
+
+    Every run must have finished exactly once.
+    """
     nothing_is_left_running(tmp_path)
     finished = {
         label: (tmp_path / "out" / f"{label}.json").read_bytes()

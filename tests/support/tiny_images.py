@@ -49,5 +49,5 @@ class TinyClassifier(ImageClassifier):
 
 
 def workload() -> ImageClassifier:
-    """The network as a workload."""
+    """Build the network as a workload."""
     return TinyClassifier(ModelConfig(), SIZE, NUM_CLASSES)

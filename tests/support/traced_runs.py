@@ -1,4 +1,4 @@
-"""Records of traced runs, made by hand: every step is as long as it is told to be."""
+"""Handmade records of traced runs, whose steps have given durations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ GRAPH = {
 
 
 def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
-    """A record of two devices; without steps, of a run that was not traced."""
+    """Return a record of two devices, traced only if there are steps."""
     return make_record(
         config={
             "device": "cpu",

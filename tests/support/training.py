@@ -1,4 +1,4 @@
-"""A tiny network, fixed batches for every tower, and the serial training that parallel modes must equal."""
+"""A tiny network with fixed batches per tower, and serial training as its reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MODEL = ModelConfig(
     num_heads=2,
     filter_size=7,
 )
-# One LSTM cell each: traces in half the time, for what does not depend on how many variables there are.
+# One LSTM cell in the encoder and one in the decoder. It is traced in half the time, and
+# serves tests that do not depend on the number of variables.
 SMALL = dataclasses.replace(
     MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni"
 )
@@ -33,11 +34,11 @@ TRANSFORMER = dataclasses.replace(MODEL, model="transformer")
 
 
 def replicas(update: Any) -> list[dict[str, np.ndarray]]:
-    """Every copy of the variables of an update mode, whole, by name."""
+    """Return each copy of an update mode's variables by name, with joined partitions."""
     import tensorflow as tf
 
     towers: dict[int | None, dict[str, list[np.ndarray]]] = {}
-    with tf.device("CPU:0"):  # of this process, where others hold variables
+    with tf.device("CPU:0"):  # other processes may hold the variables
         for state in update.variable_states():
             parts = towers.setdefault(state.tower, {}).setdefault(state.name, [])
             parts.append(tf.identity(state.variable.read_value()).numpy())
@@ -50,7 +51,10 @@ def replicas(update: Any) -> list[dict[str, np.ndarray]]:
 def make_batches(
     num_steps: int, num_towers: int, model: ModelConfig = MODEL
 ) -> list[list[Any]]:
-    """numpy batches `[step][tower]`; towers hold different numbers of words, and words repeat in a batch."""
+    """Return numpy batches `[step][tower]`.
+
+    Towers have different numbers of words, and words repeat within a batch.
+    """
     random = np.random.default_rng(0)
     layout = workload_of(model).layout
 
@@ -69,14 +73,14 @@ def make_batches(
 
 
 def workload_of(model: ModelConfig):
-    """The network on the CPU."""
+    """Build the network for the CPU."""
     from rnn_scaling.models import workloads
 
     return workloads.load(model.model).build(model, "CPU")
 
 
 def concatenate(batches: list[Any]) -> Any:
-    """The towers' batches as one global batch."""
+    """Join the towers' batches into one global batch."""
     is_batch_major = batches[0].target_output.shape[1] == MAX_LEN
     return type(batches[0])(
         *(
@@ -115,11 +119,12 @@ def train(
     engine=None,
     **options,
 ) -> dict:
-    """Runs the suite's own step on all the batches, `[step][tower]`.
+    """Train with the suite's own step on all batches, `[step][tower]`.
 
     Returns:
-      "after": [one a step: [one a replica: {name: array}]], "replicas": the last of these, "losses", "items" and
-      "positions": [one a step], "update": the mode's object.
+      "after": weights {name: array} after each step, `[step][replica]`; "replicas":
+      the weights after the last step; "losses", "items" and "positions": one value per
+      step; "update": the object of the update mode.
     """
     from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
@@ -134,7 +139,7 @@ def train(
     }
     mode = registry.VARIABLE_UPDATES[given.get("variable_update", "independent")]
     source = FixedSource(batches, devices)
-    if mode.cuts_global_batch:  # cut by the step, as evenly as it goes
+    if mode.cuts_global_batch:  # the step divides it as evenly as possible
         joined = [[concatenate(towers)] for towers in batches]
         given["global_batch_size"] = joined[0][0].target_length.size
         source = FixedSource(joined, devices[:1])
@@ -150,7 +155,7 @@ def train(
         results.append(step())
         after.append(replicas(update))
         assert after[-1] and all(after[-1]), (
-            "no variable: whatever is said of each would hold"
+            "without variables every comparison would pass"
         )
     return {
         "after": after,
@@ -163,7 +168,7 @@ def train(
 
 
 class Serial:
-    """Plain training on one global batch at a time: gather, loss, dense gradients, `w -= lr * g`."""
+    """Serial training on global batches: gather, loss, dense gradients, `w -= lr * g`."""
 
     def __init__(
         self,
@@ -180,7 +185,12 @@ class Serial:
         self._learning_rate, self._max_gradient_norm = learning_rate, max_gradient_norm
 
     def gradient(self, batch: Any, weights: dict | None = None) -> tuple[float, dict]:
-        """(loss, dense gradients) of the mean cross entropy a target word at `weights`, or at the present ones."""
+        """Return the mean cross entropy per target word and its dense gradients.
+
+        Args:
+          batch: The global batch.
+          weights: Weights to use instead of the current weights.
+        """
         loss, gradients = _gradient_function(self._model)(
             weights or self.weights, batch
         )
@@ -189,7 +199,7 @@ class Serial:
         )
 
     def apply(self, gradients: dict) -> None:
-        """One SGD update."""
+        """Apply one SGD update."""
         self.weights = {
             name: w - self._learning_rate * gradients[name]
             for name, w in self.weights.items()
@@ -209,7 +219,10 @@ class Serial:
 
 @functools.cache
 def _gradient_function(model: ModelConfig) -> Callable:
-    """(weights, batch) -> (mean loss, dense gradients); traced once for all widths of a batch."""
+    """Return a function (weights, batch) -> (mean loss, dense gradients).
+
+    It is traced only once for all batch widths.
+    """
     import tensorflow as tf
 
     workload = workload_of(model)
@@ -239,6 +252,6 @@ def _gradient_function(model: ModelConfig) -> Callable:
 
 
 def largest_difference(left: dict, right: dict) -> float:
-    """Largest absolute difference of two sets of weights."""
+    """Return the largest absolute difference of two sets of weights."""
     assert left.keys() == right.keys()
     return max(float(np.abs(left[name] - right[name]).max()) for name in left)

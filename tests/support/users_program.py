@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# What the program was given, before its own Python adds to it.
+# Saves the environment at the start of the process, before Python adds to it.
 PROGRAM = """import helper, models
 from pathlib import Path
 Path(__file__).with_name("environment").write_bytes(Path("/proc/self/environ").read_bytes())
@@ -41,7 +41,7 @@ class UsersFolder:
             (folder / name).write_text(text)
 
     def lookalike(self, *names: str) -> None:
-        """Adds modules that fail when they are imported."""
+        """Add modules that fail when they are imported."""
         for name in names:
             (self.folder / f"{name}.py").write_text(
                 "raise RuntimeError('of the caller')\n"
@@ -55,7 +55,10 @@ class UsersFolder:
         words: Sequence[str] = (),
         **variables: str,
     ) -> dict[str, str]:
-        """Runs `program` with a command of the suite; returns how its environment differs from the caller's."""
+        """Run `program` with a command of the suite; return its changed variables.
+
+        These are the environment variables that differ from the caller's environment.
+        """
         # A locale for which Python adds LC_CTYPE, and names that a shell script may use for itself.
         given = {name: os.environ[name] for name in ("PATH", "HOME")} | {
             "PWD": str(self.folder),
@@ -66,6 +69,8 @@ class UsersFolder:
             "bin": "mine",
             "command": "mine",
             "PYTHON": sys.executable,
+            # run.sh would test the operators of a new checkout for seconds.
+            "RNN_SCALING_OPERATORS": "off",
             **variables,
         }
         line = [

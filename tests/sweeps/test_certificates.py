@@ -23,7 +23,7 @@ def no_report(monkeypatch):
 
 
 def go(tmp_path, *words, **faults):
-    """Runs a sweep whose trainer and verifier do as they are told."""
+    """Run a sweep whose trainer and verifier have the planted faults."""
     own = trainer(plant(tmp_path / "faults", **faults))
     words = [f"--out={tmp_path}/out", *SMALL, "--num_devices=1,2", *words]
     return sweep.main(words, trainer=own, verifier=own)
@@ -82,6 +82,31 @@ def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
     assert rate(max_gradient_norm=0.002) == pytest.approx(10 * rate())
     assert rate(max_gradient_norm=1.0) == rate()
     assert rate(optimizer="adam", max_gradient_norm=0.002) == rate(optimizer="adam")
+
+
+def test_a_verification_has_ragged_batches_and_odd_sizes():
+    defaults = certificates.verification_defaults({})
+    assert defaults["random_lengths"] and defaults["ragged_batches"]
+    for name in certificates.SMALL:
+        assert defaults[name] % 2 == 1, name
+    for given in ({"xla": True}, {"random_lengths": False}, {"data_source": "copy"}):
+        assert "ragged_batches" not in certificates.verification_defaults(given)
+
+
+@pytest.mark.parametrize("num_heads", [None, 1, 2, 4, 40])
+def test_the_heads_of_a_transformer_have_an_odd_number_of_units(num_heads):
+    options = {"model": "transformer"}
+    if num_heads is not None:
+        options["num_heads"] = num_heads
+    defaults = certificates.verification_defaults(options)
+    num_heads = num_heads or configs.OPTIONS["num_heads"].default
+    per_head, remainder = divmod(defaults["num_units"], num_heads)
+    assert remainder == 0 and per_head % 2 == 1
+
+
+def test_one_embedding_for_both_sides_has_one_vocabulary():
+    defaults = certificates.verification_defaults({"share_embedding": True})
+    assert defaults["src_vocab_size"] == defaults["tgt_vocab_size"]
 
 
 def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path):

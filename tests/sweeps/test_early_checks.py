@@ -33,10 +33,10 @@ WORKERS = {
             "at most 50 %",
         ),
         (WORKERS, "--num_workers=2, --num_devices=2 needs 4 cores", "2 times as long"),
-        ({"cpu_cores_per_device": 4}, "--cpu_cores_per_device=4: ", "2 cores"),
+        ({"cpu_cores_per_device": 4}, "--cpu_cores_per_device=4 ", "2 cores"),
         (
             {"intra_op_parallelism_threads": 3},
-            "--intra_op_parallelism_threads=3 is more",
+            "--intra_op_parallelism_threads=3 ",
             "2 cores",
         ),
     ],

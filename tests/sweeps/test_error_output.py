@@ -1,4 +1,4 @@
-"""Why somebody's program failed, by what real launchers and interpreters print."""
+"""Causes of a program's failure, found in the output of launchers and interpreters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates: learned where something is known, labelled as rough where not."""
+"""Estimates: learned from previous runs if there are any, otherwise labelled as rough."""
 
 from __future__ import annotations
 

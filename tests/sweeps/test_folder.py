@@ -1,4 +1,4 @@
-"""A sweep's folder: its lock is a file of its own, and what stands in a record's place is told from a record."""
+"""A sweep's folder: its lock, and the files that are mistaken for neither lock nor record."""
 
 from __future__ import annotations
 
@@ -17,10 +17,19 @@ from tests.support.records import make_record
 @pytest.mark.parametrize(
     "kind, reason",
     [
-        ("symbolic link", "a link, and nothing is written through links; remove it"),
-        ("dangling link", "a link, and nothing is written through links; remove it"),
-        ("hard link", "not a regular file with one name; remove it"),
-        ("pipe", "not a regular file with one name; remove it"),
+        (
+            "symbolic link",
+            "it is a symbolic link, and files are never written through links; remove it",
+        ),
+        (
+            "dangling link",
+            "it is a symbolic link, and files are never written through links; remove it",
+        ),
+        (
+            "hard link",
+            "it is not a regular file, or it has other hard links; remove it",
+        ),
+        ("pipe", "it is not a regular file, or it has other hard links; remove it"),
         ("folder", "Is a directory"),
     ],
 )
@@ -46,12 +55,12 @@ def test_a_folder_that_was_taken_away_is_noticed(tmp_path, again):
     out = tmp_path / "out"
     out.mkdir()
     with folder.lock(out) as hold:
-        assert hold.is_whole()
+        assert hold.is_valid()
         out.rename(tmp_path / "elsewhere")
         if again:
             out.mkdir()
             (out / lock.SWEEP_LOCK).write_text("")
-        assert not hold.is_whole()
+        assert not hold.is_valid()
 
 
 def jobs(out, repeats=2):
@@ -65,7 +74,12 @@ def jobs(out, repeats=2):
 
 
 def surveyed(tmp_path, put):
-    """What a sweep of two repeats does after `put(path of the second)`: (finished, pending, what is set aside)."""
+    """Survey a sweep of two repeats after `put(first_path, second_path)`.
+
+    Returns:
+      The paths of finished runs, the labels of pending runs, and the reasons why other
+      files cannot be read.
+    """
     one, two = jobs(tmp_path)
     config = one.run.config.flat()
     record.write(make_record(config=config, environment={"started": "2026"}), one.path)
@@ -90,7 +104,7 @@ def surveyed(tmp_path, put):
         (lambda one, two: two.symlink_to("nowhere"), "No such file or directory"),
         (
             lambda one, two: two.write_bytes(one.read_bytes()),
-            "a copy of cudnn_lstm-independent-1.json",
+            "this is a copy of cudnn_lstm-independent-1.json",
         ),
         (
             lambda one, two: two.write_text(one.read_text().replace("0.1", "0.2")),

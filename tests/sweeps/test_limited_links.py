@@ -16,14 +16,17 @@ from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink
 from rnn_scaling.sweeps.limited_links.run import LinkOptions
 from rnn_scaling.system import entry
-from tests.support.faults import wait_until
+from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
 LINK = NetworkLink(2e8)
 
 
 def can_make_namespaces() -> bool:
-    """Whether this process may: root in a container often may not."""
+    """Return whether this process may create network namespaces.
+
+    Root in a container often may not.
+    """
     if shutil.which("ip") is None or shutil.which("tc") is None or os.geteuid() != 0:
         return False
     return (
@@ -89,7 +92,7 @@ def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     assert " 190 Mbit/s of payload" in network.describe(LINK, same)
     assert network.warnings(LINK, found) == []
     (slow,) = network.warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
-    assert slow.startswith("--link_mbit=200: a link carries 120 Mbit/s; ")
+    assert slow.startswith("--link_mbit=200: a link carries only 120 Mbit/s; ")
 
 
 def test_programs_that_do_not_exist_are_named_with_their_package(monkeypatch):
@@ -116,8 +119,12 @@ def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missin
     assert said in line
 
 
-def are_empty(nodes: Sequence[network.Namespace]) -> bool:
-    return not any(node.processes() for node in nodes)
+def members_of(nodes: Sequence[network.Namespace]) -> list[int]:
+    """Return the numbers of the processes in some namespaces.
+
+    A later namespace may get the identity of one that ended.
+    """
+    return [number for node in nodes for number in node.processes()]
 
 
 @real
@@ -149,12 +156,13 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
                 *node.command(["tc", "qdisc", "show", "dev", network.DEVICE])
             )
             assert "tbf" in shown and "rate 200Mbit" in shown
-        # What still runs in a node at the end, in whatever session, ends with it.
+        # A process that still runs at the end is ended with its node, in any session.
         sleeper = subprocess.Popen(nodes[1].command(["setsid", "sleep", "1000"]))
         wait_until(
             lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace"
         )
-    assert are_empty(nodes)
+        members = members_of(nodes)
+    assert not any(map(alive, members))
     assert sleeper.wait(10) == -signal.SIGKILL
     listener.wait(10)
     listener.stdout.close()
@@ -178,10 +186,11 @@ def test_nothing_of_a_killed_run_is_left():
         network.Namespace(int(holder), identity)
         for holder, identity in zip(words[::2], words[1::2])
     ]
-    assert [len(node.processes()) for node in nodes] == [2, 1]
+    members = members_of(nodes)
+    assert len(members) == 3
     killed.kill()
     killed.wait()
-    wait_until(lambda: are_empty(nodes), "the processes in the namespaces ended")
+    wait_until(lambda: not any(map(alive, members)), "the processes ended")
     killed.stdout.close()
 
 
@@ -189,7 +198,10 @@ def test_nothing_of_a_killed_run_is_left():
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
 @pytest.mark.parametrize("delay_s", [0.0, 0.01])
 def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
-    """Not more than the rate, not faster than the delay; how far from both is the machine's matter."""
+    """Expect at most the requested rate, and at least the requested delay.
+
+    The distance from both depends on the machine.
+    """
     monkeypatch.setattr(
         network, "FULL", ("-t", "1")
     )  # a second; a full bucket is a tenth of what it carries
@@ -197,8 +209,9 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
         pytest.skip("needs vde2")
     with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
         found = network.measure(nodes)
+        members = members_of(nodes)
     assert len(found.bits_per_s) == 2 and all(
         0 < rate < 7e6 for rate in found.bits_per_s
     ), found
     assert found.round_trip_s > 2 * delay_s * 0.9
-    assert are_empty(nodes)
+    assert not any(map(alive, members))

@@ -1,4 +1,4 @@
-"""What recommend compares, measures next and ranks, on a machine whose truth is known."""
+"""The comparisons, measurements and ranking of recommend, on a simulated machine."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ import random
 import pytest
 
 from rnn_scaling.config.flags import FlagErrors
-from rnn_scaling.sweeps.mode_search import ModeSearch, candidates
+from rnn_scaling.sweeps.mode_search import ModeSearch, plan_candidates
 from tests.support.records import make_record
+from tests.support.rounds import Minutes
 
 PS, AUTO = "parameter_server", "replicated, all_reduce_spec=auto"
 COLLECTIVE = "replicated, all_reduce_spec=collective"
 TRUTH = {PS: 80.0, AUTO: 90.0, COLLECTIVE: 108.0}
 
 
-@dataclasses.dataclass
-class Minutes:
-    """The rounds of a search in which every run takes a minute."""
-
-    minutes: float = math.inf
-    records: dict = dataclasses.field(default_factory=dict)
-
-    def has_time_for(self, runs):
-        missing = [run for run in runs if run.label not in self.records]
-        return len(missing) <= self.minutes - len(self.records)
-
-
 def measured(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
-    """Records of the runs that the search asks for."""
+    """Return the records of the runs that the search asks for."""
     rng = random.Random(1)
     rounds = Minutes(minutes)
     records = rounds.records
@@ -50,7 +39,7 @@ def measured(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
 
 
 def two_cores(**lists):
-    return candidates(
+    return plan_candidates(
         {name: list(values) for name, values in lists.items()}, num_gpus=0, num_cores=2
     )
 
@@ -60,7 +49,7 @@ def test_all_modes_that_train_one_model_are_compared_on_all_devices():
     assert sorted(map(ModeSearch(runs).title, runs)) == sorted(TRUTH)
     assert {run.config.devices.num_devices for run in runs} == {2}
     assert len(two_cores(num_devices=[1])) == 1, "a single device exchanges nothing"
-    on_gpus = candidates({}, num_gpus=4, num_cores=8)
+    on_gpus = plan_candidates({}, num_gpus=4, num_cores=8)
     assert {run.config.update.param_server_device for run in on_gpus} == {"cpu", "gpu"}
     assert any(run.config.update.all_reduce_spec == "hierarchical" for run in on_gpus)
 

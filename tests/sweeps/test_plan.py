@@ -1,4 +1,4 @@
-"""Which runs a sweep makes, in which order and under which names."""
+"""The runs of a sweep, their order and their names."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
     assert {"independent", "parameter_server", "replicated"} <= {
         run.flags["variable_update"] for run in runs
     }
-    count = len(kernels.swept("lstm")) * len(modes) * 2
+    count = len(kernels.default_sweep("lstm")) * len(modes) * 2
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
-    assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
+    assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"large"}
 
 
 def test_another_kernel_does_not_grow_the_default_sweep(monkeypatch):
-    """A kernel joins only if its row says so; a cell without such a kernel has its first."""
+    """Expect only kernels whose row includes them; a cell without one uses its first."""
     before = [run.name for run in plan(unit_type=["lstm", "gru"])]
     row = kernels.Kernel("another one", "cudnn", "block_lstm", ("lstm", "new"))
     monkeypatch.setitem(kernels.KERNELS, "another", row)
     monkeypatch.setitem(kernels.UNIT_TYPES, "new", kernels.UNIT_TYPES["lstm"])
     assert [run.name for run in plan(unit_type=["lstm", "gru"])] == before
-    assert kernels.swept("new") == ["another"]
+    assert kernels.default_sweep("new") == ["another"]
     joining = dataclasses.replace(row, is_swept=True)
     monkeypatch.setitem(kernels.KERNELS, "another", joining)
-    assert kernels.swept("lstm") == ["cudnn_lstm", "dynamic_rnn", "another"]
+    assert kernels.default_sweep("lstm") == ["cudnn_lstm", "dynamic_rnn", "another"]
 
 
 def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
@@ -46,7 +46,7 @@ def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
         runs = [run.config.model for run in plan(unit_type=cells, **one)]
         made = [(run.unit_type, run.encoder_type, run.decoder_type) for run in runs]
         assert sorted(made) == sorted(
-            (cell, name, name) for cell in cells for name in kernels.of_cell(cell)
+            (cell, name, name) for cell in cells for name in kernels.kernels_for(cell)
         )
     with pytest.raises(
         flags.FlagErrors,
@@ -236,13 +236,3 @@ def test_identity_is_every_option_but_the_outputs():
     assert plans.identify({**flat, "seed": 7}) != plans.identify(flat)
     without = {name: value for name, value in flat.items() if name != "staged_vars"}
     assert plans.identify(without) == plans.identify(flat)
-
-
-def test_runs_of_a_sweep_may_be_traced():
-    (run,) = plan(
-        encoder_type=["cudnn_lstm"],
-        variable_update=["independent"],
-        num_devices=[1],
-        trace_batches=[2],
-    )
-    assert "--trace_batches=2" in run.arguments("run.json")

@@ -44,13 +44,13 @@ class Measured:
 
     @property
     def statements(self):
-        """Values of the report's statements by kind."""
+        """Return the values of the report's statements by kind."""
         statements = report_of(self.folder)["statements"]
         return {statement["kind"]: statement["values"] for statement in statements}
 
     @property
     def rate(self):
-        """Items/s of the run."""
+        """Return the run's items/s."""
         assert self.status == 0, self.record["error"]
         return self.record["throughput"]["items_per_second"]
 
@@ -112,15 +112,10 @@ ITEMS = "--items_per_step="
         ("time_ms.log", "time (?P<ms>{number})ms", [f"{ITEMS}1"], 2.4325),
         ("elapsed_ms.log", r"\(ms\): (?P<ms>{number})", [f"{ITEMS}512"], 9.7887),
         ("megabytes.log", "throughput = {number} MB/s", ["--unit=MB"], 18.999),
-        ("megabytes.log", "throughput = {number} MB/s", ["--unit=megabytes"], 18.999),
-        ("megabytes.log", "throughput = {number}", ["--unit=MB"], 18.999),
         ("megabytes.log", "throughput = {number}", [], 18.999),
-        ("megabytes.log", "throughput = {number} M", [], 18.999),
         ("thousands.log", "wps {number}", ["--unit=words"], 58597.7),
         ("thousands.log", "wps {number}K", ["--unit=words"], 58597.7),
-        ("thousands.log", "wps (?P<rate>[0-9.]+)K", ["--unit=words"], 58597.7),
         ("zero_first.log", '"wps": "{number}"', ["--unit=words"], 42177.9),
-        ("burst.log", "{number} images/s", ["--unit=images"], 23098917.7),
     ],
 )
 def test_the_printed_rate_is_read(measure_case, case, pattern, words, rate):
@@ -136,10 +131,8 @@ def test_a_prefixed_unit_is_named_if_the_user_names_none(measure_case):
     ("case", "pattern", "remedy"),
     [
         ("time_ms.log", "time {number}ms", "'regex:time (?P<ms>{number})ms'"),
-        ("time_ms.log", "time {number}", "'regex:time (?P<ms>{number})'"),
         ("time_ms.log", r"time (?P<rate>[\d.]+)", r"'regex:time (?P<ms>[\d.]+)'"),
         ("elapsed_ms.log", r"\(ms\): {number}", r"'regex:\(ms\): (?P<ms>{number})'"),
-        ("elapsed_ms.log", "(ms): {number}", r"'regex:\(ms\): {number}'"),
         ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"iteration\s+1/\s+500"),
     ],
 )
@@ -201,16 +194,9 @@ def test_the_steps_between_lines_count_as_printed_times(measure, tmp_path):
             "log-other-rate",
             {"ratio": 6.0},
         ),
-        ("Speed {rate} ({other})", "Speed {number}", "log-other-rate", {"ratio": 6.0}),
         (
             "Time {rate} ({other}) s",
             "Time (?P<seconds>{number})",
-            "log-other-rate",
-            {"ratio": 6.0},
-        ),
-        (
-            "throughput {rate} mean throughput {other}",
-            "^throughput {number}",
             "log-other-rate",
             {"ratio": 6.0},
         ),
@@ -235,8 +221,6 @@ def test_implausible_rates_are_flagged(measure, tmp_path, line, pattern, kind, v
     ("line", "pattern"),
     [
         ("{rate} it/s, {other} samples/s", "{number} it/s"),
-        ("img/s {rate} ms {other}", "img/s {number}"),
-        ("wps {rate} ({std})", "wps {number}"),
         ("wps {rate} (8 GPUs)", "wps {number}"),
         ("learning rate {std} rate {rate}", " rate {number}$"),
     ],
@@ -311,10 +295,17 @@ def test_other_options_without_a_place_are_refused(tmp_path, capsys, words):
         pattern = "--log_format=auto"
     command = ["--trainer=true", "--num_devices=1", f"--out={tmp_path}/out", pattern]
     assert sweep.main([*command, *words]) == 2
-    assert "--trainer has no place" in capsys.readouterr().err
+    assert "--trainer has no placeholder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["1e400", "nan", "-1", "9" * 5000, "1e308"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1e400",
+        "nan",
+        "9" * 5000,
+    ],
+)
 def test_an_impossible_step_ends_its_run_but_not_the_sweep(measure, text):
     measured = measure(f"echo step {text}", "step (?P<step>{number})", f"{ITEMS}1")
     assert "step" in measured.refusal

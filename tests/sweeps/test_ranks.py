@@ -1,4 +1,4 @@
-"""The processes of a run: who they are, what starts them, and which of them is to blame."""
+"""The ranks of a run: their environment, their launchers, and the cause of a failure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from rnn_scaling.config import registry
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps import cluster_options, ranks
 from rnn_scaling.sweeps.estimate import user_limit
 from rnn_scaling.system.processes.process import Ended
+from tests.sweeps.test_early_checks import resolved
 
 MODE = registry.UpdateMode("no.module", engine="collective")
 ASYNC = registry.UpdateMode("no.module", engine="coordinator")
@@ -22,10 +22,6 @@ LOST = Ended(-9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9)
 @pytest.fixture
 def with_servers(monkeypatch):
     monkeypatch.setitem(registry.VARIABLE_UPDATES, "of_servers", ASYNC)
-
-
-def resolved(**given):
-    return configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
 
 
 def test_ranks_are_the_coordinator_the_workers_and_the_servers(with_servers):
@@ -53,8 +49,8 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
         "2",
         "3",
     ]
-    (meeting,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
-    assert meeting.startswith("127.0.0.1:") and {
+    (address,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
+    assert address.startswith("127.0.0.1:") and {
         task.environment["RNN_SCALING_SIZE"] for task in tasks
     } == {"4"}
     assert not any(
@@ -142,7 +138,9 @@ def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(ca
 
 
 def test_the_flags_of_all_ranks_are_checked_at_once():
-    words, config = cluster_options.check(["--seed=2"], {"workers": 3, "ps": None})
+    words, config = cluster_options.check_trainer_flags(
+        ["--seed=2"], {"workers": 3, "ps": None}
+    )
     assert (config.cluster.num_workers, config.update.variable_update) == (
         3,
         cluster_options.DEFAULT_MODE,
@@ -153,17 +151,19 @@ def test_the_flags_of_all_ranks_are_checked_at_once():
         f"--variable_update={cluster_options.DEFAULT_MODE}",
     }
     assert (
-        cluster_options.check([], {"workers": None})[1].cluster.num_workers
+        cluster_options.check_trainer_flags([], {"workers": None})[
+            1
+        ].cluster.num_workers
         == cluster_options.DEFAULT_WORKERS
     )
     assert (
-        cluster_options.check(["--num_workers=4"], {"workers": 4})[
+        cluster_options.check_trainer_flags(["--num_workers=4"], {"workers": 4})[
             1
         ].cluster.num_workers
         == 4
     )
     with pytest.raises(FlagErrors) as error:
-        cluster_options.check(
+        cluster_options.check_trainer_flags(
             ["--num_workers=4", "--num_units=0", "--no=1"],
             {"workers": 3, "ps": 2},
             ["first"],
@@ -180,4 +180,6 @@ def test_the_flags_of_all_ranks_are_checked_at_once():
         FlagErrors,
         match="--variable_update=replicated runs in one process; use .*collective_all_redu",
     ):
-        cluster_options.check(["--variable_update=replicated"], {"workers": 2})
+        cluster_options.check_trainer_flags(
+            ["--variable_update=replicated"], {"workers": 2}
+        )

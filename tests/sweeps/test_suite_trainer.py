@@ -64,7 +64,7 @@ def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
 
 
 def both_ways(folder, *names):
-    """The records with processes that start before their turns, and without."""
+    """Yield the records of sweeps with and without processes that start early."""
     commands = {
         "early": COMMAND,
         "alone": (*COMMAND[:2], f"{TRAINER}\n"),

@@ -1,4 +1,4 @@
-"""Micro-batches that make one update: the same as one batch of all their samples."""
+"""Micro-batches of one update equal one batch of all their samples."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MODES = [
     "options", MODES, ids=lambda options: "-".join(map(str, options.values()))
 )
 def test_micro_batches_make_the_update_of_one_batch(options, devices):
-    """Of towers and micro-batches with different numbers of words, whose mean of means would be another."""
+    # The numbers of words differ, so that a mean of means would differ too.
     micro = make_batches(REPEATS * UPDATES, 2, LM)
     groups = [micro[REPEATS * k : REPEATS * (k + 1)] for k in range(UPDATES)]
     whole = [[concatenate(own) for own in zip(*group)] for group in groups]
@@ -67,7 +67,7 @@ def test_micro_batches_make_the_update_of_one_batch(options, devices):
 
 
 def test_each_micro_batch_is_drawn_and_dropped_anew(tf):
-    """Every update has the batches of steps 2n and 2n + 1, in that order, and their right predictions."""
+    """Every update has the batches and correct predictions of steps 2n and 2n + 1."""
     given = {
         "data_source": "copy",
         "accuracy": True,
@@ -124,7 +124,7 @@ def test_averages_of_a_tower_follow_each_of_its_micro_batches(tf, devices):
 
 
 def test_micro_batches_run_one_after_the_other(tf):
-    """The second looks up its words when the first one's gradients are there: nothing of it can run before."""
+    """The second looks up its words only after the first has its gradients."""
     step, _ = build({"model": "lm", "num_devices": 1, "gradient_accumulation_steps": 2})
     operations = step.graph().get_operations()
     first, second = (

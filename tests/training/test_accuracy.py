@@ -1,4 +1,4 @@
-"""Right predictions are counted alike by one tower and by several that share its global batch."""
+"""One tower, and several that share its global batch, count the same predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIVEN = {"data_source": "copy", "global_batch_size": 31, "accuracy": True}
 
 @pytest.fixture(scope="module")
 def alone(tf):
-    """The losses and counts of the first steps on one device."""
+    """Return the losses and counts of the first steps on one device."""
     step, state = build({**GIVEN, "num_devices": 1})
     results = [step() for _ in range(3)]
     for result in results:

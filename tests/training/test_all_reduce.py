@@ -20,27 +20,27 @@ SHAPES = [(), (1,), (7,), (8,), (0, 4), (2, 3, 4), (257,)]
 VALUES = [("float32", shape) for shape in SHAPES] + [
     (d, s) for d in ("float16", "bfloat16") for s in ((), (7,))
 ]
-SHARDS = {"xring": [1, 2, 3], "pscpu": [1, 2, 3, 5], "psgpu": [1, 2, 3]}
+SHARDS = {"xring": [1, 3], "pscpu": [1, 2, 5], "psgpu": [1, 3]}
 CASES = [
     (name, n, shards)
     for name, n in itertools.product(ALL_REDUCES, [1, 2, 3, 4])
     for shards in SHARDS.get(name, [1])
     if name != "nccl"
     and (name != "xring" or shards <= n)
-    and ALL_REDUCES[name].ranks[2](n)
+    and ALL_REDUCES[name].device_counts.is_valid(n)
 ]
 IN_THIS_PROCESS = [case for case in CASES if case[0] != "collective"]
 
 
 def check(tf, devices, name, num_towers, shards):
-    """Compares VALUES, in one function that runs several times, with numpy."""
+    """Compare VALUES with numpy, in one function that runs several times."""
     devices = devices[:num_towers]
     reduce = load(ALL_REDUCES, name).build(devices, shards)
     rng = np.random.default_rng(num_towers)
-    # Small whole numbers, whose sums every dtype holds exactly: no tolerance is needed.
+    # Sums of small whole numbers are exact in every dtype.
     values = (
         VALUES if shards == 1 else VALUES[: len(SHAPES)]
-    )  # which dtype does not matter to how they are cut
+    )  # the dtype does not change the pieces
     cases = [
         (dtype, rng.integers(-8, 9, size=(num_towers, *shape)))
         for dtype, shape in values
@@ -98,14 +98,13 @@ def _check_collective(inter_op_threads: int) -> None:
     for name, num_towers, shards in CASES:
         if name == "collective":
             check(tf, devices, name, num_towers, shards)
-            check(
-                tf, devices, name, num_towers, shards
-            )  # a second function of the process: keys must not collide
+            # A second function of the process must have other keys.
+            check(tf, devices, name, num_towers, shards)
     _check_beside_a_strategy(tf, devices)
 
 
 def _check_build_in_a_function(tf, devices) -> None:
-    """The second trace of a tf.function may not make variables, yet it can be the first to use a device."""
+    """The second trace of a tf.function must not create variables for a new device."""
 
     @tf.function(autograph=False)
     def step(num_towers):
@@ -118,7 +117,7 @@ def _check_build_in_a_function(tf, devices) -> None:
 
 
 def _check_beside_a_strategy(tf, devices) -> None:
-    """tf.distribute's own collectives, in the same process, have keys of their own and keep working."""
+    """tf.distribute's collectives have other keys and work in the same process."""
     strategy = tf.distribute.MirroredStrategy(devices[2:4])
 
     @tf.function(autograph=False)
@@ -140,11 +139,11 @@ def test_every_registered_algorithm_is_tested_or_needs_gpus():
     assert set(SHARDS) == set(all_reduce_spec.SHARDED)
 
 
-def _devices_of(tf, function, op_type):
+def _numbers(tf, function):
+    """Return the numbers of the CPUs that add tensors."""
+    operations = function.get_concrete_function().graph.get_operations()
     return [
-        op.device[-5:]
-        for op in function.get_concrete_function().graph.get_operations()
-        if op.type == op_type
+        int(op.device.rpartition("CPU:")[2]) for op in operations if op.type == "AddN"
     ]
 
 
@@ -154,24 +153,13 @@ def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
         lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)],
         autograph=False,
     )
-    assert _devices_of(tf, function, "AddN") == [
-        "CPU:0",
-        "CPU:1",
-        "CPU:1",
-        "CPU:1",
-        "CPU:1",
-    ]
+    assert _numbers(tf, function) == [0, 1, 1, 1, 1]
 
 
 def test_shards_add_on_as_many_devices(tf, devices):
     reduce = load(ALL_REDUCES, "pscpu").build(devices[:4], 4)
     function = tf.function(lambda: reduce([tf.zeros([8])] * 4), autograph=False)
-    assert sorted(_devices_of(tf, function, "AddN")) == [
-        "CPU:0",
-        "CPU:1",
-        "CPU:2",
-        "CPU:3",
-    ]
+    assert sorted(_numbers(tf, function)) == [0, 1, 2, 3]
 
 
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
@@ -179,19 +167,9 @@ def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
     function = tf.function(
         lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)], autograph=False
     )
-    # Three sums a tensor: in a group, in the other, of the two; the last on the first's device.
-    assert _devices_of(tf, function, "AddN")[::3] == [
-        "CPU:0",
-        "CPU:1",
-        "CPU:2",
-        "CPU:3",
-    ]
-    assert _devices_of(tf, function, "AddN")[1::3] == [
-        "CPU:2",
-        "CPU:3",
-        "CPU:0",
-        "CPU:1",
-    ]
+    # Three sums per tensor: of each group, and of both sums on the first one's device.
+    assert _numbers(tf, function)[::3] == [0, 1, 2, 3]
+    assert _numbers(tf, function)[1::3] == [2, 3, 0, 1]
 
 
 def test_pscpu_adds_on_the_host_of_gpus(tf):
@@ -205,7 +183,7 @@ def test_pscpu_adds_on_the_host_of_gpus(tf):
     assert pscpu._host_cpu("/device:CPU:3") == "/device:CPU:3"
 
 
-PACKING = [(0, 0, 10), (1, 0, 10), (3, 0, 10), (0, 64, 3), (0, 10**6, 2)]
+PACKING = [(0, 0, 10), (3, 0, 10), (0, 64, 3)]
 
 
 @pytest.mark.parametrize(("repacking", "max_bytes", "max_group"), PACKING)
@@ -244,20 +222,14 @@ def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
     segments = all_reduce_spec.parse("pscpu:16:collective")
     grads = [[tf.zeros([4]), tf.zeros([4])]] * 2
 
-    def op_types(max_bytes):
+    def num_sums(max_bytes):
         function = tf.function(
             lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10),
             autograph=False,
         )
-        return [
-            op.type for op in function.get_concrete_function().graph.get_operations()
-        ]
+        operations = function.get_concrete_function().graph.get_operations()
+        types = [op.type for op in operations]
+        return types.count("AddN"), types.count("CollectiveReduceV2")
 
-    assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (
-        2,
-        0,
-    )
-    assert (op_types(16).count("AddN"), op_types(16).count("CollectiveReduceV2")) == (
-        0,
-        2,
-    )
+    assert num_sums(0) == (2, 0)
+    assert num_sums(16) == (0, 2)

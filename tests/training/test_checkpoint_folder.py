@@ -1,4 +1,4 @@
-"""What stands in the folder of checkpoints, and what a person is told where a run cannot go on from it."""
+"""The folder of checkpoints, and the line for each checkpoint that is refused."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def save(prefix):
 
 
 def write(folder, done, *ranks, files=(), **given):
-    target = checkpoint_folder.folder_of(str(folder), done)
+    target = checkpoint_folder.checkpoint_path(str(folder), done)
     target.mkdir(parents=True)
     for rank in range(len(ranks)):
-        save(checkpoint_folder.variables_in(target, rank))
+        save(checkpoint_folder.variables_path(target, rank))
     checkpoint_folder.publish(target, resolved(**given), ranks, files)
 
 
 def saved(folder, *batches, files=(), **given):
     for done in batches:
-        told = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
+        columns = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
         write(
             folder,
             done,
-            {"told": told, "resumed": [{"batch": 1, "seconds": 2.0}]},
+            {"columns": columns, "resumed": [{"batch": 1, "seconds": 2.0}]},
             files=files,
             **given,
         )
@@ -56,7 +56,7 @@ def saved(folder, *batches, files=(), **given):
 
 
 def refusal(folder, read=read_newest, rank=0, files=(), **given):
-    """The line that says why a run cannot go on."""
+    """Return the error of a run that cannot continue."""
     arguments = (files, rank) if read is read_newest else ()
     with pytest.raises(CheckpointError) as refused:
         read(str(folder), resolved(**given), *arguments)
@@ -69,25 +69,17 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert read_newest(str(tmp_path / "none"), resolved()) is None
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / "batch_00000040").mkdir()
-    save(
-        tmp_path / "batch_00000040" / "variables"
-    )  # a process was killed while it saved
-    found = read_newest(
-        str(tmp_path), resolved(num_batches=70, progress=False, save_every=3)
-    )
-    assert found.batches == 30 and found.columns["items"] == [8] * 30
-    assert found.resumed == (Resumption(batch=1, seconds=2.0),)
-    assert (
-        Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes()
-        == b"index"
-    )
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        "batch_00000020",
-        "batch_00000030",
-    ]
+    # A process was killed while it saved.
+    save(tmp_path / "batch_00000040" / "variables")
+    config = resolved(num_batches=70, progress=False, save_every=3)
+    checkpoint = read_newest(str(tmp_path), config)
+    assert checkpoint.batches == 30 and checkpoint.columns["items"] == [8] * 30
+    assert checkpoint.resumed == (Resumption(batch=1, seconds=2.0),)
+    assert checkpoint.folder.name == "batch_00000030"
+    assert not (tmp_path / "batch_00000040").exists()
 
 
-def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
+def test_weights_are_only_used_with_their_vocabulary(tmp_path):
     vocabulary = tmp_path / "words"
     other = tmp_path / "other"
     folder = tmp_path / "saved"
@@ -104,27 +96,22 @@ def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
     assert f"--tgt_vocab_file={vocabulary}" in refusal(folder, find_trained, **given)
 
 
-def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path):
-    saved(tmp_path, 10, learning_rate=0.5)
-    line = refusal(tmp_path)
-    for part in ("batch 10", "--learning_rate=0.5", "--learning_rate=0.001"):
-        assert part in line
-
-
-def test_a_worker_more_is_told_the_option_and_not_that_its_own_part_is_lost(tmp_path):
+@pytest.mark.parametrize("rank", [0, 2])
+def test_an_option_that_differs_is_named_with_both_values(tmp_path, rank):
     mode = {"variable_update": "collective_all_reduce"}
     saved(tmp_path, 10, num_workers=2, **mode)
-    line = refusal(tmp_path, rank=2, num_workers=3, **mode)
-    assert "--num_workers=2" in line and "--num_workers=3" in line
+    line = refusal(tmp_path, rank=rank, num_workers=3, **mode)
+    for text in ("batch 10", "--num_workers=2", "--num_workers=3"):
+        assert text in line
 
 
-def test_other_data_is_no_data_to_go_on_with(tmp_path):
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     first, second, folder = tmp_path / "1", tmp_path / "2", tmp_path / "saved"
     first.write_bytes(b"1")
     second.write_bytes(b"2")
     saved(folder, 10, files=[str(first)])
     assert read_newest(str(folder), resolved(), [str(first)]).batches == 10
-    assert f"lacked {second};" in refusal(folder, files=[str(first), str(second)])
+    assert f"did not read {second};" in refusal(folder, files=[str(first), str(second)])
     assert f"read {first} before it was removed" in refusal(folder)
     os.utime(first, ns=(1, 1))
     assert f"read {first} before it changed" in refusal(folder, files=[str(first)])
@@ -143,13 +130,13 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
         cwd=ROOT,
     ) as other:
         other.stdout.readline()
+        holder = f"pid {other.pid} on {socket.gethostname()}"
         with (
-            pytest.raises(CheckpointError) as told,
+            pytest.raises(CheckpointError, match=holder),
             checkpoint_folder.lock_folder(folder),
         ):
             pass
         other.kill()
-    assert f"(pid {other.pid} on {socket.gethostname()})" in str(told.value)
     with checkpoint_folder.lock_folder(folder):
         assert read_newest(folder, resolved()) is None
 
@@ -157,11 +144,12 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
 def test_a_folder_that_cannot_be_held_is_named(tmp_path):
     (tmp_path / checkpoint_folder.LOCK).symlink_to(tmp_path / "nowhere")
     with (
-        pytest.raises(CheckpointError) as told,
+        pytest.raises(
+            CheckpointError, match=f"--checkpoint_dir={tmp_path}: it is a symbolic link"
+        ),
         checkpoint_folder.lock_folder(str(tmp_path)),
     ):
         pass
-    assert str(told.value).startswith(f"--checkpoint_dir={tmp_path}: a link")
 
 
 @pytest.mark.parametrize(
@@ -190,20 +178,11 @@ COLUMNS = {"seconds": [1.0], "items": [1], "loss": [1.0]}
         (lambda path: os.truncate(path / DATA, 7), "has 7 of 400 bytes"),
         (lambda path: (path / "variables.index").unlink(), "No such file"),
         (lambda path: os.truncate(path / "run.json", 40), "JSON"),
-        (lambda path: (path / "run.json").write_text("{}"), "no rnn_scaling.check"),
         (lambda path: change(path, ranks=[]), "run.json has no rank"),
-        (lambda path: change_rank(path, told=COLUMNS), "of the 20 batches"),
-        (lambda path: change_rank(path, told=[1]), ""),
-        (lambda path: change_rank(path, told={"seconds": [-1.0]}), "seconds[0] is"),
-        (
-            lambda path: change_rank(
-                path, resumed=[{"batch": 1, "seconds": float("nan")}]
-            ),
-            "seconds is nan",
-        ),
+        (lambda path: change_rank(path, columns=COLUMNS), "of the 20 batches"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(
+def test_a_damaged_checkpoint_is_refused_in_one_line_with_a_remedy(
     tmp_path, damage, reason
 ):
     saved(tmp_path, 10, 20)
@@ -211,58 +190,47 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(
     line = refusal(tmp_path)
     assert line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (")
     assert reason in line
-    assert line.endswith(": batch_00000010 comes before it")
+    assert line.endswith("; batch_00000010 is then the last checkpoint")
 
 
 @pytest.mark.parametrize("read", [read_newest, find_trained])
 @pytest.mark.parametrize(
     "fields, reason",
     [
-        ({"vocabularies": None}, "run.json.vocabularies is missing"),
         ({"vocabularies": {"src_vocab_file": "1"}}, "src_vocab_file is '1'"),
-        ({"data": {"x": 1}}, "run.json.data.x is 1"),
         ({"files": [["a", 1]]}, "run.json.files is [['a', 1]]"),
-        ({"files": {"variables.index": None}}, "variables.index is missing"),
-        ({"config": None}, "run.json.config is missing"),
-        ({"config": {"num_units": "16"}}, "config.num_units is '16'"),
         ({"config": {"num_units": 16.5}}, "config.num_units is 16.5"),
-        ({"config": {"model": 3}}, "config.model is 3"),
-        ({"ranks": {}}, "run.json.ranks is {}"),
         ({"ranks": [None]}, "run.json.ranks[0] is missing"),
     ],
 )
-def test_a_part_of_another_kind_is_refused(tmp_path, read, fields, reason):
+def test_a_field_of_another_type_is_refused(tmp_path, read, fields, reason):
     saved(tmp_path, 20)
     change(tmp_path / "batch_00000020", **fields)
-    line = refusal(tmp_path, read)
-    assert f"{reason}; expected" in line
-    assert "this one has" not in line
+    assert f"{reason}; expected" in refusal(tmp_path, read)
 
 
 @pytest.mark.parametrize(
-    "told, reason",
+    "columns, reason",
     [
-        ({"loss_items": [8] * 3}, "loss_items lacks some of the 20 batches"),
         ({"tower_items": [[8]] * 3}, "tower_items lacks some of the 20 batches"),
         ({"correct": "x"}, "correct is 'x'; expected a list"),
-        ({"items": None}, "items is missing; expected a list"),
     ],
 )
-def test_a_column_of_another_length_or_kind_is_refused(tmp_path, told, reason):
+def test_a_column_of_another_length_or_type_is_refused(tmp_path, columns, reason):
     saved(tmp_path, 20)
     folder = tmp_path / "batch_00000020"
     (rank,) = json.loads((folder / "run.json").read_text())["ranks"]
-    change_rank(folder, told={**rank["told"], **told})
+    change_rank(folder, columns={**rank["columns"], **columns})
     assert reason in refusal(tmp_path)
 
 
-def test_any_value_of_another_kind_is_used_or_refused_in_a_line(tmp_path):
+def test_any_value_is_used_or_refused_in_one_line(tmp_path):
     saved(tmp_path, 2)
     path = tmp_path / "batch_00000002" / "run.json"
     document = Document(path.read_text())
     rng = random.Random(37)
     refused = 0
-    for _ in range(300):
+    for _ in range(100):
         path.write_text(document.mutated(rng), errors="replace")
         for read in (read_newest, find_trained):
             try:
@@ -270,7 +238,7 @@ def test_any_value_of_another_kind_is_used_or_refused_in_a_line(tmp_path):
             except CheckpointError as e:
                 refused += 1
                 assert "\n" not in str(e)
-    assert 100 < refused < 600
+    assert 33 < refused < 200
 
 
 def change_rank(folder, **fields):
@@ -286,9 +254,18 @@ def change(folder, **fields):
     (folder / "run.json").write_text(json.dumps({**saved_run, **fields}))
 
 
-def test_a_rank_reads_what_it_had_done_itself(tmp_path):
+def test_the_columns_of_an_older_checkpoint_are_read(tmp_path):
+    saved(tmp_path, 20)
+    folder = tmp_path / "batch_00000020"
+    (rank,) = json.loads((folder / "run.json").read_text())["ranks"]
+    rank["told"] = rank.pop("columns")
+    change(folder, ranks=[rank])
+    assert len(read_newest(str(tmp_path), resolved()).columns["seconds"]) == 20
+
+
+def test_a_rank_reads_its_own_batches(tmp_path):
     ranks = [
-        {"told": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []}
+        {"columns": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []}
         for k in range(2)
     ]
     write(tmp_path, 1, *ranks)
@@ -301,12 +278,10 @@ def test_a_rank_reads_what_it_had_done_itself(tmp_path):
 
 
 def test_no_option_is_forgotten_in_the_comparison():
-    """What may differ says nothing about what is trained; HOW_RUN is of other trainers."""
+    # HOW_RUN has options of other trainers.
     may_differ = checkpoint_folder.MAY_DIFFER
     assert configs.OPTIONS.keys() >= may_differ.difference(HOW_RUN)
-    of_training = {
-        name
-        for name in may_differ & configs.GROUP_OF.keys()
-        if configs.GROUP_OF[name] in ("model", "training", "data")
-    }
-    assert of_training == {"use_synthetic_data"}
+    groups = {name: configs.GROUP_OF.get(name) for name in may_differ}
+    trained = ("model", "training", "data")
+    names = {name for name, group in groups.items() if group in trained}
+    assert names == {"use_synthetic_data"}

@@ -1,4 +1,4 @@
-"""A run that is killed goes on where it was saved; nothing that a step keeps is forgotten."""
+"""A killed run continues from its checkpoint with the complete state of its step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.forked import TINY, Trainer, as_built
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
 KILLED_AT, SAVE_EVERY = 17, 5
-# Much that a step keeps: slots, deferred gradients of each tower, what int8 lost, dropout, shuffled text read ahead. Of
-# the target side alone, which is traced in half the time.
+# The step has slots, deferred gradients, errors of int8, dropout and shuffled text. The
+# network has only the target side, which is traced in half the time.
 OF_TWO_SIDES = ("vocab", "src", "decoder", "direction", "num_batches")
 WORDS = [
     *(word for word in TINY if not any(part in word for part in OF_TWO_SIDES)),
@@ -116,7 +116,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     with checkpoint_folder.lock_folder(f"{tmp_path}/saved"):
         second = train(tmp_path / "other", *saving)
     for refused, reason in (
-        (other, "of a run with --seed=1, this one has --seed=2"),
+        (other, "of a run with --seed=1, but this run has --seed=2"),
         (second, f"{tmp_path}/saved is in use by another run (pid {os.getpid()} on "),
     ):
         assert (refused.returncode, refused.stdout) == (2, "")
@@ -206,7 +206,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("other", [["", 5], ["pid 7 on a", 0]])
 def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
-    """Where each host has a folder of its own, or not the same checkpoint in it."""
+    """Each host has another folder, or another checkpoint in it."""
     from rnn_scaling.training import checkpoints
     from rnn_scaling.training.cluster import SingleProcess
 
@@ -222,7 +222,7 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
     state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, 5, {}, [])
     with pytest.raises(
         checkpoint_folder.CheckpointError,
-        match="rank 1 does not see there what rank 0 wrote; give a",
+        match="rank 1 cannot see the files that rank 0 wrote; give a",
     ):
         checkpoints.Saver(config, state, (), Two()).agree()
     Two.others = ["pid 7 on a", 5]

@@ -1,4 +1,4 @@
-"""Several processes: they train what one trains, their record says what all did, and one's end is the end of all."""
+"""Several processes train like one, write one record, and end together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MODEL = [
         f"--num_batches={STEPS - WARMUP}",
     ),
 ]
-# Of other processes: a machine that runs tests is slow.
+# Other processes may wait long, because a machine that runs tests is slow.
 PATIENT = ["--cluster_heartbeat=100", "--cluster_timeout=200"]
 COLLECTIVE, ALONE = (
     "--variable_update=collective_all_reduce",
@@ -51,7 +51,7 @@ COLLECTIVE, ALONE = (
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> list[str]:
-    """Flags of sentences of different lengths."""
+    """Return flags for sentences of different lengths."""
     folder = tmp_path_factory.mktemp("text")
     for name, content in make_corpus.make(300, 60, 1).items():
         (folder / name).write_bytes(content)
@@ -64,7 +64,10 @@ def text(tmp_path_factory) -> list[str]:
 
 
 def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
-    """What each rank's process gave; the record is run.json, the weights are weights_RANK."""
+    """Run each rank and return its ended process.
+
+    The record is run.json, and the weights are weights_RANK.
+    """
     result = [f"--result_file={folder}/run.json", *(PATIENT if size > 1 else ())]
     keep = {
         rank: (ranks.keep_weights, f"{folder}/weights_{rank}") for rank in range(size)
@@ -91,7 +94,7 @@ def assert_equal_weights(
 
 @pytest.fixture(scope="module")
 def alone(text, tmp_path_factory):
-    """Words -> the folder of what one process gave; each is run once."""
+    """Return the folder of a run of one process; each command runs once."""
 
     @functools.cache
     def run_alone(*words: str) -> Path:
@@ -110,7 +113,8 @@ LATE = (
     "--gradient_repacking=3",
 )
 WEAK = ["--batch_size=3"]
-CASES = {  # mode, words of all, towers a worker, words of one process that trains the same
+# Mode, flags of all workers, towers per worker, and flags of one equal process.
+CASES = {
     "weak": (COLLECTIVE, WEAK, 1, TWO_DEVICES),
     "mirrored": ("--variable_update=multi_worker_mirrored", WEAK, 1, TWO_DEVICES),
     "strong with a remainder": (
@@ -156,7 +160,7 @@ def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
 
 
 def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
-    """Rank 1 is slow: with workers that do not wait for each other, rank 0's rate is not the run's."""
+    """Expect different rates of rank 0 and the run, as no worker waits for rank 1."""
     flags = ["--num_warmup_batches=2", "--num_batches=20", "--progress=false"]
     words = [*(word for word in TINY if "batches" not in word), *flags]
     rank_0, rank_1 = run(tmp_path, 2, *words, ALONE, prepare={1: (ranks.slow, 0.1)})
@@ -212,7 +216,8 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     assert result.batches.tower_items == reference.tower_items
 
 
-FAULTS = {  # what rank 1 does, its exit status, and what rank 0 says of it; tests/test_faults.py has those from outside
+# A fault of rank 1, its exit status, and a part of the error of rank 0.
+FAULTS = {
     "out of memory": ((ranks.run_out_of_memory, 3), 1, "out of memory"),
     "terminated": (
         (ranks.kill_itself, 3, signal.SIGTERM),
@@ -245,11 +250,14 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     assert (rank_0.returncode, result.status) == expected
     assert result.error and said in result.error.message
     assert result.workers and len(result.workers.ranks[0].seconds) == 3
-    assert result.workers.ranks[1].error == result.error.message
+    failed = result.workers.ranks[1]
+    assert failed.error == result.error.message
+    kind = "interrupted" if fault == "terminated" else "error"
+    assert failed.failure == kind
 
 
 def test_a_run_whose_worker_was_killed_goes_on_with_the_same_losses(tmp_path):
-    """Each rank keeps what is its own: deferred gradients, and what int8 lost."""
+    # Each rank has its own deferred gradients and errors of int8.
     own = [
         "--num_batches=20",
         "--variable_consistency=relaxed",

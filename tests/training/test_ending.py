@@ -1,4 +1,4 @@
-"""When a run ends, and what its record says of it."""
+"""The end of a run and its reason in the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WARMUP, MOST = 4, 60
 
 
 class Batch:
-    """A `StepResult` of two towers."""
+    """Return a `StepResult` of two towers."""
 
     ready_s = None
 
@@ -33,19 +33,22 @@ class Batch:
 
 
 def ended(losses, correct=(), **given):
-    """(reason, batches done) of a run with these losses, and right predictions of 10 a batch."""
+    """Return the reason and the number of batches of a run.
+
+    Each batch has 10 predictions, of which `correct` are correct.
+    """
     return run(losses, correct, **given)[:2]
 
 
 def run(losses, correct=(), **given):
-    """The same, and what the record has of its batches."""
+    """Return the reason, the number of batches, and the batches of the record."""
     given = {"num_warmup_batches": WARMUP, "num_batches": MOST - WARMUP, **given}
     config = configs.resolve(given, num_gpus=0, num_cores=2)
     state = RunState(config)
     ending = Ending(config, state)
     state.timer.start()
     for number in range(MOST + 1):
-        if reason := ending.reason(pytest.fail):
+        if reason := ending.find_reason(pytest.fail):
             return reason, number, state.record("ok").batches
         state.timer.end_step(10, losses[min(number, len(losses) - 1)])
         state.end_batch(Batch(correct[min(number, len(correct) - 1)] if correct else 0))
@@ -57,7 +60,7 @@ def test_a_run_without_a_target_ends_with_its_batches():
 
 
 def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
-    """Ten batches make the first window that meets it, and ten more keep to it."""
+    """Ten batches are the first window that meets it, and ten more confirm it."""
     falling = [3.0] * 12 + [1.0]
     assert ended(falling, stop_at_loss=1.0) == ("stop_at_loss", 12 + 20)
     assert ended(falling, stop_at_loss=0.9) == ("num_batches", MOST)
@@ -74,8 +77,8 @@ def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
 
 def test_the_report_accepts_a_target_that_ended_a_run():
     *_, batches = run([3.0] * 12 + [1.0], stop_at_loss=1.0)
-    curve = learning.curve(batches, learning.LOSS, 10 * learning.WINDOW_BATCHES)
-    assert learning.items_to(curve, learning.Target(learning.LOSS, 1.0)) == 22 * 10
+    curve = learning.smooth(batches, learning.LOSS, 10 * learning.WINDOW_BATCHES)
+    assert learning.find_items_to(curve, learning.Target(learning.LOSS, 1.0)) == 22 * 10
 
 
 def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch():
@@ -86,7 +89,7 @@ def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch
 
 
 def text(tmp_path, lines):
-    """Options of a run on text with these lines, some of them without words."""
+    """Return the options of a run on text with these lines."""
     (tmp_path / "train.tgt").write_text("".join(f"{line}\n" for line in lines))
     files = {
         "tgt_file_name": f"{tmp_path}/train.tgt",
@@ -102,7 +105,7 @@ def text(tmp_path, lines):
 
 
 def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
-    """21 lines with words in global batches of 4, or of 12 with micro-batches; the last one is full."""
+    # 21 lines with words in full global batches of 4, or 12 with micro-batches.
     given = text(tmp_path, ["a", "", "b b"] * 10 + ["c"])
     assert ended([1.0], **given, num_epochs=1.0) == ("num_epochs", 6)
     assert ended([1.0], **given, num_epochs=2.5) == ("num_epochs", 14)
@@ -112,7 +115,7 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
     )
     with pytest.raises(
         corpus.DataError,
-        match="--num_epochs=0.7 of 21 samples are 4 batches of 4, all in",
+        match="--num_epochs=0.7 with 21 samples gives 4 batches of 4, all of",
     ):
         ended([1.0], **given, num_epochs=0.7)
 
@@ -141,11 +144,11 @@ def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_sai
     if done == 7 and epochs == 1.0:
         with pytest.raises(
             CheckpointError,
-            match="holds batch 7, and --num_epochs=1.0 ends with batch 6",
+            match="contains batch 7, but --num_epochs=1.0 ends with batch 6",
         ):
             Ending(config, state)
     else:
-        notices = [notice.kind for notice in Ending(config, state).before()]
+        notices = [notice.kind for notice in Ending(config, state).warn_before()]
         assert notices == ["warn-nothing-trained"] * (done == 6)
 
 

@@ -14,7 +14,7 @@ ON_THE_DEVICE = (
     "Shape",
     "Size",
     "Unique",
-)  # of words, their results may be int32: two know shapes, one has a kernel
+)  # their results for words may be int32
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_is_made_of_words_is_never_int32(tf, mode, encoder_type):
         **cut,
     )
     assert made_of_words
-    for op in operations:  # in the order of their making, which is that of the data
+    for op in operations:  # in the order of the data flow
         if op.type in ON_THE_DEVICE or not any(
             t.name in made_of_words for t in op.inputs
         ):

@@ -33,8 +33,8 @@ def _assert_same(expected, got):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("pieces", [1, 2, 3, 8, 1000])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
 def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
     grads = _tensors(tf, seed)
     packed, unpack = gradients.repack(grads, pieces)
@@ -45,10 +45,10 @@ def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
     _assert_same(grads, unpack(packed))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("max_bytes", "max_group"),
-    [(0, 10), (4, 2), (64, 3), (400, 1), (400, 10), (10**6, 4)],
+    [(0, 10), (64, 3), (400, 1), (10**6, 4)],
 )
 def test_pack_small_then_unpack_is_the_identity(
     tf, gradients, seed, max_bytes, max_group

@@ -1,4 +1,7 @@
-"""Workers whose sums are Horovod's train what one process trains, and end together; skipped where it is not built."""
+"""Workers with Horovod train like one process and end together.
+
+These tests are skipped if Horovod is not built.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,8 @@ def test_a_worker_waits_for_the_table_by_which_gloo_finds_the_others(tf, monkeyp
         assert not waiting.is_alive()
 
 
-CASES = {  # words of all, towers a worker, words of one process that trains the same
+# Flags of all workers, towers per worker, and flags of one equal process.
+CASES = {
     "weak": (
         ["--batch_size=3"],
         1,

@@ -1,4 +1,4 @@
-"""Runs that do not train: their losses and counts, the checkpoints that they read, and what is refused."""
+"""Runs that do not train: losses, counts, checkpoints and refusals."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ def test_a_run_that_does_not_train_reads_a_checkpoint_and_leaves_it(tmp_path):
         and "p99" not in decoded.stdout
     )
     refused = {
-        "--tgt_vocab_size=41": "--tgt_vocab_size=40, this one has --tgt_vocab_size=41; give the same",
-        "--num_units=9": "--num_units=8, this one has --num_units=9; give the same",
-        f"--checkpoint_dir={tmp_path}/none": "holds no checkpoint; train with it first",
+        "--tgt_vocab_size=41": "--tgt_vocab_size=40, but this run has --tgt_vocab_size=41; give the same",
+        "--num_units=9": "--num_units=8, but this run has --num_units=9; give the same",
+        f"--checkpoint_dir={tmp_path}/none": "contains no checkpoint; train with this folder",
     }
     for word, reason in refused.items():
         ended = run(tmp_path, *constant[:2], "--decode", word)

@@ -1,4 +1,4 @@
-"""Batch normalisation under each mode: a tower normalises by its own batch and keeps averages of its own."""
+"""Batch normalisation under each mode: each tower has its batch and its averages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
 
 
 def make_batches():
-    """`[step][tower]`; the towers' pixels differ in mean and spread, and so do their statistics."""
+    """Return `[step][tower]` batches whose pixels differ in mean and spread."""
     random = np.random.default_rng(0)
 
     def one(tower, size):
@@ -37,7 +37,7 @@ def make_batches():
 
 
 def serial(tf, batches, groups):
-    """One device that takes the towers' batches one after the other, each with its own averages.
+    """Train on the towers' batches in turn on one device, with averages per tower.
 
     Args:
       tf: TensorFlow.
@@ -118,7 +118,7 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
     means = [variables["norm/moving_mean"].numpy() for variables in step._moving]
     assert (
         np.abs(means[0] - means[1]).max() > 0.01
-    )  # else nothing tells the towers' averages apart
+    )  # otherwise the averages of all towers would be equal
 
 
 def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):

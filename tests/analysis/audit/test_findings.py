@@ -1,4 +1,4 @@
-"""Faults in tables: the right cell is blamed, and nothing where all relations hold."""
+"""Findings name the correct cells of faulty tables, and no cell of consistent tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rnn_scaling.analysis.audit import auditing, candidates, relations
+from rnn_scaling.analysis.audit import auditing
 from tests.support import audit_tables
 from tests.support.audit_tables import found, markdown, places, table
 
@@ -93,9 +93,7 @@ def test_consistent_tables_have_no_finding(seed):
         ("3.78", "3.18", (5, "Speedup")),
         ("195.2", "159.2", (4, "img/s")),
         ("95%", "59%", (5, "Efficiency")),
-        ("720.3", "72.03", (6, "img/s")),
         ("100.5", "150.5", (3, "img/s")),
-        ("97%", "0.97%", (4, "Efficiency")),
     ],
 )
 def test_the_cell_that_the_others_contradict(old, new, blamed):
@@ -135,7 +133,6 @@ def test_a_fault_in_tables_of_other_kinds(name, old, new, blamed):
     ("one", "two", "lines"),
     [
         ("3.78", "1.94", {4, 5}),
-        ("195.2", "380.1", {4, 5}),
         ("97%", "90%", {4, 6}),
         ("100.5", "720.3", {3, 6}),
         ("1.00", "3.78", {3, 5}),
@@ -163,15 +160,16 @@ def test_a_usual_slip_counts_as_evidence(slip):
 
 
 def _kinds(text):
-    return [
-        (finding.kind, sorted({place.line for place in finding.places}))
-        for finding in found(text)
-    ]
+    """Return the kind and the lines of each finding."""
+    kinds = []
+    for finding in found(text):
+        lines = {place.line for place in finding.places}
+        kinds.append((finding.kind, sorted(lines)))
+    return kinds
 
 
 SLIPPED = [(13064.8, 10996.0), (14900.2, 11283.4), (15823.6, 9919.4)]
 SLIPPED += [(14966.8, 10397.2), (16021.5, 9871.3)]
-REBASED = [("python", 4.2702), ("numba", 0.9970), ("numpy", 1.2485), ("c", 0.8243)]
 
 
 @pytest.mark.parametrize(
@@ -208,9 +206,8 @@ REBASED = [("python", 4.2702), ("numba", 0.9970), ("numpy", 1.2485), ("c", 0.824
         (
             table(
                 "Method|Time (s)|Speedup",
-                *(f"{name}|{s:.4f}|{4.2702 / s:.2f}x" for name, s in REBASED[:3]),
-                "c|0.8243|1.21x",
-                "d|0.0900|11.08x",
+                *("python|4.2702|1.00x", "numba|0.9970|4.28x", "numpy|1.2485|3.42x"),
+                *("c|0.8243|1.21x", "d|0.0900|11.08x"),
             ),
             "other-baseline",
             [6, 7],
@@ -255,14 +252,14 @@ def test_a_column_that_is_not_what_its_header_says(text, relation):
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        ("1|100 2|190 3|280 4|640 5|450", 6),  # more than any machine gives
+        ("1|100 2|190 3|280 4|640 5|450", 6),  # more than any machine reaches
         ("1|100 2|190 4|37 8|700", 5),  # far below both neighbours
         ("1|103.7 2|201.3 4|388.9 8|388.9", 6),  # copied
     ],
 )
-def test_what_no_machine_does(rows, line):
+def test_numbers_that_no_machine_reaches(rows, line):
     (finding,) = found(table("n|img/s", *rows.split()))
-    assert finding.strength == "unlikely" and finding.places[0].line == line
+    assert (finding.strength, finding.places[0].line) == ("unlikely", line)
 
 
 @pytest.mark.parametrize(
@@ -288,17 +285,6 @@ def test_other_readings_are_no_fault(text):
     assert found(table(*text.split(";"))) == []
 
 
-def test_a_new_relation_is_one_line(monkeypatch):
-    rows = ("1|100.2|100%", "2|52.1|96.2%", "4|27.4|91.4%", "8|15.3|38.9%")
-    text = table("GPUs|Time (s)|Efficiency", *rows)
-    assert (6, "Efficiency") in places(text)
-    every = relations.RELATIONS
-    without = tuple(one for one in every if one.target != "efficiency")
-    monkeypatch.setattr(candidates, "RELATIONS", without)
-    monkeypatch.setattr("rnn_scaling.analysis.audit.columns.RELATIONS", without)
-    assert found(text) == []
-
-
 @pytest.mark.parametrize("fault", [None, 100, 1_500])
 def test_a_long_table(fault, tmp_path):
     rng = random.Random(1)
@@ -312,8 +298,8 @@ def test_a_long_table(fault, tmp_path):
         lines.append(f"{row},{1 + row % 8},{numbers}")
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     findings = auditing.audit(tmp_path / "a.csv").findings
-    blamed = {place.line for finding in findings for place in finding.places}
-    assert blamed == ({fault + 2} if fault else set())
+    lines = [finding.places[0].line for finding in findings]
+    assert lines == ([fault + 2] if fault else [])
 
 
 def test_tables_of_the_same_header_prove_a_relation_together():

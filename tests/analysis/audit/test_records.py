@@ -1,4 +1,4 @@
-"""Our own records: derived numbers against raw ones."""
+"""Derived numbers of run records are compared with the raw ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from tests.support import scaling_runs
 
 
 def test_a_consistent_record_and_an_edited_one(tmp_path):
-    run = json.loads(
-        scaling_runs.timed(2, 100, batches=12, data_source="text").to_json()
-    )
-    (tmp_path / "a.json").write_text(json.dumps(run))
-    report = auditing.audit(tmp_path / "a.json")
-    assert (report.error, report.findings) == ("", []) and report.comparisons > 2
+    path = tmp_path / "a.json"
+    record = scaling_runs.timed(2, 100, batches=12, data_source="text")
+    run = json.loads(record.to_json())
+    path.write_text(json.dumps(run))
+    report = auditing.audit(path)
+    assert (report.error, report.findings) == ("", [])
+    assert report.comparisons > 2
     run["throughput"]["seconds"] *= 1.5
-    (tmp_path / "a.json").write_text(json.dumps(run))
-    for path in (tmp_path / "a.json", tmp_path):
-        columns = {
-            place.column
-            for finding in auditing.audit(path).findings
-            for place in finding.places
-        }
-        assert "throughput.seconds" in columns
+    path.write_text(json.dumps(run))
+    for source in (path, tmp_path):
+        findings = auditing.audit(source).findings
+        assert "throughput.seconds" in {f.places[0].column for f in findings}
     run["schema"] = "rnn_scaling.run/9"
-    (tmp_path / "a.json").write_text(json.dumps(run))
-    assert "rnn_scaling.run/9" in auditing.audit(tmp_path / "a.json").error
+    path.write_text(json.dumps(run))
+    assert "rnn_scaling.run/9" in auditing.audit(path).error

@@ -18,9 +18,8 @@ from rnn_scaling.analysis.simulation.simulating import (
 
 LINKS = (Link(1e-5, 1e9),)
 QUIET = System(0.1, "ring", 2e7, 0.0, LINKS)
-BARRIER = System(
-    1.0, "ring", 1.0, 0.0, (Link(0.0, math.inf),)
-)  # devices wait, and the exchange takes no time
+# Devices wait, and the exchange takes no time.
+BARRIER = System(1.0, "ring", 1.0, 0.0, (Link(0.0, math.inf),))
 NOISY = dataclasses.replace(
     QUIET,
     jitter=0.1,
@@ -46,13 +45,13 @@ def test_without_jitter_a_step_is_computing_and_the_closed_form(algorithm, devic
 
 def test_the_longest_of_n_lognormal_steps():
     """E max = integral of 1 - F(x)^n."""
-    cv, n = 0.2, 32
+    cv = 0.2
+    n = 32
     deviation = math.sqrt(math.log1p(cv**2))
     x = np.linspace(1e-6, 5, 20001)
-    below = np.array(
-        [NormalDist(-(deviation**2) / 2, deviation).cdf(math.log(value)) for value in x]
-    )
-    expected = np.trapezoid(1 - below**n, x)
+    normal = NormalDist(-(deviation**2) / 2, deviation)
+    cumulative = np.array(list(map(normal.cdf, np.log(x))))
+    expected = np.trapezoid(1 - cumulative**n, x)
     measured = 1 / efficiency(dataclasses.replace(BARRIER, jitter=cv), n, steps=4000)
     assert measured == pytest.approx(expected, rel=0.005)
 
@@ -60,43 +59,38 @@ def test_the_longest_of_n_lognormal_steps():
 def test_measured_step_times_are_drawn_with_their_mean_and_spread():
     times = (1.0, 1.0, 1.0, 2.0)
     system = dataclasses.replace(BARRIER, step_times=times)
-    n, mean = 3, 1.25
-    longest = 2 - 0.75**n  # some device draws the 2 unless none does
-    assert 1 / efficiency(system, n, steps=20000) == pytest.approx(
-        longest / mean, rel=0.01
-    )
-    assert efficiency(
-        dataclasses.replace(system, algorithm="none"), n, steps=20000
-    ) == pytest.approx(1, rel=0.01)
+    n = 3
+    mean = 1.25
+    longest = 2 - 0.75**n  # the chance that no device draws the 2 is 0.75**n
+    step_s = 1 / efficiency(system, n, steps=20000)
+    assert step_s == pytest.approx(longest / mean, rel=0.01)
+    replicas = dataclasses.replace(system, algorithm="none")
+    assert efficiency(replicas, n, steps=20000) == pytest.approx(1, rel=0.01)
 
 
-def test_more_jitter_stragglers_failures_and_bytes_cost_more():
-    for name, values in (
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
         ("jitter", (0.0, 0.02, 0.1, 0.3)),
         ("stragglers", (0.0, 0.05, 0.3)),
         ("summed_bytes", (1e6, 1e7, 1e8)),
         ("link_failures", (0.0, 0.01, 0.1)),
-    ):
-        base = dataclasses.replace(QUIET, straggler_factor=1.5, failure_s=0.05)
-        reached = [
-            efficiency(dataclasses.replace(base, **{name: value})) for value in values
-        ]
-        assert (
-            reached == sorted(reached, reverse=True) and reached[0] > reached[-1] + 0.01
-        ), name
+    ],
+)
+def test_more_of_a_cause_costs_more(name, values):
+    base = dataclasses.replace(QUIET, straggler_factor=1.5, failure_s=0.05)
+    systems = [dataclasses.replace(base, **{name: value}) for value in values]
+    efficiencies = list(map(efficiency, systems))
+    assert efficiencies == sorted(efficiencies, reverse=True)
+    assert efficiencies[0] > efficiencies[-1] + 0.01
 
 
-def test_local_sgd_of_one_step_is_plain_and_of_more_waits_less():
-    plain = job_efficiencies(NOISY, 8, 200, 1)
-    assert (
-        job_efficiencies(dataclasses.replace(NOISY, exchange_every=1), 8, 200, 1)
-        == plain
-    ).all()
-    reached = [
+def test_local_sgd_waits_less_with_fewer_exchanges():
+    efficiencies = [
         efficiency(dataclasses.replace(NOISY, exchange_every=every), 8, 320)
         for every in (1, 2, 4, 16)
     ]
-    assert reached == sorted(reached)
+    assert efficiencies == sorted(efficiencies)
     quiet = dataclasses.replace(QUIET, exchange_every=5)
     expected_s = 0.1 + exchange_s("ring", 8, 2e7, 0.0, LINKS) / 5
     assert 0.1 / efficiency(quiet, 8) == pytest.approx(expected_s, rel=1e-9)
@@ -112,9 +106,8 @@ def test_failures_of_no_time_change_nothing():
 
 def test_a_link_that_drops_out_delays_by_whole_timeouts():
     failing = dataclasses.replace(QUIET, link_failures=1.0, failure_s=0.25, retry_s=0.1)
-    assert 0.1 / efficiency(failing, 4) == pytest.approx(
-        0.1 / efficiency(QUIET, 4) + 0.3, rel=1e-9
-    )
+    expected_s = 0.1 / efficiency(QUIET, 4) + 0.3
+    assert 0.1 / efficiency(failing, 4) == pytest.approx(expected_s, rel=1e-9)
 
 
 def test_links_fail_as_often_as_stated():
@@ -138,29 +131,26 @@ def test_parts_add_up_and_are_deterministic(algorithm):
     system = dataclasses.replace(
         NOISY, algorithm=algorithm, slowdown={1: 1.0, 16: 1.25}
     )
-    made = simulate(system, 16, 100, seed=7)
-    assert tuple(made.parts) == PARTS
-    assert math.fsum(made.parts.values()) == pytest.approx(1 - made.efficiency.value)
-    assert made.parts["contention"] == pytest.approx(0.2)
-    assert simulate(system, 16, 100, seed=7) == made
-    assert simulate(system, 16, 100, seed=8).efficiency.value != made.efficiency.value
+    point = simulate(system, 16, 100, seed=7)
+    assert tuple(point.parts) == PARTS
+    assert math.fsum(point.parts.values()) == pytest.approx(1 - point.efficiency.value)
+    assert point.parts["contention"] == pytest.approx(0.2)
+    assert simulate(system, 16, 100, seed=7) == point
+    assert simulate(system, 16, 100, seed=8).efficiency != point.efficiency
 
 
 def test_each_part_is_lost_to_its_cause():
     lost = simulate(NOISY, 16, 200, seed=1).parts
     assert all(lost[part] > 1e-4 for part in PARTS[1:])
     quiet = simulate(QUIET, 16, 200, seed=1).parts
-    assert {part for part in PARTS if quiet[part]} == {
-        "exchange latency",
-        "exchange bandwidth",
-    }
+    parts = {part for part in PARTS if quiet[part]}
+    assert parts == {"exchange latency", "exchange bandwidth"}
 
 
 def test_strong_scaling_shares_the_work():
     strong = dataclasses.replace(QUIET, is_strong=True)
-    assert strong.ideal_s(4) / efficiency(strong, 4) == pytest.approx(
-        0.025 + exchange_s("ring", 4, 2e7, 0, LINKS)
-    )
+    expected_s = 0.025 + exchange_s("ring", 4, 2e7, 0, LINKS)
+    assert strong.ideal_s(4) / efficiency(strong, 4) == pytest.approx(expected_s)
 
 
 def test_devices_beyond_the_cores_of_a_machine_take_turns():

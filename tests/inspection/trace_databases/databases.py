@@ -1,4 +1,7 @@
-"""Small databases in the two schemas, with the columns that the real ones have (docs/trace-db.md names the sources)."""
+"""Small databases in the two schemas with all real columns.
+
+docs/inspect.md names the sources.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
 CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT);
 CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER, deviceId INTEGER NOT NULL,
   contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
   globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER,
   gridX INTEGER NOT NULL DEFAULT 1, graphNodeId INTEGER);
@@ -77,7 +80,7 @@ def changing(file):
 
 @contextlib.contextmanager
 def making(file, schema):
-    """A connection to a new database with the tables of `schema`."""
+    """Yield a connection to a new database with the tables of `schema`."""
     with changing(file) as db:
         db.executescript(
             "PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;"
@@ -87,7 +90,7 @@ def making(file, schema):
 
 
 def kernel(db, start, end, device=0, stream=7, name=1, pid=GLOBAL_PID, context=1):
-    """A kernel of Nsight Systems; times in ns."""
+    """Add a kernel of Nsight Systems; times in ns."""
     db.execute(
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, globalPid, demangledName, "
         "shortName) VALUES (?, ?, ?, ?, ?, ?, ?, 2)",
@@ -96,7 +99,7 @@ def kernel(db, start, end, device=0, stream=7, name=1, pid=GLOBAL_PID, context=1
 
 
 def copy(db, start, end, size, kind=1, source=1, target=2, device=0, stream=14):
-    """A copy of Nsight Systems."""
+    """Add a copy of Nsight Systems."""
     db.execute(
         "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, contextId, streamId, globalPid, bytes, "
         "copyKind, srcKind, dstKind) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
@@ -104,21 +107,15 @@ def copy(db, start, end, size, kind=1, source=1, target=2, device=0, stream=14):
     )
 
 
-def call(db, start, end, name=4):
-    """A call of the CUDA runtime in Nsight Systems."""
-    db.execute(
-        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, 1, ?, 0, NULL)",
-        (start, end, GLOBAL_PID + 1, name),
-    )
-
-
 def nsys(file):
-    """Three kernels and two copies on one device, written out of order, in ms from 100:
+    """Write three kernels and two copies on one device out of order.
 
-    call     0-1 launch, 1-2 copy, 12-13 launch, 13-14 launch
+    Times in ms from 100:
+
+    call     0-1 launch
     kernel   2-6 gemm, 16-20 gemm, 18-22 pointwise (another stream)
     copy     5-9 HtoD, 8 MB, pinned; 30-32 DtoH, 1 MB, to pageable
-    memset   34-35; wait 22-32; range "step" 0-40, "mark" at 3, an open range from 10
+    memset   34-35; range "step" 0-40, and an open range from 10
     """
     with making(file, NSYS) as db:
         t = 100 * MS
@@ -131,17 +128,15 @@ def nsys(file):
             "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (?, ?, 0, 1, 7, ?, 0, 4096, 2)",
             (t + 34 * MS, t + 35 * MS, GLOBAL_PID),
         )
-        call(db, t, t + MS)
-        call(db, t + MS, t + 2 * MS, name=5)
-        call(db, t + 12 * MS, t + 13 * MS)
-        call(db, t + 13 * MS, t + 14 * MS)
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, 1, 4, 0, NULL)",
+            (t, t + MS, GLOBAL_PID + 1),
+        )
         db.executemany(
             "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId) VALUES (?, ?, ?, ?, ?)",
             [
                 (t, t + 40 * MS, 59, None, 6),
-                (t + 3 * MS, None, 34, "mark", None),
                 (t + 10 * MS, None, 60, "never closed", None),
-                (t + 39 * MS, None, 75, "a domain", None),
             ],
         )
         db.executemany(
@@ -151,7 +146,7 @@ def nsys(file):
 
 
 def nvprof(file):
-    """The same kernels and copies as nsys(), and a copy between devices, 24-25, of 2 MB."""
+    """Write the kernels and copies of nsys(), and 2 MB between devices at 24-25."""
     with making(file, NVPROF) as db:
         t = 1_500_000_000 * 10**9  # nvprof counts from 1970
         for start, end, stream, name in ((18, 22, 8, 2), (2, 6, 7, 1), (16, 20, 7, 1)):
@@ -174,15 +169,9 @@ def nvprof(file):
             "contextId, streamId, srcDeviceId, dstDeviceId) VALUES (8, 3, 3, 2000000, ?, ?, 0, 1, 14, 0, 1)",
             (t + 24 * MS, t + 25 * MS),
         )
-        calls = [
-            (211, t, t + MS),
-            (41, t + MS, t + 2 * MS),
-            (13, t + 12 * MS, t + 13 * MS),
-            (9999, t + 13 * MS, t + 14 * MS),
-        ]
-        db.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)",
-            calls,
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, 211, ?, ?, 1, 1, 1, 0)",
+            (t, t + MS),
         )
         db.execute(
             "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)",
@@ -191,7 +180,7 @@ def nvprof(file):
 
 
 def look(*words: Any) -> tuple[str, list[str]]:
-    """The summary's text and what could not be used, for a command line."""
+    """Return the summary's text and the problems for a command line."""
     options = flags.read(
         [str(word) for word in words], "", inspect_files.ReadingOptions, "inspect"
     )

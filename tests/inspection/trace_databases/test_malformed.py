@@ -1,4 +1,4 @@
-"""Files that are no trace database end in one line; damage is said and the rest reported; the input never changes."""
+"""Other files are refused in one line, damage is reported, and the input never changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.mutations import valid_json
 
 
 def one_error(capsys, file, *options):
-    """The reason in the one line that the command leaves on stderr."""
+    """Return the reason in the command's only line on stderr."""
     assert inspect.main([str(file), *options]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"error: {file}: ") and err.count("\n") == 1, (
@@ -35,7 +35,7 @@ def one_error(capsys, file, *options):
         ("text.sqlite", b"start,end\n1,2\n" * 100, "not an SQLite database"),
         ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
         ("magic alone", b"SQLite format 3\0", "file is not a database"),
-        ("other", None, "neither a Nsight"),
+        ("other", None, "expected an Nsight"),
     ],
 )
 def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):
@@ -62,11 +62,13 @@ def test_a_file_cut_short_and_a_schema_without_events(tmp_path, capsys):
     file.unlink()
     with making(file, databases.NSYS):
         pass
-    assert "no event with a time" in one_error(capsys, file)
+    assert "no event" in one_error(capsys, file)
 
 
 def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.database.WAIT_S", 0.0)
+    monkeypatch.setattr(
+        "rnn_scaling.inspection.trace_databases.database.LOCK_TIMEOUT_S", 0.0
+    )
     databases.nsys(tmp_path / "db")
     with changing(tmp_path / "db") as writer:
         writer.execute("BEGIN EXCLUSIVE")
@@ -83,14 +85,12 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
         assert "db-wal" in one_error(capsys, tmp_path / "db")
         assert sorted(path.name for path in tmp_path.iterdir()) == before
         (tmp_path / "far").mkdir()
-        (tmp_path / "far" / "link").symlink_to(
-            tmp_path / "db"
-        )  # the log stands beside the file, not beside the link
+        # The log is next to the file, not next to the link.
+        (tmp_path / "far" / "link").symlink_to(tmp_path / "db")
         assert "db-wal" in one_error(capsys, tmp_path / "far" / "link")
         shutil.rmtree(tmp_path / "far")
-    assert (
-        inspect.main([str(tmp_path / "db")]) == 0
-    )  # closing merged it; the file itself stays in that mode
+    # Closing merged the log; the file is still in that mode.
+    assert inspect.main([str(tmp_path / "db")]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["db"]
 
 
@@ -114,7 +114,7 @@ def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
     assert list(folder.iterdir()) == [file]
 
 
-def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
+def test_a_damaged_table_is_named_and_the_others_are_reported(tmp_path, capsys):
     with making(tmp_path / "db", databases.NSYS) as db:
         db.execute("DROP INDEX KERNEL_START")
         for i in range(2000):
@@ -163,7 +163,7 @@ def look(file, capsys, *options):
     return out
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     """Values of any type, and rows, columns and tables that are missing."""
     rng = random.Random(seed)
@@ -192,7 +192,7 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     assert not out or valid_json(out)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
     """Bytes changed anywhere: every outcome is a report or lines of errors."""
     file = tmp_path / "db"

@@ -1,4 +1,4 @@
-"""Layers against plain numpy and keras.layers, and each layout against the other."""
+"""Layers against numpy and keras.layers, and the layouts against each other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images import layers as layering
+from rnn_scaling.models.images import own_networks
+from rnn_scaling.models.images.layers import DECAY, LayeredClassifier, Layers
+from rnn_scaling.models.workload import initial_value
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -14,10 +18,9 @@ both_formats = pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 
 
 def random_values(network, seed=3):
-    """Values of all of a network's variables and moving averages; none is 0 or 1 alone."""
-    from rnn_scaling.models.workload import initial_value
-
-    values, random = {}, np.random.default_rng(seed)
+    """Return random values of a network's variables and moving averages."""
+    values = {}
+    random = np.random.default_rng(seed)
     for spec in (*network.variables, *network.moving):
         if spec.name.startswith("logits/"):
             continue
@@ -30,24 +33,16 @@ def random_values(network, seed=3):
 
 def images_of(channels=3, size=SIZE, seed=5):
     """[B, H, W, C]."""
-    return (
-        np.random.default_rng(seed)
-        .standard_normal((BATCH, size, size, channels))
-        .astype(np.float32)
-    )
+    random = np.random.default_rng(seed)
+    return random.standard_normal((BATCH, size, size, channels)).astype(np.float32)
 
 
 def ordered(images, data_format):
-    return (
-        images
-        if data_format == "NHWC"
-        else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    )
+    return images if data_format == "NHWC" else images.transpose(0, 3, 1, 2)
 
 
 def run(tf, body, values, images, data_format, dtype="float32"):
-    """Outputs [B, ...], next moving averages, and gradients of sum(outputs * weights that differ) by name."""
-    from rnn_scaling.models.images.layers import Layers
+    """Return outputs [B, ...], next moving averages, and gradients by name."""
 
     @tf.function(autograph=False)
     def compute(values, images):
@@ -56,43 +51,35 @@ def run(tf, body, values, images, data_format, dtype="float32"):
         if data_format == "NCHW" and outputs.shape.rank == 4:
             outputs = tf.transpose(outputs, [0, 2, 3, 1])
         loss = tf.reduce_sum(outputs * pattern(outputs.shape))
-        wanted = {
-            "images": images,
-            **{name: value for name, value in values.items() if "moving" not in name},
-        }
-        return (
-            outputs,
-            layers.moving,
-            dict(zip(wanted, tf.gradients(loss, list(wanted.values())))),
-        )
+        inputs = {name: value for name, value in values.items() if "moving" not in name}
+        inputs["images"] = images
+        gradients = dict(zip(inputs, tf.gradients(loss, list(inputs.values()))))
+        return outputs, layers.moving, gradients
 
-    tensors = {name: tf.constant(value) for name, value in values.items()}
-    outputs, moving, gradients = compute(
-        tensors, tf.constant(ordered(images, data_format))
+    tensors = tf.nest.map_structure(tf.constant, values)
+    images = tf.constant(ordered(images, data_format))
+    outputs, moving, gradients = tf.nest.map_structure(
+        lambda tensor: tensor.numpy(), compute(tensors, images)
     )
-    gradients = {name: gradient.numpy() for name, gradient in gradients.items()}
     if data_format == "NCHW":
         gradients["images"] = gradients["images"].transpose(0, 2, 3, 1)
-    return (
-        outputs.numpy(),
-        {name: value.numpy() for name, value in moving.items()},
-        gradients,
-    )
+    return outputs, moving, gradients
 
 
 def pattern(shape):
-    """Weights of a loss, so that no gradient is a sum of ones."""
+    """Return weights of a loss, so that no gradient is a sum of ones."""
     return np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
 
 
 def assert_close(got, want, tolerance=2e-5):
-    """Within a share of the largest value of each array; of those that are nearly nothing, a share of the others'."""
+    """Compare arrays, relative to the largest value of each one.
+
+    A bias that is normalized away is nearly zero; it is compared relative to the others.
+    """
     assert got.keys() == want.keys()
-    least = 5e-2 * max(
-        (np.abs(value).max() for value in want.values()), default=0
-    )  # a bias that is normalised away
+    largest_of_all = max((np.abs(value).max() for value in want.values()), default=0)
     for name, value in want.items():
-        largest = max(np.abs(value).max(), least)
+        largest = max(np.abs(value).max(), 5e-2 * largest_of_all)
         np.testing.assert_allclose(
             got[name], value, rtol=0, atol=tolerance * largest, err_msg=name
         )
@@ -100,24 +87,16 @@ def assert_close(got, want, tolerance=2e-5):
 
 @both_formats
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
-    from rnn_scaling.models.images.layers import DECAY
+def test_statistics_are_float32_for_every_dtype(tf, dtype, data_format):
+    # In 16 bits, the variance of numbers with equal leading digits is lost.
+    images = 100 + images_of(2)
+    names = ("gamma", "beta", "moving_mean", "moving_variance")
+    values = {name: np.ones(2, np.float32) for name in names}
 
-    images = 100 + images_of(
-        2
-    )  # the variance of so many equal leading digits is lost in 16 bits
-    values = {
-        name: np.ones(2, np.float32)
-        for name in ("gamma", "beta", "moving_mean", "moving_variance")
-    }
-    _, moving, _ = run(
-        tf,
-        lambda layers, x: layers.batch_normalization(x),
-        values,
-        images,
-        data_format,
-        dtype,
-    )
+    def body(layers, x):
+        return layers.batch_normalization(x)
+
+    _, moving, _ = run(tf, body, values, images, data_format, dtype)
     rounded = tf.cast(images, dtype).numpy().astype(np.float64)
     np.testing.assert_allclose(
         moving["moving_mean"], DECAY + (1 - DECAY) * rounded.mean((0, 1, 2)), rtol=1e-6
@@ -128,7 +107,7 @@ def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
     )
 
 
-def test_channels_are_normalized_whatever_the_arithmetic(tf):
+def test_channels_are_normalized_in_bfloat16(tf):
     def body(layers, x):
         return layers.local_response_normalization(x, 1, 0.5, 0.75)
 
@@ -147,10 +126,7 @@ def convolved(x, kernel, stride):
 
 @both_formats
 @pytest.mark.parametrize("channels", [6, 12])
-def test_a_residual_block_is_that_of_its_paper(tf, data_format, channels):
-    from rnn_scaling.models.images import layers as layering
-    from rnn_scaling.models.images import own_networks
-
+def test_a_residual_block_agrees_with_its_paper(tf, data_format, channels):
     def body(layers, x):
         return own_networks.residual_block(layers, x, channels)
 
@@ -192,10 +168,8 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(
 
     from rnn_scaling.models.images import keras_applications
 
-    axis, x = (
-        (1 if data_format == "NCHW" else 3),
-        tf.constant(ordered(2 * images_of(5) + 1, data_format)),
-    )
+    axis = data_format.index("C")
+    x = tf.constant(ordered(2 * images_of(5) + 1, data_format))
     results = []
     for is_fused in (False, True):
         layer = keras.layers.BatchNormalization(axis, momentum=0.9, scale=scale)
@@ -210,30 +184,17 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(
             tape.watch(x)
             y = layer(x, training=True)
             loss = tf.reduce_sum(y * pattern(y.shape))
-        wanted = [x, *(variable.value for variable in layer.trainable_variables)]
-        averages = layer.non_trainable_variables
-        results.append(
-            [
-                array.numpy()
-                for array in (
-                    y,
-                    *tape.gradient(loss, wanted),
-                    *(v.value for v in averages),
-                )
-            ]
-        )
-    want, got = (dict(enumerate(each)) for each in results)
+        inputs = [x, *(variable.value for variable in layer.trainable_variables)]
+        averages = [variable.value for variable in layer.non_trainable_variables]
+        tensors = [y, *tape.gradient(loss, inputs), *averages]
+        results.append({n: tensor.numpy() for n, tensor in enumerate(tensors)})
+    want, got = results
     assert len(want) == (6 if scale else 5)
     assert_close(got, want)
 
 
 @pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet"])
-def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(
-    tf, family
-):
-    from rnn_scaling.models.images import own_networks
-    from rnn_scaling.models.images.layers import LayeredClassifier
-
+def test_layouts_share_weights_and_have_equal_outputs_and_gradients(tf, family):
     body = {
         "resnet": own_networks.resnet(8),
         "densenet": own_networks.densenet(7, 4),
@@ -254,15 +215,12 @@ def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(
 
 
 def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
-    from rnn_scaling.models.images.layers import Layers
-
     def twice(seed):
         layers = Layers("NHWC", lambda spec: None, tf.constant(seed))
         return [layers.dropout(tf.ones([1, 200]), 0.5).numpy() for _ in range(2)]
 
     first, second = twice([1, 2])
     assert np.array_equal(first, twice([1, 2])[0])
-    assert not np.array_equal(first, second) and not np.array_equal(
-        first, twice([1, 3])[0]
-    )
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, twice([1, 3])[0])
     assert set(np.unique(first)) == {0.0, 2.0}

@@ -1,10 +1,11 @@
-"""Networks of our own layers: depths, gradients, the products of their graphs, and that they learn."""
+"""Our own networks: the products of their graphs, and that they learn."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from rnn_scaling.models.workload import first_values
 from rnn_scaling.models.workloads import WORKLOADS
 from tests.models.images.test_zoo import network_of
 from tests.models.test_images import traced_flops
@@ -13,56 +14,38 @@ from tests.models.test_images import traced_flops
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(
     "name, learning_rate",
-    [
-        ("resnet20", 0.1),
-        ("densenet40_k12", 0.1),
-        ("alexnet", 0.02),
-    ],
+    [("resnet20", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02)],
 )
-def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(
+def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
     tf, name, learning_rate
 ):
-    from rnn_scaling.models.workload import first_values
-
     batch_size = 4
     network = network_of(name, "cifar10")
     random = np.random.default_rng(1)
-    images = tf.constant(
-        random.uniform(-1, 1, (batch_size, 32, 32, 3)).astype(np.float32)
-    )
+    images = tf.constant(random.uniform(-1, 1, (batch_size, 32, 32, 3)), tf.float32)
     labels = tf.constant(random.integers(0, 10, batch_size))
-    weights = {
-        key: tf.Variable(value)
-        for key, value in first_values(network.variables, 1).items()
-    }
-    averages = {
-        key: tf.Variable(value)
-        for key, value in first_values(network.moving, 1).items()
-    }
+    weights, averages = (
+        tf.nest.map_structure(tf.Variable, first_values(specs, 1))
+        for specs in (network.variables, network.moving)
+    )
 
     @tf.function(autograph=False)
     def step():
-        values = {
-            key: variable.read_value()
-            for key, variable in {**weights, **averages}.items()
-        }
+        variables = {**weights, **averages}
+        values = {key: variable.read_value() for key, variable in variables.items()}
         logits, moving = network.logits(values, images, tf.constant([0, 0]))
         assert moving.keys() == averages.keys()
-        loss = tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        )
-        for key, gradient in zip(
-            weights, tf.gradients(loss, [values[key] for key in weights])
-        ):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.reduce_mean(losses)
+        gradients = tf.gradients(loss, [values[key] for key in weights])
+        for key, gradient in zip(weights, gradients):
             weights[key].assign_sub(learning_rate * gradient)
         for key, value in moving.items():
             averages[key].assign(value)
         return loss
 
     graph = step.get_concrete_function().graph
-    assert (
-        traced_flops(graph)
-        == WORKLOADS[name].flops_a_sample({"dataset": "cifar10"}) * batch_size
-    )
+    per_image = WORKLOADS[name].flops_per_sample({"dataset": "cifar10"})
+    assert traced_flops(graph) == per_image * batch_size
     losses = [float(step()) for _ in range(6)]
     assert losses[-1] < 0.8 * losses[0], losses

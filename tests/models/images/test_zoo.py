@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds of every image network: published numbers, closed forms, and docs/workloads.md."""
+"""Parameters and multiply-adds of every image network against published numbers and docs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CASES = [
 every_case = pytest.mark.parametrize("name, dataset", CASES)
 CLASSES = {"imagenet": 1000, "cifar10": 10}
 
-# name -> (parameters with moving averages, billions of multiply-adds of an image of ImageNet)
+# (parameters with moving averages, billions of multiply-adds per image of ImageNet)
 PUBLISHED = {
     # count_params() of keras.applications; He and others, arXiv:1512.03385, table 1.
     "resnet50": (25_636_712, 3.8),
     "resnet101": (44_707_176, 7.6),
     "resnet152": (60_419_944, 11.3),
-    # count_params() of keras.applications; none publishes multiply-adds of these strides.
+    # count_params() of keras.applications; multiply-adds of these strides are unpublished.
     "resnet50_v2": (25_613_800, None),
     "resnet101_v2": (44_675_560, None),
     "resnet152_v2": (60_380_648, None),
@@ -35,8 +35,8 @@ PUBLISHED = {
     "vgg16": (138_357_544, 15.5),
     "vgg19": (143_667_240, 19.6),
 }
-# Parameters that users of tf_cnn_benchmarks report: variables and moving averages, of eleven classes (the eleventh is
-# "background"), and the number of the step.
+# Parameters that users of tf_cnn_benchmarks report: variables and moving averages for eleven
+# classes (one is "background"), and the number of the step.
 REPORTED = {
     "alexnet": 1_756_620,
     "resnet20": 271_164,
@@ -51,21 +51,21 @@ REPORTED = {
 
 @functools.cache
 def network_of(name, dataset):
-    config = configs.resolve(
-        {"model": name, "dataset": dataset}, num_gpus=0, num_cores=1
-    ).model
+    options = {"model": name, "dataset": dataset}
+    config = configs.resolve(options, num_gpus=0, num_cores=1).model
     return workloads.load(name).build(config, "CPU")
 
 
+@functools.cache
 def products_of(network):
-    """Multiply-adds of an image in each convolution and matrix product of a network, the first of which reads it."""
+    """Return multiply-adds per image of each product; the first product reads the image."""
     import tensorflow
 
     if keras_model := getattr(network, "model", None):
-        layers = [layer for layer in keras_model.layers if hasattr(layer, "kernel")]
         return [
             math.prod(layer.output.shape[1:-1]) * math.prod(layer.kernel.shape)
-            for layer in layers
+            for layer in keras_model.layers
+            if hasattr(layer, "kernel")
         ]
     with tensorflow.Graph().as_default() as graph:
         weights = {
@@ -82,7 +82,7 @@ def products_of(network):
 
 
 def counts_of(network):
-    """(trained numbers, moving numbers, multiply-adds of an image)."""
+    """Return trained numbers, moving numbers and multiply-adds per image."""
     trained, moving = (
         sum(math.prod(spec.shape) for spec in specs)
         for specs in (network.variables, network.moving)
@@ -90,90 +90,80 @@ def counts_of(network):
     return trained, moving, sum(products_of(network))
 
 
-def of_layers(convolutions, matrices):
-    """Counts of biased layers. convolutions: (inputs of a window, channels, positions). matrices: (inputs, outputs)."""
+def biased_layers(convolutions, matrices):
+    """Return the counts of layers with a bias.
+
+    Args:
+      convolutions: (inputs of a window, channels, positions) per layer.
+      matrices: (inputs, outputs) per layer.
+    """
     layers = [*convolutions, *((inputs, outputs, 1) for inputs, outputs in matrices)]
     trained = sum((inputs + 1) * outputs for inputs, outputs, _ in layers)
-    return (
-        trained,
-        0,
-        sum(inputs * outputs * positions for inputs, outputs, positions in layers),
-    )
+    return trained, 0, sum(map(math.prod, layers))
 
 
 def alexnet(size, classes):
     if size == 32:
-        return of_layers(
-            [(75, 64, 32**2), (25 * 64, 64, 16**2)],
-            [(64 * 64, 384), (384, 192), (192, classes)],
-        )
+        convolutions = [(75, 64, 32**2), (25 * 64, 64, 16**2)]
+        matrices = [(64 * 64, 384), (384, 192), (192, classes)]
+        return biased_layers(convolutions, matrices)
     convolutions = [(363, 64, 55**2), (25 * 64, 192, 27**2)]
-    convolutions += [
-        (9 * inputs, outputs, 13**2)
-        for inputs, outputs in ((192, 384), (384, 384), (384, 256))
-    ]
-    return of_layers(convolutions, [(36 * 256, 4096), (4096, 4096), (4096, classes)])
+    for inputs, outputs in ((192, 384), (384, 384), (384, 256)):
+        convolutions.append((9 * inputs, outputs, 13**2))
+    matrices = [(36 * 256, 4096), (4096, 4096), (4096, classes)]
+    return biased_layers(convolutions, matrices)
 
 
 def cifar_resnet(num_layers, size, classes):
     n = (num_layers - 2) // 6
     kernels = [(27 * 16, 32), *[(9 * 16 * 16, 32)] * (2 * n)]
     for channels, side in ((32, 16), (64, 8)):
-        kernels += [
-            (9 * channels * channels // 2, side),
-            *[(9 * channels * channels, side)] * (2 * n - 1),
-        ]
+        kernels.append((9 * channels * channels // 2, side))
+        kernels += [(9 * channels * channels, side)] * (2 * n - 1)
     normalized = 16 + 2 * n * (16 + 32 + 64)
-    trained = (
-        sum(weights for weights, _ in kernels) + 2 * normalized + (64 + 1) * classes
-    )
-    return (
-        trained,
-        2 * normalized,
-        sum(weights * side**2 for weights, side in kernels) + 64 * classes,
-    )
+    trained = sum(weights for weights, _ in kernels)
+    trained += 2 * normalized + (64 + 1) * classes
+    multiply_adds = sum(weights * side**2 for weights, side in kernels)
+    return trained, 2 * normalized, multiply_adds + 64 * classes
 
 
 def densenet(depth, growth, size, classes):
-    n, last = (depth - 4) // 3, 16
-    trained, normalized, multiply_adds = (27 + 1) * 16, 0, 27 * 16 * size**2
+    n = (depth - 4) // 3
+    last = 16
+    trained = (27 + 1) * 16
+    normalized = 0
+    multiply_adds = 27 * 16 * size**2
     for block in range(3):
         if block:
             trained += (last + 1) * 2 * growth
             multiply_adds += last * 2 * growth * size**2
-            size, last = size // 2, 2 * growth
-        inputs = n * last + growth * n * (n - 1) // 2  # of all layers of the block
+            size //= 2
+            last = 2 * growth
+        # The sum of the input channels of all layers in the block.
+        inputs = n * last + growth * n * (n - 1) // 2
         last += n * growth
         trained += 9 * inputs * growth + n * growth
         multiply_adds += 9 * inputs * growth * size**2
         normalized += inputs + last
-    return (
-        trained + 2 * normalized + (last + 1) * classes,
-        2 * normalized,
-        multiply_adds + last * classes,
-    )
+    trained += 2 * normalized + (last + 1) * classes
+    return trained, 2 * normalized, multiply_adds + last * classes
 
 
-P = functools.partial
-CLOSED_FORMS = {
-    "alexnet": alexnet,
-    **{f"resnet{depth}": P(cifar_resnet, depth) for depth in (20, 32, 44, 56, 110)},
-    **{
-        f"densenet{depth}_k{k}": P(densenet, depth, k)
-        for depth, k in ((40, 12), (100, 12), (100, 24))
-    },
-}
+CLOSED_FORMS = {"alexnet": alexnet}
+for _depth in (20, 32, 44, 56, 110):
+    CLOSED_FORMS[f"resnet{_depth}"] = functools.partial(cifar_resnet, _depth)
+for _depth, _k in ((40, 12), (100, 12), (100, 24)):
+    CLOSED_FORMS[f"densenet{_depth}_k{_k}"] = functools.partial(densenet, _depth, _k)
 
 
 @every_case
 def test_a_network_is_what_the_table_says(tf, name, dataset):
-    network, entry = network_of(name, dataset), WORKLOADS[name]
-    assert (network.image_size, network.num_classes) == (
-        entry.image_sizes[dataset],
-        CLASSES[dataset],
-    )
+    network = network_of(name, dataset)
+    entry = WORKLOADS[name]
+    assert network.image_size == entry.image_sizes[dataset]
+    assert network.num_classes == CLASSES[dataset]
     first, *others = products_of(network)
-    assert entry.flops_a_sample({"dataset": dataset}) == 4 * first + 6 * sum(others)
+    assert entry.flops_per_sample({"dataset": dataset}) == 4 * first + 6 * sum(others)
     assert entry.has_moving == bool(network.moving)
 
 
@@ -192,18 +182,18 @@ def test_an_own_network_has_the_numbers_of_its_closed_form(tf, name, dataset):
         assert name in PUBLISHED
         return
     size = WORKLOADS[name].image_sizes[dataset]
-    want = CLOSED_FORMS[name](size, CLASSES[dataset])
-    assert counts_of(network_of(name, dataset)) == want
+    expected = CLOSED_FORMS[name](size, CLASSES[dataset])
+    assert counts_of(network_of(name, dataset)) == expected
 
 
 @pytest.mark.parametrize("name", REPORTED)
-def test_eleven_classes_have_the_numbers_that_were_reported(name):
+def test_closed_forms_for_eleven_classes_have_the_reported_numbers(name):
     trained, moving, _ = CLOSED_FORMS[name](32, 11)
     assert trained + moving + 1 == REPORTED[name]
 
 
 def test_the_document_has_these_numbers(tf):
-    text = (ROOT / "docs" / "workloads.md").read_text()
+    text = (ROOT / "docs" / "results" / "networks.md").read_text()
     rows = re.findall(
         r"^\| `([\w.]+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \|",
         text,
@@ -211,15 +201,11 @@ def test_the_document_has_these_numbers(tf):
     )
     assert len(rows) == len(CASES)
     for name, size, *numbers in rows:
-        [dataset] = [
-            dataset
-            for dataset, pixels in WORKLOADS[name].image_sizes.items()
-            if pixels == int(size)
-        ]
+        sizes = WORKLOADS[name].image_sizes
+        dataset = {pixels: dataset for dataset, pixels in sizes.items()}[int(size)]
         trained, moving, multiply_adds = counts_of(network_of(name, dataset))
-        digits = 3 if multiply_adds < 1e6 else 1 if multiply_adds < 1e8 else 0
-        assert numbers == [
-            f"{trained:,}",
-            f"{moving:,}",
-            f"{multiply_adds / 1e6:,.{digits}f}",
-        ], (name, dataset)
+        digits = 0
+        if multiply_adds < 1e8:
+            digits = 3 if multiply_adds < 1e6 else 1
+        millions = f"{multiply_adds / 1e6:,.{digits}f}"
+        assert numbers == [f"{trained:,}", f"{moving:,}", millions], name

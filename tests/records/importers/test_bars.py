@@ -1,4 +1,7 @@
-"""Progress bars, in logs that tqdm, Keras 3 and Lightning really wrote; Keras 2's is written from its source."""
+"""Progress bars in real logs of tqdm, Keras 3 and Lightning.
+
+The bar of Keras 2 is written by hand from its source.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ def test_bars_of_validation_and_of_sanity_checks_do_not_count():
 def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_shows(
     tmp_path, name
 ):
-    """The bytes of the real log in pieces, as the program wrote them."""
+    """Print a real log with its original bytes."""
     arrivals, lines = [], []
     log = (GOLDEN / f"logs/{name}.log").absolute()
     process.run_together(
@@ -119,7 +122,7 @@ def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(
     )
     with os.fdopen(reads, "rb") as stderr:
         child = types.SimpleNamespace(
-            rest=b"", rest_at=0.0, stderr=stderr, task=Task([])
+            incomplete_line=b"", arrived_at=0.0, stderr=stderr, task=Task([])
         )
         for at, written in (
             (1.0, b"\r1/3"),
@@ -138,7 +141,7 @@ def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(
         "3/3": 7.0,
         "bye": 9.0,
     }
-    assert (child.rest, child.rest_at) == (b"x", 9.0)
+    assert (child.incomplete_line, child.arrived_at) == (b"x", 9.0)
 
 
 def test_the_loss_of_a_bar_is_kept():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from rnn_scaling.analysis import slow_links
 from rnn_scaling.commands import import_log
-from rnn_scaling.records.importers import nccl_tests
+from rnn_scaling.records.importers import collectives
 from rnn_scaling.records.importers.formats import FORMATS
-from rnn_scaling.records.importers.reading import FindingKind
 from tests.support import log_samples
 from tests.support.log_samples import parse
 from tests.support.paths import GOLDEN
@@ -41,17 +42,11 @@ def log_of(operation_factor, ranks, redop="sum", root="-1", rows=((4096, 10.0),)
     return "".join(lines)
 
 
-def operations(text):
-    """Return the operations in the table and those that remain possible."""
-    log = parse("nccl_tests", text)
-    assert not log.problems
-    names = ("size", "count", "type", "redop", "root")
-    rows = []
-    for cells in log.tables[0].rows:
-        values = dict(zip(names, cells[2:7]))
-        values |= zip(("time", "algbw", "busbw"), map(str, cells[8:11]))
-        rows.append(nccl_tests.CollectiveTiming(0, "", cells[1], cells[7], values))
-    return set(log.tables[0].column("Operation")), nccl_tests.possible_operations(rows)
+def slower_than_staging(text):
+    """Return the values of each statement on slow peer-to-peer copies."""
+    log = parse("p2p_bandwidth_latency", text)
+    statements = slow_links.slow_link_statements(log)
+    return [each.values for each in statements if each.kind == "import-p2p-slower"]
 
 
 def test_rows_with_a_blank_redop_are_read(capsys):
@@ -145,9 +140,14 @@ def test_an_operation_follows_from_the_factor_and_the_columns(
     factor, ranks, redop, root, possible
 ):
     text = log_of(factor, ranks, redop, root, rows=((4096, 10.0), (1 << 20, 99.5)))
-    in_table, found = operations(text)
-    assert list(found) == possible
-    assert in_table == ({possible[0]} if len(possible) == 1 else {None})
+    log = parse("nccl_tests", text)
+    assert not log.problems
+    in_table = {possible[0]} if len(possible) == 1 else {None}
+    assert set(log.tables[0].column("Operation")) == in_table
+    (note,) = [note for note in log.notes if "does not name the operation" in note]
+    assert [
+        name for name in collectives.OPERATIONS if re.search(rf"\b{name}\b", note)
+    ] == [name for name in collectives.OPERATIONS if name in possible]
 
 
 def test_a_named_operation_is_kept():
@@ -187,20 +187,15 @@ def test_slow_peer_to_peer_is_named(capsys):
 def test_peer_to_peer_is_compared_pair_by_pair(old, new, counts):
     text = (CASES / "p2p_slower.txt").read_text()
     assert old in text
-    log = parse("p2p_bandwidth_latency", text.replace(old, new))
-    values = [
-        each.values for each in log.findings if each.kind == FindingKind.P2P_SLOWER
-    ]
+    values = slower_than_staging(text.replace(old, new))
     assert [(each["count"], each["total"]) for each in values] == counts
 
 
 def test_pairs_without_peer_access_are_left_out():
     head = "P2P Connectivity Matrix\n     D\\D     0     1\n     0 1 0\n     1 1 1\n"
     text = head + (CASES / "p2p_slower.txt").read_text()
-    (found,) = parse("p2p_bandwidth_latency", text).findings
-    values = [
-        found.values[name] for name in ("first", "second", "direct", "staged", "total")
-    ]
+    (found,) = slower_than_staging(text)
+    values = [found[name] for name in ("first", "second", "direct", "staged", "total")]
     assert values == [1, 0, 9.95, 20.91, 1]
 
 
@@ -210,9 +205,9 @@ def test_latencies_are_compared_by_the_gpus_clock():
     text += matrix.format("GPU", 12.0, 12.0) + matrix.format("CPU", 3.0, 3.0)
     text += "P2P=Enabled Latency (P2P Writes) Matrix (us)\n"
     text += matrix.format("GPU", 24.0, 24.0) + matrix.format("CPU", 9.0, 9.0)
-    (found,) = parse("p2p_bandwidth_latency", text).findings
+    (found,) = slower_than_staging(text)
     names = ("speed", "direct", "staged", "unit")
-    assert [found.values[name] for name in names] == [0.5, 24, 12, "us"]
+    assert [found[name] for name in names] == [0.5, 24, 12, "us"]
 
 
 def test_rccl_tests_lines_of_json():

@@ -1,4 +1,4 @@
-"""The reader of lists gives what json.loads gives, and what stands before a fault."""
+"""The reader of lists agrees with json.loads, and returns the items before a fault."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 
 import pytest
 
-from rnn_scaling.records.importers.json_stream import JsonFault, items
+from rnn_scaling.records.importers.json_stream import JsonFault, read_items
 
 VALUES = [1, -2.5e-7, "a\n\"]},", None, True, {"b": [1, {"c": []}]}, [], "\u00e9", 123456789]  # fmt: skip
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_values(indent):
-    assert [value for _, value in items(json.dumps(VALUES, indent=indent), 1)] == VALUES
+    assert [
+        value for _, value in read_items(json.dumps(VALUES, indent=indent), 1)
+    ] == VALUES
 
 
 def test_lines():
     text = '{\n"a": 1,\n"results": [\n{"x": 1},\n\n{"x": 2}\n]\n}'
-    assert list(items(text, text.index("[") + 1)) == [(4, {"x": 1}), (6, {"x": 2})]
+    assert list(read_items(text, text.index("[") + 1)) == [(4, {"x": 1}), (6, {"x": 2})]
 
 
 @pytest.mark.parametrize(
@@ -38,9 +40,9 @@ def test_lines():
 def test_faults(text, count, line, between):
     seen = []
     with pytest.raises(JsonFault) as caught:
-        for _, value in items(text, 1):
+        for _, value in read_items(text, 1):
             seen.append(value)
-    assert (len(seen), caught.value.line, caught.value.between) == (
+    assert (len(seen), caught.value.line, caught.value.is_between_values) == (
         count,
         line,
         between,
@@ -49,4 +51,4 @@ def test_faults(text, count, line, between):
 
 def test_deep_nesting_is_a_fault():
     with pytest.raises(JsonFault, match="too deep|not JSON|ends within"):
-        list(items("[" * 200_000, 1))
+        list(read_items("[" * 200_000, 1))

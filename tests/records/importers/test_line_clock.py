@@ -58,7 +58,10 @@ def test_steps_may_be_left_out_repeated_and_begin_anew():
 
 
 def test_bursts_are_known_to_one_line_and_the_last_one_to_nothing():
-    """30 lines of a second at a time, and what is left when the program ends, 100 s after its last step."""
+    """Deliver the lines of 30 seconds at a time, and the rest at the end of the program.
+
+    The program ends 100 s after its last step.
+    """
     bursts = [(30.0 * (line // 30 + 1), line + 1.0) for line in range(120)]
     told = read(*bursts, *((250.0, step) for step in range(121, 140)))
     assert told.rate == pytest.approx(1.0) and sum(told.batches.seconds) == 90.0
@@ -109,6 +112,18 @@ def test_of_more_matches_than_are_kept_some_do(tmp_path, monkeypatch):
     assert read_run(
         path, STEP, items_per_step=1.0, arrivals=range(100)
     ).rate == pytest.approx(1.0)
+
+
+def test_thinning_a_long_log_keeps_each_rank(tmp_path, monkeypatch):
+    monkeypatch.setattr(regex_log, "MOST_MATCHES", 10)
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"[rank{k % 2}]: step {k // 2}\n" for k in range(21)))
+    arrivals = [float(k // 2) for k in range(21)]
+    terms = {"items_per_step": 1.0, "num_devices": 2, "arrivals": arrivals}
+    run = read_run(path, STEP, **terms)
+    assert run.rate == pytest.approx(1.0)
+    [finding] = run.findings
+    assert (finding.kind, finding.count) == ("one-timed-rank", 2)
 
 
 def test_the_whole_process_is_timed_without_what_a_start_costs(tmp_path):

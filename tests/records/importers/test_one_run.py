@@ -9,6 +9,7 @@ import pytest
 
 from rnn_scaling.records.importers import regex_log
 from rnn_scaling.records.importers.formats import FORMATS
+from rnn_scaling.records.importers.reading import LogFormat, check_format
 from tests.support import log_samples
 from tests.support.log_samples import parse, read_run
 
@@ -36,6 +37,31 @@ def test_a_known_format_is_found(tmp_path, formats):
     )
 
 
+class Complete(LogFormat):
+    """A format with all that is mandatory."""
+
+    name = "complete"
+    needles = ("x",)
+    has_rates = True
+
+    def read(self, lines, terms):
+        """Return nothing; it is never called."""
+
+
+@pytest.mark.parametrize("missing", ["name", "needles", "has_rates"])
+def test_a_format_without_a_mandatory_attribute_is_refused(monkeypatch, missing):
+    check_format(Complete())
+    monkeypatch.delattr(Complete, missing)
+    with pytest.raises(TypeError, match=f"Complete lacks {missing};"):
+        check_format(Complete())
+
+
+def test_a_format_with_its_own_detection_needs_no_needles(monkeypatch):
+    monkeypatch.delattr(Complete, "needles")
+    monkeypatch.setattr(Complete, "detect", lambda self, text: True, raising=False)
+    check_format(Complete())
+
+
 def test_formats_that_tell_rates_are_those_whose_rows_have_one():
     for name, form in FORMATS.items():
         runs = parse(name, log_samples.ALL[name]).runs
@@ -48,17 +74,17 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
     [
         ("hello\n", "auto", "its output has no known format (tf_cnn_benchmarks, "),
         ("hello\n", "gnmt", "its output has no known format (gnmt); "),
-        ("", "auto", "it printed nothing"),
-        ("a\0b", "regex:(?P<rate>.)", "its output cannot be read: a binary file"),
+        ("", "auto", "the program printed nothing"),
+        ("a\0b", "regex:(?P<rate>.)", "its output cannot be read: the file is binary"),
         (
             log_samples.TF_CNN + log_samples.TF_CNN,
             "auto",
-            "(as tf_cnn_benchmarks: 2 rates, and one run has one",
+            "(as tf_cnn_benchmarks: expected one rate of one run, got 2",
         ),
         (
             "rate x\n",
             "regex:rate (?P<rate>.)",
-            "line 1 of its output: rate is 'x', no number",
+            "line 1 of its output: rate is 'x', which is not a number",
         ),
         (
             "rate 0\n",
@@ -68,7 +94,7 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
         (
             "rate 12,5\n",
             "regex:rate (?P<rate>.*)",
-            "line 1 of its output: rate is '12,5', no number",
+            "line 1 of its output: rate is '12,5', which is not a number",
         ),
         (
             "2 s\n",

@@ -58,7 +58,10 @@ def test_a_total_that_every_rank_repeats_is_one_total(tag):
 
 
 def test_blocks_of_ranks_one_after_the_other_are_one_run():
-    """Python buffers a pipe: each rank's output comes as a block at its end."""
+    """Join blocks of ranks.
+
+    Python buffers pipes, so that each rank prints its whole output at its end.
+    """
     lines = log_samples.tf_cnn_horovod(2, 150.0, "{}~").splitlines()
     text = ""
     for rank in "01":
@@ -98,7 +101,7 @@ def test_a_run_cut_short_keeps_its_steps_rate():
 
 
 def test_a_worker_cut_short_has_no_rate():
-    """A step line of one of several processes is that worker's rate, not the run's."""
+    """Ignore step lines of one of several processes; they have only this worker's rate."""
     text = log_samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
     log = parse("tf_cnn_benchmarks", text)
     assert set(rates(log)) == {None}
@@ -112,7 +115,7 @@ def test_a_worker_cut_short_has_no_rate():
         ("403.77", "-403.77", "expected total images/sec above 0"),
         ("128 global", "0 global", "expected a global batch size above 0, got '0'"),
         ("64 per device", "none per device", "expected a batch size per device"),
-        ("64 per device", "0.000000001 per device", "is no number of devices"),
+        ("64 per device", "0.000000001 per device", "no plausible number of devices"),
         ("+/- 0.9 (jitter", "+/- 0.9 (jit", "not understood"),
     ],
 )
@@ -125,7 +128,7 @@ def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
 
 
 def header(more):
-    """A run on four GPUs whose header has further lines."""
+    """Return the log of a run on four GPUs with additional lines in its header."""
     return (
         "TensorFlow:  1.15\nModel:       vgg16\nBatch size:  256 global\n"
         "             64 per device\nDevices:     ['/gpu:0', '/gpu:1', '/gpu:2', "
@@ -264,10 +267,9 @@ def test_seed_trainer():
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("|0|384|28.461|107938.535|1.00|", "above 0 (num_devices) above 0, got '0'"),
+        ("|0|384|28.461|107938.535|1.00|", "expected num_devices above 0, got '0'"),
         ("|2|384|28.461|-5.000|1.00|", "expected words/s above 0"),
-        ("|2|384|28.461|", "expected 5 numbers between bars"),
-        ("Traceback (most recent call last):", "expected 5 numbers between bars"),
+        ("|2|384|28.461|", "not understood"),
     ],
 )
 def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
@@ -275,17 +277,8 @@ def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
     log = parse("seed_trainer", log_samples.SEED_TRAINER.replace(good, row))
     (problem,) = log.problems
     assert problem.line == 7
-    assert reason in problem.reason and "row left out" in problem.reason
+    assert reason in problem.reason
     assert [run.options["num_devices"] for run in log.runs] == [1]
-
-
-@pytest.mark.parametrize("after", ["", 2 * "|4|384|29.2|210317.1|1.00|\n"])
-def test_seed_trainer_header_without_numbers(after):
-    header = "|gpu number|batch_size|total time|speed|speedup ratio|\n"
-    good = "|2|384|28.461|107938.535|1.00|\n"
-    text = log_samples.SEED_TRAINER.replace(good, after and header + after)
-    (problem,) = parse("seed_trainer", text).problems
-    assert problem.line == 6 and "no numbers follow this header" in problem.reason
 
 
 def test_without_a_usable_row_the_error_names_the_line():
@@ -342,7 +335,7 @@ def test_mlperf_lines_of_every_rank_are_one_run():
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (":::MLLOG {\"key\": \"seed\", ", "no whole JSON"),
+        (":::MLLOG {\"key\": \"seed\", ", "not complete JSON"),
         (":::MLLOG [1]", "bad event"),
         (":::MLLOG {\"value\": 1, \"time_ms\": 5}", "'key' is missing"),
         (log_samples.mllog("tracked_stats", 91000, {"throughput": float("nan")}), "throughput above 0"),
@@ -412,8 +405,13 @@ def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
     assert "warm-up (50 steps)" in short.problems[0].reason
     lines = real_logs.GNMT.splitlines(keepends=True)[1:]
     log = parse("gnmt", "".join(line for line in lines if "Performance" not in line))
-    assert "num_devices" not in log.runs[0].options
-    assert "one rank's" in log.problems[0].reason
+    (of_one_rank,) = log.runs
+    assert "num_devices" not in of_one_rank.options
+    assert "one rank" in log.problems[0].reason
+    without_total = "".join(line for line in lines if "Performance" not in line)
+    stated = parse("gnmt", without_total, num_devices=8)
+    assert stated.runs[0].rate.value == pytest.approx(8 * of_one_rank.rate.value)
+    assert not stated.problems
 
 
 def test_gnmts_ranks_that_all_print_are_added():

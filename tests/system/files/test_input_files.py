@@ -1,4 +1,4 @@
-"""The door: what is no regular file, too large or no JSON to compute with is refused in one line, and nothing waits."""
+"""Input files: special files, too large files and unusable JSON are refused at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default_limit():
 
 
 def place(tmp_path, kind):
-    """A path of a kind of thing that no reader wants."""
+    """Create an object of a kind that readers must refuse; return its path."""
     path = tmp_path / "x.json"
     if kind == "a folder":
         path.mkdir()
@@ -50,7 +50,7 @@ def place(tmp_path, kind):
         ("a device", "a device; expected a regular file"),
         (
             "sparse",
-            "1000000 MB, more than the 128 MB that are read; --max_file_mb=1000000 reads it",
+            "1000000 MB exceeds the limit of 128 MB; --max_file_mb=1000000 raises it",
         ),
         ("a circle", "Too many levels of symbolic links"),
         ("a link to nothing", "No such file or directory"),
@@ -122,7 +122,7 @@ def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(tmp_path, read):
         with path.open("ab") as writer:
             writer.write(b"x" * 1_000_000)
         with pytest.raises(
-            OSError, match="more than the 1 MB that are read; --max_file_mb=2 reads it"
+            OSError, match="exceeds the limit of 1 MB; --max_file_mb=2 raises it"
         ):
             read(file)
 
@@ -141,7 +141,7 @@ def test_what_is_read_again_from_its_start_counts_once(tmp_path):
     [
         ("", "not JSON (Expecting value at line 1)"),
         ('{"a":\n', "not JSON (Expecting value at line 2)"),
-        (f"[{'1' * 5000}]", "a number of thousands of digits"),
+        (f"[{'1' * 5000}]", "contains a number with thousands of digits"),
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ('{"a":' * 101 + "1" + "}" * 101, "nested too deeply"),
         (f"[{'[], ' * 200} {'[' * 200}{']' * 200}]", "nested too deeply"),
@@ -169,15 +169,21 @@ def test_what_is_printed_as_json_is_json_whatever_the_numbers():
     }
 
 
-# What writes JSON that no command prints: messages between processes, keys, and files that are read back.
+# Modules whose JSON no command prints: messages between processes, keys, and files that
+# are read back.
 OTHERS = {
     "records/tables/documents.py",
     "cluster/launch.py",
-    "cluster/peers.py",
+    "cluster/rank_info.py",
     "cluster/tokens.py",
     "cluster/wire.py",
     "frameworks/loop.py",
-    "records/importers/nccl_tests.py",
+    "hooks/observer.py",
+    "hooks/keras.py",
+    "hooks/ranks.py",
+    "hooks/steps.py",
+    "verification/scripts/runner.py",
+    "records/importers/nccl_json.py",
     "inspection/chrome.py",
     "links/processes.py",
     "records/history.py",

@@ -61,7 +61,7 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
         for line in made.splitlines()
         if line.startswith("|")
     }
-    assert len(cells) <= 2  # of each table's lines all have as many
+    assert len(cells) <= 2  # all lines of a table have the same number of cells
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A bar on a terminal, lines elsewhere, nothing when switched off."""
+"""A bar and fitted tables on a terminal; lines and Markdown in pipes and files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+from unittest import mock
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_terminal_has_a_bar_and_lines_above_it():
     assert any(text.startswith("a failure") for text in texts)
 
 
-def test_a_bar_in_a_hurry_is_drawn_seldom():
+def test_a_bar_without_redraw_is_drawn_seldom():
     stream = Terminal()
     board = Board(1000, LAYOUT, stream=stream, mininterval=3600)
     for position in range(1, 1000):
@@ -59,7 +60,7 @@ def test_a_bar_in_a_hurry_is_drawn_seldom():
     assert drawn(stream)[-1].startswith("[999/1000]")
 
 
-def test_elsewhere_there_are_lines_alone():
+def test_without_a_terminal_there_are_only_lines():
     stream = io.StringIO()
     board = Board(4, LAYOUT, stream=stream)
     board.move(2, "measuring")
@@ -71,10 +72,9 @@ def test_elsewhere_there_are_lines_alone():
 
 
 def test_live_rates_have_three_digits_at_least():
-    given = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 100.0, 0.0, float("inf"))
-    assert [three_digits(value) for value in given] == [
-        *("2.40", "0.123", "100", "1.00", "14,342", "100", "0", "inf"),
-    ]
+    rates = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 0.0, float("inf"))
+    texts = ["2.40", "0.123", "100", "1.00", "14,342", "0", "inf"]
+    assert list(map(three_digits, rates)) == texts
     stream = io.StringIO()
     shown = progress.Progress(
         True,
@@ -92,12 +92,11 @@ def test_live_rates_have_three_digits_at_least():
         {},
         throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4),
     )
-    assert "2.40 iterations/s" in stream.getvalue() and display.describe(ok).startswith(
-        "2.40 "
-    )
+    assert "2.40 iterations/s" in stream.getvalue()
+    assert display.describe(ok).startswith("2.40 ")
 
 
-def test_switched_off_nothing_is_shown():
+def test_a_disabled_board_prints_nothing():
     for stream in (Terminal(), io.StringIO()):
         board = Board(4, LAYOUT, enabled=False, stream=stream)
         board.move(2, "measuring")
@@ -116,19 +115,20 @@ def test_without_a_terminal_tqdm_is_not_loaded():
 
 def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
     tasks = tuple(
-        plan.LinkTask(what, what, {"what": what}) for what in ("memory", "copies")
+        plan.LinkTask(name, name, {"what": name}) for name in ("memory", "copies")
     )
-    wanted = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
+    link_plan = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
 
-    def run(request, timeout_s, tell, worker):
-        tell(int(request["what"] == "memory"), 2, request["what"])
+    def run(request, timeout_s, report, worker):
+        report(int(request["what"] == "memory"), 2, request["what"])
         return processes.WorkerOutcome()
 
     monkeypatch.setattr(processes, "run", run)
-    bar, lines = Terminal(), io.StringIO()
+    bar = Terminal()
+    lines = io.StringIO()
     for stream in (bar, lines):
         monkeypatch.setattr(sys, "stderr", stream)
-        measuring.measure(wanted, [])
+        measuring.measure(link_plan, [])
     assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
     parts = [
         text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text
@@ -165,9 +165,7 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     first = progress.Progress(
         True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow
     )
-    first.batch(
-        0.5, 1000, 2.5
-    )  # it compiled: how long the others take is not known yet
+    first.batch(0.5, 1000, 2.5)  # It compiled, so the time left is unknown.
     assert late.getvalue() == "warm-up: 1/4 batches, 2,000 words/s, loss 2.5\n"
     assert (
         drawn(bar)[0].startswith("warm-up |")
@@ -252,6 +250,7 @@ def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
         "broken between its words.",
         "",
     ]
+    assert fitted(TABLE, 200, monkeypatch)[:6] == fitted(TABLE, 120, monkeypatch)[:6]
 
 
 def test_a_table_of_any_form_loses_no_number(monkeypatch):
@@ -290,16 +289,16 @@ def test_a_terminal_shows_what_markdown_escapes():
     )
 
 
-def shown_on_a_terminal(words, columns, **environment):
-    """Return what a command of the package prints on a terminal of a given width."""
+def shown_on_a_terminal(command, columns):
+    """Return what a process prints on a terminal of a given width."""
     shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
     reader, terminal = pty.openpty()
     size = struct.pack("HHHH", 40, columns, 0, 0)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
     process = subprocess.Popen(
-        [sys.executable, "-m", "rnn_scaling", *words],
+        [sys.executable, *command],
         cwd=ROOT,
-        env={**shell, **environment},
+        env=shell,
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -317,39 +316,69 @@ def shown_on_a_terminal(words, columns, **environment):
 
 
 @pytest.fixture(scope="module")
-def runs_with_long_names(tmp_path_factory):
-    """A folder of runs whose table is between 80 and 120 columns wide."""
+def report_of_long_names(tmp_path_factory):
+    """Return a command; its table is between 80 and 120 columns wide."""
     folder = tmp_path_factory.mktemp("runs")
     committed = ROOT / "docs" / "results" / "default"
     for path in committed.glob("cudnn_lstm-*.json"):
         (folder / path.name).write_bytes(path.read_bytes())
-    return folder
+    return ["-m", "rnn_scaling", "report", str(folder)]
 
 
-def rule_width(text):
-    return max(line.count("─") for line in text.split("\n"))
+def rule_width(lines):
+    return max(line.count("─") for line in lines)
 
 
-def test_tables_use_the_width_of_a_real_terminal(runs_with_long_names):
-    words = ["report", str(runs_with_long_names)]
-    widths = {n: rule_width(shown_on_a_terminal(words, n)) for n in (50, 80, 120, 200)}
-    assert 30 < widths[50] <= 50
-    assert 50 < widths[80] <= 80
-    assert 80 < widths[120] <= 120
-    assert widths[200] == widths[120], "a table is not wider than its cells"
+def test_tables_use_the_width_of_a_real_terminal(report_of_long_names):
+    shown = shown_on_a_terminal(report_of_long_names, 120)
+    assert 80 < rule_width(shown.split("\n")) <= 120
 
 
-def test_columns_overrides_the_terminal_and_a_bad_size_means_80(runs_with_long_names):
-    words = ["report", str(runs_with_long_names)]
-    assert rule_width(shown_on_a_terminal(words, 200, COLUMNS="50")) <= 50
-    for columns, stated in ((120, "wide"), (120, "0"), (120, "")):
-        width = rule_width(shown_on_a_terminal(words, columns, COLUMNS=stated))
-        assert 80 < width <= 120
-    assert 50 < rule_width(shown_on_a_terminal(words, 0)) <= 80
+# Prints the width that a command sees for each COLUMNS_OF_TERMINAL:COLUMNS.
+PRINT_WIDTHS = """
+import fcntl, os, struct, sys, termios
+from rnn_scaling.system import entry
+from rnn_scaling.system.files.terminal import columns_of
+
+def print_widths():
+    for case in sys.argv[1:]:
+        columns, _, stated = case.partition(":")
+        size = struct.pack("HHHH", 40, int(columns), 0, 0)
+        fcntl.ioctl(sys.stdout.fileno(), termios.TIOCSWINSZ, size)
+        os.environ["COLUMNS"] = stated
+        print(columns_of(sys.stdout))
+    return 0
+
+entry.leave(print_widths)
+"""
 
 
-def test_a_pipe_gets_markdown_however_wide_its_terminal_is(runs_with_long_names):
-    command = [sys.executable, "-m", "rnn_scaling", "report", str(runs_with_long_names)]
+def test_columns_overrides_the_terminal_and_a_bad_size_means_80():
+    widths = {"50:": 50, "120:": 120, "200:50": 50}
+    widths |= {"120:wide": 120, "120:0": 120, "0:": 80}
+    shown = shown_on_a_terminal(["-c", PRINT_WIDTHS, *widths], 90)
+    assert [int(line) for line in shown.split()] == list(widths.values())
+
+
+def test_a_pipe_gets_markdown_however_wide_its_terminal_is(report_of_long_names):
+    command = [sys.executable, *report_of_long_names]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     assert "\n|---" in done.stdout
     assert "─" not in done.stdout
+
+
+def test_prose_keeps_numbers_with_their_intervals_and_commands_whole():
+    stream = Terminal()
+    texts = ("- " + "word " * 9, "- x " * 3)
+    sentence_text = (
+        "the rate is 15,150 ± 260 words/s, 7.1 % more, see `./run.sh report --full`."
+    )
+    for text, columns in itertools.product(texts, range(40, 60)):
+        stream = Terminal()
+        with mock.patch.dict(os.environ, COLUMNS=str(columns)):
+            tell(f"{text}{sentence_text}\n", stream)
+        lines = stream.getvalue().splitlines()
+        for whole in ("15,150 ± 260", "7.1 %", "`./run.sh report --full`"):
+            assert any(whole in line for line in lines), (columns, whole)
+        assert all(line.startswith("  ") for line in lines[1:])
+        assert max(map(len, lines)) <= columns

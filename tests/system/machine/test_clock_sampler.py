@@ -1,10 +1,10 @@
-"""How clocks are sampled during a run, and from where: bounded, harmless to the run, nothing left behind."""
+"""Clocks are sampled in bounded memory, without harm to the run, and end with it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -15,17 +15,13 @@ from rnn_scaling.system.machine.clock_sampler import ClockSampler
 from rnn_scaling.system.machine.gpus import visible_gpus
 from rnn_scaling.training import recording
 from rnn_scaling.training.state import RunState
+from tests.support import faults
 from tests.support.fake_nvml import FakeNvml
 
-
-def wait_until(true, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "nothing came"
-        time.sleep(0.01)
+PATIENCE_S = 60.0  # against hanging; nothing is measured by it
 
 
-def test_reasons_are_those_of_nvidias_own_table():
+def test_reasons_equal_the_table_of_nvidia():
     pynvml = pytest.importorskip("pynvml")
     names = {
         "ApplicationsClocksSetting": "applications clocks setting",
@@ -48,7 +44,7 @@ def test_reasons_are_those_of_nvidias_own_table():
     assert not [name for name in fake if not hasattr(pynvml, name)]
 
 
-def test_a_driver_that_is_not_there_is_no_error():
+def test_a_missing_driver_is_not_an_error():
     pytest.importorskip("pynvml")
     if visible_gpus() == 0:
         assert nvml.start() is None
@@ -108,23 +104,30 @@ def test_a_run_on_gpus_is_sampled_through_nvml():
             for i in range(3)
         ]
     )
-    ticks = iter(range(10**6))
+    ticks = itertools.count()
+    has_three_samples = threading.Event()
+
+    def clock():
+        # The clock is read at the start and before each sample is kept.
+        tick = next(ticks)
+        if tick == 4:
+            has_three_samples.set()
+        return tick
+
     sampler = ClockSampler(
-        lambda: clock_sampler.of_gpus(["2", "GPU-0"], lambda: api),
-        0.0,
-        lambda: next(ticks),
+        lambda: clock_sampler.gpu_source(["2", "GPU-0"], lambda: api), 0.0, clock
     )
-    wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
+    assert has_three_samples.wait(PATIENCE_S)
     sampler.stop()
-    found = json.loads(json.dumps(sampler.read()))
-    assert (found["source"], [device["index"] for device in found["devices"]]) == (
+    result = json.loads(json.dumps(sampler.read()))
+    assert (result["source"], [device["index"] for device in result["devices"]]) == (
         "NVML",
         [2, 0],
     )
     assert [
-        [device["sm_mhz"] for device in s["devices"]] for s in found["samples"][:2]
+        [device["sm_mhz"] for device in s["devices"]] for s in result["samples"][:2]
     ] == [[1002, 1000]] * 2
-    times = [s["at_s"] for s in found["samples"]]
+    times = [s["at_s"] for s in result["samples"]]
     assert times[0] == 1 and times == sorted(set(times)) and api.down == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "clocks"]
 
@@ -136,7 +139,10 @@ class Steps:
 
     def __init__(self, size=1, step=1.0, ends_at=10**9):
         self.devices = [{"core": core} for core in range(size)]
-        self.polls, self.step, self.ends_at, self.closed = 0, step, ends_at, False
+        self.polls = 0
+        self.step = step
+        self.ends_at = ends_at
+        self.closed = threading.Event()
 
     def poll(self):
         if self.polls >= self.ends_at:
@@ -147,26 +153,26 @@ class Steps:
         )
 
     def close(self):
-        self.closed = True
+        self.closed.set()
 
 
 def test_a_long_run_keeps_few_samples_evenly():
-    source, ticks = Steps(ends_at=5000), iter(range(10**6))
-    sampler = ClockSampler(lambda: source, 0.0, lambda: next(ticks))
-    wait_until(lambda: source.closed)
-    found = sampler.read()
-    times = [s["at_s"] for s in found["samples"]]
+    source = Steps(ends_at=5000)
+    sampler = ClockSampler(lambda: source, 0.0, itertools.count().__next__)
+    assert source.closed.wait(PATIENCE_S)
+    result = sampler.read()
+    times = [s["at_s"] for s in result["samples"]]
     gaps = [b - a for a, b in zip(times, times[1:])]
-    assert found["taken"] == 5000 and 100 <= len(times) <= clock_sampler.THINNED
+    assert result["taken"] == 5000 and 100 <= len(times) <= clock_sampler.MAX_SAMPLES
     assert times[0] == 1 and times[-1] > 4950 and max(gaps) <= 2 * min(gaps)
-    assert found["error"] == "RuntimeError: the driver is gone"
+    assert result["error"] == "RuntimeError: the driver is gone"
 
 
 def test_many_cores_keep_fewer_samples():
     source = Steps(size=320, ends_at=50)
     sampler = ClockSampler(lambda: source, 0.0)
-    wait_until(lambda: source.closed)
-    assert len(sampler.read()["samples"]) == clock_sampler.CELLS // 320
+    assert source.closed.wait(PATIENCE_S)
+    assert len(sampler.read()["samples"]) == clock_sampler.MAX_CELLS // 320
 
 
 def test_thinning_keeps_both_ends():
@@ -175,19 +181,19 @@ def test_thinning_keeps_both_ends():
     ) == [0, 50, 100]
 
 
-def test_a_cpu_clock_that_never_moves_is_no_clock():
+def test_a_constant_cpu_clock_is_not_recorded():
     source = Steps(step=0.0)
     sampler = ClockSampler(lambda: source, 0.0)
-    wait_until(lambda: source.closed)  # by itself
+    assert source.closed.wait(PATIENCE_S)
     assert source.polls == clock_sampler.CONSTANT and sampler.read() is None
     single = Steps(step=0.0, size=2)
     sampler = ClockSampler(lambda: single, 60.0)
-    wait_until(lambda: single.polls)
+    faults.wait_until(lambda: single.polls, "the first poll")
     sampler.stop()
     assert sampler.read() is None
 
 
-def test_what_fails_in_the_sampler_is_in_the_record():
+def test_an_error_of_the_sampler_is_recorded():
     def fails():
         raise OSError("no such driver")
 
@@ -198,8 +204,8 @@ def test_what_fails_in_the_sampler_is_in_the_record():
 
 def test_cpu_clocks_of_the_bound_cores(tmp_path):
     assert (
-        clock_sampler.of_cpus([0, 2], str(tmp_path)) is None
-        and clock_sampler.of_cpus([]) is None
+        clock_sampler.cpu_source([0, 2], str(tmp_path)) is None
+        and clock_sampler.cpu_source([]) is None
     )
     (tmp_path / "proc").mkdir()
     cpuinfo = tmp_path / "proc/cpuinfo"
@@ -209,30 +215,30 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
             for i in range(4)
         )
     )
-    source = clock_sampler.of_cpus([0, 2], str(tmp_path))
+    source = clock_sampler.cpu_source([0, 2], str(tmp_path))
     assert (source.name, source.poll()) == (
         "/proc/cpuinfo",
         [{"mhz": 2000.5}, {"mhz": 2002.5}],
     )
     cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
-    assert clock_sampler.of_cpus([0], str(tmp_path)) is None
+    assert clock_sampler.cpu_source([0], str(tmp_path)) is None
     for core in (0, 2):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
-    source = clock_sampler.of_cpus([2, 0], str(tmp_path))
+    source = clock_sampler.cpu_source([2, 0], str(tmp_path))
     assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
     assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
 
 
-def test_a_gpu_that_nvml_does_not_know():
+def test_a_gpu_that_nvml_cannot_find():
     api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
-    assert clock_sampler.of_gpus(["MIG-1"], lambda: api) is None and api.down == 1
-    assert clock_sampler.of_gpus(["0"], lambda: None) is None
+    assert clock_sampler.gpu_source(["MIG-1"], lambda: api) is None and api.down == 1
+    assert clock_sampler.gpu_source(["0"], lambda: None) is None
 
 
 def state_of(monkeypatch, source):
-    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: source)
+    monkeypatch.setattr(clock_sampler, "gpu_source", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
@@ -262,29 +268,31 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch):
     state.stop_watching()  # a run that did not come to its first batch
     assert state.record("failed").environment.clocks is None
     state.watch_machine()
-    wait_until(lambda: cards.polls)
+    faults.wait_until(lambda: state._sampler.read(), "the first sample")
     assert (
         state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz
         == 3800
     )
     [warning] = state.stop_watching()
-    assert cards.closed
+    assert cards.closed.is_set()
     assert warning.startswith("GPU 1 (GTX 1070) ")
     assert "3800 MHz" in warning
     assert "4000 MHz (+5.3%)" in warning
 
 
 def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
-    asked = []
+    requests = []
     state = state_of(monkeypatch, None)
-    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: asked.append(list(ids)))
     monkeypatch.setattr(
-        clock_sampler, "of_cpus", lambda cores: asked.append(list(cores))
+        clock_sampler, "gpu_source", lambda ids: requests.append(list(ids))
+    )
+    monkeypatch.setattr(
+        clock_sampler, "cpu_source", lambda cores: requests.append(list(cores))
     )
     clock_sampler.start(state.resolved).stop()
     clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
     clock_sampler.start({}).stop()
-    assert asked == [["0", "1"], [3, 1], []]
+    assert requests == [["0", "1"], [3, 1], []]
 
 
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
@@ -293,16 +301,17 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.towers import StepResult, TrainStep
 
-    state, cards = state_of(monkeypatch, Cards()), []
+    state = state_of(monkeypatch, Cards())
+    threads = []
 
     class Step(TrainStep):
         __init__ = object.__init__
 
         def __call__(self):
-            cards.extend(
+            threads.extend(
                 thread for thread in threading.enumerate() if thread.name == "clocks"
             )
-            wait_until(lambda: state._sampler.read())
+            faults.wait_until(lambda: state._sampler.read(), "the first sample")
             return StepResult(*np.full([4, 1], 7.0))
 
     config = configs.resolve(
@@ -313,5 +322,5 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     benchmark.run_batches(
         config, Step(), state, SingleProcess(), Saver(config, state, ())
     )
-    assert len(cards) == 3 and not cards[0].is_alive()
+    assert len(threads) == 3 and not threads[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

@@ -1,4 +1,4 @@
-"""What git says of commits, and what is unknown without it."""
+"""Facts about commits from git, which are unknown without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fresh(tmp_path, monkeypatch):
 
 def test_order_is_that_of_history_not_of_dates(tmp_path):
     hashes = histories.repository(tmp_path, 4)
-    known = commits.known([*reversed(hashes), "0" * 40, "-n", "HEAD"])
+    known = commits.find([*reversed(hashes), "0" * 40, "-n", "HEAD"])
     assert sorted(known, key=lambda name: known[name].place) == hashes
     assert (
         known[hashes[0]].date == "2033-05-18T03:33:20Z"
@@ -33,7 +33,7 @@ def test_order_is_that_of_history_not_of_dates(tmp_path):
 def test_nothing_is_known_without_git(tmp_path, monkeypatch):
     hashes = histories.repository(tmp_path, 1)
     monkeypatch.setenv("PATH", "")
-    assert commits.known(hashes) == {} and commits.page() == ""
+    assert commits.find(hashes) == {} and commits.page() == ""
     assert (
         commits.between(hashes[0], hashes[0]) is None
         and commits.resolved("HEAD") is None

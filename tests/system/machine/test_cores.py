@@ -9,7 +9,7 @@ from rnn_scaling.system.machine import cores
 
 @pytest.fixture
 def four_cores(monkeypatch):
-    """Cores 0 to 3; 0 and 2, and 1 and 3, are hyper-threads of one core."""
+    """Fake four cores; 0 and 2, and 1 and 3, are hyper-threads of one core."""
     siblings = {0: [0, 2], 2: [0, 2], 1: [1, 3], 3: [1, 3]}
     monkeypatch.setattr(cores, "available_cores", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(cores, "_siblings", siblings.__getitem__)

@@ -1,4 +1,7 @@
-"""Energy counters: powercap's zones and NVML's, read at both ends of the measured batches; some wrap or are lost."""
+"""Energy counters of powercap zones and NVML, read before and after the measured batches.
+
+Some counters wrap or disappear.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ RANGE = 1_000_000  # microjoules
 
 
 def zone(root, name, of, value):
-    """A zone of a fake powercap tree; its counter is a folder, which no one can read, where the value is None."""
+    """Create a zone in a fake powercap tree; return the path of its counter.
+
+    If `value` is None, the counter is a folder, which cannot be read.
+    """
     folder = root / "sys/class/powercap" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "name").write_text(f"{of}\n")

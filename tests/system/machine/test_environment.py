@@ -1,4 +1,4 @@
-"""What the system's files say about processors and limits, from their texts."""
+"""Facts about processors and limits, read from texts of the system's files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
     [
         ({}, None),
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000"}, None),
-        # A group above limits too.
+        # A parent group is limited, too.
         (
             {
                 "proc/self/cgroup": "0::/jobs/mine\n",
@@ -84,7 +84,8 @@ def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
             },
             2.0,
         ),
-        # Version 1; and a container, which sees its own limit at the root and the host's path.
+        # Version 1, in a container, which finds its limit at the root although the path
+        # in /proc belongs to the host.
         (
             {
                 "proc/self/cgroup": "3:cpu,cpuacct:/docker/abc\n2:memory:/docker/abc\n0::/docker/abc\n",
@@ -172,7 +173,10 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows all but the clocks' reasons and says `said[0]`."""
+    """Fake a machine with /dev/nvidia0 to 3, whose nvidia-smi prints `said[0]`.
+
+    nvidia-smi supports all queries except the clocks' reasons.
+    """
     said = [
         "".join(
             f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4)
@@ -241,7 +245,7 @@ def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(
     four_gpus, answer
 ):
     four_gpus[0] = answer
-    with pytest.raises(ValueError, match="install nvidia-smi, or give --num_devices"):
+    with pytest.raises(ValueError, match="install nvidia-smi, or lower --num_devices"):
         free_gpu_memory_mib(0)
 
 
@@ -268,7 +272,7 @@ def test_the_peak_of_a_process_is_its_own(tmp_path):
         "Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n"
     )
     assert system.peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
-    large = bytearray(200 * 2**20)  # of this process; a child begins with none of it
+    large = bytearray(200 * 2**20)  # must not count in the child's peak
     code = "from rnn_scaling.system.machine import system; print(system.peak_process_bytes())"
     said = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""The rates that are kept for runs: where, how they are read back, and which one a run gets."""
+"""Stored peak rates: their file, how it is read, and how a run's rate is selected."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_devices_that_were_not_measured_together_count_as_so_many_alone():
         and peaks.flops_per_second([], HERE, 1) is None
     )
     assert peaks.flops_per_second(known, None, 1) is None
-    fast = dataclasses.replace(ONE, flops_per_second=peaks.MOST)
+    fast = dataclasses.replace(ONE, flops_per_second=peaks.MAX_FLOPS_PER_SECOND)
     assert (
         peaks.flops_per_second([fast], HERE, 2) is None
     )  # more than a record can hold
@@ -150,7 +150,7 @@ def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
     }
 
     def reached(environment=CPU, cores=1, dtype="float32", **changes):
-        return peaks.of_run(environment, {**run, **changes}, cores, dtype)
+        return peaks.run_peak(environment, {**run, **changes}, cores, dtype)
 
     assert reached() == 300.0 and reached(devices=["a", "b"]) == 200.0
     assert reached(cpu_affinity=[0, 1]) == 200.0  # four towers on two cores
@@ -159,7 +159,9 @@ def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
         and reached(cores=2) is None
         and reached(onednn=False) is None
     )
-    assert peaks.of_run(CPU, {}, 1, "float32") is None  # a run that had no devices yet
+    assert (
+        peaks.run_peak(CPU, {}, 1, "float32") is None
+    )  # a run that had no devices yet
     card = {"name": "H100", "index": "0"}
     on_gpus = {"device_type": "GPU", "devices": ["a", "b"]}
     assert reached({**CPU, "gpus": [card, card]}, **on_gpus) == 2000.0

@@ -1,4 +1,4 @@
-"""GPU topology: published matrices of real machines, the best subsets, and what a report says."""
+"""GPU topology: published matrices of machines, best subsets, statements of reports."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def golden(name):
     ],
 )
 def test_groups_of_real_machines(name, groups):
-    found = topology.groups(golden(name))
-    assert found == groups and list(found) == list(groups)
+    result = topology.groups(golden(name))
+    assert result == groups and list(result) == list(groups)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,9 @@ def test_groups_of_real_machines(name, groups):
     [
         # The seed measured 0,1 and 4,5 within a group and 0,5 across: the first two are among the nine best pairs.
         ("7gforce", 2, "PIX", 9, (0, 1)),
-        ("7gforce", 7, "PHB", 1, tuple(range(7))),
         ("dgx1_v100", 2, "NV2", 8, (0, 3)),  # two lanes before one
-        (
-            "dgx1_v100",
-            3,
-            "NV1",
-            4,
-            (0, 2, 3),
-        ),  # NV1 somewhere, but the other two have two lanes
+        # One link is NV1, and the other two have two lanes.
+        ("dgx1_v100", 3, "NV1", 4, (0, 2, 3)),
         ("dgx1_v100", 5, "SYS", 4, (0, 1, 2, 3, 4)),
         ("titan_v", 6, "SYS", 4, (0, 1, 2, 3, 4, 5)),
         ("a6000", 1, "", 3, (0,)),
@@ -62,42 +56,31 @@ def test_groups_of_real_machines(name, groups):
 def test_best_subsets_of_real_machines(name, count, worst, equal, first):
     best = topology.best_subsets(golden(name), count)
     assert (best.worst, best.count, best.subsets[0]) == (worst, equal, first)
-    assert len(best.subsets) == min(equal, topology.NAMED)
+    assert len(best.subsets) == min(equal, topology.MAX_SUBSETS)
 
 
 def test_the_seeds_pairs_on_its_machine():
-    found = golden("7gforce")
-    assert (
-        topology.better(found, [0, 1]) is None
-        and topology.better(found, [4, 5]) is None
-    )
-    assert (
-        topology.better(found, [0, 5]).worst == "PIX"
-        and topology.farthest(found, [0, 5]) == "PHB"
-    )
+    result = golden("7gforce")
+    assert topology.better(result, [0, 1]) is topology.better(result, [4, 5]) is None
+    assert topology.better(result, [0, 5]).worst == "PIX"
+    assert topology.farthest(result, [0, 5]) == "PHB"
 
 
 def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
-    cells = {
-        (0, 1): "NV4",
-        (0, 2): "NV4",
-        (1, 2): "NV4",
-        (0, 3): "NV12",
-        (1, 3): "SYS",
-        (2, 3): "SYS",
-    }
-    found = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
-    assert topology.best_subsets(found, 2).subsets == ((0, 3),)
+    cells = dict.fromkeys([(0, 1), (0, 2), (1, 2)], "NV4")
+    cells |= {(0, 3): "NV12", (1, 3): "SYS", (2, 3): "SYS"}
+    result = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
+    assert topology.best_subsets(result, 2).subsets == ((0, 3),)
     # 0,1,3 has 16 lanes in all, and a SYS.
-    assert topology.best_subsets(found, 3).subsets == ((0, 1, 2),)
+    assert topology.best_subsets(result, 3).subsets == ((0, 1, 2),)
 
 
 def test_equal_subsets_on_one_numa_node_come_first():
     cells = dict.fromkeys(itertools.combinations(range(4), 2), "NV12")
-    found = Topology(
+    result = Topology(
         tuple(range(4)), _square(4, cells), ("",) * 4, ("0", "1", "0", "1")
     )
-    assert topology.best_subsets(found, 2).subsets[:2] == ((0, 2), (1, 3))
+    assert topology.best_subsets(result, 2).subsets[:2] == ((0, 2), (1, 3))
 
 
 def _square(size, cells):
@@ -112,18 +95,15 @@ def test_above_16_gpus_those_with_consecutive_numbers_are_compared():
         (a, b): "PIX" if a // 4 == b // 4 else "SYS"
         for a, b in itertools.combinations(range(32), 2)
     }
-    found = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
-    best = topology.best_subsets(found, 4)
-    assert (
-        best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
-        and best.count == 8
-        and best.worst == "PIX"
-    )
-    assert "consecutive" in topology.text(found)
+    result = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
+    best = topology.best_subsets(result, 4)
+    assert best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert (best.count, best.worst) == (8, "PIX")
+    assert "consecutive" in topology.text(result)
 
 
 @pytest.mark.parametrize("count", [0, 8])
-def test_so_many_gpus_there_are_not(count):
+def test_a_subset_has_between_1_and_all_gpus(count):
     with pytest.raises(ValueError, match=f"expected 1 to 7 GPUs, got {count}"):
         topology.best_subsets(golden("7gforce"), count)
 
@@ -135,9 +115,9 @@ def test_affinity_columns_with_gaps_and_underlining():
         "GPU1\tNV4\t X \tPIX\t\t1\t\tN/A\n"  # no CPU of the control group is near GPU 1
         "NIC0\tNODE\tPIX\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
     )
-    found = topology.parse(text)
-    assert (found.cpu_affinity, found.numa) == (("0-3,8", ""), ("0", "1"))
-    assert (found.nics, found.nic_links) == (("NIC0",), (("NODE",), ("PIX",)))
+    result = topology.parse(text)
+    assert (result.cpu_affinity, result.numa) == (("0-3,8", ""), ("0", "1"))
+    assert (result.nics, result.nic_links) == (("NIC0",), (("NODE",), ("PIX",)))
     none = topology.parse(
         "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-31\t\tN/A\nGPU1\tSYS\t X \t\t\tN/A\n"
     )
@@ -152,16 +132,16 @@ def test_affinity_columns_with_gaps_and_underlining():
             "",
             "row GPU3 has 0 of 7 cells",
         ),
-        ("GPU1    PIX ", "GPU1    PHB ", "GPU0-GPU1 is PIX, GPU1-GPU0 is PHB"),
+        ("GPU1    PIX ", "GPU1    PHB ", "GPU0-GPU1 is PIX, but GPU1-GPU0 is PHB"),
         (
             "GPU1    PIX ",
             "GPU1    NVX ",
             "expected X, NV#, PIX, PXB, PHB, NODE or SYS, got 'NVX'",
         ),
-        ("        GPU0 ", "  none: ", "expected a line that names GPU0"),
+        ("        GPU0 ", "  none: ", "expected a header line with GPU0"),
     ],
 )
-def test_a_matrix_that_is_not_whole_is_refused(old, new, reason):
+def test_an_incomplete_matrix_is_refused(old, new, reason):
     text = (EXPECTED / "7gforce.txt").read_text()
     assert old in text
     with pytest.raises(topology.TopologyError, match=reason):
@@ -179,13 +159,14 @@ GPU3\tSYS\tSYS\tPHB\t X \t2-3
 
 @pytest.fixture
 def four_gpus(monkeypatch, tmp_path):
-    """A machine whose nvidia-smi prints the file `said`."""
-    program, said = tmp_path / "nvidia-smi", tmp_path / "said"
-    program.write_text(f'#!/bin/sh\n[ "$*" = "topo -m" ] && cat {said}\n')
+    """Yield the file that nvidia-smi prints."""
+    program = tmp_path / "nvidia-smi"
+    printed = tmp_path / "printed"
+    program.write_text(f'#!/bin/sh\n[ "$*" = "topo -m" ] && cat {printed}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["0", "1", "2", "3"])
-    return said
+    return printed
 
 
 def test_read_parses_what_nvidia_smi_prints(four_gpus):
@@ -236,21 +217,14 @@ def test_a_report_names_runs_on_gpus_with_far_links():
         run_on([0, 5, 1], num_devices=1),
     ]
     (caution,) = environment.statements(runs)
-    assert (caution.kind, caution.subject, caution.values["runs"]) == (
-        "far-links",
-        "0,5",
-        2,
-    )
-    assert (
-        caution.values["farthest"],
-        caution.values["devices"],
-        caution.values["worst"],
-    ) == ("PHB", "0,1", "PIX")
-    # The first four GPUs, as TensorFlow takes them, are not the four of one switch.
-    assert (
-        environment.statements([run_on(range(7), num_devices=4)])[0].subject
-        == "0,1,2,3"
-    )
+    values = caution.values
+    assert (caution.kind, caution.subject) == ("far-links", "0,5")
+    assert [values[name] for name in ("runs", "farthest", "devices", "worst")] == [
+        *(2, "PHB", "0,1", "PIX")
+    ]
+    # TensorFlow uses the first four GPUs, which are not on one switch.
+    (caution,) = environment.statements([run_on(range(7), num_devices=4)])
+    assert caution.subject == "0,1,2,3"
 
 
 @pytest.mark.parametrize(
@@ -272,5 +246,5 @@ def test_a_report_names_runs_on_gpus_with_far_links():
         ),
     ],
 )
-def test_a_report_says_nothing_of_links_otherwise(record):
+def test_a_report_mentions_no_links_otherwise(record):
     assert environment.statements([record]) == []

@@ -1,4 +1,4 @@
-"""Processes that start before their turns: what each waits for, and what happens when another one ends."""
+"""Processes that start before their turns: they wait, and notice the end of another one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_process_waits_for_its_turn_and_measures_when_the_next_has_loaded(tmp_
     second = first.begin(command(tmp_path, "b", CODE.replace("/load", "/load b")))
     (tmp_path / "load").touch()
     wait_until(lambda: "a begins" in log(tmp_path), "the first one's turn")
-    time.sleep(0.1)  # in which one that did not wait would measure
+    time.sleep(0.1)  # a process that did not wait would measure now
     (tmp_path / "load b").touch()
     assert end_of(first) == (0, [])
     events = [event for event in log(tmp_path) if not event.endswith("starts")]

@@ -21,7 +21,7 @@ def users(tmp_path):
 
 @pytest.fixture
 def run_sh(tmp_path):
-    """run.sh of a clone whose environment is the one of the tests."""
+    """Return the run.sh of a clone that shares the environment of the tests."""
     clone = tmp_path / "a clone"
     clone.mkdir()
     for path in ROOT.iterdir():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rnn_scaling.records.importers import printed_numbers
+from rnn_scaling.records.importers import log_numbers
 from tests.support.paths import ROOT
 
 PLAIN, TOKEN = r"words/s: (?P<rate>[0-9.]+)", "words/s: {number}"
@@ -31,10 +31,10 @@ NUMBERS = {
 
 
 def matched(pattern, text, name="rate"):
-    """(the group's number, what is wrong with it)."""
-    match = printed_numbers.compile_pattern(pattern).search(text)
-    number = printed_numbers.parse_number(printed_numbers.number_text(match, name))
-    return number.value, printed_numbers.find_fault(match, name, pattern)
+    """Return the group's number and its fault."""
+    match = log_numbers.compile_pattern(pattern).search(text)
+    number = log_numbers.parse_number(log_numbers.number_text(match, name))
+    return number.value, log_numbers.find_fault(match, name, pattern)
 
 
 @pytest.mark.parametrize("text, value", NUMBERS.items())
@@ -113,7 +113,12 @@ def test_a_separator_that_the_pattern_asks_for_is_none_of_a_number(pattern, line
 @pytest.mark.parametrize("bracket", ["(", "(?:", "(?=", "[", "(?P<rate>"])
 def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
     with pytest.raises(re.error):
-        printed_numbers.compile_pattern(5000 * bracket + 5000 * ")")
+        log_numbers.compile_pattern(5000 * bracket + 5000 * ")")
+
+
+def test_a_bracket_in_brackets_is_no_warning(recwarn):
+    assert log_numbers.compile_pattern("[[a-z]+ {number}").search("x[a 5")
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,275 @@
+"""Drift between two sessions: when it counts, how large it is, and what it does."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import numpy as np
+import pytest
+
+from rnn_scaling.analysis import confidence, significance
+from rnn_scaling.analysis.comparison import drift, judgement, matching, verdicts
+from rnn_scaling.analysis.comparison.drift import Drift, Source
+from rnn_scaling.analysis.confidence import Scatter, interval_over_runs, ratio
+from rnn_scaling.analysis.history import entries, sessions
+from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.records import history, record
+from rnn_scaling.reports.comparison_statements import session_statements
+from tests.support.compared import run
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+STEADY = (1000.0, 1010.0, 990.0)
+
+
+@pytest.fixture(autouse=True)
+def in_folder_without_git(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def started(minutes, rate=1000.0, **changes):
+    """Return a run that started some minutes after START."""
+    time = START + datetime.timedelta(minutes=minutes)
+    return run(rate, environment={"started": time.isoformat()}, **changes)
+
+
+def side(tmp_path, name, minutes, rates=None):
+    """Write runs that started at these minutes, and return them as a side."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    rates = rates or [1000.0 + k for k in range(len(minutes))]
+    for number, (minute, rate) in enumerate(zip(minutes, rates), 1):
+        record.write(started(minute, rate), folder / f"run.r{number}.json")
+    return matching.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "apart"),
+    [
+        ([0, 1, 2], [60, 61, 62], 60),
+        ([60, 61, 62], [0, 1, 2], 60),
+        ([0, 1, 2, 3, 14], [10, 11, 12, 13, 15], 8.2),  # one run was repeated later
+        ([0, 3, 4], [1, 2, 5], None),  # A B B A A B
+        ([0, 2, 4], [1, 3, 5], None),
+        ([0, 2], [1, 3], None),
+        ([0, 0, 0], [0, 0, 0], None),  # all at the same time
+        ([5], [5], None),
+    ],
+)
+def test_sides_that_alternate_are_one_session(tmp_path, before, after, apart):
+    found = drift.find_sessions(
+        side(tmp_path, "before", before), side(tmp_path, "after", after)
+    )
+    if apart is None:
+        assert found is None
+    else:
+        assert found.minutes_apart == pytest.approx(apart)
+
+
+def test_sides_without_times_are_not_called_sessions(tmp_path):
+    folder = tmp_path / "before"
+    folder.mkdir()
+    record.write(run(1000.0), folder / "run.json")
+    after = side(tmp_path, "after", [0, 1])
+    assert drift.find_sessions(matching.read(folder), after) is None
+
+
+def test_drift_counts_once_for_each_session():
+    rates = [interval_over_runs([100.0, 102.0, 98.0]) for _ in range(2)]
+    without = ratio(*rates)
+    scatter = Scatter(0.03, 1e9, Note.DRIFT)
+    with_drift = ratio(*rates, scatter)
+    expected = math.hypot(without.relative_error, 0.03 * math.sqrt(2))
+    assert with_drift.relative_error == pytest.approx(expected)
+    assert with_drift.value == without.value
+    assert Note.DRIFT in with_drift.kind.notes
+    assert with_drift.degrees > without.degrees
+    uncertain = ratio(*rates, Scatter(0.03, 2, Note.DRIFT))
+    assert uncertain.degrees < 4
+    assert uncertain.half_width > with_drift.half_width > without.half_width
+
+
+def test_drift_is_assumed_to_be_as_large_as_the_scatter_of_runs():
+    assumed = drift.assume([Scatter(0.02, 4), Scatter(0.04, 8)])
+    assert assumed.deviation == pytest.approx(math.sqrt((4 * 4 + 8 * 16) / 12) / 100)
+    assert (assumed.degrees, assumed.source) == (3, Source.ASSUMED)
+    # Two runs per side show little.
+    assert drift.assume([Scatter(0.02, 1), Scatter(0.02, 1)]).degrees == 1
+    # Even a machine whose runs agree differs from day to day.
+    assert drift.assume([Scatter(0.0, 4)]).deviation == drift.MIN_ASSUMED_DEVIATION
+    assert drift.assume([]) is None
+
+
+def past(number, deviation, num_runs=5, seed=1):
+    """Return the rates of some sessions; their runs differ by 2 %."""
+    rng = np.random.default_rng(seed)
+    levels = deviation * rng.normal(size=(number, 1))
+    return np.exp(levels + 0.02 * rng.normal(size=(number, num_runs))).tolist()
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.01, 0.04])
+def test_many_sessions_show_the_drift(deviation):
+    assumed = Drift(0.02, 3, Source.ASSUMED)
+    found = sessions.with_sessions(assumed, past(100, deviation))
+    assert found.source is Source.HISTORY
+    assert found.sessions == 100
+    assert found.deviation == pytest.approx(deviation, rel=0.15, abs=0.005)
+    assert found.degrees == pytest.approx(102)
+
+
+def test_few_sessions_only_correct_the_assumption():
+    assumed = Drift(0.02, 3, Source.ASSUMED)
+    assert sessions.with_sessions(assumed, past(2, 0.0)) == assumed
+    few = sessions.with_sessions(assumed, past(4, 0.0))
+    assert 0.01 < few.deviation < 0.02
+    assert few.degrees == 6
+
+
+def test_a_lasting_change_is_not_drift():
+    assumed = Drift(0.02, 3, Source.ASSUMED)
+    rates = past(60, 0.01)
+    stepped = rates[:30]
+    for session in rates[30:]:
+        stepped.append([0.8 * rate for rate in session])
+    found = sessions.with_sessions(assumed, stepped)
+    assert found.deviation == pytest.approx(0.01, abs=0.004)
+
+
+def past_entries(minutes, factors, **changes):
+    """Return entries of sessions that started at these minutes."""
+    found = []
+    for minute, factor in zip(minutes, factors):
+        runs = []
+        for k, rate in enumerate(STEADY):
+            runs.append(started(minute + k, rate * factor, **changes))
+        found += entries.build_entries(runs)
+    return sessions.PastSessions(tuple(found))
+
+
+def judged(tmp_path, name, known=None, after=1.0, **options):
+    """Judge two sessions that are a day apart."""
+    sides = []
+    for number, factor in enumerate((1.0, after)):
+        minutes = [1440 * number + k for k in range(3)]
+        rates = [factor * rate for rate in STEADY]
+        if number:
+            rates.reverse()
+        sides.append(side(tmp_path, f"{name}{number}", minutes, rates))
+    question = judgement.Question(past=known, **options)
+    return judgement.judge(*sides, question)
+
+
+def test_a_history_of_the_machine_replaces_the_assumption(tmp_path):
+    without = judged(tmp_path, "without", after=0.9)
+    [result] = without.results
+    assert (result.drift.source, result.drift.sessions) == (Source.ASSUMED, 0)
+    assert without.minutes_apart == pytest.approx(1440)
+    days = [-1440 * day for day in range(1, 21)]
+    calm = past_entries(days, [1 + 0.001 * (day % 2) for day in range(20)])
+    wild = past_entries(days, [1 + 0.1 * (day % 2) for day in range(20)])
+    results = []
+    for name, known in (("calm", calm), ("wild", wild)):
+        report = judged(tmp_path, name, known, after=0.9)
+        [with_history] = report.results
+        assert with_history.drift.source is Source.HISTORY
+        assert with_history.drift.sessions == 20
+        results.append(with_history)
+        statement, *_ = session_statements(report)
+        assert statement.kind == "two-sittings-with-history"
+        assert statement.values["drift"] == 100 * with_history.drift.half_width
+    widths = [each.comparison.ratio.half_width for each in results]
+    assert widths[0] < result.comparison.ratio.half_width < widths[1]
+    assert [each.verdict for each in results] == ["slower", "no difference seen"]
+
+
+def test_only_separate_sessions_of_the_same_configuration_and_machine_count(tmp_path):
+    days = [-1440 * day for day in range(1, 9)]
+    levels = [1 + 0.01 * (day % 3) for day in range(8)]
+    for name, known, num_sessions in (
+        ("same", past_entries(days, levels), 8),
+        # Entries of one session: they are a minute apart.
+        ("near", past_entries([-1440 - k for k in range(8)], levels), 0),
+        # Entries that contain the compared runs.
+        ("own", past_entries([*days, 0, 1440], [*levels, 1.0, 1.0]), 8),
+        ("other", past_entries(days, levels, num_devices=2), 0),
+    ):
+        [result] = judged(tmp_path, name, known).results
+        assert result.drift.sessions == num_sessions, name
+
+
+def test_a_speedup_has_no_drift(tmp_path):
+    for name, minutes in (("before", 0), ("after", 1440)):
+        folder = tmp_path / name
+        folder.mkdir()
+        for devices in (1, 2):
+            for k, rate in enumerate(STEADY):
+                one = started(minutes + k, devices * rate, num_devices=devices)
+                record.write(one, folder / f"on{devices}.r{k + 1}.json")
+    sides = judgement.read(tmp_path / "before", tmp_path / "after")
+    report = judgement.judge(*sides, judgement.Question(metric="speedup"))
+    assert [result.drift for result in report.results] == [None]
+    [statement] = session_statements(report)
+    assert statement.kind == "two-sittings-of-ratios"
+
+
+def test_interleaved_pairs_have_no_drift(tmp_path):
+    report = judged(tmp_path, "pairs", paired=True)
+    assert [result.drift for result in report.results] == [None]
+    assert session_statements(report) == []
+
+
+def test_more_runs_do_not_help_against_drift(tmp_path):
+    comparison = significance.compare([1000.0, 1010.0, 990.0], [1005.0, 1000.0, 995.0])
+    needed = verdicts.runs_needed(comparison, 0.02)
+    error = comparison.ratio.relative_error
+    degrees = comparison.ratio.degrees
+    for deviation, expected in ((1e-9, needed), (0.02, None)):
+        between = Drift(deviation, 100, Source.HISTORY)
+        new_error, new_degrees = confidence.add_drift(error, degrees, between.scatter)
+        assert verdicts._without_drift(
+            new_error, new_degrees, between
+        ) == pytest.approx((error, degrees))
+        rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
+        widened = significance.judge_ratio(ratio(*rates, between.scatter))
+        found = verdicts.runs_needed(widened, 0.02, between)
+        assert (found is None) == (expected is None)
+    [result] = judged(tmp_path, "x", max_regression=0.001).results
+    assert result.reason.kind == "undecided-drift"
+
+
+def test_sessions_are_read_from_histories_and_results(tmp_path):
+    known = past_entries([-1440, -2880], [1.0, 1.01])
+    kept = tmp_path / "history"
+    kept.mkdir()
+    for entry in known.entries:
+        history.write(entry, kept)
+    side(tmp_path, "results", [0, 1])
+    found = sessions.read([kept, tmp_path / "results"])
+    assert len(found.entries) == 3
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        with pytest.raises(matching.InputError, match=name):
+            sessions.read([tmp_path / name])
+
+
+def test_drifting_sessions_rarely_have_a_winner():
+    """Compare five runs of equal sessions that differ as much as their runs do."""
+    rng = np.random.default_rng(2)
+    alarms = {"none": 0, "assumed": 0, "history": 0}
+    for _ in range(300):
+        levels = 0.02 * rng.normal(size=(12, 1))
+        rates = np.exp(levels + 0.02 * rng.normal(size=(12, 5))).tolist()
+        pair = rates[-2:]
+        assumed = drift.assume(map(confidence.drifting_scatter, pair))
+        drifts = {
+            "none": None,
+            "assumed": assumed.scatter,
+            "history": sessions.with_sessions(assumed, rates[:-2]).scatter,
+        }
+        for name, scatter in drifts.items():
+            change = ratio(*map(interval_over_runs, pair), scatter)
+            verdict = significance.judge_ratio(change).verdict
+            alarms[name] += verdict != "no difference seen"
+    assert alarms["none"] > 0.3 * 300
+    assert alarms["assumed"] < 0.09 * 300
+    assert alarms["history"] < 0.10 * 300

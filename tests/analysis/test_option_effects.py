@@ -1,0 +1,187 @@
+"""The effect of each option over all series that share the other options."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from rnn_scaling.analysis.option_effects import find_option_effects
+from rnn_scaling.analysis.rows import build_rows
+from rnn_scaling.analysis.significance import (
+    MOST_REPEATS,
+    foreseen_effect,
+    needed_repeats,
+)
+from rnn_scaling.reports import conclusions, headline
+from tests.reports.test_certificates import WRONG
+from tests.support.records import changed
+from tests.support.scaling_runs import cluster, of, timed
+
+MODES = ("independent", "parameter_server", "replicated")
+ENCODERS = {"cudnn_lstm": 1.36, "dynamic_rnn": 1.0}
+
+
+def runs_of(mode_factors=(1.0, 1.0, 1.0), sd=0.0, rng=None, repeats=3, num_devices=2):
+    """Return runs of all modes with both encoders, whose rates have a known ratio."""
+    rng = rng or random.Random(1)
+    runs = []
+    for encoder, encoder_factor in ENCODERS.items():
+        for mode, mode_factor in zip(MODES, mode_factors):
+            for _ in range(repeats):
+                rate = 100 * encoder_factor * mode_factor * math.exp(rng.gauss(0, sd))
+                options = {"encoder_type": encoder, "decoder_type": encoder}
+                if mode == "parameter_server":
+                    options["param_server_device"] = "cpu"
+                runs.append(
+                    timed(num_devices, rate, 1, variable_update=mode, **options)
+                )
+    return runs
+
+
+def effects_of(runs):
+    return {effect.option: effect for effect in find_option_effects(build_rows(runs))}
+
+
+def test_options_that_follow_from_others_have_no_effect_of_their_own():
+    assert set(effects_of(runs_of(sd=0.01))) == {"encoder_type", "variable_update"}
+
+
+def test_the_ratio_is_the_geometric_mean_over_the_other_options():
+    runs = runs_of((1.0, 0.9, 0.8), sd=0.01)
+    effect = effects_of(runs)["encoder_type"]
+    assert effect.values == ("cudnn_lstm", "dynamic_rnn")
+    logs = {encoder: [] for encoder in ENCODERS}
+    for run in runs:
+        rate = math.log(run.throughput.items_per_second)
+        logs[run.options["encoder_type"]].append(rate)
+    means = {encoder: statistics.fmean(values) for encoder, values in logs.items()}
+    expected = math.exp(means["cudnn_lstm"] - means["dynamic_rnn"])
+    assert effect.ratio.value == pytest.approx(expected, rel=1e-3)
+    assert effect.is_significant
+
+
+def test_intervals_hold_together_in_95_of_100_cases():
+    rng = random.Random(3)
+    held = {"encoder_type": 0, "variable_update": 0}
+    false_winners = 0
+    cases = 300
+    for _ in range(cases):
+        effects = effects_of(runs_of(sd=0.02, rng=rng))
+        held["encoder_type"] += (
+            effects["encoder_type"].ratio.low
+            <= ENCODERS["cudnn_lstm"]
+            <= effects["encoder_type"].ratio.high
+        )
+        modes = effects["variable_update"]
+        false_winners += modes.is_significant
+        held["variable_update"] += modes.ratio.low <= 1
+    for name, count in held.items():
+        assert 0.92 <= count / cases <= 1.0, name
+    assert false_winners / cases <= 0.07
+
+
+def test_values_that_never_share_the_rest_have_no_effect():
+    runs = [
+        *[timed(2, 100, k, encoder_type="cudnn_lstm", xla=False) for k in range(3)],
+        *[timed(2, 120, k, encoder_type="dynamic_rnn", xla=True) for k in range(3)],
+        *[timed(2, 130, k, encoder_type="block_lstm", xla=True) for k in range(3)],
+    ]
+    assert "xla" not in effects_of(runs)
+
+
+def test_the_headline_has_the_speedup_and_the_effects():
+    runs = [
+        *runs_of((1.0, 0.99, 1.0), sd=0.003, num_devices=1),
+        *[
+            changed(run, config={**run.config, "num_devices": 2})
+            for run in runs_of((1.0, 0.99, 1.0), sd=0.003, num_devices=2)
+        ],
+    ]
+    kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
+    assert kinds[:3] == ["speedup-range", "effect-of-two", "effect-equal"]
+    headlines, details = conclusions.answer_paragraphs(of(runs))
+    assert (len(headlines), len(details)) == (1, 1)
+
+
+def headline_kinds(factors, sd, modes=None):
+    """Return the statements of the headline about the update modes on two devices."""
+    runs = []
+    for num_devices in (1, 2):
+        runs += [
+            changed(run, config={**run.config, "num_devices": num_devices})
+            for run in runs_of(factors, sd=sd, num_devices=num_devices)
+            if modes is None or run.options["variable_update"] in modes
+        ]
+    return [each.kind for each in conclusions.answer_statements(of(runs))]
+
+
+def test_only_modes_that_train_one_model_replace_each_other():
+    equal = (1.0, 1.0, 1.0)
+    kinds = headline_kinds(equal, 0.003)
+    assert "effect-equal" in kinds and "take-any" not in kinds
+    shared = headline_kinds(equal, 0.003, modes=("replicated", "parameter_server"))
+    assert shared[shared.index("effect-equal") + 1] == "take-any"
+
+
+def test_an_open_effect_names_the_repeats_of_the_seen_difference():
+    kinds = headline_kinds((1.0, 1.0, 1.0), 0.06)
+    place = kinds.index("effect-open")
+    assert kinds[place + 1] in ("seen-effect", "seen-effect-too-small")
+
+
+def test_the_named_repeats_show_the_difference_and_fewer_do_not():
+    for effect in (0.01, 0.03, 0.1):
+        repeats = needed_repeats(effect, 0.02, 12.0, 3, among=3)
+        if repeats is None:
+            assert foreseen_effect(0.02, 12.0, 3, MOST_REPEATS, 3) > effect
+            continue
+        assert foreseen_effect(0.02, 12.0, 3, repeats, 3) <= effect
+        assert repeats == 4 or foreseen_effect(0.02, 12.0, 3, repeats - 1, 3) > effect
+    assert needed_repeats(1e-5, 0.02, 12.0, 3, 2) is None
+
+
+def test_load_of_other_processes_on_one_side_hides_the_effects():
+    runs = runs_of(sd=0.003)
+    busy = {"others": 0.4, "steal": 0.0, "seconds": 5.0}
+    runs = [
+        changed(run, environment={"load": busy})
+        if run.options["encoder_type"] == "dynamic_rnn"
+        else run
+        for run in runs
+    ]
+    kinds = {each.kind for each in conclusions.answer_statements(of(runs))}
+    assert kinds.isdisjoint({"effect-of-two", "effect-equal", "effect-open"})
+
+
+def test_series_over_devices_and_over_workers_are_not_mixed():
+    """Four devices as four workers of one and as two workers of two are two settings."""
+    runs = []
+    for mode, factor in (
+        ("collective_all_reduce", 1.2),
+        ("distributed_independent", 1),
+    ):
+        for devices in (1, 2):
+            for k in range(3):
+                options = {"variable_update": mode, "encoder_type": "cudnn_lstm"}
+                runs.append(
+                    cluster(4 // devices, 100 * factor, k, 40, devices, **options)
+                )
+    assert effects_of(runs)["variable_update"].ratio.value == pytest.approx(1.2)
+
+
+def test_a_series_that_trains_wrong_has_no_part_in_the_headline():
+    runs = runs_of((1.0, 0.8, 1.2), sd=0.003)
+    wrong = [
+        changed(run, certificate=WRONG)
+        if run.options["variable_update"] == "replicated"
+        else run
+        for run in runs
+    ]
+    headlines, _ = conclusions.answer_paragraphs(of(wrong))
+    assert "WRONG" in headlines[0]
+    for statement in conclusions.answer_statements(of(wrong)):
+        if statement.kind in headline.KINDS:
+            assert "replicated" not in str(statement.data())

@@ -1,0 +1,30 @@
+"""The statements of answers, by kind."""
+
+from rnn_scaling.reports import conclusions
+from rnn_scaling.reports.series_statements import statements
+from tests.support.scaling_runs import of
+
+
+def stated(records):
+    """Return each mode's statements by kind; later statements of a kind replace earlier ones."""
+    return {
+        series.title.split(", ")[1]: by_kind(statements(series))
+        for series in of(records).series
+    }
+
+
+def by_kind(made):
+    return {statement.kind: statement for statement in made}
+
+
+def lead(summary):
+    return by_kind(conclusions.answer_statements(summary))
+
+
+def value(statement, name):
+    return statement.values[name]["value"]
+
+
+def parts(made):
+    """Part -> its points, of the statements of a series."""
+    return {each.subject: value(each, "points") for each in made if each.kind == "part"}

@@ -1,0 +1,29 @@
+"""The views of a summary as tests read them."""
+
+import csv
+import io
+import json
+
+from rnn_scaling.reports import conclusions, csv_table, json_report
+from rnn_scaling.reports.page import scaling
+
+
+def csv_lines(summary):
+    """Return the lines of the CSV, by column."""
+    return list(csv.DictReader(io.StringIO(csv_table.render(summary).decode())))
+
+
+def json_of(summary):
+    return json.loads(json_report.render(summary))
+
+
+def page_of(summary):
+    return scaling.render(summary).decode()
+
+
+def stated(summary):
+    """Return the statements of the answer by kind."""
+    return {
+        statement.kind: statement
+        for statement in conclusions.answer_statements(summary)
+    }

@@ -1,0 +1,171 @@
+"""The rounds of a sweep: what decides most comes first, and disturbed runs are repeated."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rnn_scaling.config.conditions import END_OPTIONS
+from rnn_scaling.config.flags import FlagErrors
+from rnn_scaling.config.run_config import OPTIONS
+from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.sweeps.sweep_rounds import SweepRounds, split_into_stages
+from rnn_scaling.sweeps.time_budget import (
+    Budget,
+    choose_budget,
+    choose_num_batches,
+    has_fixed_length,
+)
+from tests.support.records import changed, make_record
+from tests.support.rounds import Minutes
+
+QUIET = {"others": 0.0, "steal": 0.0, "seconds": 5.0}
+BUSY = {"others": 0.4, "steal": 0.0, "seconds": 5.0}
+
+
+def default_runs(**lists):
+    return plan({"num_devices": [1, 2], **lists}, num_gpus=0, num_cores=2)
+
+
+def measure(rounds, minutes=math.inf, busy=(), failed=(), spread=0.0):
+    """Measure all runs that the rounds choose; return the labels of each round."""
+    clock = Minutes(minutes)
+    labels = []
+    while runs := rounds.choose(clock):
+        labels.append([run.label for run in runs])
+        assert clock.records.keys().isdisjoint(labels[-1]), "no run is made twice"
+        for run in runs:
+            seconds = (1.0 + spread * run.repeat) / run.options["num_devices"]
+            status = "failed" if run.name in failed else "ok"
+            rate = {"seconds": [seconds] * 5} if status == "ok" else {}
+            record = make_record(status, config=run.options, **rate)
+            load = BUSY if run.label in busy else QUIET
+            clock.records[run.label] = changed(record, environment={"load": load})
+    return labels, clock.records
+
+
+def test_a_budget_first_measures_what_the_exchange_costs():
+    stages = split_into_stages(default_runs(num_devices=[1, 2, 4]))
+    first = {run.name for run in stages[0]}
+    modes = ("independent", "replicated")
+    assert first == {f"cudnn_lstm-{mode}-{n}" for mode in modes for n in (1, 4)}
+    assert [run.name for run in stages[1]] == [
+        f"cudnn_lstm-parameter_server-{n}" for n in (1, 4)
+    ]
+    between = [run.options["num_devices"] == 2 for stage in stages for run in stage]
+    assert between == sorted(between), "numbers of devices in between come last"
+
+
+def test_a_short_budget_gives_two_rounds_of_the_first_stage():
+    runs = default_runs()
+    rounds = SweepRounds(runs, has_budget=True, rounds=2)
+    labels, records = measure(rounds, minutes=9)
+    assert [len(chosen) for chosen in labels] == [4, 4]
+    assert labels[1] == [f"{label}.r2" for label in reversed(labels[0])]
+    left_out = rounds.list_left_out(records)
+    assert len(left_out) == 2 * len(runs) - 8
+
+
+def test_the_first_round_is_made_even_if_its_time_is_over():
+    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
+    labels, _ = measure(rounds, minutes=0)
+    assert [len(chosen) for chosen in labels] == [4]
+
+
+def test_a_series_is_made_on_all_numbers_of_devices_or_not_at_all():
+    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
+    _, records = measure(rounds, minutes=11)
+    names = {label.partition(".")[0] for label in records}
+    assert all(name[:-1] + "1" in names and name[:-1] + "2" in names for name in names)
+
+
+@pytest.mark.parametrize("has_budget", [True, False])
+def test_a_disturbed_run_is_repeated_once_and_the_others_are_not(has_budget):
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    rounds = SweepRounds(runs, has_budget=has_budget, rounds=2)
+    disturbed = "cudnn_lstm-replicated-2.r2"
+    labels, records = measure(rounds, busy={disturbed})
+    assert labels[-1] == ["cudnn_lstm-replicated-2.r3"]
+    assert len(records) == 5
+    assert rounds.num_replaced == 1
+    assert not rounds.is_busy(records)
+
+
+def test_a_busy_machine_ends_the_sweep_after_one_round_of_repeats():
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    every_label = {f"{run.name}{r}" for run in runs for r in ("", ".r2", ".r3", ".r4")}
+    rounds = SweepRounds(runs, has_budget=True, rounds=2)
+    labels, records = measure(rounds, busy=every_label, spread=0.5)
+    assert [len(chosen) for chosen in labels] == [2, 2, 2]
+    assert rounds.is_busy(records)
+
+
+def test_rounds_end_when_the_answer_is_precise():
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    precise = SweepRounds(runs, has_budget=False, rounds=2)
+    assert len(measure(precise)[1]) == 4
+    spread = SweepRounds(runs, has_budget=False, rounds=2)
+    assert len(measure(spread, spread=0.3)[1]) == 6
+    with_budget = SweepRounds(runs, has_budget=True, rounds=2)
+    assert len(measure(with_budget, minutes=9, spread=0.3)[1]) == 8
+
+
+def test_a_failed_configuration_is_not_repeated_with_a_budget():
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    rounds = SweepRounds(runs, has_budget=True, rounds=2)
+    _, records = measure(rounds, failed={"cudnn_lstm-replicated-2"})
+    assert list(records).count("cudnn_lstm-replicated-2.r2") == 0
+    assert rounds.list_left_out(records) == []
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "num_batches"), [(2.0, 10), (0.2, 20), (0.05, 100), (0.0001, 200)]
+)
+def test_fast_batches_are_measured_more_often(batch_s, num_batches):
+    assert choose_num_batches(make_record(seconds=[batch_s] * 3)) == num_batches
+
+
+def test_a_failed_calibration_leaves_the_fewest_batches():
+    assert choose_num_batches(make_record("failed")) == 10
+
+
+@pytest.mark.parametrize(
+    ("minutes", "repeats", "is_default", "expected"),
+    [
+        (None, 0, True, 3),
+        (None, 0, False, math.inf),
+        (None, 3, True, math.inf),
+        (0.0, 0, True, math.inf),
+        (0.5, 0, False, 0.5),
+    ],
+)
+def test_only_a_sweep_without_flags_has_a_budget_by_default(
+    minutes, repeats, is_default, expected
+):
+    assert choose_budget(minutes, repeats, is_default).minutes == expected
+
+
+def test_repeats_and_minutes_exclude_each_other():
+    with pytest.raises(FlagErrors):
+        choose_budget(3.0, 2, True)
+
+
+def test_the_command_that_continues_keeps_the_number_of_batches():
+    words = ["--out=x", "--minutes=3"]
+    assert Budget(3.0).continue_words(words, 20) == [
+        "sweep",
+        "--out=x",
+        "--num_batches=20",
+        "--minutes=0",
+    ]
+
+
+def test_all_options_of_a_runs_length_exist():
+    assert {"num_batches", *END_OPTIONS} <= OPTIONS.keys()
+
+
+@pytest.mark.parametrize("option", ["num_batches", "num_epochs", "until_steady"])
+def test_the_users_length_of_a_run_is_kept(option):
+    assert has_fixed_length({option: [1]})
+    assert not has_fixed_length({"encoder_type": ["cudnn_lstm"]})

@@ -1,0 +1,412 @@
+"""The verdict on literal records: right runs, and the cause of each fault."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from rnn_scaling.reports import wording
+from rnn_scaling.verification import signatures
+from rnn_scaling.verification.scripts import certificate, judge
+from rnn_scaling.verification.scripts.verdict import Answer
+from rnn_scaling.verification.signatures import Cause
+from tests.verification.scripts.recorded import KEYS, NUM_STEPS, SIZE, TOKENS, Recorded
+
+
+@pytest.mark.parametrize("num_micro", [1, 2])
+def test_runs_that_differ_by_rounding_are_right(num_micro):
+    verdict = Recorded(num_micro).verdict()
+    assert verdict.answer is Answer.RIGHT
+    ratios = [check.ratio for check in verdict.checks if check.ratio is not None]
+    assert max(ratios) < 0.5
+
+
+def sum_over_ranks(recorded):
+    recorded.weights *= 2
+
+
+def divide_twice(recorded):
+    recorded.weights /= 2
+
+
+def average_ranks(recorded):
+    recorded.weights[:] = 0.5
+
+
+def average_micro_batches(recorded):
+    recorded.weights[:] = TOKENS / TOKENS.sum(axis=0) / 2
+
+
+def keep_own(recorded):
+    for rank in range(2):
+        recorded.weights[rank, 1 - rank] = 0
+
+
+def keep_own_last(recorded):
+    for rank in range(2):
+        recorded.weights[rank, 1 - rank, -1] = 0
+
+
+def keep_own_first(recorded):
+    for rank in range(2):
+        recorded.weights[rank, 1 - rank, 0] = 0
+
+
+def lose_rank(recorded):
+    recorded.weights[:, 1] = 0
+
+
+def lose_micro_batch(recorded):
+    recorded.weights[:, :, 0] = 0
+
+
+def add_weights(recorded):
+    recorded.decay = 0.01
+
+
+def reduce_by_maximum(recorded):
+    for key in KEYS:
+        recorded.added[0][key] = np.ones(SIZE)
+    recorded.operation = "MAX"
+
+
+def keep_old_gradients(recorded):
+    # What one rank has not cleared, the exchange adds to the next step.
+    for step in range(1, NUM_STEPS):
+        recorded.added[step] = recorded.gradient(step - 1, recorded.right)
+
+
+def scale_parameter(recorded):
+    recorded.scale["0.0.1"] = 2.0
+
+
+GRADIENT_FAULTS = [
+    (sum_over_ranks, 1, Cause.SUMMED),
+    (divide_twice, 1, Cause.DIVIDED_TWICE),
+    (average_ranks, 1, Cause.MEAN_OF_RANKS),
+    (average_micro_batches, 2, Cause.MEAN_OF_MICRO_BATCHES),
+    (keep_own, 1, Cause.NOT_SYNCHRONISED),
+    (keep_own, 2, Cause.NOT_SYNCHRONISED),
+    (keep_own_last, 2, Cause.LAST_NOT_SYNCHRONISED),
+    (keep_own_first, 2, Cause.SOME_NOT_SYNCHRONISED),
+    (lose_rank, 1, Cause.RANK_LEFT_OUT),
+    (lose_micro_batch, 2, Cause.MICRO_BATCH_LOST),
+    (add_weights, 1, Cause.REGULARISER),
+    (scale_parameter, 1, Cause.PARAMETER_SCALED),
+    (keep_old_gradients, 1, Cause.OLD_GRADIENTS),
+    (reduce_by_maximum, 1, Cause.OTHER_OPERATION),
+]
+
+
+@pytest.mark.parametrize(("fault", "num_micro", "cause"), GRADIENT_FAULTS)
+def test_a_wrong_gradient_is_found_and_named(fault, num_micro, cause):
+    recorded = Recorded(num_micro)
+    fault(recorded)
+    verdict = recorded.verdict()
+    assert verdict.answer is Answer.WRONG
+    assert verdict.fault.cause is cause
+    assert verdict.fault.ratio > 100
+
+
+def test_a_difference_below_the_rounding_of_the_reference_is_right():
+    recorded = Recorded()
+    runs = recorded.runs()
+    sketch = runs["parallel"]["ranks"][1]["steps"][0]["gradients"]["0.0.0"]["sketch"]
+    sketch[0] += 3e-7
+    assert judge.judge(runs).answer is Answer.RIGHT
+    sketch[0] += 1e-4
+    assert judge.judge(runs).answer is Answer.WRONG
+
+
+def step_schedule_twice(runs):
+    for rank in runs["parallel"]["ranks"]:
+        for step in rank["steps"][1:]:
+            step["scheduler_calls"] = 2
+
+
+def draw_equal_dropout(runs):
+    for rank in runs["parallel"]["ranks"]:
+        for step in rank["steps"]:
+            step["dropout"] = "the same state"
+
+
+def start_elsewhere(runs):
+    start = runs["parallel"]["ranks"][1]["start"]
+    start["weights"]["0.0.0"]["digest"] = "other"
+
+
+def drift(runs):
+    weights = runs["parallel"]["ranks"][1]["steps"][1]["weights"]["0.0.0"]
+    weights["digest"] = "other"
+    weights["sketch"][0] += 0.01
+
+
+def lose_state(runs):
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][2]["num_states"] = 0
+
+
+def read_same_shard(runs):
+    first, second = runs["parallel"]["ranks"]
+    second["end"] = first["end"]
+
+
+def leave_out_shard(runs):
+    for rank in runs["parallel"]["ranks"]:
+        rank["end"]["loaders"][0]["epoch"] = [[0, 1]]
+
+
+def shuffle_alone(runs):
+    loader = runs["parallel"]["ranks"][1]["end"]["loaders"][0]
+    loader["epoch"] = [[0, 3], [6, 5], [11, 8]]
+
+
+def draw_rows_alone(runs):
+    """Let ranks without numbered samples read some of the same rows."""
+    for run in runs.values():
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                batch = step["reads"][0]["samples"]
+                step["micro"][0]["rows"] = [[str(sample)] * 2 for sample in batch]
+                step["reads"] = []
+    for step in runs["parallel"]["ranks"][1]["steps"][1:]:
+        step["micro"][0]["rows"] = [["0", "0"], ["1", "1"]]
+
+
+def train_in_eval_mode(runs):
+    for step in runs["parallel"]["ranks"][1]["steps"]:
+        step["eval_modules"] = ["dropout"]
+
+
+def clip_to_other_bound(runs):
+    for bound, rank in enumerate(runs["parallel"]["ranks"]):
+        clip = {"norm": 1.0, "bound": 1e30, "own": float(bound)}
+        for step in rank["steps"]:
+            step["clips"] = [clip]
+
+
+def round_on_one_rank(runs):
+    runs["parallel"]["ranks"][1]["end"]["rounding"] = 2.0**-8
+
+
+def decay_on_one_rank(runs):
+    for share, rank in enumerate(runs["parallel"]["ranks"]):
+        for step in rank["steps"]:
+            step["options"] = [{"weight_decay": 0.1 * share}]
+
+
+def leave_out_parameter(runs):
+    del runs["parallel"]["ranks"][1]["start"]["names"]["0.0.1"]
+
+
+def skip_step(runs):
+    drift(runs)
+    step = runs["parallel"]["ranks"][1]["steps"][1]
+    step["micro"] = 2 * step["micro"]
+
+
+def change_weights_between_steps(runs):
+    step = runs["parallel"]["ranks"][0]["steps"][1]
+    step["before"] = {key: f"changed {key}" for key in KEYS}
+    disturb(step)
+
+
+def compute_other_losses(runs):
+    """Let the targets of one rank be others."""
+    criterion = {"count": 2, "sum": 1.0, "scale": 0.5}
+    for run in runs.values():
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                step["micro"][0]["criteria"] = [criterion]
+    disturb(runs["parallel"]["ranks"][0]["steps"][1])
+
+
+def disturb(step):
+    for key in KEYS:
+        step["gradients"][key]["sketch"] = np.arange(SIZE, dtype=float).tolist()
+        step["gradients"][key]["digest"] = "other"
+
+
+def change_rate_after_an_epoch(runs):
+    runs["driven"] = copy.deepcopy(runs["parallel"])
+    runs["driven"]["ranks"][1]["steps"][2]["rates"] = [0.05]
+
+
+def add_statistics_of_ranks(runs):
+    """Let a gradient depend on all ranks' samples, and weight the ranks alike."""
+    one = runs["reference"]["ranks"][0]["steps"][0]["gradients"]
+    for key in KEYS:
+        one[key]["sketch"][0] += 1.0
+        one[key]["digest"] = "other"
+    runs["serial"] = runs["perturbed0"] = runs["repeated"] = runs["reference"]
+    for count, rank in zip((3, 6), runs["parallel"]["ranks"]):
+        criterion = {"count": count, "sum": 1.0, "scale": 1 / count}
+        for step in rank["steps"]:
+            step["micro"][0]["criteria"] = [criterion]
+
+
+OTHER_FAULTS = [
+    (shuffle_alone, Cause.OWN_ORDER),
+    (draw_rows_alone, Cause.SAMPLES_REPEATED),
+    (train_in_eval_mode, Cause.EVAL_MODE),
+    (clip_to_other_bound, Cause.CLIP_BOUNDS),
+    (decay_on_one_rank, Cause.OPTIONS_DIFFER),
+    (round_on_one_rank, Cause.PRECISION_DIFFERS),
+    (leave_out_parameter, Cause.PARAMETERS_DIFFER),
+    (skip_step, Cause.UNEQUAL_STEPS),
+    (change_rate_after_an_epoch, Cause.RATES_DIFFER),
+    (change_weights_between_steps, Cause.CHANGED_OUTSIDE),
+    (compute_other_losses, Cause.OTHER_LOSS),
+    (add_statistics_of_ranks, Cause.MEAN_OF_RANKS),
+    (step_schedule_twice, Cause.SCHEDULE_STEPPED_OFTEN),
+    (draw_equal_dropout, Cause.EQUAL_DROPOUT),
+    (start_elsewhere, Cause.INITIAL_WEIGHTS),
+    (drift, Cause.REPLICAS_DRIFT),
+    (lose_state, Cause.STATE_LOST),
+    (read_same_shard, Cause.SAME_SAMPLES),
+    (leave_out_shard, Cause.SAMPLES_MISSING),
+]
+
+
+@pytest.mark.parametrize(("fault", "cause"), OTHER_FAULTS)
+def test_other_faults_are_found_and_named(fault, cause):
+    runs = Recorded().runs()
+    fault(runs)
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.WRONG
+    assert verdict.fault.cause is cause
+
+
+@pytest.mark.parametrize(
+    ("num_calls", "answer"), [(2, Answer.RIGHT), (4, Answer.WRONG)]
+)
+def test_a_library_may_step_a_schedule_by_samples(num_calls, answer):
+    runs = Recorded().runs()
+    for rank in runs["parallel"]["ranks"]:
+        for step in rank["steps"][1:]:
+            step["scheduler_calls"] = num_calls
+            step["steps_by_samples"] = True
+    for step in runs["serial"]["ranks"][0]["steps"]:
+        samples = step["reads"][0]["samples"]
+        step["reads"][0]["samples"] = samples[: len(samples) // 2]
+    assert judge.judge(runs).answer is answer
+
+
+def test_a_rank_that_was_stopped_has_no_other_precision():
+    runs = Recorded().runs()
+    runs["parallel"]["ranks"][1]["end"] = None
+    settings = next(
+        check
+        for check in judge.judge(runs).checks
+        if check.subject is signatures.Subject.SETTINGS
+    )
+    assert settings.cause is None
+
+
+def test_nothing_is_said_about_an_optimizer_of_flat_parameters():
+    runs = Recorded().runs()
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][0]["has_flat_parameters"] = True
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.CANNOT_TELL
+    assert verdict.reason == "flat-parameters"
+
+
+def test_nothing_is_said_about_a_serial_run_with_other_weights():
+    runs = Recorded().runs()
+    runs["reference"]["ranks"][0]["start"]["weights"]["0.0.0"]["digest"] = "other"
+    assert judge.judge(runs).reason == "other-weights"
+
+
+def test_nothing_is_said_about_a_script_that_is_random():
+    runs = Recorded().runs()
+    first = runs["repeated"]["ranks"][0]["steps"][0]["gradients"]["0.0.0"]
+    first["digest"] = "other"
+    first["sketch"][0] += 1.0
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.CANNOT_TELL
+    assert verdict.reason == "random"
+
+
+def test_random_samples_must_differ_between_ranks():
+    runs = Recorded().runs()
+    for number, rank in enumerate(runs["parallel"]["ranks"]):
+        rank["end"]["probes"] = [["a", f"noise {number}"]]
+    assert judge.judge(runs).fault is None
+    for rank in runs["parallel"]["ranks"]:
+        rank["end"]["probes"] = [["a", "noise"]]
+    assert judge.judge(runs).fault.cause is Cause.EQUAL_NOISE
+
+
+@pytest.mark.parametrize("field", ["failed", "timed-out", "no-steps"])
+def test_a_run_without_steps_has_a_reason(field):
+    runs = Recorded().runs()
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"] = []
+        rank["end"] = None
+    rank["status"] = int(field == "failed")
+    rank["log"] = ["ValueError: no data"]
+    runs["parallel"]["timed_out"] = field == "timed-out"
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.CANNOT_TELL
+    assert verdict.reason == field
+    assert certificate.answer_line(verdict, 2, 3).startswith("cannot tell")
+
+
+def test_ranks_that_never_update_make_unequal_steps():
+    runs = Recorded().runs()
+    runs["parallel"]["ranks"][1]["steps"] = []
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.WRONG
+    assert verdict.fault.cause is Cause.UNEQUAL_STEPS
+
+
+@pytest.mark.parametrize(("fault", "num_micro", "cause"), GRADIENT_FAULTS)
+def test_a_certificate_gives_its_verdict_again(fault, num_micro, cause):
+    recorded = Recorded(num_micro)
+    fault(recorded)
+    runs = recorded.runs()
+    data = certificate.to_json(judge.judge(runs), runs, {"num_ranks": 2})
+    stored = json.loads(json.dumps(data))
+    repeated, is_same = certificate.check(stored)
+    assert is_same
+    assert repeated.fault.cause is cause
+    stored["verdict"]["answer"] = "right"
+    assert not certificate.check(stored)[1]
+
+
+@pytest.mark.parametrize("content", [[], {}, {"schema": certificate.SCHEMA}])
+def test_other_files_are_not_certificates(content):
+    with pytest.raises(certificate.CertificateError):
+        certificate.check(content)
+
+
+def test_each_cause_has_a_template_and_a_row():
+    templates = wording.all_templates()
+    causes = {row.cause for rows in signatures.TABLES.values() for row in rows}
+    for cause in Cause:
+        assert f"script-cause-{cause.value}" in templates
+        assert cause in causes
+
+
+def test_the_first_row_that_matches_names_the_cause():
+    subject = signatures.Subject.GRADIENTS
+    features = signatures.GradientFeatures(
+        part=signatures.Part.ALL,
+        factor=signatures.Factor.RANKS,
+        over_micro=signatures.MicroWeights.LAST_OWN,
+    )
+    assert signatures.find_cause(subject, features) is Cause.LAST_NOT_SYNCHRONISED
+    nothing = signatures.GradientFeatures()
+    assert signatures.find_cause(subject, nothing) is Cause.UNEXPLAINED
+    with pytest.raises(TypeError):
+        signatures.find_cause(subject, signatures.RateFeatures())
+
+
+@pytest.mark.parametrize("subject", signatures.Subject)
+def test_each_row_is_the_first_that_matches_its_own_features(subject):
+    for row in signatures.TABLES.get(subject, ()):
+        assert signatures.find_row(subject, row.features) is row

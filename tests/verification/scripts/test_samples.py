@@ -1,0 +1,107 @@
+"""Which samples the ranks of a script read together."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.verification.scripts import samples
+from tests.verification.scripts.recorded import Recorded
+
+
+@pytest.fixture
+def runs():
+    return Recorded().runs()
+
+
+def joint(runs):
+    return samples.JointBatches(runs["parallel"], runs["serial"])
+
+
+def test_the_batches_of_all_ranks_are_joined(runs):
+    steps = joint(runs).steps()
+    assert [batch for ((_, batch),) in steps] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9, 10, 11],
+    ]
+    assert samples.is_same_reading(steps, runs["serial"]["ranks"][0], 0)
+    assert samples.replay(steps, 1) == {"0": [batch for ((_, batch),) in steps]}
+
+
+def test_several_micro_batches_become_one_for_a_reference_without_accumulation():
+    steps = [[(0, [1]), (0, [2])], [(0, [3]), (1, [4])]]
+    assert samples.replay(steps, 1) == {"0": [[1, 2], [3, 4]]}
+    assert samples.replay(steps, 2) == {"0": [[1], [2], [3]], "1": [[4]]}
+
+
+def test_shards_with_their_own_numbers_are_recognised_by_content(runs):
+    serial = runs["serial"]["ranks"][0]["end"]["loaders"][0]
+    serial["digests"] = [f"sample {i}" for i in range(12)]
+    for rank, record in enumerate(runs["parallel"]["ranks"]):
+        own = [6 * rank + i for i in range(6)]
+        facts = record["end"]["loaders"][0]
+        facts.update(size=6, digests=[f"sample {i}" for i in own])
+        facts["epoch"] = [[0, 1], [2, 3], [4, 5]]
+        for number, step in enumerate(record["steps"]):
+            step["reads"][0]["samples"] = [2 * number, 2 * number + 1]
+    found = joint(runs)
+    assert found.is_known
+    ((_, first),) = found.steps()[0]
+    assert first == [0, 1, 6, 7]
+    counts = samples.missing_and_repeated(runs["parallel"], runs["serial"], found)
+    assert counts == (0, 0, 12)
+
+
+def test_another_loader_than_the_one_of_one_process_is_unknown(runs):
+    for step in runs["serial"]["ranks"][0]["steps"]:
+        step["reads"][0]["loader"] = 1
+    runs["serial"]["ranks"][0]["end"]["loaders"] *= 2
+    assert not joint(runs).is_known
+
+
+def test_a_batch_without_numbers_is_unknown(runs):
+    runs["parallel"]["ranks"][1]["steps"][0]["reads"][0]["samples"] = None
+    assert not joint(runs).is_known
+
+
+@pytest.mark.parametrize(
+    ("orders", "repeats"),
+    [
+        ([[3, 1, 2], [3, 1, 2]], True),
+        ([[3, 1, 2], [2, 3, 1]], False),
+        ([[1, 2, 3], [1, 2, 3]], False),
+        ([[3, 1, 2]], None),
+    ],
+)
+def test_a_shuffled_order_that_repeats_is_found(orders, repeats):
+    steps = []
+    for epoch, order in enumerate(orders):
+        read = {"loader": 0, "epoch": epoch, "samples": order}
+        steps.append({"reads": [read]})
+    assert samples.repeats_order({"steps": steps}, 0) is repeats
+
+
+@pytest.mark.parametrize(
+    ("accesses", "repeats"),
+    [
+        ([[5, 2], [7, 1], [5, 2], [7, 1]], True),
+        ([[5, 2], [7, 1], [1, 5], [2, 7]], False),
+        ([[1, 2], [3, 4], [1, 2], [3, 4]], False),
+        ([[5, 2], [7, 1]], None),
+    ],
+)
+def test_an_order_that_a_script_makes_itself_is_compared(accesses, repeats):
+    steps = [{"accesses": batch} for batch in accesses]
+    assert samples.repeats_accesses({"steps": steps}) is repeats
+
+
+def test_rows_are_equal_if_one_lacks_the_last_number():
+    def step(*rows):
+        return [{"micro": [{"rows": [list(row) for row in rows]}]}]
+
+    full = ("abc", "ab")
+    cut = ("ab", "a")
+    first, second = samples.rows_of_steps(step(full), step(cut))
+    assert first == second
+    other, _ = samples.rows_of_steps(step(("xyz", "xy")), step(cut))
+    assert other != second

@@ -1,0 +1,121 @@
+"""Real scripts, if a Python with torch is installed (./run.sh setup-frameworks torch)."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.records import script_certificate
+from rnn_scaling.system.processes import other_python
+from tests.support.paths import ROOT
+
+PYTHON = other_python.path("torch")
+pytestmark = pytest.mark.skipif(
+    bool(other_python.problem("torch", "torch", "2.6")),
+    reason="needs a Python with torch, which ./run.sh setup-frameworks torch installs",
+)
+SCRIPT = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = torch.utils.data.TensorDataset(torch.randn(40, 3), torch.randn(40, 1))
+sampler = torch.utils.data.DistributedSampler(data)
+loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    sampler.set_epoch(epoch)
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= DIVISOR
+        optimizer.step()
+"""
+
+
+def verify(folder, text, *flags):
+    script = folder / "my.py"
+    script.write_text(text)
+    command = [sys.executable, "-m", "rnn_scaling", "verify"]
+    trainer = f"--trainer={PYTHON} {script}"
+    done = subprocess.run(
+        [*command, trainer, "--num_steps=3", *flags],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert script.read_text() == text
+    return done
+
+
+def test_a_right_script_gets_a_certificate_that_can_be_checked(tmp_path):
+    text = SCRIPT.replace("DIVISOR", "dist.get_world_size()")
+    done = verify(tmp_path, text, "--result_file=certificate.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["verdict"]["answer"] == "right"
+    from_file = script_certificate.read(tmp_path / "certificate.json")
+    assert (from_file.answer, from_file.num_ranks) == ("right", 2)
+    assert datetime.date.fromisoformat(from_file.date)
+    command = [sys.executable, "-m", "rnn_scaling", "verify"]
+    checked = subprocess.run(
+        [*command, f"--check={tmp_path / 'certificate.json'}"], cwd=ROOT, check=False
+    )
+    assert checked.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "certificate.json",
+        "my.py",
+    ]
+
+
+def test_a_loader_that_is_created_for_each_epoch_is_one_loader(tmp_path):
+    creation = next(line for line in SCRIPT.splitlines() if "DataLoader(" in line)
+    script = SCRIPT.replace(creation + "\n", "")
+    epoch = "    sampler.set_epoch(epoch)\n"
+    script = script.replace(epoch, f"{epoch}    {creation}\n")
+    script = script.replace("DIVISOR", "dist.get_world_size()")
+    flags = ("--num_steps=8", "--result_file=certificate.json")
+    assert verify(tmp_path, script, *flags).returncode == 0
+    content = json.loads((tmp_path / "certificate.json").read_text())
+    steps = content["runs"]["parallel"]["ranks"][0]["steps"]
+    reads = [step["reads"][0] for step in steps]
+    assert {read["loader"] for read in reads} == {0}
+    assert [read["epoch"] for read in reads] == [0] * 5 + [1] * 3
+
+
+def test_summed_gradients_are_found_and_named(tmp_path):
+    text = SCRIPT.replace("DIVISOR", "1")
+    done = verify(tmp_path, text, "--result_file=certificate.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["verdict"]["cause"] == "summed"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import sys\nsys.exit('no data')", "failed"),
+        ("print(input())", "failed"),
+        ("x = 1", "no-steps"),
+        ("import time\ntime.sleep(60)", "timed-out"),
+    ],
+)
+def test_a_script_without_steps_has_a_reason(tmp_path, text, reason):
+    flags = ["--timeout=2", "--result_file=certificate.json"]
+    done = verify(tmp_path, text, *flags)
+    assert done.returncode == 3, done.stdout + done.stderr
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["verdict"]["reason"] == reason

@@ -87,7 +87,7 @@ def make_step(
         return loss, [tf.reshape(gradient, [-1])[0] for gradient in gradients]
 
     lengths = {"src_max_len": length, "tgt_max_len": length}
-    return step, batch_size * workloads.WORKLOADS[config.model].flops_a_sample(
+    return step, batch_size * workloads.WORKLOADS[config.model].flops_per_sample(
         {**vars(config), **lengths}
     ) / 1e9
 

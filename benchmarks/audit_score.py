@@ -18,7 +18,7 @@ from typing import Any
 
 from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.audit.finding import Finding
-from rnn_scaling.records import printed_number
+from rnn_scaling.records import cell_numbers
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -39,10 +39,10 @@ def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
         (".md", ".txt", ".csv", ".tsv")
     )  # of other files only the text is compared
     cells = {
-        (cell["line"] if is_line else 0, printed_number.plain(cell["is"]))
+        (cell["line"] if is_line else 0, cell_numbers.strip_markup(cell["is"]))
         for cell in fault["cells"]
     }
-    columns = {printed_number.plain(cell["column"]) for cell in fault["cells"]}
+    columns = {cell_numbers.strip_markup(cell["column"]) for cell in fault["cells"]}
     if finding.kind == "column":
         return len(cells) > 1 and any(
             place.column.endswith(tuple(columns)) for place in finding.places

@@ -70,8 +70,8 @@ def main() -> None:
 
     def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
-            return clock_sampler.of_gpus(gpu_ids()[:count])
-        source = clock_sampler.of_cpus(cores)
+            return clock_sampler.gpu_source(gpu_ids()[:count])
+        source = clock_sampler.cpu_source(cores)
         return source and _Moving(source)
 
     def batches_s(sampled: bool) -> float:

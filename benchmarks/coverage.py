@@ -1,22 +1,23 @@
-"""How often the intervals of analysis/confidence.py contain the truth, and how often a test is right, in simulation.
+"""How often the intervals of analysis/confidence.py contain the truth, in simulation.
 
     python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
 
 A process has a log rate that is normal about the truth (3 % unless stated). Its batches have a log time with
 first-order autoregressive noise (5 %). Monte-Carlo errors are printed.
-docs/methods/measurements.md summarises the tables.
+docs/methods/measurements.md summarises the tables. benchmarks/comparison_coverage.py simulates comparisons.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.analysis import confidence, significance, steady_state
+from benchmarks.simulated import BETWEEN, batches, covered, process_rates
+from rnn_scaling.analysis import confidence, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
     combine,
@@ -25,64 +26,14 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     t_quantile,
 )
-from rnn_scaling.analysis.disturbance import select_quiet
-from rnn_scaling.analysis.significance import compare, rank_correlation
+from rnn_scaling.analysis.correlation import (
+    rank_correlation,
+    rank_correlation_with_errors,
+)
 from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
 
 FLAGS = flags.FLAGS
-
-BETWEEN = 0.03  # standard deviation of a process's log rate
-WITHIN = 0.05  # of a batch's log time
-
-
-def batches(
-    rng: np.random.Generator,
-    shape: tuple[int, ...],
-    correlation: float,
-    sigma: float = WITHIN,
-) -> np.ndarray:
-    """Seconds `[..., n]` with mean 1 and first-order autoregressive log noise."""
-    log_s = rng.normal(size=shape)
-    for t in range(1, shape[-1]):
-        log_s[..., t] = (
-            correlation * log_s[..., t - 1]
-            + math.sqrt(1 - correlation**2) * log_s[..., t]
-        )
-    return np.exp(sigma * log_s - sigma**2 / 2)
-
-
-def process_rates(
-    rng: np.random.Generator,
-    repetitions: int,
-    k: int,
-    truth: float = 1.0,
-    between: float = BETWEEN,
-    tails: int = 0,
-) -> np.ndarray:
-    """Rates `[repetitions, k]` of processes of 20 batches; `tails`: degrees of a t that replaces the normal."""
-    effect = rng.normal(size=(repetitions, k))
-    if tails:
-        effect = rng.standard_t(tails, size=(repetitions, k)) / math.sqrt(
-            tails / (tails - 2)
-        )
-    return (
-        truth
-        * np.exp(between * effect)
-        / batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
-    )
-
-
-def covered(intervals: Iterable[Interval], truth: float) -> float:
-    """Share of intervals that hold the truth."""
-    return float(
-        np.mean(
-            [
-                each.low is not None and each.low <= truth <= (each.high or 0.0)
-                for each in intervals
-            ]
-        )
-    )
 
 
 def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -306,172 +257,6 @@ def drawn_interval(
     return float(low), float(high)
 
 
-ORDERS = {
-    "A B A B": lambda k: (2 * np.arange(k), 2 * np.arange(k) + 1),
-    "A B B A": lambda k: _turned(k),
-}
-
-
-def _turned(k: int) -> tuple[np.ndarray, np.ndarray]:
-    first, second = 2 * np.arange(k), 2 * np.arange(k) + 1
-    odd = np.arange(k) % 2 == 1
-    return np.where(odd, second, first), np.where(odd, first, second)
-
-
-def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """The test: false alarms without a change, and how often a slow-down of the detectable size is found."""
-    for drift, order in ((0.0, "A B A B"), (0.02, "A B A B"), (0.02, "A B B A")):
-        for paired in (False, True):
-            for k in (3, 4, 5, 6, 10):
-                rng = np.random.default_rng([seed, k, paired, int(100 * drift)])
-                before = process_rates(rng, repetitions, k)
-                after = process_rates(rng, repetitions, k)
-                # The machine slows down by `drift` (log) from run to run.
-                at_before, at_after = ORDERS[order](k)
-                before, after = (
-                    before * np.exp(-drift * at_before),
-                    after * np.exp(-drift * at_after),
-                )
-                alarms = np.mean(
-                    [
-                        compare(b, a, paired).p_value < 0.05
-                        for b, a in zip(before, after)
-                    ]
-                )
-                spread = np.log(process_rates(rng, 20_000, 1)).std()
-                degrees = k - 1 if paired else 2 * (k - 1)
-                effect = significance.detectable_effect(
-                    spread * math.sqrt(2 / k), degrees
-                )
-                slower = after * math.exp(-effect)
-                found = np.mean(
-                    [
-                        compare(b, a, paired).verdict == "slower"
-                        for b, a in zip(before, slower)
-                    ]
-                )
-                design = "pairs" if paired else "two groups"
-                size = f"{-math.expm1(-effect):.1%}"
-                yield [
-                    f"{drift:.0%}",
-                    order,
-                    design,
-                    str(k),
-                    f"{alarms:.1%}",
-                    size,
-                    f"{found:.1%}",
-                ]
-
-
-RUNS_APART = 0.02  # standard deviation of log rates between quiet runs
-ALIKE = 0.3  # correlation of one run with the next
-SLOWED = 0.3  # share of the rate that other processes take from a disturbed run
-
-
-def disturbed_pairs(
-    rng: np.random.Generator, k: int, share: float, slowed: float, change: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rates before and after of k pairs, and which pairs are disturbed.
-
-    Args:
-      rng: Source of random numbers.
-      k: Number of pairs; their runs follow each other in the order A B B A.
-      share: Share of the runs beside which other processes run, as recorded.
-      slowed: Share of the rate that these runs lose.
-      change: True ratio of the rates after / before.
-    """
-    noise = rng.normal(size=2 * k)
-    for t in range(1, 2 * k):
-        noise[t] = ALIKE * noise[t - 1] + math.sqrt(1 - ALIKE**2) * noise[t]
-    is_busy = rng.random(2 * k) < share
-    rates = np.exp(RUNS_APART * noise) * np.where(is_busy, 1 - slowed, 1.0)
-    before, after = _turned(k)
-    return rates[before], change * rates[after], is_busy[before] | is_busy[after]
-
-
-def selection(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Disturbed pairs left out if enough are quiet, beside all pairs: `ab` with a true 0 and 5 %."""
-    for share, slowed in ((0.0, SLOWED), (0.1, SLOWED), (0.3, SLOWED), (0.3, 0.02)):
-        for k in (3, 6, 10):
-            for rule in ("all pairs", "quiet pairs"):
-                cells = []
-                for change in (1.0, 1.05):
-                    rng = np.random.default_rng([seed, k, int(100 * share)])
-                    intervals = []
-                    for _ in range(repetitions):
-                        before, after, busy = disturbed_pairs(
-                            rng, k, share, slowed, change
-                        )
-                        pairs = range(k)
-                        if rule == "quiet pairs":
-                            pairs = select_quiet(pairs, lambda i, busy=busy: busy[i])
-                        used = list(pairs)
-                        intervals.append(
-                            confidence.paired_ratio(before[used], after[used])
-                        )
-                    if change == 1.0:
-                        cells.append(f"{1 - covered(intervals, 1.0):.1%}")
-                        width = np.median([each.half_width for each in intervals])
-                        cells.append(f"{width:.1%}")
-                    else:
-                        found = [each.low > 1.0 for each in intervals]
-                        cells.append(f"{np.mean(found):.1%}")
-                        cells.append(f"{covered(intervals, change):.1%}")
-                yield [f"{share:.0%}", f"{slowed:.0%}", str(k), rule, *cells]
-
-
-def drifting_rates(rng: np.random.Generator, k: int, correlation: float) -> np.ndarray:
-    """Rates `[k]` of processes 3 % apart, each as much like the one before it as the correlation says."""
-    log_rates = rng.normal(size=k)
-    for t in range(1, k):
-        log_rates[t] = (
-            correlation * log_rates[t - 1]
-            + math.sqrt(1 - correlation**2) * log_rates[t]
-        )
-    return np.exp(BETWEEN * log_rates)
-
-
-def between_sittings(rates: np.ndarray, widened: bool) -> Interval:
-    """The second half of the rates over the first, with or without what their drift adds."""
-    halves = np.split(rates, 2)
-    scatters = [
-        confidence.drifting_scatter(half) if widened else None for half in halves
-    ]
-    return ratio(
-        interval_over_runs(halves[1], scatters[1]),
-        interval_over_runs(halves[0], scatters[0]),
-    )
-
-
-def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """k runs against the next k of a machine that drifts: called different, and a slow-down of 5 % found."""
-    for correlation in (0.0, 0.6, 0.8, 0.95):
-        for k in (5, 8, 20):
-            rng = np.random.default_rng([seed, k, int(100 * correlation)])
-            cells = []
-            samples = [
-                drifting_rates(rng, 2 * k, correlation) for _ in range(repetitions // 4)
-            ]
-            for change in (1.0, 0.95):
-                for widened in (False, True):
-                    changed = [
-                        np.concatenate([rates[:k], change * rates[k:]])
-                        for rates in samples
-                    ]
-                    verdicts = [
-                        significance.judge_ratio(
-                            between_sittings(rates, widened)
-                        ).verdict
-                        for rates in changed
-                    ]
-                    seen = [
-                        v == "slower" if change < 1 else v != "no difference seen"
-                        for v in verdicts
-                    ]
-                    cells.append(f"{np.mean(seen):.1%}")
-            yield [f"{correlation:g}", str(k), *cells]
-
-
 def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
     """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
     rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
@@ -484,10 +269,8 @@ def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
                 hits, lengths = [], []
                 for _ in range(max(1, repetitions // 10)):
                     step_s = batches(rng, (3000,), correlation, sigma)
-                    watch, n = (
-                        steady_state.UntilKnown(0.02, first, growth, in_a_row),
-                        first,
-                    )
+                    watch = steady_state.UntilKnown(0.02, first, growth, in_a_row)
+                    n = first
                     while n < 3000 and not watch.reached(step_s[:n]):
                         n += 1
                     state = steady_state.analyse(step_s[:n])
@@ -523,7 +306,9 @@ def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
         rng, many = np.random.default_rng([seed, n, int(100 * sigma)]), 200_000 // n
         x = rng.uniform(-2, 3, size=(repetitions + many, n))
         y = 1 / (1 + np.exp(-x)) + sigma * rng.normal(size=x.shape)
-        truth = rank_correlation(x[repetitions:].ravel(), y[repetitions:].ravel()).value
+        population = [values[repetitions:].ravel() for values in (x, y)]
+        ranks = [values.argsort().argsort() for values in population]
+        truth = float(np.corrcoef(ranks)[0, 1])
         yield [
             "saturating",
             str(n),
@@ -531,10 +316,48 @@ def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
             *_correlated(x[:repetitions], y[:repetitions], truth),
         ]
 
+    yield from _families_with_errors(repetitions // 10, seed)
+
+
+def _families_with_errors(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Models of families, whose efficiencies have errors of some share of their spread."""
+    for families, truth, error in itertools.product(
+        (6, 8, 12), (0.0, 0.9), (0.0, 0.5, 1.0)
+    ):
+        rng = np.random.default_rng([seed, families, int(100 * truth), int(10 * error)])
+        r = 2 * math.sin(math.pi * truth / 6)
+        found = []
+        for _ in range(repetitions):
+            family = np.repeat(np.arange(families), rng.integers(1, 5, families))
+            own, noise = rng.normal(size=(2, families))
+            deviations = 0.1 * rng.normal(size=(2, family.size))
+            x = own[family] + deviations[0]
+            y = (r * own + math.sqrt(1 - r * r) * noise)[family] + deviations[1]
+            y += error * rng.normal(size=y.size)
+            # The logarithms of such numbers vary as much as y does.
+            ratios = [
+                Interval(value, standard_error=0.0, degrees=math.inf)
+                for value in np.exp(x)
+            ]
+            efficiencies = [
+                Interval(value, standard_error=error * value, degrees=100.0)
+                for value in np.exp(y)
+            ]
+            found.append(rank_correlation_with_errors(ratios, efficiencies, families))
+        yield [
+            f"errors of {error:g} spread",
+            f"{families} families",
+            f"{truth:.2f}",
+            *_shares(found, truth),
+        ]
+
 
 def _correlated(x: np.ndarray, y: np.ndarray, truth: float) -> list[str]:
     """Share of intervals that hold the truth, and of those above 0."""
-    found = [rank_correlation(*pair) for pair in zip(x, y)]
+    return _shares([rank_correlation(*pair) for pair in zip(x, y)], truth)
+
+
+def _shares(found: list[Interval], truth: float) -> list[str]:
     return [
         f"{covered(found, truth):.1%}",
         f"{np.mean([(each.low or 0.0) > 0 for each in found]):.1%}",
@@ -620,42 +443,6 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
         ],
     ),
     "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
-    "selection": (
-        selection,
-        [
-            "runs disturbed",
-            "slowed by",
-            "pairs",
-            "used",
-            "false winners",
-            "±",
-            "5 % found",
-            "covered",
-        ],
-    ),
-    "compare": (
-        comparisons,
-        [
-            "drift a run",
-            "order",
-            "design",
-            "processes",
-            "false alarms",
-            "detectable",
-            "found",
-        ],
-    ),
-    "sittings": (
-        sittings,
-        [
-            "correlation",
-            "runs a side",
-            "Welch: false alarms",
-            "widened: false alarms",
-            "Welch: found",
-            "widened: found",
-        ],
-    ),
     "late_ranks": (
         late_ranks,
         [

@@ -9,16 +9,16 @@ from typing import NamedTuple
 T, V, M = "rnn_scaling/training", "rnn_scaling/training/variable_update", "models"
 SIZES = {
     **{
-        "num_units": 32,
-        "embedding_dim": 24,
+        "num_units": 31,
+        "embedding_dim": 25,
         "num_encoder_layers": 1,
-        "tgt_vocab_size": 170,
+        "tgt_vocab_size": 23,
         "tgt_max_len": 9,
-        "batch_size": 8,
+        "batch_size": 7,
     },
     **{
-        "src_vocab_size": 190,
-        "src_max_len": 10,
+        "src_vocab_size": 189,
+        "src_max_len": 11,
         "num_decoder_layers": 1,
         "direction": "uni",
     },  # of two sides
@@ -76,22 +76,22 @@ FAULTS = (
     Fault(
         "loss counts padding",
         f"{M}/cross_entropy.py",
-        "inside = steps[:, None] < lengths if",
-        "inside = steps[:, None] < lengths + 1 if",
+        "steps < lengths, tf.float32",
+        "steps < lengths + 1, tf.float32",
         "loss",
     ),
     Fault(
         "loss off by a factor",
         f"{M}/cross_entropy.py",
-        "losses = log_sum - tf.gather_nd(logits, at_label)",
-        "losses = 1.1 * (log_sum - tf.gather_nd(logits, at_label))",
+        "losses = log_sum - tf.gather_nd(logits, label_indices)",
+        "losses = 1.1 * (log_sum - tf.gather_nd(logits, label_indices))",
         "loss",
     ),
     Fault(
         "loss gradient wrong",
         f"{M}/cross_entropy.py",
-        "tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases",
-        "1.2 * tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases",
+        "d_projection = tf.matmul(hidden * scale, d_logits, transpose_a=True)",
+        "d_projection = 1.2 * tf.matmul(hidden * scale, d_logits, transpose_a=True)",
         "gradient",
     ),
     Fault(
@@ -136,8 +136,8 @@ FAULTS = (
     Fault(
         "attention mask missing",
         f"{M}/attention/scores.py",
-        "return tf.where(words < lengths[:, None], 0.0, tf.float32.min)",
-        "return tf.where(words < lengths[:, None], 0.0, 0.0)",
+        "return tf.where(positions < lengths[:, None], 0.0, tf.float32.min)",
+        "return tf.where(positions < lengths[:, None], 0.0, 0.0)",
         "attention",
         ATTENTION,
     ),
@@ -160,8 +160,8 @@ FAULTS = (
     Fault(
         "decoder from half the state",
         f"{M}/seq2seq.py",
-        "cells, target, batch.target_length, state, seed_of",
-        "cells, target, batch.target_length, tuple(0.5 * s for s in state), seed_of",
+        "cells, target, batch.target_length, state, stream_seed(",
+        "cells, target, batch.target_length, tuple(0.5 * s for s in state), stream_seed(",
         "network",
     ),
     Fault(
@@ -251,16 +251,16 @@ FAULTS = (
     Fault(
         "tower left out",
         f"{T}/all_reduce/exchange.py",
-        "segment.shards](tensors)",
-        "segment.shards]([tensors[0], *[tf.zeros_like(t) for t in tensors[1:]]])",
-        "left out|tower.s own|of the tower itself",
+        "reduce_function(tensors)",
+        "reduce_function([tensors[0], *[tf.zeros_like(t) for t in tensors[1:]]])",
+        "left out|tower.s own",
     ),
     Fault(
         "ring drops a chunk",
         f"{T}/all_reduce/xring.py",
         "place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)",
         CHUNK,
-        "left out|part|chunk",
+        "left out|differently|chunk",
         ("--all_reduce_spec=xring", *THREE),
     ),
     Fault(
@@ -275,7 +275,7 @@ FAULTS = (
         f"{V}/replicated.py",
         "functools.partial(gradients.add, slices)",
         "functools.partial(gradients.add, slices[:1])",
-        "left out|tower itself",
+        "left out|tower.s own",
     ),
     Fault(
         "embedding row lost",
@@ -303,7 +303,7 @@ FAULTS = (
         f"{T}/replica.py",
         "tf.Variable(values[spec.name], name=",
         'tf.Variable(values[spec.name] * (0.5 if prefix == "tower_1" and spec.name == "projection" else 1.0), name=',
-        "begins with other weights",
+        "starts from different weights",
     ),
     # update
     Fault(
@@ -338,8 +338,8 @@ FAULTS = (
     Fault(
         "ramp to another rate",
         "rnn_scaling/config/learning_rate.py",
-        "config.num_towers * training.gradient_accumulation_steps if",
-        "4 if",
+        "config.num_towers * training.gradient_accumulation_steps",
+        "4",
         "learning rate",
         RAMP,
     ),
@@ -372,7 +372,7 @@ FAULTS = (
         f"{T}/optimizers.py",
         "len(variable.shape) > 1",
         "True",
-        "decay reaches biases",
+        "decay is also applied to biases",
         DECAY,
     ),
     Fault(
@@ -404,7 +404,7 @@ FAULTS = (
         f"{T}/towers.py",
         "if not summed: return grads",
         "if True:\n        return grads",
-        "unequal|part",
+        "last micro-batch",
         REPEATED,
     ),
     Fault(
@@ -434,8 +434,8 @@ FAULTS = (
     Fault(
         "clipping by tower",
         f"{T}/replica.py",
-        "self._global_norm(grads) if",
-        "0.5 * self._global_norm(grads) if",
+        "norm = self._global_norm(grads)",
+        "norm = 0.5 * self._global_norm(grads)",
         "clip",
         CLIP,
     ),
@@ -450,8 +450,8 @@ FAULTS = (
     Fault(
         "int8 without feedback",
         f"{T}/compression.py",
-        "lost.assign(tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest)))",
-        "lost.assign(tf.zeros_like(rest))",
+        "lost.assign(tf.where(tf.math.is_finite(error), error, tf.zeros_like(error)))",
+        "lost.assign(tf.zeros_like(error))",
         "feedback",
         INT8,
     ),
@@ -494,8 +494,8 @@ FAULTS = (
     Fault(
         "last sentence dropped from the loss",
         f"{M}/cross_entropy.py",
-        "    lengths = tf.cast(lengths, tf.int64)\n    inside",
-        "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n    inside",
+        "    lengths = tf.cast(lengths, tf.int64)\n    if time_axis == 0:",
+        "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n    if time_axis == 0:",
         "loss",
     ),
     Fault(
@@ -509,8 +509,8 @@ FAULTS = (
     Fault(
         "gradient of the attention's matrix transposed",
         f"{M}/attention/scores.py",
-        "keys = _rows(memory, weights[MEMORY])\n",
-        "w = weights[MEMORY]\n    keys = _rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n",
+        "self.keys = _multiply_rows(memory, weights[MEMORY])\n",
+        "w = weights[MEMORY]\n        self.keys = _multiply_rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n",
         "gradient",
         ATTENTION,
     ),
@@ -538,6 +538,69 @@ FAULTS = (
             'grads[name] if "embedding" in name else grads[name] + 0.01 * variable,',
         ),
         "decay",
+    ),
+    Fault(
+        "rows after the first tower's number lost",
+        f"{T}/gradients.py",
+        "values = tf.concat([gradient.values for gradient in grads], axis=0)\n"
+        "        indices = tf.concat([gradient.indices for gradient in grads], axis=0)",
+        "num = tf.shape(grads[0].indices)[0]\n"
+        "        values = tf.concat([gradient.values[:num] for gradient in grads], axis=0)\n"
+        "        indices = tf.concat([gradient.indices[:num] for gradient in grads], axis=0)",
+        "rows|embedding",
+    ),
+    Fault(
+        "rows that fill up a worker's gradient are not zero",
+        f"{T}/all_reduce/collective.py",
+        "values = tf.pad(rows.values, [[0, missing], [0, 0]])",
+        "values = tf.pad(rows.values, [[0, missing], [0, 0]], constant_values=0.01)",
+        "rows|embedding",
+        ("--num_workers=2", "--variable_update=collective_all_reduce"),
+    ),
+    Fault(
+        "no dropout in the sublayers of a Transformer",
+        f"{M}/transformer.py",
+        "rows = x.rows + drop(tf.cast(result, tf.float32))",
+        "rows = x.rows + tf.cast(result, tf.float32)",
+        "drop",
+        ("--model=transformer", "--dropout=0.3"),
+    ),
+    Fault(
+        "norm counts repeated rows apart",
+        f"{T}/gradients.py",
+        "if isinstance(gradient, tf.IndexedSlices):\n        # Only",
+        "if isinstance(gradient, tf.IndexedSlices):\n"
+        "        return tf.reduce_sum(tf.square(tf.cast(gradient.values, tf.float32)))\n"
+        "    if False:\n        # Only",
+        "norm",
+    ),
+    Fault(
+        "mean of micro-batches' means",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        "mean_loss = outcome.loss_sum / self._workload.loss_items(batch) / 4.0",
+        "means of the micro-batches",
+        REPEATED,
+    ),
+    Fault(
+        "each micro-batch clipped",
+        f"{T}/towers.py",
+        "summed = _add_gradients(summed, grads)",
+        "from rnn_scaling.training.gradients import squared_norm\n"
+        "                    squares = [squared_norm(gradient) for gradient in grads.values()]\n"
+        "                    longer = tf.maximum(1.0, tf.sqrt(tf.add_n(squares)) * 4.0 / 0.01)\n"
+        "                    grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}\n"
+        "                    summed = _add_gradients(summed, grads)",
+        "micro-batch is clipped",
+        REPEATED + CLIP,
+    ),
+    Fault(
+        "Adam counts two updates per update",
+        f"{T}/optimizers.py",
+        "count = tf.cast(update.step + 1, tf.float64)",
+        "count = tf.cast(2 * update.step + 1, tf.float64)",
+        "count of updates grows by 2",
+        ADAM,
     ),
     Fault(
         "every fourth batch not learnt",

@@ -1,4 +1,4 @@
-"""python -m benchmarks.history [--histories=5000]: false alarms of the search for steps, and how soon it finds them.
+"""python -m benchmarks.history [--histories=5000]: false alarms of the search for changes, and how soon it finds them.
 
 Simulates histories and searches them with the code of `history show`. docs/history.md has the tables.
 """
@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from rnn_scaling.analysis.history.steps import levels
+from rnn_scaling.analysis.history.levels import find_levels
 from rnn_scaling.system.files.markdown import markdown_table
 
 ENTRIES = 100
@@ -53,7 +53,7 @@ def alarms(
     num_curves: int = 1,
     **conditions: float,
 ) -> float:
-    """The share of histories of unchanged code in which any of 100 entries gives a step."""
+    """The share of histories of unchanged code in which any of 100 entries gives a change point."""
     found = 0
     for _ in range(histories):
         curves = [
@@ -61,7 +61,7 @@ def alarms(
             for _ in range(num_curves)
         ]
         found += any(
-            levels(values, [processes] * ENTRIES, scatter, num_curves).cuts
+            find_levels(values, [processes] * ENTRIES, scatter, num_curves).cuts
             for values, scatter in curves
         )
     return found / histories
@@ -75,12 +75,12 @@ def power(
     after: int = 3,
     **conditions: float,
 ) -> float:
-    """The share in which `after` more entries find a step after `before` entries, at its place or the next."""
+    """The share in which `after` more entries find a change after `before` entries, at its place or the next."""
     found, processes = 0, int(conditions.pop("processes", 3))
     for _ in range(histories):
         values, scatter = simulated(generator, before + after, processes, **conditions)
         values[before:] += step
-        cuts = levels(
+        cuts = find_levels(
             values,
             [processes] * (before + after),
             scatter,
@@ -143,7 +143,7 @@ def main() -> None:
     print(
         markdown_table(
             [
-                "Step after 20 entries",
+                "Change after 20 entries",
                 *(f"found with {n} more" for n in (2, 3, 5, 10, 20)),
             ],
             steps,

@@ -34,7 +34,7 @@ from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.run_config import pool_sizes
-from rnn_scaling.system.processes import tether
+from rnn_scaling.system.processes import parent_death_launcher
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list(
@@ -85,7 +85,7 @@ class Cluster:
             ]
             words = [
                 sys.executable,
-                tether.__file__,
+                parent_death_launcher.__file__,
                 str(os.getpid()),
                 *own,
             ]  # a process that rests dies with this one

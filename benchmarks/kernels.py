@@ -64,7 +64,9 @@ def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
 
     lengths = {"src_max_len": length, "tgt_max_len": length}
     return (
-        batch_size * WORKLOADS["nmt"].flops_a_sample({**vars(config), **lengths}) / 1e9
+        batch_size
+        * WORKLOADS["nmt"].flops_per_sample({**vars(config), **lengths})
+        / 1e9
     )
 
 
@@ -232,7 +234,7 @@ def make_peers(
     peers: dict[tuple[str, str], TimeSteps] = {}
     losses: dict[tuple[str, str], float] = {}
     for dtype in FLAGS.dtypes:
-        for kernel in kernels.of_cell(FLAGS.unit_type):
+        for kernel in kernels.kernels_for(FLAGS.unit_type):
             config = ModelConfig(
                 unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype
             )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnn_scaling.system.processes import tether
+from rnn_scaling.system.processes import parent_death_launcher
 
 Run = Callable[[int], tuple[list[float], list[float]]]
 """Makes so many steps -> wall and CPU seconds of each."""
@@ -30,7 +30,12 @@ class Peer:
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         """log: the file for its stderr."""
         self.name, self._log = name, log
-        words = [sys.executable, tether.__file__, str(os.getpid()), *command]
+        words = [
+            sys.executable,
+            parent_death_launcher.__file__,
+            str(os.getpid()),
+            *command,
+        ]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         with log.open("w") as stderr:

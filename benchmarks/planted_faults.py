@@ -168,6 +168,8 @@ def small(flags: tuple[str, ...]) -> list[str]:
         if "--model=lm" in flags
         else set()
     )
+    if "--model=transformer" in flags:
+        left_out |= {"num_units", "embedding_dim", "src_vocab_size", "direction"}
     left_out |= {flag[2:].partition("=")[0] for flag in flags}
     left_out |= (
         {"batch_size"} if any("global_batch" in flag for flag in flags) else set()

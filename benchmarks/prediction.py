@@ -5,7 +5,7 @@
 Each curve of docs/results/prediction/public.csv is cut: its first points are fitted, at least 2 (3 of 5 or more), and
 all later ones are predicted. Every cut and every predicted number of devices is a case. A case is inside if the 95 %
 interval contains the printed rate. Its error is |predicted / printed - 1|. docs/results/prediction/scores.md has the
-output, and docs/methods/prediction.md its main tables.
+output, and docs/predict.md its main tables.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FALLING = "tensorflow/benchmarks:issues/359"  # a table that turns over
 INTRODUCTION = f"""\
 # Scores of predictions
 
-[How predictions work](../../methods/prediction.md) explains the columns. The tables of public cases are the output of
-`python -m benchmarks.prediction`. They have predictions of up to {NEAR} times the largest fitted number of devices,
-except by distance. "inside" counts every case once, "by document" every document once.
+[How predictions work](../../predict.md#how-often-predictions-held) explains the columns. The tables of public
+cases are the output of `python -m benchmarks.prediction`. They have predictions of up to {NEAR} times the largest
+fitted number of devices, except by distance. "inside" counts every case once, "by document" every document once.
 
 """
 

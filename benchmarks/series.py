@@ -20,7 +20,9 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
+from benchmarks.comparison_coverage import change_between
 from rnn_scaling.analysis import confidence, rows, significance
+from rnn_scaling.analysis.comparison.drift import assume
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
@@ -122,7 +124,7 @@ def alarms(series: Series) -> Iterator[list[str]]:
                 for i in range(len(rates) - 2 * k + 1)
             ]
             found += [
-                significance.judge_ratio(_between_sittings(*pair)) for pair in pairs
+                significance.judge_ratio(_between_sessions(*pair)) for pair in pairs
             ]
         different = _share([each.verdict != "no difference seen" for each in found])
         yield [
@@ -133,13 +135,10 @@ def alarms(series: Series) -> Iterator[list[str]]:
         ]
 
 
-def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """after / before, as compare has it for runs that all came after the others."""
-    sides = [
-        confidence.interval_over_runs(each, confidence.drifting_scatter(each))
-        for each in (after, before)
-    ]
-    return confidence.ratio(*sides)
+def _between_sessions(before: Sequence[float], after: Sequence[float]) -> Interval:
+    """Return after / before of two sessions, like `compare` without a history."""
+    scatters = [confidence.shared_scatters([side])[0] for side in (before, after)]
+    return change_between(before, after, assume(scatters))
 
 
 def drift(series: Series) -> Iterator[list[str]]:

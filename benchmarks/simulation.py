@@ -29,7 +29,7 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
 )
 from rnn_scaling.analysis.rows import build_rows
-from rnn_scaling.analysis.simulation.calibration import calibrated
+from rnn_scaling.analysis.simulation.calibration import calibrate
 from rnn_scaling.analysis.simulation.simulating import System, simulate
 from rnn_scaling.records import folder
 from rnn_scaling.system.files.markdown import markdown_table
@@ -42,7 +42,7 @@ FEW, MANY = (1, 2, 4, 8), (64, 512)
 
 def netlab_curves(place: Path = NETLAB) -> Iterator[Curve]:
     """The series of rings and parameter servers, with what is known of their exchange."""
-    series = from_rows.series(
+    series = from_rows.measured_series(
         build_rows([file.record for file in folder.read(place).runs])
     )
     (alone,) = (
@@ -75,7 +75,7 @@ def netlab_errors(
     """(series, workers) -> simulated over measured rate, less 1."""
     errors = {}
     for curve in netlab_curves(place):
-        system, _ = calibrated(curve, seed=1)
+        system, _ = calibrate(curve, seed=1)
         for point in curve.points[1:]:
             rate = (
                 simulate(system, point.devices, steps, seed=1).efficiency.value

@@ -15,9 +15,9 @@ import math
 import numpy as np
 from absl import app, flags
 
-from benchmarks.coverage import batches
+from benchmarks.simulated import batches
 from rnn_scaling.analysis.comparison import step_times
-from rnn_scaling.analysis.metrics import BATCHES_NEEDED
+from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES
 
 FLAGS = flags.FLAGS
 DESIGNS = (
@@ -73,7 +73,7 @@ def plain(rng: np.random.Generator, processes: list[np.ndarray]) -> np.ndarray:
         starts = rng.integers(n, size=(RESAMPLES, math.ceil(n / length), 1))
         indices = ((starts + np.arange(length)) % n).reshape(RESAMPLES, -1)[:, :n]
         found.append(
-            np.log(np.percentile(process[indices], [*BATCHES_NEEDED], axis=-1)).T
+            np.log(np.percentile(process[indices], [*PERCENTILE_BATCHES], axis=-1)).T
         )
     chosen = rng.integers(len(processes), size=(len(processes), RESAMPLES))
     return np.array(found)[chosen, np.arange(RESAMPLES)].mean(axis=0)
@@ -86,7 +86,10 @@ def row(tail: str, between: float, k: int, n: int, correlation: float) -> list[s
     hits, plain_hits, widths = np.zeros(3), np.zeros(3), []
     for _ in range(FLAGS.repetitions):
         sides = [side(rng, tail, between, k, n, correlation) for _ in range(2)]
-        ratios = [change.ratio for change in step_times.changes(sides, False, False)]
+        ratios = [
+            change.ratio
+            for change in step_times.compare_percentiles(*sides, False, False)
+        ]
         hits += [ratio.low <= 1 <= ratio.high for ratio in ratios]
         widths.append([ratio.half_width for ratio in ratios])
         low, high = np.quantile(

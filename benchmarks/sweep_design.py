@@ -16,7 +16,7 @@ import math
 import numpy as np
 from absl import app, flags
 
-from benchmarks.coverage import batches
+from benchmarks.simulated import batches
 from rnn_scaling.analysis.confidence import (
     Interval,
     interval_over_batches,
@@ -137,7 +137,7 @@ def judge(
 def main(argv: list[str]) -> None:
     """Prints the table."""
     del argv
-    assert len(kernels.of_cell("lstm")) * len(registry.swept_modes()) == 6
+    assert len(kernels.kernels_for("lstm")) * len(registry.swept_modes()) == 6
     head = [
         "between processes",
         "drift",

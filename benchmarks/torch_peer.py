@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rnn_scaling.frameworks.torch import Seq2Seq, optimizer_of
+from rnn_scaling.frameworks.torch import Seq2Seq, build_optimizer
 
 
 def make_step(
@@ -26,7 +26,7 @@ def make_step(
 ) -> Callable[[], torch.Tensor]:
     """One training step: zero_grad, loss, backward, fused Adam."""
     model = Seq2Seq(arrays, float(arrays["forget_bias"]))
-    optimizer = optimizer_of(
+    optimizer = build_optimizer(
         "adam", [each for each in model.parameters() if each.requires_grad], 1e-3
     )
     batch = [

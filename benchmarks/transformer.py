@@ -222,7 +222,7 @@ def step_gflop(options: argparse.Namespace) -> float:
         "src_max_len": options.length,
         "tgt_max_len": options.length,
     }
-    return options.batch_size * WORKLOADS["transformer"].flops_a_sample(sizes) / 1e9
+    return options.batch_size * WORKLOADS["transformer"].flops_per_sample(sizes) / 1e9
 
 
 def work(options: argparse.Namespace) -> None:

@@ -1,0 +1,360 @@
+"""How often comparisons are right, in simulation: `compare`, `ab` and sweeps.
+
+    python -m benchmarks.comparison_coverage [--parts=test,ab,sweep,sessions] [--repetitions=4000] [--seed=1]
+
+test: The tests without any load: false alarms, and how often a slow-down of the
+  detectable size is found, by the order of the runs and by a steady drift.
+ab: Pairs of runs, some of which other processes disturb.
+sweep: The rates of three configurations with three repeats each, beside such processes.
+sessions: Two sweeps at different times, on a machine that drifts.
+
+docs/methods/measurements.md has the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.simulated import autoregressive, batches, covered, process_rates
+from rnn_scaling.analysis import confidence, significance
+from rnn_scaling.analysis.comparison import drift
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    interval_over_runs,
+    ratio,
+    shared_scatters,
+)
+from rnn_scaling.analysis.disturbance import select_quiet
+from rnn_scaling.analysis.history import sessions as earlier_sessions
+from rnn_scaling.analysis.significance import Verdict
+from rnn_scaling.system.files.markdown import markdown_table
+
+RUNS_APART = 0.02  # standard deviation of log rates between quiet runs
+ALIKE = 0.3  # correlation of one run with the next
+SLOWED = 0.3  # share of the rate that other processes take from a disturbed run
+WARM_UP = 5  # slow batches at the start of a run
+WARM_UP_FACTOR = 1.5  # seconds of such a batch, relative to others
+SKIPPED = 10  # batches of a run that are not measured
+MEASURED = 20
+CHANGE = 1.05  # true ratio that `ab` shall find
+
+# Order of the sides in the pairs of a design; True: the second side runs first.
+ORDERS = {
+    "A B A B": (False,),
+    "A B B A": (False, True),
+    "A B B A B A A B": (False, True, True, False),  # the order of `ab`
+}
+OWN_ORDER = "A B B A B A A B"
+
+
+def places(k: int, order: str = OWN_ORDER) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places in time of the runs of both sides, in k pairs."""
+    is_reversed = np.resize(ORDERS[order], k)
+    first = 2 * np.arange(k)
+    before = np.where(is_reversed, first + 1, first)
+    after = np.where(is_reversed, first, first + 1)
+    return before, after
+
+
+def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield the false alarms and the power of the test, by design."""
+    designs = (
+        (0.0, "A B A B"),
+        (0.02, "A B A B"),
+        (0.02, "A B B A"),
+        (0.02, OWN_ORDER),
+    )
+    for slope, order in designs:
+        for is_paired in (False, True):
+            for k in (3, 4, 5, 6, 10):
+                rng = np.random.default_rng([seed, k, is_paired, int(100 * slope)])
+                place_before, place_after = places(k, order)
+                before = process_rates(rng, repetitions, k)
+                before *= np.exp(-slope * place_before)
+                after = process_rates(rng, repetitions, k)
+                after *= np.exp(-slope * place_after)
+                spread = np.log(process_rates(rng, 20_000, 1)).std()
+                degrees = k - 1 if is_paired else 2 * (k - 1)
+                effect = significance.detectable_effect(
+                    spread * math.sqrt(2 / k), degrees
+                )
+                slower = after * math.exp(-effect)
+                alarms = 0
+                found = 0
+                for i in range(repetitions):
+                    same = significance.compare(before[i], after[i], is_paired)
+                    alarms += same.verdict != Verdict.SAME
+                    changed = significance.compare(before[i], slower[i], is_paired)
+                    found += changed.verdict == Verdict.SLOWER
+                yield [
+                    f"{slope:.0%}",
+                    order,
+                    "pairs" if is_paired else "two groups",
+                    str(k),
+                    f"{alarms / repetitions:.1%}",
+                    f"{-math.expm1(-effect):.1%}",
+                    f"{found / repetitions:.1%}",
+                ]
+
+
+def run_rates(
+    rng: np.random.Generator, num_runs: int, share: float, slowed: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rates of runs in the order of time, and which are disturbed.
+
+    A run has MEASURED batches after SKIPPED ones, of which the first WARM_UP are slow.
+
+    Args:
+      rng: Source of random numbers.
+      num_runs: Number of runs.
+      share: Share of the runs beside which other processes run, as recorded.
+      slowed: Share of the rate that these runs lose.
+    """
+    is_disturbed = rng.random(num_runs) < share
+    seconds = batches(rng, (num_runs, SKIPPED + MEASURED), 0.5, sigma=0.01)
+    seconds[:, :WARM_UP] *= WARM_UP_FACTOR
+    rates = np.exp(RUNS_APART * autoregressive(rng, (num_runs,), ALIKE))
+    rates /= seconds[:, SKIPPED:].mean(axis=1)
+    return rates * np.where(is_disturbed, 1 - slowed, 1.0), is_disturbed
+
+
+def disturbed_pairs(
+    rng: np.random.Generator, k: int, share: float, slowed: float, change: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rates before and after of k pairs, and which pairs are disturbed.
+
+    Args:
+      rng: Source of random numbers.
+      k: Number of pairs.
+      share: As for `run_rates`.
+      slowed: As for `run_rates`.
+      change: True ratio of the rates after / before.
+    """
+    rates, is_disturbed = run_rates(rng, 2 * k, share, slowed)
+    before, after = places(k)
+    is_pair_disturbed = is_disturbed[before] | is_disturbed[after]
+    return rates[before], change * rates[after], is_pair_disturbed
+
+
+RULES = ("all pairs", "quiet pairs", "quiet pairs, repeated")
+
+
+def used_pairs(is_disturbed: Sequence[bool], k: int, rule: str) -> list[int]:
+    """Return the pairs that a rule uses.
+
+    Args:
+      is_disturbed: Whether each of k planned pairs and of the further pairs is
+        disturbed.
+      k: Number of planned pairs.
+      rule: One of RULES.
+    """
+    if rule == "all pairs":
+        return list(range(k))
+    num_pairs = k
+    num_disturbed = sum(is_disturbed[:k])
+    if rule == "quiet pairs, repeated" and num_disturbed < k:
+        num_pairs += min(num_disturbed, math.ceil(k / 2))
+    return list(select_quiet(range(num_pairs), lambda i: bool(is_disturbed[i])))
+
+
+def ab(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield what `ab` finds beside other processes, by the rule that selects pairs."""
+    for share, slowed in ((0.0, SLOWED), (0.1, SLOWED), (0.3, SLOWED), (0.3, 0.02)):
+        for k in (3, 6, 10):
+            for rule in RULES:
+                rng = np.random.default_rng([seed, k, int(100 * share)])
+                intervals = []
+                for _ in range(repetitions):
+                    before, after, disturbed = disturbed_pairs(
+                        rng, k + math.ceil(k / 2), share, slowed, 1.0
+                    )
+                    used = used_pairs(disturbed, k, rule)
+                    intervals.append(confidence.paired_ratio(before[used], after[used]))
+                # A change multiplies all rates of one side, and so the interval.
+                found = [CHANGE * each.low > 1.0 for each in intervals]
+                coverage = covered(intervals, 1.0)
+                half_width = np.median([each.half_width for each in intervals])
+                yield [
+                    f"{share:.0%}",
+                    f"{slowed:.0%}",
+                    str(k),
+                    rule,
+                    f"{1 - coverage:.1%}",
+                    f"{half_width:.1%}",
+                    f"{np.mean(found):.1%}",
+                    f"{coverage:.1%}",
+                ]
+
+
+def sweep(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield the intervals of three configurations with three repeats each."""
+    repeats = 3
+    configurations = 3
+    for share in (0.0, 0.1, 0.3):
+        for rule in ("all runs", "quiet runs"):
+            rng = np.random.default_rng([seed, int(100 * share)])
+            intervals = []
+            for _ in range(repetitions):
+                rates, disturbed = run_rates(
+                    rng, repeats * configurations, share, SLOWED
+                )
+                groups = []
+                for number in range(configurations):
+                    # A round has one run of each configuration.
+                    members = list(range(number, len(rates), configurations))
+                    if rule == "quiet runs":
+                        members = list(
+                            select_quiet(members, lambda i, busy=disturbed: busy[i])
+                        )
+                    groups.append(rates[members].tolist())
+                for group, scatter in zip(groups, shared_scatters(groups)):
+                    intervals.append(interval_over_runs(group, scatter))
+            widths = [each.half_width / each.value for each in intervals]
+            yield [
+                f"{share:.0%}",
+                rule,
+                f"{np.median(widths):.1%}",
+                f"{np.percentile(widths, 90):.1%}",
+                f"{covered(intervals, 1.0):.1%}",
+            ]
+
+
+# Name -> (correlation of one run with the next; standard deviation between sessions,
+# relative to that between runs). Without sessions, the sides follow each other.
+MACHINES = {
+    "no drift": (0.0, 0.0),
+    "runs alike by 0.6": (0.6, None),
+    "runs alike by 0.8": (0.8, None),
+    "runs alike by 0.95": (0.95, None),
+    "sessions differ half as much as runs": (ALIKE, 0.5),
+    "sessions differ as much as runs": (ALIKE, 1.0),
+    "sessions differ 1.5 times as much": (ALIKE, 1.5),
+}
+HISTORY = 20  # earlier sessions
+
+
+def session_rates(
+    rng: np.random.Generator, num_sessions: int, k: int, machine: str
+) -> list[list[float]]:
+    """Return the rates of the runs of some sessions on one of MACHINES."""
+    correlation, between = MACHINES[machine]
+    if between is None:
+        logs = autoregressive(rng, (num_sessions * k,), correlation)
+        logs = logs.reshape(num_sessions, k)
+    else:
+        logs = autoregressive(rng, (num_sessions, k), correlation)
+        logs += between * rng.normal(size=(num_sessions, 1))
+    return np.exp(RUNS_APART * logs).tolist()
+
+
+def change_between(
+    before: Sequence[float], after: Sequence[float], between: drift.Drift | None
+) -> Interval:
+    """Return after / before of two sessions, like `compare`."""
+    rates = [
+        interval_over_runs(side, confidence.drifting_scatter(side))
+        for side in (after, before)
+    ]
+    return ratio(*rates, between.scatter if between else None)
+
+
+def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield what `compare` finds between two sessions, by what it knows of the drift."""
+    repetitions = max(1, repetitions // 4)
+    for machine in MACHINES:
+        for k in (3, 5, 8):
+            cells = []
+            for known in ("nothing", "assumed", "history"):
+                rng = np.random.default_rng([seed, k])
+                changes = []
+                for _ in range(repetitions):
+                    rates = session_rates(rng, HISTORY + 2, k, machine)
+                    before, after = rates[-2:]
+                    between = None
+                    if known != "nothing":
+                        between = drift.assume(
+                            shared_scatters([side])[0] for side in (before, after)
+                        )
+                    if known == "history":
+                        between = earlier_sessions.with_sessions(between, rates[:-2])
+                    changes.append(change_between(before, after, between))
+                false = 1 - covered(changes, 1.0)
+                half_width = np.median([each.half_width for each in changes])
+                found = np.mean([each.high < CHANGE for each in changes])
+                cells += [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
+            yield [machine, str(k), *cells]
+
+
+PARTS = {
+    "test": (
+        tests,
+        (
+            "drift per run",
+            "order",
+            "design",
+            "processes",
+            "false alarms",
+            "detectable",
+            "found",
+        ),
+    ),
+    "ab": (
+        ab,
+        (
+            "runs disturbed",
+            "slower by",
+            "pairs",
+            "used",
+            "false winners",
+            "half interval",
+            "a true 5 % found",
+            "coverage",
+        ),
+    ),
+    "sweep": (
+        sweep,
+        ("runs disturbed", "used", "half interval", "90 % are below", "coverage"),
+    ),
+    "sessions": (
+        sessions,
+        (
+            "machine",
+            "runs per side",
+            "no drift included: false winners",
+            "half interval",
+            "5 % found",
+            "assumed drift: false winners",
+            "half interval",
+            "5 % found",
+            f"drift of {HISTORY} sessions: false winners",
+            "half interval",
+            "5 % found",
+        ),
+    ),
+}
+
+
+def main() -> None:
+    """Print the tables of the chosen parts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--repetitions", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    error = math.sqrt(0.95 * 0.05 / options.repetitions)
+    print(f"Monte-Carlo standard error of a share near 95 %: {error:.2%}")
+    for name in options.parts.split(","):
+        simulate, head = PARTS[name]
+        rows = list(simulate(options.repetitions, options.seed))
+        print(f"\n{name}\n")
+        print(markdown_table(list(head), rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""Time the passes of one LSTM or GRU layer: this project, oneDNN's primitives and PyTorch.
+
+    python3 -m venv DIR && DIR/bin/pip install onednn onednn-devel
+    g++ -O2 -std=c++17 -IDIR/include benchmarks/onednn_layer.cpp -LDIR/lib -ldnnl \\
+        -Wl,--disable-new-dtags,-rpath,$PWD/DIR/lib -o onednn_layer
+    export OCL_ICD_FILENAMES=$PWD/DIR/lib/libintelocl.so    # the wheel's runtime needs it
+    python -m benchmarks.layer_passes --onednn=./onednn_layer \\
+        --torch_python=.venv-torch/bin/python [--cell=gru] [--dtype=bfloat16]
+
+Each peer is a process with one thread on one core, and is stopped while another one works,
+so that other load affects all of them. All have the same weights and input; the sums of
+their outputs are printed and must agree. "forward" keeps what the backward pass needs;
+"backward" is the time of both passes minus the forward pass. A step includes packing the
+weights, because training changes them in every step.
+
+The share of the GEMM rate is the pass's matrix products / CPU seconds / the rate of a
+product of 1,024 x 1,024 x 1,024 in the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers import Run, measured, serve, timed
+
+PASSES = ("forward", "both")
+GATES = {"lstm": 4, "gru": 3}
+BIASES = {"lstm": 4, "gru": 4}
+GEMM_SIZE = 1024
+FORGET_BIAS = 1.0
+
+
+def make_arrays(options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Return input, weights and bias in oneDNN's layout and order of gates."""
+    rng = np.random.default_rng(1)
+    gates = GATES[options.cell]
+    units = options.units
+    shapes = {
+        "x": (options.length, options.batch_size, options.input_dim),
+        "w_x": (options.input_dim, gates, units),
+        "w_h": (units, gates, units),
+        "bias": (BIASES[options.cell], units),
+    }
+    arrays = {}
+    for name, shape in shapes.items():
+        arrays[name] = rng.uniform(-0.1, 0.1, shape).astype(np.float32)
+    return arrays
+
+
+def read_arrays(folder: Path, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Return the arrays that `write_arrays` wrote."""
+    arrays = make_arrays(options)
+    for name, array in arrays.items():
+        arrays[name] = np.fromfile(folder / name, np.float32).reshape(array.shape)
+    return arrays
+
+
+def write_arrays(folder: Path, options: argparse.Namespace) -> None:
+    """Write each array as plain float32."""
+    folder.mkdir(exist_ok=True)
+    for name, array in make_arrays(options).items():
+        array.tofile(folder / name)
+
+
+def tensorflow_layer(options: argparse.Namespace, is_own: bool) -> Callable[[], float]:
+    """Return one step of this project's layer, which returns the sum of the outputs.
+
+    Args:
+      is_own: Whether the project's operators compute it, or TensorFlow's.
+    """
+    import tensorflow as tf
+
+    from rnn_scaling.models import kernels, stacks
+    from rnn_scaling.models.extension import operators
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    if not is_own:
+        operators.usable = lambda dtype: False
+    elif not operators.usable(options.dtype):
+        sys.exit("error: the project's operators are not built; run ./run.sh setup")
+    stack = stacks.RecurrentStack(
+        options.input_dim,
+        options.units,
+        1,
+        1,
+        forget_bias=FORGET_BIAS if options.cell == "lstm" else 0.0,
+        dtype=options.dtype,
+        unit_type=options.cell,
+    )
+    kernel = kernels.load(None, "CPU", options.cell)
+    run = kernel.build(stack)
+    arrays = read_arrays(Path(options.folder), options)
+    weights = [tuple(map(tf.Variable, _own_weights(arrays, options.cell)))]
+    x = tf.constant(arrays["x"])
+    lengths = tf.fill([options.batch_size], options.length)
+    shape = (1, options.batch_size, options.units)
+    state = tuple(tf.zeros(shape) for _ in stack.cell.STATE)
+
+    @tf.function
+    def forward() -> tf.Tensor:
+        outputs, _ = run(weights, x, lengths, state, tf.constant([1, 2]))
+        return tf.reduce_sum(tf.cast(outputs, tf.float32))
+
+    @tf.function
+    def both() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = forward()
+        gradients = tape.gradient(total, [x, weights])
+        # A gradient that the function does not return is not computed.
+        return [total, *tf.nest.flatten(gradients)]
+
+    if getattr(options, "pass") == "forward":
+        return lambda: float(forward())
+    return lambda: float(both()[0])
+
+
+def _own_weights(arrays: dict[str, np.ndarray], cell: str) -> tuple[np.ndarray, ...]:
+    """Return the weights in the order of the project's gates."""
+    w_x = arrays["w_x"]
+    w_h = arrays["w_h"]
+    bias = arrays["bias"]
+    if cell == "gru":
+        # oneDNN's u, r, n become r, u, n.
+        order = [1, 0, 2]
+        w_x = w_x[:, order].reshape(len(w_x), -1)
+        w_h = w_h[:, order].reshape(len(w_h), -1)
+        return w_x, w_h, bias[[1, 0, 2, 3]].reshape(-1)
+    # oneDNN's i, f, j, o become i, j, f, o.
+    order = [0, 2, 1, 3]
+    kernel = np.concatenate([w_x, w_h])[:, order]
+    # oneDNN has no forget bias: this project adds it to the bias.
+    bias = bias.copy()
+    bias[1] -= FORGET_BIAS
+    return kernel.reshape(len(kernel), -1), bias[order].reshape(-1)
+
+
+def torch_layer(options: argparse.Namespace) -> Callable[[], float]:
+    """Return one step of PyTorch's layer, which returns the sum of the outputs."""
+    import torch
+
+    torch.set_num_threads(1)
+    arrays = read_arrays(Path(options.folder), options)
+    kind = torch.nn.LSTM if options.cell == "lstm" else torch.nn.GRU
+    layer = kind(options.input_dim, options.units)
+    w_x = arrays["w_x"]
+    w_h = arrays["w_h"]
+    bias = arrays["bias"]
+    bias_h = np.zeros_like(bias[:3])
+    if options.cell == "gru":
+        # oneDNN's u, r, n become r, u, n, and u' is the bias inside the reset gate.
+        w_x = w_x[:, [1, 0, 2]]
+        w_h = w_h[:, [1, 0, 2]]
+        bias_h[2] = bias[3]
+        bias = bias[[1, 0, 2]]
+    else:
+        bias_h = np.zeros_like(bias)
+    with torch.no_grad():
+        layer.weight_ih_l0.copy_(torch.tensor(w_x.reshape(len(w_x), -1).T.copy()))
+        layer.weight_hh_l0.copy_(torch.tensor(w_h.reshape(len(w_h), -1).T.copy()))
+        layer.bias_ih_l0.copy_(torch.tensor(bias.reshape(-1)))
+        layer.bias_hh_l0.copy_(torch.tensor(bias_h.reshape(-1)))
+    x = torch.tensor(arrays["x"], requires_grad=True)
+    is_bfloat16 = options.dtype == "bfloat16"
+
+    def step() -> float:
+        layer.zero_grad(set_to_none=True)
+        x.grad = None
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_bfloat16):
+            outputs, _ = layer(x)
+        total = outputs.float().sum()
+        if getattr(options, "pass") == "both":
+            total.backward()
+        return float(total)
+
+    return step
+
+
+def gemm(options: argparse.Namespace) -> Callable[[], float]:
+    """Return one matrix product."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    a = tf.cast(tf.random.normal((GEMM_SIZE, GEMM_SIZE)), options.dtype)
+    return lambda: float(tf.matmul(a, a)[0, 0])
+
+
+def run_peer(options: argparse.Namespace) -> None:
+    """Serve one peer in this process."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.serve == "torch":
+        step = torch_layer(options)
+    elif options.serve == "gemm":
+        step = gemm(options)
+    else:
+        step = tensorflow_layer(options, is_own=options.serve == "own")
+    run: Run = timed(step)
+    serve(step(), run)
+
+
+def command(peer: str, options: argparse.Namespace, folder: Path) -> list[str]:
+    """Return what starts a peer's process."""
+    name, _, pass_name = peer.partition(" ")
+    write_arrays(folder, options)
+    sizes = [options.length, options.batch_size, options.input_dim, options.units]
+    if name == "onednn":
+        words = [options.onednn, options.cell, options.dtype, pass_name]
+        return [*words, *map(str, sizes), str(folder)]
+    python = options.torch_python if name == "torch" else sys.executable
+    words = [python, "-m", "benchmarks.layer_passes", f"--serve={name}"]
+    words += [f"--pass={pass_name or 'forward'}", f"--folder={folder}"]
+    for option in ("cell", "dtype", "length", "batch_size", "input_dim", "units"):
+        words.append(f"--{option}={getattr(options, option)}")
+    return words
+
+
+def gflop_of_forward(options: argparse.Namespace) -> float:
+    """Return the matrix products of the forward pass in GFLOP; backward has twice as many."""
+    inputs = options.input_dim + options.units
+    columns = GATES[options.cell] * options.units
+    return 2 * options.length * options.batch_size * inputs * columns / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cell", choices=list(GATES), default="lstm")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--length", type=int, default=30)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--input_dim", type=int, default=256)
+    parser.add_argument("--units", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--onednn", default="", help="the program onednn_layer")
+    parser.add_argument("--torch_python", default="", help="Python with PyTorch")
+    parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--pass", default="forward", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        run_peer(options)
+        return
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    names = ["own", "stock"]
+    names += ["onednn"] if options.onednn else []
+    names += ["torch"] if options.torch_python else []
+    options.peers = [f"{name} {pass_name}" for name in names for pass_name in PASSES]
+    options.peers.append("gemm")
+    peers, times = measured(
+        options, lambda peer, npz: command(peer, options, npz.parent / "arrays")
+    )
+    print_table(options, names, [peer.first_loss for peer in peers], times)
+
+
+def print_table(
+    options: argparse.Namespace, names: list[str], sums: list[float], times: np.ndarray
+) -> None:
+    """Print the median CPU time and the share of the GEMM rate of each pass.
+
+    Args:
+      names: The implementations; each is two peers, and the last peer is "gemm".
+      sums: The sum of the outputs of each peer.
+      times: [round, peer, (wall, CPU)] seconds of a step.
+    """
+    cpu_s = np.median(times[:, :, 1], axis=0)
+    gemm_rate = 2 * GEMM_SIZE**3 / 1e9 / cpu_s[-1]
+    gflop = gflop_of_forward(options)
+    sizes = f"T={options.length} B={options.batch_size} D={options.input_dim}"
+    print(f"{options.cell}, {options.dtype}, {sizes} U={options.units}, one core;")
+    print(f"GEMM rate {gemm_rate:.0f} GFLOP/s; forward {gflop:.2f} GFLOP.\n")
+    print("| layer | forward (ms) | backward (ms) | both, x own | sum of outputs |")
+    print("| --- | --: | --: | --: | --: |")
+    for number, name in enumerate(names):
+        forward_s = cpu_s[2 * number]
+        backward_s = np.median(times[:, 2 * number + 1, 1] - times[:, 2 * number, 1])
+        ratio = np.median(times[:, 2 * number + 1, 1] / times[:, 1, 1])
+        forward_share = gflop / forward_s / gemm_rate
+        backward_share = 2 * gflop / backward_s / gemm_rate
+        cells = [
+            name,
+            f"{1e3 * forward_s:.2f} ({forward_share:.0%})",
+            f"{1e3 * backward_s:.2f} ({backward_share:.0%})",
+            f"{ratio:.2f}",
+            f"{sums[2 * number]:.4f}",
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ PAGES = {
     "README.md": "index.md",
     "BUILD_NOTES.md": "BUILD_NOTES.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
 }
 FLAGS = """# Flags
 
@@ -104,7 +105,13 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site, one folder nearer."""
+    """Keep generated results out of the search, and let links reach the pages of the site.
+
+    Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site,
+    one folder nearer.
+    """
+    if page.file.src_uri.startswith("results/"):
+        page.meta["search"] = {"exclude": True}
     markdown = re.sub(
         r"\]\(\.\./((?:\.\./)*(?:BUILD_NOTES|CHANGELOG)\.md)", r"](\1", markdown
     )

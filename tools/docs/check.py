@@ -1,0 +1,289 @@
+"""Runs the commands of the documents and compares their output with the output shown.
+
+    python tools/docs/check.py [PAGE.md ...]   exit status 1 if anything differs
+    python tools/docs/check.py --list          prints the commands that are not run
+
+Comments in a ```bash block steer the check. On the first line they hold for the block:
+
+    # takes 3 minutes         not run; so is "# needs a GPU"
+    # numbers vary            digits are not compared, only the words and the layout
+    # exit status 1           the status that the command must have; errors are compared too
+
+A ```text block or a quotation that follows is the output of the block. Lines of "..."
+stand for any output. If the sentence before another block ends with "`NAME`:", the block is written
+to the file NAME. Each page is checked in a folder of its own with a copy of docs/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+COMMENT = re.compile(r"(?:^|\s)#\s(.*)$")
+NOT_RUN = re.compile(r"\b(?:takes|needs) .*")
+STATUS = re.compile(r"(?<=exit status )\d+")
+FILE_NAME = re.compile(r"`([\w./-]+)`:\s*\Z")
+LEFT_OUT = "..."
+LIMIT_S = 300  # of one block, on a busy machine
+NUMBER = r"-?\d[\d,.]*(?:e[+-]\d+)?"
+INTERVAL = re.compile(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]|{NUMBER} ± {NUMBER}|{NUMBER}")
+LINKED = (".venv", "benchmarks", "models", "rnn_scaling", "tests", "tools")
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command of a ```bash block."""
+
+    text: str
+    reason: str  # why it is not run, or empty
+    status: int  # the exit status that it must have
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A block of a page: a file to write, or commands with the output shown."""
+
+    line: int
+    file_name: str = ""
+    content: str = ""
+    commands: tuple[Command, ...] = ()
+    shown: str | None = None
+    numbers_vary: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether at least one command is run."""
+        return any(not command.reason for command in self.commands)
+
+
+def documents() -> list[Path]:
+    """Return README.md and the pages of docs/, without generated results."""
+    pages = sorted((ROOT / "docs").glob("**/*.md"))
+    results = ROOT / "docs" / "results"
+    return [
+        ROOT / "README.md",
+        *(page for page in pages if not page.is_relative_to(results)),
+    ]
+
+
+def comments_of(text: str) -> list[str]:
+    """Return the comments of a command."""
+    found = [COMMENT.search(line) for line in text.splitlines()]
+    return [match[1] for match in found if match]
+
+
+def first_match(pattern: re.Pattern[str], comments: list[str]) -> str:
+    """Return what a pattern finds first in comments, or an empty string."""
+    found = [match[0] for text in comments if (match := pattern.search(text))]
+    return found[0] if found else ""
+
+
+def split_commands(script: str) -> list[str]:
+    """Split a script into commands, each with its continuation lines."""
+    commands = []
+    pending = ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if line.endswith("\\") or not _is_complete(pending):
+            continue
+        if pending.strip():
+            commands.append(pending.rstrip("\n"))
+        pending = ""
+    return commands
+
+
+def _is_complete(text: str) -> bool:
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return True
+
+
+def commands_of(script: str) -> tuple[Command, ...]:
+    """Return the commands of a block, with the reasons in their comments."""
+    texts = split_commands(script)
+    of_block = ""
+    if texts and texts[0].startswith("#"):
+        of_block = texts.pop(0)
+    commands = []
+    for text in texts:
+        comments = comments_of(of_block) + comments_of(text)
+        status = first_match(STATUS, comments)
+        commands.append(Command(text, first_match(NOT_RUN, comments), int(status or 0)))
+    return tuple(commands)
+
+
+def output_after(text: str) -> str | None:
+    """Return the output that a document shows directly after a block, or None."""
+    quotation = re.match(r"\s*((?:^>.*\n)+)", text, flags=re.MULTILINE)
+    if quotation:
+        return re.sub(r"^> ?", "", quotation[1], flags=re.MULTILINE)
+    block = BLOCK.match(text.lstrip())
+    return block[2] if block and block[1] == "text" else None
+
+
+def steps_of(text: str) -> list[Step]:
+    """Return the files and commands of a page, in order."""
+    steps = []
+    for block in BLOCK.finditer(text):
+        language, content = block.groups()
+        line = text.count("\n", 0, block.start()) + 1
+        name = FILE_NAME.search(text[: block.start()])
+        if language == "bash":
+            steps.append(
+                Step(
+                    line,
+                    commands=commands_of(content),
+                    shown=output_after(text[block.end() :]),
+                    numbers_vary="# numbers vary" in content,
+                )
+            )
+        elif name:
+            steps.append(Step(line, file_name=name[1], content=content))
+    return steps
+
+
+def normalized(text: str, numbers_vary: bool = False) -> str:
+    """Return the words of an output, whatever its line breaks and column widths are."""
+    text = re.sub(r"-{3,}", "---", text)
+    if numbers_vary:
+        text = INTERVAL.sub("N", text)
+    return " ".join(text.split())
+
+
+def difference(shown: str, printed: str, numbers_vary: bool = False) -> str:
+    """Return the first shown part that was not printed, or an empty string."""
+    chunks = re.split(rf"^{re.escape(LEFT_OUT)}$", shown, flags=re.MULTILINE)
+    rest = normalized(printed, numbers_vary)
+    for number, chunk in enumerate(chunks):
+        wanted = normalized(chunk, numbers_vary)
+        place = rest.find(wanted)
+        if place < 0 or (number == 0 and place > 0):
+            return wanted
+        rest = rest[place + len(wanted) :]
+    return "" if not rest.strip() or normalized(chunks[-1]) == "" else rest.strip()
+
+
+def prepare(folder: Path) -> None:
+    """Fill a folder with what the commands read, so that they leave the project alone."""
+    shutil.copytree(ROOT / "docs" / "results", folder / "docs" / "results")
+    for name in LINKED:
+        if (ROOT / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    start = ROOT / "rnn_scaling" / "system" / "processes" / "start.py"
+    program = folder / "run.sh"
+    program.write_text(
+        "#!/bin/sh\n"
+        f"exec {shlex.quote(sys.executable)} {shlex.quote(str(start))} ./run.sh rnn_scaling"
+        ' "$@"\n'
+    )
+    program.chmod(0o755)
+
+
+def script_of(step: Step) -> str:
+    """Return a shell script that runs a block and checks each exit status."""
+    lines = []
+    for command in step.commands:
+        if not command.reason:
+            lines.append(command.text)
+            lines.append(
+                f"status=$?; [ $status = {command.status} ] || "
+                '{ echo "exit status $status" >&2; exit 1; }'
+            )
+    return "\n".join(lines)
+
+
+def fault_of(step: Step, folder: Path) -> str:
+    """Run a block; return what is wrong with it, or an empty string."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "80",
+        "RNN_SCALING_NO_PROGRESS": "1",
+    }
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script_of(step)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"takes more than {LIMIT_S} s; say so: # takes 3 minutes"
+    if done.returncode:
+        return (done.stderr or done.stdout).strip()[-1000:]
+    skips_some = any(command.reason for command in step.commands)
+    if step.shown is None or skips_some:
+        return ""
+    printed = done.stdout
+    if any(command.status for command in step.commands):
+        printed += done.stderr
+    missing = difference(step.shown, printed, step.numbers_vary)
+    return f"not printed as shown: {missing[:300]}" if missing else ""
+
+
+def faults_of(page: Path) -> list[str]:
+    """Check a page; return one text for each block with a fault."""
+    steps = steps_of(page.read_text())
+    if not any(step.runs for step in steps):
+        return []
+    faults = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        for step in steps:
+            if step.file_name:
+                (folder / step.file_name).write_text(step.content)
+            elif step.runs and (fault := fault_of(step, folder)):
+                faults.append(f"{page.relative_to(ROOT)}:{step.line}: {fault}")
+    return faults
+
+
+def print_commands_not_run(pages: list[Path]) -> None:
+    """Print each command that is not run, with its reason."""
+    for page in pages:
+        for step in steps_of(page.read_text()):
+            for command in step.commands:
+                if command.reason:
+                    first = command.text.splitlines()[0]
+                    print(
+                        f"{page.relative_to(ROOT)}:{step.line}: {command.reason}: {first}"
+                    )
+
+
+def main() -> int:
+    """Check the pages and return the exit status."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("pages", nargs="*", type=Path)
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    pages = [page.resolve() for page in arguments.pages] or documents()
+    if arguments.list:
+        print_commands_not_run(pages)
+        return 0
+    start = time.monotonic()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        faults = [fault for found in pool.map(faults_of, pages) for fault in found]
+    duration_s = time.monotonic() - start
+    print("\n".join(faults) or "the documents show what their commands print")
+    print(f"{duration_s:.0f} s", file=sys.stderr)
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,9 +16,10 @@ usage() {
   cat <<'USAGE'
 ./run.sh [COMMAND] [--flags ...]
 
-  (none)         the default sweep: cudnn_lstm and dynamic_rnn, each with
-                 independent replicas, a parameter server and all-reduce, on
-                 1 to N devices; writes records and report to results/default
+  (none)         runs the default sweep for 3 minutes; as far as time allows,
+                 it trains cudnn_lstm and dynamic_rnn, each with independent
+                 replicas, a parameter server and all-reduce, on 1 to N
+                 devices; writes records and report to results/default
 USAGE
   commands | while IFS='|' read -r name text; do
     if [ -n "$name" ]; then printf '  %-14s %s\n' "$name" "$text"; else printf '\n%s\n' "$text"; fi
@@ -26,8 +27,8 @@ USAGE
   cat <<'USAGE'
 
 Set-up and tests
-  test           runs the tests; further words go to pytest (--quick: without
-                 TensorFlow; --clusters: also those that start clusters)
+  test           runs the tests; more arguments go to pytest (--quick: a minute,
+                 no TensorFlow; --clusters: also those that start clusters)
   lint           checks style, types and the links of the documents
   docs           builds the documentation site in build/docs; `docs serve`
                  shows it at http://localhost:8000
@@ -40,13 +41,13 @@ Set-up and tests
 folder.
 
 Environment variables:
-  PYTHON         the Python, 3.10 to 3.13, that makes the environment
-  VENV           where the environment is (default: .venv)
-  SETUP_TIMEOUT  seconds that installing may take (default: 900; 7200 for
+  PYTHON         Python interpreter (3.10 to 3.13) for the environment
+  VENV           folder of the environment (default: .venv)
+  SETUP_TIMEOUT  time limit for installing, in seconds (default: 900; 7200 for
                  setup-horovod)
-  CC             the C compiler that set-up builds faster CPU kernels with
+  CC             C compiler that builds the faster CPU kernels
                  (default: cc)
-  RNN_SCALING_OPERATORS  these kernels: off, avx2, avx512 or avx512_bf16
+  RNN_SCALING_OPERATORS  faster CPU kernels: off, avx2, avx512 or avx512_bf16
                  (default: the best of the processor)
 USAGE
 }

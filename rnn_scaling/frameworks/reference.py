@@ -18,7 +18,6 @@ from rnn_scaling.config.registry import workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.frameworks import handoff
 from rnn_scaling.frameworks.handoff import Task
-from rnn_scaling.models.workload import first_values
 from rnn_scaling.training import benchmark, optimizers
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine
@@ -92,7 +91,7 @@ def build_task(
     trainable = sum(math.prod(spec.shape) for spec in workload.variables)
     return Task(
         config=config.flat(),
-        weights=first_values(workload.variables, config.training.seed),
+        weights=benchmark.initial_weights(config, workload),
         batches=tuple(batches),
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.analysis.statements import Statement
@@ -260,6 +261,11 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
     }
 
 
+def initial_weights(config: RunConfig, workload: Workload) -> dict[str, np.ndarray]:
+    """Return the float32 values of all trained variables before the first step."""
+    return first_values(workload.variables, config.training.seed)
+
+
 def build_update(
     config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None
 ) -> VariableUpdate:
@@ -272,10 +278,9 @@ def build_update(
       weights: A checkpoint with the values of the variables, or None to draw them.
     """
     training = config.training
+    values = initial_weights(config, workload)
     if weights:
         values = read_trained_values(weights, workload.variables)
-    else:
-        values = first_values(workload.variables, training.seed)
     rate = learning_rate.from_config(config)
     if config.model.trains:
         optimizer = optimizers.build(training.optimizer, rate, training.weight_decay)

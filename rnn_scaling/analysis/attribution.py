@@ -308,7 +308,7 @@ class _Attributor:
         self._by_key = by_key
         self._is_refuted = is_refuted
         self._is_bound = is_bound
-        self._ideal = _rate(base).scaled(row.num_devices)
+        self._ideal = _require_rate(base).scaled(row.num_devices)
         # One device with the batch of a tower.
         self._tower_changes: dict[str, Any] = dict(scale.ON_ONE_DEVICE)
         total = row.options["global_batch_size"]
@@ -319,28 +319,29 @@ class _Attributor:
     def attribute(self) -> Attribution:
         loss = ONE - self._measured_efficiency()
         efficiencies = {
-            name: self._efficiency(changes) for name, changes in self._chain()
+            name: self._efficiency_with(changes)
+            for name, changes in self._list_part_changes()
         }
         max_efficiency = self._max_efficiency(efficiencies.values())
-        shares = self._shares(efficiencies, max_efficiency)
-        parts = tuple(self._part(name, share) for name, share in shares.items())
+        shares = self._split_efficiency_loss(efficiencies, max_efficiency)
+        parts = tuple(self._make_part(name, share) for name, share in shares.items())
 
         known = [share for share in shares.values() if not share.missing]
         significant = [shares[part.name] for part in parts if part.is_significant]
-        residual = self._remainder(loss, known, len(shares))
-        unexplained = self._remainder(loss, significant, len(shares))
-        loss_points = self._points(loss)
-        residual_points = self._points(residual)
+        residual = self._subtract_parts(loss, known, len(shares))
+        unexplained = self._subtract_parts(loss, significant, len(shares))
+        loss_points = self._to_points(loss)
+        residual_points = self._to_points(residual)
         keys = loss.keys.union(*[share.keys for share in known])
         return Attribution(
             row=self._row,
             ideal=self._ideal,
-            loss=self._items(loss_points),
+            loss=self._to_items_per_s(loss_points),
             parts=parts,
-            residual=self._items(residual_points),
+            residual=self._to_items_per_s(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            unexplained=self._part(UNEXPLAINED, unexplained),
+            unexplained=self._make_part(UNEXPLAINED, unexplained),
             rows=tuple(row for key, row in self._by_key.items() if key in keys),
             max_efficiency=max_efficiency,
             is_bound=self._is_bound and max_efficiency < 1,
@@ -356,19 +357,21 @@ class _Attributor:
             self._row.metric(EFFICIENCY),
         )
 
-    def _remainder(self, loss: Share, parts: Sequence[Share], num_parts: int) -> Share:
+    def _subtract_parts(
+        self, loss: Share, parts: Sequence[Share], num_parts: int
+    ) -> Share:
         """Return the loss without some parts; exactly nothing without all of them."""
         if len(parts) == num_parts:
             return NOTHING
         return functools.reduce(operator.sub, parts, loss)
 
-    def _part(self, name: LossPartName, share: Share) -> LossPart:
+    def _make_part(self, name: LossPartName, share: Share) -> LossPart:
         if share.missing:
             missing = share.missing if self._row.is_ours else ()
             commands = [command(self._row.options, **changes) for changes in missing]
             return LossPart(name, None, None, tuple(dict.fromkeys(commands)))
-        points = self._points(share)
-        items = self._items(points)
+        points = self._to_points(share)
+        items = self._to_items_per_s(points)
         if points.ends is None:
             return LossPart(name, items, points)
         low, high = points.ends
@@ -388,8 +391,8 @@ class _Attributor:
     def _load_points(self, share: Share) -> float:
         """Return the points that the load of other processes may explain."""
         rows = {key: self._by_key[key] for key in share.keys}
-        rates = [_rate(row).value for row in rows.values()]
-        function = _of_values(share, rows)
+        rates = [_require_rate(row).value for row in rows.values()]
+        function = _share_function(share, rows)
         points = 0.0
         for i, row in enumerate(rows.values()):
             slowing = row.max_slowing
@@ -398,7 +401,7 @@ class _Attributor:
                 points += effect * slowing / (1 - slowing) if slowing < 1 else math.inf
         return points
 
-    def _chain(self) -> list[tuple[LossPartName, dict[str, Any]]]:
+    def _list_part_changes(self) -> list[tuple[LossPartName, dict[str, Any]]]:
         """Return (part, changes to the row) from the ideal to the row itself.
 
         Each part is the efficiency before minus the efficiency with these changes.
@@ -430,11 +433,11 @@ class _Attributor:
         for efficiency in efficiencies:
             if efficiency.missing:
                 continue
-            if _low_end(self._points(efficiency)) > ALL * bound:
+            if _low_end(self._to_points(efficiency)) > ALL * bound:
                 return 1.0
         return bound
 
-    def _shares(
+    def _split_efficiency_loss(
         self, efficiencies: Mapping[LossPartName, Share], max_efficiency: float
     ) -> dict[LossPartName, Share]:
         """Return each part as a share of the ideal."""
@@ -443,7 +446,7 @@ class _Attributor:
         fixed_factor = ONE
         shares: dict[LossPartName, Share] = {}
         if config["global_batch_size"]:
-            fixed_factor = self._ratio({}, self._tower_changes, self._base_key)
+            fixed_factor = self._compare_rates({}, self._tower_changes, self._base_key)
             shares[FIXED] = ONE - fixed_factor
         if max_efficiency < 1:
             bound = Share(lambda rates: max_efficiency)
@@ -457,14 +460,14 @@ class _Attributor:
             shares[IMBALANCE] = self._measured_efficiency().scaled(slack)
         return shares
 
-    def _efficiency(self, changes: Mapping[str, Any]) -> Share:
+    def _efficiency_with(self, changes: Mapping[str, Any]) -> Share:
         """Return the efficiency of the row with some changes, and even towers."""
         key = self._row.key_with(**changes)
         slack = imbalance(self._by_key[key]) if key in self._by_key else 0.0
-        speedup = self._ratio({**changes, **self._tower_changes}, changes)
+        speedup = self._compare_rates({**changes, **self._tower_changes}, changes)
         return speedup.scaled((1 + slack) / self._n)
 
-    def _ratio(
+    def _compare_rates(
         self,
         denominator_changes: Mapping[str, Any],
         numerator_changes: Mapping[str, Any],
@@ -485,7 +488,8 @@ class _Attributor:
         interval = None
         if numerator != denominator and not missing:
             interval = ratio(
-                _rate(self._by_key[numerator]), _rate(self._by_key[denominator])
+                _require_rate(self._by_key[numerator]),
+                _require_rate(self._by_key[denominator]),
             )
         return Share(
             lambda rates: rates[numerator] / rates[denominator],
@@ -494,13 +498,13 @@ class _Attributor:
             tuple(missing),
         )
 
-    def _points(self, share: Share) -> Interval:
+    def _to_points(self, share: Share) -> Interval:
         """Return a share in points of efficiency, with ends that can be lost."""
         if share.interval:
             points = share.interval.scaled(ALL)
         else:
-            rates = {key: _rate(self._by_key[key]) for key in share.keys}
-            function = _of_values(share, rates)
+            rates = {key: _require_rate(self._by_key[key]) for key in share.keys}
+            function = _share_function(share, rates)
             points = combine(
                 lambda *values: ALL * function(*values), list(rates.values())
             )
@@ -508,17 +512,17 @@ class _Attributor:
             return dataclasses.replace(points, value=0.0, low=0.0, high=0.0)
         return points.capped(ALL)
 
-    def _items(self, points: Interval) -> Interval:
+    def _to_items_per_s(self, points: Interval) -> Interval:
         """Return points of efficiency in items/s."""
         return points.scaled(self._ideal.value / ALL)
 
 
-def _of_values(share: Share, keys: Iterable[Key]) -> Callable[..., float]:
+def _share_function(share: Share, keys: Iterable[Key]) -> Callable[..., float]:
     """Return the value of a share as a function of one rate per key."""
     return lambda *values: share.value(dict(zip(keys, values)))
 
 
-def _rate(row: Row) -> Interval:
+def _require_rate(row: Row) -> Interval:
     if row.rate is None:
         raise ValueError("expected a row with at least one good run")
     return row.rate

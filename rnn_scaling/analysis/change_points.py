@@ -56,12 +56,12 @@ def estimate_noise_of_levels(y: np.ndarray, cuts: Sequence[int]) -> float:
 
 def _fit(y: np.ndarray, degree: int) -> np.ndarray:
     """Return the least-squares polynomial at each value."""
-    basis = _polynomials(len(y), degree)
+    basis = _orthonormal_polynomials(len(y), degree)
     return basis @ (y @ basis)
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a folder have few lengths
-def _polynomials(n: int, degree: int) -> np.ndarray:
+def _orthonormal_polynomials(n: int, degree: int) -> np.ndarray:
     """Return orthonormal polynomials up to a degree, [n, degree + 1].
 
     A fit is a projection on them.
@@ -209,16 +209,16 @@ def find_change_points(y: np.ndarray, long_run: float) -> list[int]:
     block = math.ceil(n / MAX_POINTS)
     penalty = 3 * long_run * math.log(n) / block
     if block == 1:
-        return _optimal_partition(y, penalty, MIN_SIZE)
+        return _find_optimal_partition(y, penalty, MIN_SIZE)
     lead = n % block  # values before the first block
     means = y[lead:].reshape(-1, block).mean(axis=1)
     cuts = []
-    for cut in _optimal_partition(means, penalty, max(2, MIN_SIZE // block)):
+    for cut in _find_optimal_partition(means, penalty, max(2, MIN_SIZE // block)):
         cuts.append(lead + cut * block)
     edges = [0, *cuts, n]
     refined_cuts = []
     for start, cut, stop in zip(edges, edges[1:], edges[2:]):
-        refined_cuts.append(_best_cut(y, start, stop, cut, block))
+        refined_cuts.append(_find_best_cut(y, start, stop, cut, block))
     return _drop_weak_cuts(y, refined_cuts, penalty * block)
 
 
@@ -258,7 +258,7 @@ def may_continue(y: np.ndarray, cut: int, long_run: float) -> bool:
     return line_error < level_error and flatter < max_flatter
 
 
-def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int]:
+def _find_optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int]:
     """Return the cuts with the least squared error plus penalties.
 
     Args:
@@ -307,7 +307,7 @@ def _drop_weak_cuts(y: np.ndarray, cuts: list[int], penalty: float) -> list[int]
     return cuts
 
 
-def _best_cut(y: np.ndarray, start: int, stop: int, cut: int, reach: int) -> int:
+def _find_best_cut(y: np.ndarray, start: int, stop: int, cut: int, reach: int) -> int:
     """Return the cut within `reach` of `cut` that splits y[start:stop] best."""
     sums = np.cumsum(y[start:stop])
     cuts = np.arange(max(start + 1, cut - reach), min(stop - 1, cut + reach) + 1)

@@ -72,11 +72,11 @@ def find_differences(clocks: Clocks) -> list[ClockDifference]:
     for name in dict.fromkeys(device.name for device in devices):
         for field in COMPARED_FIELDS:
             values = [
-                (_value(clocks, i, field) or 0.0, _index(device, i))
+                (_reading_value(clocks, i, field) or 0.0, _device_index(device, i))
                 for i, device in enumerate(devices)
                 if device.name == name
             ]
-            levels = _cluster([pair for pair in values if pair[0]])
+            levels = _group_by_value([pair for pair in values if pair[0]])
             if len(levels) > 1:
                 differences.append(ClockDifference(str(name), field, levels))
     return differences
@@ -88,11 +88,11 @@ def find_throttling(clocks: Clocks) -> list[Throttling]:
     for bit, reason in throttling.REASONS.items():
         shares = []
         for i, device in enumerate(clocks.devices):
-            readings = _readings_under_load(clocks, i)
+            readings = _select_readings_under_load(clocks, i)
             count = sum(bool((reading.reasons or 0) & bit) for reading in readings)
             share = count / max(1, len(readings))
             if share >= MIN_THROTTLED_SHARE:
-                shares.append((_index(device, i), share))
+                shares.append((_device_index(device, i), share))
         if shares:
             throttlings.append(Throttling(reason, tuple(shares)))
     return throttlings
@@ -104,25 +104,27 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
         return {}
     medians_by_kind = {}
     for kind, field in _FIELDS_BY_KIND.items():
-        values = [_median(clocks, i, field) for i in range(len(clocks.devices))]
+        values = [
+            _median_under_load(clocks, i, field) for i in range(len(clocks.devices))
+        ]
         known = [value for value in values if value is not None]
         if known:
             medians_by_kind[kind] = known
     return medians_by_kind
 
 
-def _value(clocks: Clocks, i: int, field: str) -> float | None:
+def _reading_value(clocks: Clocks, i: int, field: str) -> float | None:
     if field in SAMPLED_FIELDS:
-        return _median(clocks, i, field)
+        return _median_under_load(clocks, i, field)
     value: float | None = getattr(clocks.devices[i], field)
     return value
 
 
-def _index(device: ClockedDevice, i: int) -> int:
+def _device_index(device: ClockedDevice, i: int) -> int:
     return i if device.index is None else device.index
 
 
-def _readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
+def _select_readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     """Return the readings of device i while it was not idle; [] if it always was.
 
     Clocks of an idle device mean nothing.
@@ -136,13 +138,15 @@ def _readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     return readings
 
 
-def _median(clocks: Clocks, i: int, field: str) -> float | None:
-    values = [getattr(reading, field) for reading in _readings_under_load(clocks, i)]
+def _median_under_load(clocks: Clocks, i: int, field: str) -> float | None:
+    values = [
+        getattr(reading, field) for reading in _select_readings_under_load(clocks, i)
+    ]
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def _cluster(
+def _group_by_value(
     values: Iterable[tuple[float, int]],
 ) -> tuple[tuple[float, tuple[int, ...]], ...]:
     """Group (value, device) by values that are within TOLERANCE of the lowest.

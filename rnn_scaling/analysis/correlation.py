@@ -46,7 +46,7 @@ def rank_correlation(
     Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
     count = num_families or len(x)
-    value = float(_correlations(np.asarray(x, float), np.asarray(y, float)))
+    value = float(_rank_correlations(np.asarray(x, float), np.asarray(y, float)))
     centre = float(_fisher_z(value, count))
     margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * _fisher_error(value, count)
     low = math.tanh(centre - margin)
@@ -76,7 +76,7 @@ def rank_correlation_with_errors(
     random = np.random.default_rng(SEED)
     x_blocks = np.array_split(_draw_logs(x, random), NUM_BLOCKS)
     y_blocks = np.array_split(_draw_logs(y, random), NUM_BLOCKS)
-    values = np.concatenate([*map(_correlations, x_blocks, y_blocks)])
+    values = np.concatenate([*map(_rank_correlations, x_blocks, y_blocks)])
     errors = _fisher_error(values, num_families)
     draws = _fisher_z(values, num_families) + errors * random.normal(size=NUM_DRAWS)
     outside = (1 - LEVEL) / 2
@@ -138,7 +138,7 @@ def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.n
     return np.stack(columns, axis=-1)
 
 
-def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return Spearman's rank correlation along the last axis; 0 if all are equal."""
     x_ranks = _centred_ranks(x)
     y_ranks = _centred_ranks(y)

@@ -113,7 +113,7 @@ def counted_indices(record: RunRecord) -> Sequence[int]:
     """
     first = record.batches.warmup
     measured = range(first, len(record.batches.seconds))
-    disturbed = _disturbed_batches(record)
+    disturbed = _find_disturbed_batches(record)
     if disturbed is None:
         return measured
     return [i for i in measured if not disturbed[i - first]]
@@ -121,12 +121,12 @@ def counted_indices(record: RunRecord) -> Sequence[int]:
 
 def has_counted_windows(record: RunRecord) -> bool:
     """Return whether the load per window decides which batches count."""
-    return _disturbed_batches(record) is not None
+    return _find_disturbed_batches(record) is not None
 
 
 def _has_disturbed_batches(record: RunRecord) -> bool:
     """Return whether a run has batches that do not count."""
-    return any(_disturbed_batches(record) or ())
+    return any(_find_disturbed_batches(record) or ())
 
 
 def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
@@ -147,7 +147,7 @@ def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
         if not any_disturbed(group):
             counted += group
     for record in counted:
-        disturbed = _disturbed_batches(record)
+        disturbed = _find_disturbed_batches(record)
         if disturbed and any(disturbed):
             batches += sum(disturbed)
             measured += len(disturbed)
@@ -157,7 +157,7 @@ def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
     return {"batches": batches, "measured": measured, "runs": runs}
 
 
-def _disturbed_batches(record: RunRecord) -> list[bool] | None:
+def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
     """Return for each measured batch whether it was disturbed at any worker.
 
     Returns:
@@ -173,7 +173,7 @@ def _disturbed_batches(record: RunRecord) -> list[bool] | None:
         if windows is None or sum(windows.batches) != measured:
             return None
         first = 0
-        disturbed_windows = _disturbed_windows(record, process, windows)
+        disturbed_windows = _find_disturbed_windows(record, process, windows)
         for num_batches, is_window_disturbed in zip(windows.batches, disturbed_windows):
             if is_window_disturbed:
                 disturbed[first : first + num_batches] = [True] * num_batches
@@ -185,7 +185,7 @@ def _disturbed_batches(record: RunRecord) -> list[bool] | None:
     return disturbed if is_enough else None
 
 
-def _disturbed_windows(
+def _find_disturbed_windows(
     record: RunRecord, process: WatchedCores, windows: LoadWindows
 ) -> list[bool]:
     """Return for each window of a process whether it was disturbed."""
@@ -230,19 +230,19 @@ def watched_cores(record: RunRecord, all_batches: bool = False) -> list[WatchedC
       all_batches: Whether disturbed batches count as well.
     """
     processes = _watched_processes(record)
-    if all_batches or _disturbed_batches(record) is None:
+    if all_batches or _find_disturbed_batches(record) is None:
         return processes
-    return [_in_quiet_windows(record, process) for process in processes]
+    return [_average_quiet_windows(record, process) for process in processes]
 
 
-def _in_quiet_windows(record: RunRecord, process: WatchedCores) -> WatchedCores:
+def _average_quiet_windows(record: RunRecord, process: WatchedCores) -> WatchedCores:
     """Return the mean load of the windows that were not disturbed at this process."""
     windows = process.windows
     assert windows is not None
     total_s = 0.0
     others_s = 0.0
     steal_s = 0.0
-    disturbed_windows = _disturbed_windows(record, process, windows)
+    disturbed_windows = _find_disturbed_windows(record, process, windows)
     for number, seconds in enumerate(windows.seconds):
         if not disturbed_windows[number]:
             total_s += seconds

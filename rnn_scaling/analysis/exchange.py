@@ -48,7 +48,7 @@ def exchange_sizes(run: RunRecord, num_devices: int) -> tuple[float, float] | No
     # do not count. Older records do not have embedding_bytes.
     if mode.cuts_global_batch or sizes is None or sizes.embedding_bytes is None:
         return None
-    rows = _touched_rows(run) if sizes.row_bytes else 0.0
+    rows = _mean_looked_up_rows(run) if sizes.row_bytes else 0.0
     if rows is None:
         return None
     touched = rows * (sizes.row_bytes or 0)
@@ -69,7 +69,7 @@ def exchange_sizes(run: RunRecord, num_devices: int) -> tuple[float, float] | No
     return share * summed, share * gathered
 
 
-def _touched_rows(run: RunRecord) -> float | None:
+def _mean_looked_up_rows(run: RunRecord) -> float | None:
     """Return the mean rows of embeddings that a tower looks up in a step.
 
     These are one per position, padding included.

@@ -74,7 +74,7 @@ class Rows(Sequence[Row]):
         lines = [f"<tr>{heads}</tr>"]
         rows = zip(self.machines, self.titles(), self.rows)
         for machine, title, row in itertools.islice(rows, MAX_SHOWN_ROWS):
-            cells = map(html.escape, _cells(machine, title, row))
+            cells = map(html.escape, _notebook_cells(machine, title, row))
             line = "".join(f"<td>{cell}</td>" for cell in cells)
             lines.append(f"<tr>{line}</tr>")
         table = f"<table>{''.join(lines)}</table>"
@@ -114,7 +114,7 @@ class Rows(Sequence[Row]):
         return pandas.DataFrame(self.to_records())
 
 
-def _cells(machine: str, title: str, row: Row) -> list[str]:
+def _notebook_cells(machine: str, title: str, row: Row) -> list[str]:
     """Return the cells of a row in a notebook; a failed row has no numbers."""
     rate = row.rate
     efficiency = row.metric(EFFICIENCY)

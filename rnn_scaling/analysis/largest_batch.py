@@ -117,9 +117,9 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
     largest = limits.largest or 0
     if limits.too_large is None:
         return min(2 * largest, maximum) if largest < maximum else None
-    if limits.too_large - largest <= _grain(largest):
+    if limits.too_large - largest <= _search_precision(largest):
         return None
-    return _between(largest, limits.too_large)
+    return _middle_batch_size(largest, limits.too_large)
 
 
 def bounds(tries: Sequence[Try]) -> Bounds:
@@ -176,14 +176,14 @@ def statements(
     return statements
 
 
-def _between(low: int, high: int) -> int:
+def _middle_batch_size(low: int, high: int) -> int:
     """Return about the middle, as a multiple of the grain if there is one between."""
-    grain = _grain(low)
+    grain = _search_precision(low)
     middle = (low + high) // 2
     rounded = middle // grain * grain
     return rounded if low < rounded < high else middle
 
 
-def _grain(largest: int) -> int:
+def _search_precision(largest: int) -> int:
     """Return the precision of the answer in samples, a power of two."""
     return 1 << max(0, (largest // FINENESS).bit_length() - 1)

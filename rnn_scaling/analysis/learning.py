@@ -146,7 +146,7 @@ def smooth(batches: Batches, kind: str, window: float) -> Curve:
       window: Length of the window in units of `batch_weights`.
     """
     counts = batch_weights(batches)
-    sums = _batch_sums(batches, kind)
+    sums = _compute_batch_sums(batches, kind)
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
     total_items = list(itertools.accumulate(batches.items))
@@ -166,7 +166,7 @@ def smooth(batches: Batches, kind: str, window: float) -> Curve:
     )
 
 
-def _batch_sums(batches: Batches, kind: str) -> Sequence[float]:
+def _compute_batch_sums(batches: Batches, kind: str) -> Sequence[float]:
     """Return the sum of each batch: correct predictions, or loss times its weight.
 
     A loss that was not finite is infinite. The result is empty if not recorded.
@@ -204,7 +204,9 @@ def measure_learning(rows: Sequence[Row], target: Target | None) -> Learning | N
     Returns:
       None without a target if no run counted correct predictions.
     """
-    rows = [row for row in rows if _learns(row, needs_accuracy=target is None)]
+    rows = [
+        row for row in rows if _has_learning_curve(row, needs_accuracy=target is None)
+    ]
     if not rows:
         return None
     windows = _window_lengths(rows)
@@ -214,12 +216,12 @@ def measure_learning(rows: Sequence[Row], target: Target | None) -> Learning | N
         window = windows[row.unit]
         curves.append([smooth(run.batches, kind, window) for run in row.good_runs])
     if target is None:
-        target = _highest_level(list(itertools.chain.from_iterable(curves)))
+        target = _highest_common_level(list(itertools.chain.from_iterable(curves)))
     results = tuple(map(_measure_row, rows, curves, itertools.repeat(target)))
     return Learning(target, results, windows, tuple(find_other_training(rows)))
 
 
-def _learns(row: Row, needs_accuracy: bool) -> bool:
+def _has_learning_curve(row: Row, needs_accuracy: bool) -> bool:
     """Return whether a row trains one model, and recorded its progress."""
     if not row.good_runs:
         return False
@@ -231,7 +233,7 @@ def _learns(row: Row, needs_accuracy: bool) -> bool:
     return all(run.batches.items for run in row.good_runs)
 
 
-def _highest_level(curves: Sequence[Curve]) -> Target:
+def _highest_common_level(curves: Sequence[Curve]) -> Target:
     """Return the highest of LEVELS that all curves reach, or the lowest one."""
     for level in LEVELS:
         target = Target(ACCURACY, level, is_chosen_by_user=False)

@@ -172,11 +172,13 @@ def _share_of_peak(measured: Measured) -> Interval | None:
     The peak counts as exact.
     """
     flops = _flops_per_second(measured)
-    peak = _process_mean([_peak(run, measured.num_devices) for run in measured.runs])
+    peak = _process_mean(
+        [_peak_flops(run, measured.num_devices) for run in measured.runs]
+    )
     return flops.scaled(1 / peak.value) if flops and peak else None
 
 
-def _peak(run: RunRecord, num_devices: int) -> float | None:
+def _peak_flops(run: RunRecord, num_devices: int) -> float | None:
     """Return the peak FLOP/s of all devices.
 
     A record has the peak of the devices of one process. The devices of other workers
@@ -302,7 +304,7 @@ def step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float]:
     return () if run.log_format else counted_batches(run, all_batches)[0]
 
 
-def _percentile(min_batches: int) -> Compute:
+def _make_percentile(min_batches: int) -> Compute:
     """Return a function that computes the percentile 1 - 1/`min_batches` of step times.
 
     Its result is None if a run has fewer batches.
@@ -348,15 +350,15 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     if source is not None:
         value = _process_mean([energy[0] if energy else None for energy in energies])
         if value is not None:
-            return _with_source(value, source)
+            return _add_energy_source(value, source)
     power_w = _sum_over_nodes(measured, "power_w")
     if measured.rate is None or not power_w:
         return None
     source = EnergySource(stated_power_w=power_w)
-    return _with_source(measured.rate.inverse(power_w), source)
+    return _add_energy_source(measured.rate.inverse(power_w), source)
 
 
-def _with_source(value: Interval, source: EnergySource) -> Interval:
+def _add_energy_source(value: Interval, source: EnergySource) -> Interval:
     kind = dataclasses.replace(value.kind, energy=source)
     return dataclasses.replace(value, kind=kind)
 
@@ -388,13 +390,13 @@ def _step_time_metrics() -> list[Metric]:
         return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, has_picture=False)
 
     percentiles = [
-        metric(f"p{percent}", f"{STEP_TIME} p{percent}", _percentile(min_batches))
+        metric(f"p{percent}", f"{STEP_TIME} p{percent}", _make_percentile(min_batches))
         for percent, min_batches in PERCENTILE_BATCHES.items()
     ]
     return [*percentiles, metric("max", f"longest {STEP_TIME}", _longest_step)]
 
 
-def _latency(step_time: Metric) -> Metric:
+def _make_latency_metric(step_time: Metric) -> Metric:
     """Return the metric of runs that decode or evaluate."""
     name = step_time.name.replace("step_", "latency_")
     title = step_time.title.replace(STEP_TIME, LATENCY)
@@ -437,7 +439,7 @@ COST = Metric(
 )
 ENERGY = Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item)
 STEP_TIMES = tuple(_step_time_metrics())
-LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}
+LATENCIES = {metric.name: _make_latency_metric(metric) for metric in STEP_TIMES}
 WORK_PER_EXCHANGE = Metric(
     "flops_per_exchanged_byte",
     "work per exchanged MB",

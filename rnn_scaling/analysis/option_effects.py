@@ -84,7 +84,7 @@ def find_option_effects(rows: Sequence[Row]) -> list[OptionEffect]:
         default = DEFAULTS.get(name, UNKNOWN)
         column = [key.get(name, default) for key in keys]
         is_varied = len(set(column)) > 1
-        if is_varied and not _follows(column, columns.values()):
+        if is_varied and not _is_determined(column, columns.values()):
             columns[name] = column
 
     effects = []
@@ -100,7 +100,9 @@ def find_option_effects(rows: Sequence[Row]) -> list[OptionEffect]:
     return effects
 
 
-def _follows(column: Sequence[Hashable], columns: Iterable[Sequence[Hashable]]) -> bool:
+def _is_determined(
+    column: Sequence[Hashable], columns: Iterable[Sequence[Hashable]]
+) -> bool:
     """Return whether the values of one of the columns determine those of a column."""
     return any(
         len(set(zip(candidate, column))) == len(set(candidate)) for candidate in columns
@@ -136,7 +138,7 @@ def _measure_effect(
     num_runs = min(min(rate.run_counts) for rate in rates)
     means = {}
     for value, value_rates in rates_by_value.items():
-        means[value] = _mean(value_rates, degrees, num_runs)
+        means[value] = _mean_rate(value_rates, degrees, num_runs)
     ordered = sorted(means, key=lambda value: -means[value].value)
     ratios = [
         joint_ratio(means[faster], means[slower], count)
@@ -147,7 +149,7 @@ def _measure_effect(
     return OptionEffect(option, tuple(ordered), seen, max_difference)
 
 
-def _mean(rates: Sequence[Interval], degrees: float, num_runs: int) -> Interval:
+def _mean_rate(rates: Sequence[Interval], degrees: float, num_runs: int) -> Interval:
     """Return the geometric mean of rates with different settings, without its ends.
 
     Args:

@@ -117,11 +117,11 @@ def rank(
             ratio = Interval.exact(1.0, Basis.REFERENCE, interval.run_counts)
             standings[name] = Standing(interval, ratio, REFERENCE)
         else:
-            standings[name] = _standing(interval, intervals[reference], len(rates))
+            standings[name] = _make_standing(interval, intervals[reference], len(rates))
     return Ranking(reference, standings, min(map(len, rates.values())))
 
 
-def _standing(rate: Interval, reference: Interval, count: int) -> Standing:
+def _make_standing(rate: Interval, reference: Interval, count: int) -> Standing:
     ratio = confidence.ratio(rate, reference)
     if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)

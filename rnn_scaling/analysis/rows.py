@@ -370,12 +370,12 @@ def build_compared_rows(
     """
     totals: list[list[int | None]] = [[None] * len(side) for side in sides]
     if finds_totals:
-        totals = [fixed_totals(list(map(_size, side))) for side in sides]
+        totals = [fixed_totals(list(map(_split_off_size, side))) for side in sides]
     keys = list(map(build_keys, sides, totals))
     facts = separation.separating_facts(sides, keys, changed)
     rows_of_sides = []
     for side in zip(sides, keys, facts, totals):
-        rows_of_sides.append(_add_baselines(_rows(*side, prices)))
+        rows_of_sides.append(_add_baselines(_make_rows(*side, prices)))
     return rows_of_sides
 
 
@@ -395,7 +395,7 @@ def build_keys(
     return keys
 
 
-def _rows(
+def _make_rows(
     records: Sequence[RunRecord],
     keys: Sequence[Key],
     facts_of_runs: Sequence[separation.Facts],
@@ -425,12 +425,12 @@ def _add_baselines(rows: Sequence[Row]) -> list[Row]:
     rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
     on_one_device = [row for row in rows if row.baseline]
     baselines = group_by(
-        ((row.facts, row) for row in on_one_device), map(_work, on_one_device)
+        ((row.facts, row) for row in on_one_device), map(_work_key, on_one_device)
     )
     completed = []
     for row in rows:
         if not row.baseline:
-            candidates = baselines.get(_work(row), ())
+            candidates = baselines.get(_work_key(row), ())
             baseline = separation.find_baseline(row.facts, candidates)
             row = dataclasses.replace(row, one_device=baseline)
         completed.append(row)
@@ -461,7 +461,7 @@ def max_slowing_beyond(row: Row, reference: Row) -> float:
     return load_effect.max_slowing_beyond(row.counted_runs, reference.counted_runs)
 
 
-def _work(row: Row) -> Key:
+def _work_key(row: Row) -> Key:
     return drop_options(row.key[: len(row.key) - len(row.facts)], scale.AXES)
 
 
@@ -474,7 +474,7 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     good = [row for row in rows if row.good_runs]
     conditions = []
     for row in good:
-        methods = frozenset(map(_method, row.counted_runs))
+        methods = frozenset(map(_method_key, row.counted_runs))
         load = (disturbance.any_disturbed(row.counted_runs), row.is_slowed)
         conditions.append((row.num_devices, row.num_workers, methods, load))
     scatters: dict[Key, Scatter | None] = {}
@@ -484,7 +484,7 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     return scatters
 
 
-def _method(run: RunRecord) -> tuple[Hashable, ...]:
+def _method_key(run: RunRecord) -> tuple[Hashable, ...]:
     """Return what runs with one scatter have in common.
 
     These are the machine, the kind of device, the number of batches unless the run
@@ -500,7 +500,7 @@ def _method(run: RunRecord) -> tuple[Hashable, ...]:
     )
 
 
-def _size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
+def _split_off_size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
     """Return the key of another trainer's run without its size, and its size.
 
     Returns:
@@ -529,14 +529,14 @@ def fixed_totals(
     groups = group_by((size for _, size in known), (group for group, _ in known))
     fixed: set[tuple[Hashable, DevicesAndSamples]] = set()
     for group, sizes in groups.items():
-        strong = _shared_sizes(sizes, lambda size: size[1])
-        weak = _shared_sizes(sizes, lambda size: size[1] / size[0])
+        strong = _select_shared_sizes(sizes, lambda size: size[1])
+        weak = _select_shared_sizes(sizes, lambda size: size[1] / size[0])
         if len(strong) > len(weak):
             fixed.update((group, size) for size in strong)
     return [run[1][1] if run and run in fixed else None for run in runs]
 
 
-def _shared_sizes(
+def _select_shared_sizes(
     sizes: Sequence[DevicesAndSamples], constant: Callable[[DevicesAndSamples], float]
 ) -> list[DevicesAndSamples]:
     """Return the sizes whose constant occurs with several numbers of devices."""

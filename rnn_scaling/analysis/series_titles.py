@@ -45,9 +45,9 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     varied = naming.distinguishing(names, used_options)
     if len({row.batch_size for row in first_rows} - {None}) > 1:
         varied.append("batch_size")
-    if len(set(map(_decoder_unlike_encoder, first_rows))) > 1:
+    if len(set(map(_differing_decoder_kernel, first_rows))) > 1:
         varied.append(DECODER)
-    options = list(map(_with_batch_size, first_rows, used_options))
+    options = list(map(_options_with_batch_size, first_rows, used_options))
     all_facts = distinguishing_facts(series)
     titles = []
     for members, row_options, facts in zip(series, options, all_facts):
@@ -57,7 +57,7 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     return _add_distinct_options(titles, options)
 
 
-def _with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any]:
+def _options_with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a row with its batch size, if it has one."""
     if row.batch_size:
         return {**options, "batch_size": row.batch_size}
@@ -100,7 +100,7 @@ def _title_parts(
     if first.is_distributed and config["num_devices"] != 1:
         parts.append(f"num_devices={config['num_devices']}")
     values = dict(options)
-    decoder = _decoder_unlike_encoder(first)
+    decoder = _differing_decoder_kernel(first)
     if decoder:
         values[DECODER] = decoder
     named = [name for name in naming.without_network(varied, config) if name in values]
@@ -165,7 +165,7 @@ def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _decoder_unlike_encoder(row: Row) -> str:
+def _differing_decoder_kernel(row: Row) -> str:
     """Return the kernel of a row's decoder; "" if unknown, or the encoder has it too."""
     decoder = _options_in_use(row, [DECODER]).get(DECODER)
     if decoder in (None, row.options.known.get("encoder_type")):

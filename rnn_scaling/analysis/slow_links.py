@@ -16,7 +16,7 @@ SLOWER_THAN_STAGING = 0.9
 def slow_link_statements(reading: Reading) -> list[Statement]:
     """Return the slow links of a log, and the peer-to-peer copies that are slow."""
     matrices = [table for table in reading.tables if isinstance(table, LinkMatrix)]
-    results = list(_slower_than_staging(matrices, reading.source))
+    results = list(_slow_peer_copy_statements(matrices, reading.source))
     for matrix in matrices:
         if matrix.is_connectivity:
             continue
@@ -29,11 +29,11 @@ def slow_link_statements(reading: Reading) -> list[Statement]:
                 "slow": 1 / slow if matrix.is_time else slow,
                 "usual": 1 / usual if matrix.is_time else usual,
             }
-            results.append(_statement(kind, reading.source, matrix, values))
+            results.append(_matrix_statement(kind, reading.source, matrix, values))
     return results
 
 
-def _statement(
+def _matrix_statement(
     kind: str, source: str, matrix: LinkMatrix, values: Mapping[str, object]
 ) -> Statement:
     unit = "us" if matrix.is_time else "GB/s"
@@ -41,7 +41,7 @@ def _statement(
     return Statement(f"import-{kind}", f"{source}:{matrix.line}", named)
 
 
-def _slower_than_staging(
+def _slow_peer_copy_statements(
     matrices: Sequence[LinkMatrix], source: str
 ) -> Iterator[Statement]:
     """Yield a statement per pair of matrices in which peer-to-peer copies are slower."""
@@ -57,7 +57,7 @@ def _slower_than_staging(
         elif "P2P=Enabled" in matrix.title and matrix.kind in disabled:
             values = _compare(disabled[matrix.kind], matrix, no_access)
             if values:
-                yield _statement("p2p-slower", source, matrix, values)
+                yield _matrix_statement("p2p-slower", source, matrix, values)
 
 
 def _compare(

@@ -44,7 +44,7 @@ def find_early_steps(
         )
 
     item_s = [seconds / items for seconds, items in zip(step_s, step_items)]
-    num_fast = _fast_steps_at_start(item_s)
+    num_fast = _count_fast_steps_at_start(item_s)
     if num_fast >= MIN_STEPS:
         fast_s = math.fsum(step_s[:num_fast])
         return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
@@ -64,7 +64,7 @@ def find_early_steps(
     return None
 
 
-def _fast_steps_at_start(item_s: Sequence[float]) -> int:
+def _count_fast_steps_at_start(item_s: Sequence[float]) -> int:
     """Return the number of steps before the first one that is about as slow as most."""
     later_s = statistics.median(item_s[len(item_s) // 2 :])
     for number, time_s in enumerate(item_s):

@@ -99,16 +99,18 @@ def analyse(
     seconds = np.asarray(step_s, float)
     work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
     n = len(seconds)
-    rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
+    rate_default = (
+        _combined_rate(seconds[warmup:], work[warmup:]) if n > warmup else None
+    )
     if n < MIN_ANALYSED:
         return SteadyState(StateKind.TOO_SHORT, rate_default)
     series, cuts = _find_levels(_prepare(seconds, work))
     edges = [series.lead, *cuts, n]
     if series.lead:
         edges.insert(0, 0)
-    start, disturbed = _steady_start(series, edges)
-    slow_batches = _slow_batches(series, start)
-    outliers = {*_outliers(series, edges, start, disturbed), *slow_batches}
+    start, disturbed = _find_steady_start(series, edges)
+    slow_batches = _find_slow_batches(series, start)
+    outliers = {*_find_outliers(series, edges, start, disturbed), *slow_batches}
     state = SteadyState(
         StateKind.TOO_SHORT,
         rate_default,
@@ -268,7 +270,7 @@ def _start_up(y: np.ndarray) -> int:
     return end
 
 
-def _steady_start(
+def _find_steady_start(
     series: _Series, edges: Sequence[int]
 ) -> tuple[int | None, list[int]]:
     """Return the first steady batch, and the disturbed batches after it.
@@ -281,9 +283,9 @@ def _steady_start(
     """
     n = len(series.y)
     min_steady = max(min(30, 2 * n // 3), math.ceil(n / 4))
-    start, disturbed = _last_level(series, edges, max(MIN_SETTLING, n // 10))
+    start, disturbed = _find_last_level(series, edges, max(MIN_SETTLING, n // 10))
     if n - start < min_steady:
-        start, disturbed = _last_level(series, edges, 0)
+        start, disturbed = _find_last_level(series, edges, 0)
     y = series.clipped.copy()
     y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
     for cut in range(start, n - min_steady + 1, max(1, (n - start) // 20)):
@@ -300,7 +302,7 @@ def _steady_start(
     return cut, [i for i in disturbed if i >= cut]
 
 
-def _last_level(
+def _find_last_level(
     series: _Series, edges: Sequence[int], settling: int
 ) -> tuple[int, list[int]]:
     """Return the start of the last level, and the disturbed batches within it.
@@ -331,7 +333,7 @@ def _last_level(
     return first, disturbed
 
 
-def _outliers(
+def _find_outliers(
     series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]
 ) -> set[int]:
     """Return the batches far from their level, and the disturbed ones."""
@@ -350,7 +352,7 @@ def _outliers(
     return {*far[far >= series.lead].tolist(), *disturbed}
 
 
-def _slow_batches(series: _Series, start: int | None) -> list[int]:
+def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
     """Return the batches in a row that took longest, beyond noise; [] without any.
 
     They are searched in the steady part, or after the start-up of a run without one. A
@@ -398,10 +400,10 @@ def _complete_steady(
         complete_start = start + (n - start) % period
         if n - complete_start >= period:
             start = complete_start
-    kind = _kind_of_start(series, start)
+    kind = _classify_start(series, start)
     if period:
         kind = StateKind.CYCLIC
-    rate = _rate(seconds[start:], work[start:])
+    rate = _combined_rate(seconds[start:], work[start:])
     return dataclasses.replace(
         state,
         kind=kind,
@@ -412,7 +414,7 @@ def _complete_steady(
     )
 
 
-def _kind_of_start(series: _Series, start: int) -> StateKind:
+def _classify_start(series: _Series, start: int) -> StateKind:
     """Compare the batches before the steady part with it."""
     if start == 0:
         return StateKind.FLAT
@@ -482,6 +484,6 @@ def _steady_values(
     return values
 
 
-def _rate(seconds: np.ndarray, work: np.ndarray) -> float:
+def _combined_rate(seconds: np.ndarray, work: np.ndarray) -> float:
     """Return the work per second of several batches together."""
     return float(work.sum() / seconds.sum())

@@ -62,13 +62,13 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     """
     critical = t_quantile(probability, degrees)
     normal = NormalDist()
-    weights, scales = _scales(degrees)
+    weights, scales = _error_scale_grid(degrees)
 
     # The noncentral t is a normal with an estimated scale, averaged over the scales.
     def power_of(effect: float) -> float:
         return float(weights @ [normal.cdf(x) for x in effect - critical * scales])
 
-    return _root(power_of, power, 1.0)
+    return _find_root(power_of, power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,14 +88,14 @@ def t_foreseeable(
     """
     critical = t_quantile(probability, degrees)
     z, _, below = _normal_table()
-    weights, scales = _scales(min(degrees, MAX_DEGREES))
-    pilot_weights, pilot_scales = _scales(min(pilot_degrees, MAX_DEGREES))
+    weights, scales = _error_scale_grid(min(degrees, MAX_DEGREES))
+    pilot_weights, pilot_scales = _error_scale_grid(min(pilot_degrees, MAX_DEGREES))
 
     def power_of(effect: float) -> float:
         distances = effect * pilot_scales[:, None] - critical * scales
         return float(pilot_weights @ np.interp(distances, z, below) @ weights)
 
-    return _root(power_of, power, 1.0)
+    return _find_root(power_of, power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -111,7 +111,7 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     # With more degrees the range changes by 0.1 %.
-    weights, scales = _scales(min(degrees, MAX_DEGREES), steps=100)
+    weights, scales = _error_scale_grid(min(degrees, MAX_DEGREES), steps=100)
     z, density, below = _normal_table()
 
     def probability_of(x: float) -> float:
@@ -120,10 +120,10 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
         covered = below - np.interp(starts, z, below, left=0.0, right=1.0)
         return float(weights @ (count * (covered ** (count - 1) @ density)))
 
-    return _root(probability_of, probability, 8.0) / math.sqrt(2)
+    return _find_root(probability_of, probability, 8.0) / math.sqrt(2)
 
 
-def _root(rising: Callable[[float], float], value: float, high: float) -> float:
+def _find_root(rising: Callable[[float], float], value: float, high: float) -> float:
     """Return the point at which a rising function reaches a value, to one in a million.
 
     Args:
@@ -142,7 +142,9 @@ def _root(rising: Callable[[float], float], value: float, high: float) -> float:
     return high
 
 
-def _scales(degrees: float, steps: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def _error_scale_grid(
+    degrees: float, steps: int = 200
+) -> tuple[np.ndarray, np.ndarray]:
     """Return a grid over estimated / true standard error: (weights, ratios)."""
     s = (np.arange(steps) + 0.5) * (1 + 8 / math.sqrt(degrees)) / steps
     log_density = (degrees - 1) * np.log(s) - degrees * s**2 / 2

@@ -226,7 +226,7 @@ def test_more_runs_do_not_help_against_drift(tmp_path):
     for deviation, expected in ((1e-9, needed), (0.02, None)):
         between = Drift(deviation, 100, Source.HISTORY)
         new_error, new_degrees = confidence.add_drift(error, degrees, between.scatter)
-        assert verdicts._without_drift(
+        assert verdicts._subtract_drift(
             new_error, new_degrees, between
         ) == pytest.approx((error, degrees))
         rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]

@@ -222,9 +222,13 @@ def test_the_density_without_a_point_equals_the_density_of_the_others():
     rng = np.random.default_rng(4)
     d = rng.normal(0.0, 0.02, (7, 5))
     w = rng.uniform(1.0, 3.0, 5)
-    _, location, squares = averaging._integrated(d, w)
-    for i, density in enumerate(averaging._without_each(d, w, location, squares)):
-        expected = averaging._integrated(np.delete(d, i, axis=1), np.delete(w, i))[0]
+    _, location, squares = averaging._integrate_location_and_scale(d, w)
+    for i, density in enumerate(
+        averaging._leave_one_out_densities(d, w, location, squares)
+    ):
+        expected = averaging._integrate_location_and_scale(
+            np.delete(d, i, axis=1), np.delete(w, i)
+        )[0]
         assert density == pytest.approx(expected)
 
 

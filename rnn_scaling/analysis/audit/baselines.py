@@ -47,16 +47,16 @@ def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
     return (column.low <= one) & (one <= rounded + _EXACT)
 
 
-def _label(k: int, layout: Measurements) -> Iterable[Hashable]:
+def _label_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     return zip(layout.parts, [names[k] for names in layout.labels])
 
 
-def _value(k: int, layout: Measurements) -> Iterable[Hashable]:
+def _value_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     items = layout.columns[k].items
     return zip(layout.parts, [item and item.number.value for item in items])
 
 
-def _run(layout: Measurements) -> Iterable[Hashable]:
+def _run_keys(layout: Measurements) -> Iterable[Hashable]:
     """Return the run of rising numbers of devices to which each row belongs."""
     runs = []
     run = 0
@@ -70,7 +70,7 @@ def _run(layout: Measurements) -> Iterable[Hashable]:
 
 
 @functools.lru_cache(maxsize=4)
-def _groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
+def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     """Return the keys and the groups of every grouping."""
     num_rows = len(layout.lines)
     all_keys: list[Keys] = [
@@ -78,14 +78,16 @@ def _groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
         series_keys,
         lambda layout: layout.parts,
         lambda layout: zip(layout.parts, layout.labels),
-        _run,
+        _run_keys,
     ]
     num_labels = len(layout.labels[0]) if layout.labels else 0
-    all_keys += [functools.partial(_label, k) for k in range(num_labels)][:_MAX_LABELS]
+    all_keys += [functools.partial(_label_keys, k) for k in range(num_labels)][
+        :_MAX_LABELS
+    ]
     for k, column in enumerate(layout.columns):
         values = column.value_counts
         if 1 < len(values) <= num_rows / 2 and all(value % 1 == 0 for value in values):
-            all_keys.append(functools.partial(_value, k))
+            all_keys.append(functools.partial(_value_keys, k))
     groupings: list[tuple[Keys, list[list[int]]]] = []
     for keys in all_keys:
         groups = list(rows_by(keys(layout)).values())
@@ -106,14 +108,14 @@ def choices(
       shift: How the numbers of the target count.
     """
     seen = set()
-    for keys, groups in _groupings(layout):
+    for keys, groups in _list_groupings(layout):
         for rule, price in _RULES.items():
             base = _choose(layout, columns, shift, groups, rule)
             mark = base.tobytes()
             if mark not in seen and (base >= 0).any():
                 seen.add(mark)
                 rows = np.unique(base[base >= 0])
-                price += _price(layout.columns[columns[0]], rows, shift)
+                price += _improbability(layout.columns[columns[0]], rows, shift)
                 yield Choice(base, keys, rule, price)
 
 
@@ -169,7 +171,7 @@ def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
     return headers.is_baseline(" ".join(texts))
 
 
-def _price(target: Column, rows: np.ndarray, shift: Shift) -> float:
+def _improbability(target: Column, rows: np.ndarray, shift: Shift) -> float:
     """Return how much less likely it is that these rows are the baselines."""
     printed = rows[~np.isnan(target.low[rows])]
     is_one = bool(prints_one(target, shift)[printed].all())

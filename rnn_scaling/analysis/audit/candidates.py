@@ -56,23 +56,23 @@ def believed_readings(layout: Measurements) -> list[Reading]:
     chosen = []
     for target, tried in enumerate(by_target):
         if not any(reading.is_clear for reading in tried):
-            tried += _unstated(head, target)
-        chosen += _agreeing(filter(evidence.is_believed, tried))
+            tried += _propose_unstated_relations(head, target)
+        chosen += _select_agreeing_readings(filter(evidence.is_believed, tried))
     # If a relation computes the same numbers for two columns, and only one has faults,
     # that column is something else, such as "efficiency vs ceiling".
-    clean = {_sources_of(reading) for reading in chosen if reading.is_clean}
+    clean = {_relation_sources(reading) for reading in chosen if reading.is_clean}
     believed = []
     for reading in chosen:
-        if reading.is_clean or _sources_of(reading) not in clean:
-            believed.append(_on_all_rows(layout, reading))
-    return [*filter(None, believed), *_totals(layout)]
+        if reading.is_clean or _relation_sources(reading) not in clean:
+            believed.append(_extend_to_all_rows(layout, reading))
+    return [*filter(None, believed), *_propose_row_totals(layout)]
 
 
-def _sources_of(reading: Reading) -> tuple[str, tuple[int, ...]]:
+def _relation_sources(reading: Reading) -> tuple[str, tuple[int, ...]]:
     return reading.relation.text, reading.columns[1:]
 
 
-def _agreeing(believed: Iterable[Reading]) -> list[Reading]:
+def _select_agreeing_readings(believed: Iterable[Reading]) -> list[Reading]:
     """Return the best reading of a column, and others that blame no other rows."""
     ranked = sorted(believed, key=lambda reading: -reading.bits)
     chosen: dict[str, Reading] = {}
@@ -102,7 +102,7 @@ def first_rows(layout: Measurements) -> Measurements:
     )
 
 
-def _on_all_rows(layout: Measurements, reading: Reading) -> Reading | None:
+def _extend_to_all_rows(layout: Measurements, reading: Reading) -> Reading | None:
     """Return a reading of the first rows for all; None if too many rows break it."""
     if reading.layout is layout:
         return reading
@@ -120,37 +120,43 @@ def stated(
     is_clear = False
     for relation in relations:
         if relation.bits >= 0 or not is_clear:
-            for reading in filter(_may_hold, _trials(layout, target, relation)):
+            for reading in filter(
+                _may_hold, _propose_readings(layout, target, relation)
+            ):
                 judged = evidence.judge(reading)
                 is_clear |= judged.is_clear
                 yield judged
 
 
-def _trials(layout: Measurements, target: int, relation: Relation) -> Iterator[Reading]:
+def _propose_readings(
+    layout: Measurements, target: int, relation: Relation
+) -> Iterator[Reading]:
     """Yield a relation for the quantity of a column, with all sources and baselines."""
     if relation.target == layout.columns[target].quantity:
-        sources = [_sources(layout, target, name) for name in relation.sources]
+        sources = [
+            _find_source_columns(layout, target, name) for name in relation.sources
+        ]
         for columns in itertools.product(*sources):
-            yield from _applied(layout, relation, (target, *columns))
+            yield from _apply_relation(layout, relation, (target, *columns))
 
 
-def _sources(layout: Measurements, target: int, quantity: str) -> list[int]:
+def _find_source_columns(layout: Measurements, target: int, quantity: str) -> list[int]:
     """Return the columns of a quantity, or only the ones that the target names."""
     indices = [k for k in layout.find_columns(quantity) if k != target]
-    words: dict[int, set[str]] = {k: _words(layout.columns[k]) for k in indices}
+    words: dict[int, set[str]] = {k: _header_words(layout.columns[k]) for k in indices}
     if not words:
         return []
     common = functools.reduce(operator.and_, words.values())
-    named = _words(layout.columns[target]) - common
+    named = _header_words(layout.columns[target]) - common
     highest = max(len(named & words[k]) for k in words)
     return [k for k in words if len(named & words[k]) == highest][:_MAX_SOURCES]
 
 
-def _words(column: Column) -> set[str]:
+def _header_words(column: Column) -> set[str]:
     return set(_WORD.findall(column.name.lower()))
 
 
-def _applied(
+def _apply_relation(
     layout: Measurements,
     relation: Relation,
     columns: tuple[int, ...],
@@ -172,18 +178,18 @@ def _may_hold(reading: Reading) -> bool:
     return num_rows > 0 and (is_likely or is_near)
 
 
-def _unstated(layout: Measurements, target: int) -> Iterator[Reading]:
+def _propose_unstated_relations(layout: Measurements, target: int) -> Iterator[Reading]:
     """Yield the readings of relations that no header states."""
     column = layout.columns[target]
     if column.quantity in CHOSEN or column.is_exact or column.meaning.is_statistic:
         return
-    tried = _sums(layout, target)
+    tried = _propose_sums(layout, target)
     if column.quantity != Quantity.ASIDE:
-        tried = itertools.chain(_ratios(layout, target), tried)
+        tried = itertools.chain(_propose_ratios(layout, target), tried)
     yield from map(evidence.judge, filter(_may_hold, tried))
 
 
-def _ratios(layout: Measurements, target: int) -> Iterator[Reading]:
+def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
     """Yield a column as the ratio of two others, or in proportion to one."""
     column = layout.columns[target]
     spread = 0.0
@@ -212,7 +218,7 @@ def _ratios(layout: Measurements, target: int) -> Iterator[Reading]:
             sources = [layout.columns[k] for k in source_columns]
             if _is_impossible(column, sources[0], relation):
                 continue
-            prior = _prior(column, sources)
+            prior = _header_bits(column, sources)
             for shift in CHANGES if may_change else CHANGES[:1]:
                 named = dataclasses.replace(
                     relation,
@@ -221,7 +227,9 @@ def _ratios(layout: Measurements, target: int) -> Iterator[Reading]:
                     shift=shift,
                 )
                 columns = (target, *source_columns)
-                yield from _applied(layout, named, columns, 0 if prior > 0 else spread)
+                yield from _apply_relation(
+                    layout, named, columns, 0 if prior > 0 else spread
+                )
 
 
 def _name(
@@ -242,18 +250,18 @@ def _is_impossible(column: Column, source: Column, relation: Relation) -> bool:
     return is_speedup and falling.get(source.quantity) == relation.text
 
 
-def _prior(column: Column, sources: Sequence[Column]) -> float:
+def _header_bits(column: Column, sources: Sequence[Column]) -> float:
     """Return how many bits the header words give to a generic relation."""
     bits = 0.0 if column.is_derived else PRIOR
     words = [source.meaning.words for source in sources]
     if column.meaning.words & functools.reduce(operator.xor, words):
         bits += _SHARED_WORD
-    if len(sources) == 2 and _names_both(column, *sources):
+    if len(sources) == 2 and _header_names_both(column, *sources):
         bits += _NAMED
     return bits
 
 
-def _names_both(column: Column, first: Column, second: Column) -> bool:
+def _header_names_both(column: Column, first: Column, second: Column) -> bool:
     """Return whether a header compares two columns.
 
     It names both ("old / new", "TF32 to mixed"), or one of them is called a baseline.
@@ -267,14 +275,14 @@ def _names_both(column: Column, first: Column, second: Column) -> bool:
     parts = [set(_WORD.findall(part)) for part in _TWO_PARTS.split(column.name.lower())]
     if len(parts) != 2:
         return False
-    only_first = _words(first) - _words(second)
-    only_second = _words(second) - _words(first)
+    only_first = _header_words(first) - _header_words(second)
+    only_second = _header_words(second) - _header_words(first)
     left, right = parts
     is_in_order = left & only_first and right & only_second
     return bool(is_in_order or (left & only_second and right & only_first))
 
 
-def _sums(layout: Measurements, target: int) -> Iterator[Reading]:
+def _propose_sums(layout: Measurements, target: int) -> Iterator[Reading]:
     """Yield a column as the sum of others."""
     column = layout.columns[target]
     if column.quantity in _WITHOUT_TOTALS or column.inner_range < _NARROW:
@@ -310,13 +318,13 @@ def _sum(
     """Yield a sum, the total first, if it is roughly right in a third of the rows."""
     text = " + ".join(f"part{k}" for k in range(1, len(columns)))
     relation = Relation(name, f"target = {text}", bits)
-    (trial,) = _applied(layout, relation, columns, spread)
+    (trial,) = _apply_relation(layout, relation, columns, spread)
     rows = trial.rows
     if len(rows) > 1 and 3 * int(trial.holds(_CLOSE)[rows].sum()) >= len(rows):
         yield trial
 
 
-def _totals(layout: Measurements) -> Iterator[Reading]:
+def _propose_row_totals(layout: Measurements) -> Iterator[Reading]:
     """Yield the rows that are the sums of the rows above them.
 
     The rows become columns, so that a total is one more sum of columns.

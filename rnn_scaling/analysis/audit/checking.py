@@ -61,40 +61,42 @@ def check(table: Table) -> tuple[int, list[Finding]]:
         num_comparisons += sum(len(series.points) for series in all_series)
         num_comparisons += sum(len(reading.rows) for reading in readings)
         detected = itertools.chain(
-            map(_swapped_headings, swaps),
-            _faults(layout, readings),
-            _wrong_columns(layout, readings, swapped),
-            _outliers(layout, readings, all_series),
+            map(_detected_swap, swaps),
+            _detect_faults(layout, readings),
+            _detect_wrong_columns(layout, readings, swapped),
+            _detect_outliers(layout, readings, all_series),
         )
         for fault in detected:
             cells = {*fault.fits, *fault.cells}
             if reported.isdisjoint(cells):
                 reported |= cells
-                findings.append(_finding(layout, fault))
+                findings.append(_make_finding(layout, fault))
     findings.sort(key=lambda finding: finding.places[0].line)
     return num_comparisons, findings
 
 
-def _swapped_headings(swap: headings.Swap) -> _Detected:
-    first, second = (_cells_of(reading) for reading in swap)
+def _detected_swap(swap: headings.Swap) -> _Detected:
+    first, second = (_target_cells(reading) for reading in swap)
     return _Detected(
         "swapped-headings",
         True,
         {first[0]: _UNKNOWN, second[0]: _UNKNOWN},
-        _formula(swap[0].relation),
+        _formula_text(swap[0].relation),
         min(reading.bits for reading in swap),
         list(itertools.chain(*zip(first, second)))[: 2 * _MAX_SHOWN],
         [*first, *second],
     )
 
 
-def _cells_of(reading: Reading) -> list[Cell]:
+def _target_cells(reading: Reading) -> list[Cell]:
     """Return the cells of the target column."""
     column = reading.layout.columns[reading.target]
     return [item.place for item in column.items if item]
 
 
-def _faults(layout: Measurements, readings: Sequence[Reading]) -> Iterator[_Detected]:
+def _detect_faults(
+    layout: Measurements, readings: Sequence[Reading]
+) -> Iterator[_Detected]:
     """Yield the numbers that break believed relations."""
     explained: set[Cell] = set()
     instances: dict[Mark, Instance] = {}
@@ -145,25 +147,25 @@ def _detected_fault(
             fault.changes[0].kind if len(fault.changes) == 1 else "one-of",
             bits >= _CERTAIN and is_exact,
             fits,
-            _formula(fault.broken[0].relation),
+            _formula_text(fault.broken[0].relation),
             bits,
             list(itertools.chain(*(instance.places for instance in fault.broken))),
         )
 
 
-def _wrong_columns(
+def _detect_wrong_columns(
     layout: Measurements, readings: Sequence[Reading], swapped: set[int]
 ) -> Iterator[_Detected]:
     for reading in headings.find_mistakes(layout, readings):
         if reading.target not in swapped:
-            cells = _cells_of(dataclasses.replace(reading, layout=layout))
+            cells = _target_cells(dataclasses.replace(reading, layout=layout))
             name = reading.relation.name
             fits = {cells[0]: _UNKNOWN}
             shown = cells[1:_MAX_SHOWN]
             yield _Detected("column", True, fits, name, reading.bits, shown, cells)
 
 
-def _outliers(
+def _detect_outliers(
     layout: Measurements,
     readings: Sequence[Reading],
     all_series: Sequence[limits.Series],
@@ -179,8 +181,8 @@ def _outliers(
         yield _Detected(outlier.kind, outlier.kind == "order", fits)
 
 
-def _finding(layout: Measurements, fault: _Detected) -> Finding:
-    places = [_place(layout, cell, fit) for cell, fit in fault.fits.items()]
+def _make_finding(layout: Measurements, fault: _Detected) -> Finding:
+    places = [_locate_cell(layout, cell, fit) for cell, fit in fault.fits.items()]
     if fault.kind == "swapped-headings":
         line = layout.table.line
         titles = [place.column for place in places]
@@ -212,7 +214,7 @@ def _excerpt(
     return tuple(excerpt)
 
 
-def _place(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
+def _locate_cell(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
     """Return a cell with the bounds of the right number."""
     line, texts = layout.table.rows[cell[0]]
     k = cell[1] % len(layout.table.header)
@@ -231,7 +233,7 @@ def _place(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
     )
 
 
-def _formula(relation: Relation) -> str:
+def _formula_text(relation: Relation) -> str:
     """Return a relation in words, such as "speedup = rate / baseline rate"."""
     if relation.is_sum or relation.is_generic:
         return relation.name

@@ -42,7 +42,7 @@ class _Explanation(NamedTuple):
 
 def judge(reading: Reading) -> Reading:
     """Return the reading with its bits, by the best explanation of its misses."""
-    best = max(_explanations(reading), key=lambda explanation: explanation.bits)
+    best = max(_explain_misses(reading), key=lambda explanation: explanation.bits)
     prior = reading.relation.bits - reading.choice.price
     return dataclasses.replace(
         reading,
@@ -53,7 +53,7 @@ def judge(reading: Reading) -> Reading:
     )
 
 
-def _explanations(reading: Reading) -> Iterator[_Explanation]:
+def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
     for tolerance, price in TOLERANCES:
         gains = reading.gains(tolerance)
         missed = reading.find_missed(tolerance)
@@ -66,9 +66,9 @@ def _explanations(reading: Reading) -> Iterator[_Explanation]:
         yield _Explanation(bits, tolerance, len(missed))
         if not 1 < len(missed) <= _MAX_REPAIRED:
             continue
-        for bits in _of_one_change(reading, missed, tolerance):
+        for bits in _bits_after_changes(reading, missed, tolerance):
             yield _Explanation(bits - price, tolerance)
-        for pattern, ends in _patterns(reading, missed):
+        for pattern, ends in _find_slip_patterns(reading, missed):
             explained = missed[reading.holds(tolerance, ends)[missed]]
             # A shift by one row leaves one row unexplained.
             if len(explained) >= max(2, len(missed) - (pattern == "shifted")):
@@ -92,7 +92,7 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     return max(0.0, _MISS + gain - price)
 
 
-def _of_one_change(
+def _bits_after_changes(
     reading: Reading, missed: np.ndarray, tolerance: float
 ) -> Iterator[float]:
     """Yield the bits of all rows after each change of one number, or of two."""
@@ -118,11 +118,11 @@ def _of_one_change(
         elif len(unexplained) <= _EXCHANGED:
             pairs += [(base, row) for row in unexplained]
     for pair, k in itertools.product(pairs, set(reading.columns)):
-        if _exchanged(reading, k, pair).holds(tolerance)[reading.rows].all():
+        if _exchange_numbers(reading, k, pair).holds(tolerance)[reading.rows].all():
             yield bits
 
 
-def _exchanged(reading: Reading, column: int, pair: tuple[int, ...]) -> Reading:
+def _exchange_numbers(reading: Reading, column: int, pair: tuple[int, ...]) -> Reading:
     """Return the reading after an exchange of two numbers of a column."""
     columns = list(reading.layout.columns)
     items = list(columns[column].items)
@@ -135,7 +135,9 @@ def _exchanged(reading: Reading, column: int, pair: tuple[int, ...]) -> Reading:
     return dataclasses.replace(reading, layout=layout)
 
 
-def _patterns(reading: Reading, missed: np.ndarray) -> Iterator[tuple[str, Ends]]:
+def _find_slip_patterns(
+    reading: Reading, missed: np.ndarray
+) -> Iterator[tuple[str, Ends]]:
     """Yield the kinds of slips in several rows, with the ends without the slip."""
     relation = reading.relation
     is_proportion = relation.is_generic and relation.has_baseline

@@ -25,7 +25,7 @@ _SPEEDUP = re.compile(r"sp(?:eed)?[-. ]{0,2}up")
 Swap = tuple[Reading, Reading]  # the readings of both columns without the swap
 
 
-def _targets(layout: Measurements) -> list[int]:
+def _target_columns(layout: Measurements) -> list[int]:
     speedups = layout.find_columns(Quantity.SPEEDUP)
     return speedups + layout.find_columns(Quantity.EFFICIENCY)
 
@@ -37,18 +37,18 @@ def find_swapped(layout: Measurements) -> Iterator[Swap]:
     of two columns fit only to each other's headings, the headings are swapped.
     """
     layout = candidates.first_rows(layout)
-    targets = [k for k in _targets(layout) if not _find_clean(layout, k)]
+    targets = [k for k in _target_columns(layout) if not _find_clean(layout, k)]
     used: set[int] = set()  # columns of the swaps so far
     for pair in itertools.combinations(targets[:_MAX_TARGETS], 2):
         if used.isdisjoint(pair):
-            exchanged = _exchange(layout, *pair)
+            exchanged = _exchange_columns(layout, *pair)
             first, second = (_find_clean(exchanged, k) for k in pair)
             if first and second:
                 used |= set(pair)
                 yield first, second
 
 
-def _exchange(layout: Measurements, first: int, second: int) -> Measurements:
+def _exchange_columns(layout: Measurements, first: int, second: int) -> Measurements:
     """Return measurements in which the numbers of two columns are exchanged."""
     columns = list(layout.columns)
     for k, source in ((first, second), (second, first)):
@@ -92,9 +92,9 @@ def find_mistakes(
     names = [layout.columns[k].name for k in confirmed - uncertain]
     speedups = set(layout.find_columns(Quantity.SPEEDUP))
     has_speedup = not speedups.isdisjoint(confirmed - uncertain)
-    for target in _targets(layout):
+    for target in _target_columns(layout):
         title = layout.columns[target].name
-        if title in names or any(_mentions(title, name) for name in names):
+        if title in names or any(_mentions_label(title, name) for name in names):
             continue  # "speedup_low"
         found = []
         # The header is not "Weak scaling", and there is no other speedup.
@@ -124,7 +124,7 @@ def _is_broken(reading: Reading, confirmed: set[int]) -> bool:
     return is_stated and is_broken and (has_one or not reading.choice.rule)
 
 
-def _mentions(header: str, label: str) -> bool:
+def _mentions_label(header: str, label: str) -> bool:
     """Return whether a header has all words of a name."""
     words = re.findall(r"[a-z0-9]+", label.lower().partition("(")[0])
     is_name = len(words) > 0 and len(label) > 1 and not label.isdigit()

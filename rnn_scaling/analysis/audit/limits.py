@@ -44,11 +44,13 @@ def find_series(layout: Measurements) -> Iterator[Series]:
         if not is_measure and not may_be_measure:
             continue
         for series in series_of_column(layout, column):
-            if len(series.points) > 2 and (is_measure or _grows(series.points)):
+            if len(series.points) > 2 and (
+                is_measure or _grows_with_devices(series.points)
+            ):
                 yield series
 
 
-def _grows(points: Sequence[Point]) -> bool:
+def _grows_with_devices(points: Sequence[Point]) -> bool:
     """Return whether numbers grow about as the devices do."""
     first, last = (point.value / point.devices for point in (points[0], points[-1]))
     return _MIN_GROWTH < last / first < SUPERLINEAR
@@ -56,13 +58,13 @@ def _grows(points: Sequence[Point]) -> bool:
 
 def outliers(layout: Measurements, all_series: Sequence[Series]) -> Iterator[Outlier]:
     """Yield the outliers of a table with its series."""
-    yield from _orders(layout)
+    yield from _find_order_violations(layout)
     for series in all_series:
-        yield from _jumps(series)
-        yield from _copies(series)
+        yield from _find_jumps(series)
+        yield from _find_repeated_numbers(series)
 
 
-def _jumps(series: Series) -> Iterator[Outlier]:
+def _find_jumps(series: Series) -> Iterator[Outlier]:
     """Yield the points far above or below their neighbours."""
     points = series.points
     is_time = series.column.quantity == Quantity.SECONDS
@@ -91,7 +93,7 @@ def _jumps(series: Series) -> Iterator[Outlier]:
         yield Outlier(kind, items[k], fits)
 
 
-def _copies(series: Series) -> Iterator[Outlier]:
+def _find_repeated_numbers(series: Series) -> Iterator[Outlier]:
     """Yield the one number that is printed for two numbers of devices."""
     items = [point.item for point in series.points]
     texts = [item.number.text for item in items]
@@ -106,7 +108,7 @@ def _copies(series: Series) -> Iterator[Outlier]:
             yield Outlier("copy", item, (math.nan, math.nan), first)
 
 
-def _orders(layout: Measurements) -> Iterator[Outlier]:
+def _find_order_violations(layout: Measurements) -> Iterator[Outlier]:
     """Yield the one row in which a column exceeds another one that it cannot exceed."""
     for low, high in itertools.permutations(layout.columns, 2):
         is_comparable = low.quantity == high.quantity and low.factor == high.factor

@@ -39,7 +39,9 @@ def read(path: Path) -> list[tuple[Path, RunRecord]]:
     return records
 
 
-def _pairs(run: RunRecord) -> Iterator[tuple[str, float | None, str, float | None]]:
+def _derived_numbers(
+    run: RunRecord,
+) -> Iterator[tuple[str, float | None, str, float | None]]:
     """Yield the name of each derived number, the number, its formula and its value."""
     first = run.batches.warmup
     seconds = run.batches.seconds[first:]
@@ -76,7 +78,7 @@ def check(records: Sequence[tuple[Path, RunRecord]]) -> tuple[int, list[Finding]
     num_comparisons = 0
     findings = []
     for path, run in records:
-        for name, derived, formula, expected in _pairs(run):
+        for name, derived, formula, expected in _derived_numbers(run):
             if run.status != "ok" or derived is None or expected is None:
                 continue
             num_comparisons += 1

@@ -266,9 +266,9 @@ class Reading:
 
     def instances(self, rows: Iterable[int]) -> list[Instance]:
         """Return the numbers that the relation connects in some rows."""
-        return [self._instance(int(row)) for row in rows]
+        return [self._make_instance(int(row)) for row in rows]
 
-    def _instance(self, row: int) -> Instance:
+    def _make_instance(self, row: int) -> Instance:
         terms = []
         for factor, column, rows, (lows, highs) in self.shares:
             item = column.items[rows[row]] if rows[row] >= 0 else None

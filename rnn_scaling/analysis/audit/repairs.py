@@ -52,13 +52,13 @@ def faults(
       instances: The instances of all believed relations.
       confirming: Marks of instances whose relation is certain.
     """
-    by_place = _by_place(instances)
+    by_place = _index_by_place(instances)
     broken = {mark: i for mark, i in instances.items() if not i.holds()}
     while broken:
-        broken_by_place = _by_place(broken)
+        broken_by_place = _index_by_place(broken)
         # The likeliest changes that repair the same instances.
         groups: dict[frozenset[Mark], list[Change]] = {}
-        for change in _changes(by_place, broken_by_place, confirming):
+        for change in _find_changes(by_place, broken_by_place, confirming):
             repaired = [broken_by_place.get(place, {}) for place in change.fits]
             group = groups.setdefault(frozenset().union(*repaired), [])
             if not group or change.rank < group[0].rank:
@@ -71,7 +71,7 @@ def faults(
         for marks in sorted(groups, key=lambda m: (-len(m), groups[m][0].rank)):
             if marks <= remaining.keys():
                 causes = [remaining.pop(mark) for mark in broken if mark in marks]
-                named = _named_changes(groups[marks], causes)
+                named = _select_named_changes(groups[marks], causes)
                 if named:
                     yield Fault(causes, named)
         broken = remaining
@@ -80,7 +80,7 @@ def faults(
 Index = Mapping[Place, Mapping[Mark, Instance]]
 
 
-def _by_place(instances: Mapping[Mark, Instance]) -> Index:
+def _index_by_place(instances: Mapping[Mark, Instance]) -> Index:
     index: dict[Place, dict[Mark, Instance]] = {}
     for mark, instance in instances.items():
         for place in instance.places:
@@ -88,7 +88,9 @@ def _by_place(instances: Mapping[Mark, Instance]) -> Index:
     return index
 
 
-def _changes(by_place: Index, broken: Index, confirming: Set[Mark]) -> Iterator[Change]:
+def _find_changes(
+    by_place: Index, broken: Index, confirming: Set[Mark]
+) -> Iterator[Change]:
     """Yield the changes that each repair all broken instances of some numbers."""
     items: dict[Place, Item] = {}
     for place in sorted(broken):
@@ -107,15 +109,15 @@ def _changes(by_place: Index, broken: Index, confirming: Set[Mark]) -> Iterator[
     exchangeable = filter(_are_exchangeable, pairs)
     for first, second in itertools.islice(exchangeable, _MAX_PAIRS):
         fits = {
-            first.place: _moved(first, second),
-            second.place: _moved(second, first),
+            first.place: _source_bounds(first, second),
+            second.place: _source_bounds(second, first),
         }
         touched = [*by_place[first.place].values(), *by_place[second.place].values()]
         if all(instance.holds(fits, MATERIAL) for instance in touched):
             yield Change("exchange", fits)
 
 
-def _named_changes(
+def _select_named_changes(
     changes: Sequence[Change], broken: Sequence[Instance]
 ) -> list[Change]:
     """Return the changes that are named, first the changes of computed numbers.
@@ -172,7 +174,7 @@ def _are_exchangeable(pair: tuple[Item, Item]) -> bool:
     return is_same_line and is_count[0] == is_count[1]
 
 
-def _moved(item: Item, source: Item) -> Bounds:
+def _source_bounds(item: Item, source: Item) -> Bounds:
     """Return the bounds of the source in the unit of an item."""
     if item.place[1] == source.place[1]:
         return source.low, source.high

@@ -43,7 +43,7 @@ class Slip:
         return ends if self.right(0.0, 0.0) <= self.right(1.0, 0.0) else ends[::-1]
 
 
-def _scaled(name: str, factor: float, kind: str = "scaled") -> Slip:
+def _make_scale_slip(name: str, factor: float, kind: str = "scaled") -> Slip:
     return Slip(name, kind, lambda log, _: log + math.log(factor))
 
 
@@ -51,14 +51,14 @@ SLIPS = (
     Slip("inverse", "inverse", lambda log, _: -log),
     Slip("not divided by the devices", "not-divided", lambda log, n: log - n, True),
     Slip("of one device, not of all", "per-device", lambda log, n: log + n, True),
-    _scaled("percent and fraction mixed", 100.0),
-    _scaled("percent and fraction mixed", 0.01),
-    _scaled("decimal point one place off", 10.0),
-    _scaled("decimal point one place off", 0.1),
-    _scaled("unit of another size", 1e3),
-    _scaled("unit of another size", 1e-3),
-    _scaled("unit of another size", 60.0, kind=""),
-    _scaled("unit of another size", 1 / 60, kind=""),
+    _make_scale_slip("percent and fraction mixed", 100.0),
+    _make_scale_slip("percent and fraction mixed", 0.01),
+    _make_scale_slip("decimal point one place off", 10.0),
+    _make_scale_slip("decimal point one place off", 0.1),
+    _make_scale_slip("unit of another size", 1e3),
+    _make_scale_slip("unit of another size", 1e-3),
+    _make_scale_slip("unit of another size", 60.0, kind=""),
+    _make_scale_slip("unit of another size", 1 / 60, kind=""),
 )
 
 
@@ -83,7 +83,7 @@ def cheapest(
     printed = item.number
     if item.low == item.high or not printed.value or not math.isfinite(low + high):
         return None
-    found = list(_digit_slips(printed, low, high))
+    found = list(_list_digit_slips(printed, low, high))
     if printed.value < 0:
         low, high = sorted((-low, -high))
     smallest = abs(printed.value) - 0.5 * printed.step
@@ -99,7 +99,7 @@ def cheapest(
     return min(found, default=None)
 
 
-def _digit_slips(
+def _list_digit_slips(
     printed: PrintedNumber, low: float, high: float
 ) -> Iterator[tuple[float, str]]:
     """Yield a wrong digit, and two exchanged neighbours."""

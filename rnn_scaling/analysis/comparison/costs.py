@@ -109,7 +109,7 @@ def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     if num_others:
         values = {"others": num_others, "series": len(complete)}
         answer.append(Statement("machines-series-differ", values=values))
-    return [*answer, *_cheapest(fastest), _fastest(fastest)]
+    return [*answer, *_cheapest_statements(fastest), _fastest_statement(fastest)]
 
 
 def _max_rate(series: Sequence[MachineCost]) -> float:
@@ -120,9 +120,9 @@ def _cheapest_folder(series: Sequence[MachineCost]) -> str:
     return min(series, key=lambda cost: cost.cost.value).folder
 
 
-def _cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
+def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """Return the cheapest machine, and the price at which it costs as much as the second."""
-    first, second, tied = _rank(costs, lambda cost: cost.cost.inverse())
+    first, second, tied = _rank_machines(costs, lambda cost: cost.cost.inverse())
     common = {
         "currency": first.currency,
         "second": second.machine,
@@ -145,8 +145,8 @@ def _cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
     ]
 
 
-def _fastest(costs: Sequence[MachineCost]) -> Statement:
-    first, second, tied = _rank(costs, lambda cost: cost.rate)
+def _fastest_statement(costs: Sequence[MachineCost]) -> Statement:
+    first, second, tied = _rank_machines(costs, lambda cost: cost.rate)
     values = {
         "rate": interval_values(first.rate),
         "ratio": interval_values(ratio(first.rate, second.rate)),
@@ -158,7 +158,7 @@ def _fastest(costs: Sequence[MachineCost]) -> Statement:
     return Statement(kind, first.machine, values)
 
 
-def _rank(
+def _rank_machines(
     costs: Sequence[MachineCost], score: Callable[[MachineCost], Interval]
 ) -> tuple[MachineCost, MachineCost, list[str]]:
     """Return the best machine, the second one, and the names that tie for best.

@@ -199,7 +199,7 @@ def find_differences_inside(records: Sequence[RunRecord]) -> list[Difference]:
       second. Load of all runs is both.
     """
     runs = list(map(_RunFacts, records))
-    differences = _loads_inside(runs)
+    differences = _disturbed_run_loads(runs)
     any_on_gpu = any(run.on_gpu for run in runs)
     groups: dict[tuple[str, ...], dict[Any, list[_RunFacts]]] = {}
     for fact in FACTS:
@@ -279,14 +279,16 @@ def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
     if None in values_a or None in values_b:
         effect = NOT_RECORDED
         severity = INCOMPARABLE if fact.is_vital else CAUTION
-    elif not _differ(fact, values_a, values_b):
+    elif not _values_differ(fact, values_a, values_b):
         return []
     first = _distinct_values(fact, values_a)
     second = _distinct_values(fact, values_b)
     return [Difference(fact.name, first, second, effect, severity)]
 
 
-def _differ(fact: Fact, values_a: Sequence[Any], values_b: Sequence[Any]) -> bool:
+def _values_differ(
+    fact: Fact, values_a: Sequence[Any], values_b: Sequence[Any]
+) -> bool:
     if fact.tolerance is None:
         return set(values_a) != set(values_b)
     numbers_a = [value for value in values_a if value != NOT_TOLD]
@@ -314,7 +316,8 @@ def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
     elif numbers:
         usual = statistics.median(numbers)
     is_usual = [
-        value is not None and not _differ(fact, [value], [usual]) for value in values
+        value is not None and not _values_differ(fact, [value], [usual])
+        for value in values
     ]
     parts = group_by(runs, is_usual)
     return parts.get(True, []), parts.get(False, [])
@@ -372,8 +375,8 @@ def _option_values(side: Side) -> dict[str, dict[Any, None]]:
 
 def _compare_programs(a: Side, b: Side) -> list[Difference]:
     """Return the difference between the trainers, if it is not one of their options."""
-    programs_a = _programs(a)
-    programs_b = _programs(b)
+    programs_a = _user_programs(a)
+    programs_b = _user_programs(b)
     if set(programs_a) & set(programs_b):
         work_a = _program_work(a)
         work_b = _program_work(b)
@@ -391,7 +394,7 @@ def _compare_programs(a: Side, b: Side) -> list[Difference]:
     return [Difference(name, programs_a, programs_b, effect, severity)]
 
 
-def _programs(side: Side) -> tuple[str, ...]:
+def _user_programs(side: Side) -> tuple[str, ...]:
     names = [run.known_options.get(TRAINER, SUITE_TRAINER) for run in side]
     return tuple(dict.fromkeys(names))
 
@@ -442,7 +445,7 @@ class _Load(NamedTuple):
     compared_share: float
 
 
-def _loads(
+def _compute_loads(
     runs: Side, field: str, all_batches: bool, per_device: bool = True
 ) -> list[_Load]:
     """Return the load while the batches of each run that count ran.
@@ -482,8 +485,8 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
     per_device = len({run.num_devices for run in (*a, *b)}) == 1
     all_batches = disturbance.any_disturbed(run.record for run in (*a, *b))
     for field, name in LOAD_NAMES.items():
-        loads_a = _loads(a, field, all_batches, per_device)
-        loads_b = _loads(b, field, all_batches, per_device)
+        loads_a = _compute_loads(a, field, all_batches, per_device)
+        loads_b = _compute_loads(b, field, all_batches, per_device)
         first = (_load_statement(loads_a) if len(loads_a) == len(a) else UNKNOWN,)
         second = (_load_statement(loads_b) if len(loads_b) == len(b) else UNKNOWN,)
         effect = NOT_RECORDED
@@ -504,11 +507,11 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
     return differences
 
 
-def _loads_inside(runs: Side) -> list[Difference]:
+def _disturbed_run_loads(runs: Side) -> list[Difference]:
     """Return the load of the disturbed runs."""
     differences = []
     for field, name in LOAD_NAMES.items():
-        loads = _loads(runs, field, all_batches=False)
+        loads = _compute_loads(runs, field, all_batches=False)
         noticed = [load for load in loads if load.compared_share > NOTICEABLE]
         if not noticed:
             continue

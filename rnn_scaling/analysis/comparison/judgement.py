@@ -234,7 +234,9 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     is_relative = metric.ideal is not None
     common = [
         matching.without_disturbed(configuration, question.paired, is_relative)
-        for configuration in _common(before, after, configurations, metric)
+        for configuration in _common_configurations(
+            before, after, configurations, metric
+        )
     ]
     missing = [each.label for each in configurations if each.after is None]
     labelled = _label_differences(common)
@@ -272,18 +274,18 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         differences=tuple(labelled),
         accepted=tuple(accepted),
         differences_inside=(
-            ("before", _differences_inside(before)),
-            ("after", _differences_inside(after)),
+            ("before", _find_differences_inside(before)),
+            ("after", _find_differences_inside(after)),
         ),
         only_after=tuple([c.label for c in configurations if c.before is None]),
         exit_status=exit_status(results, bool(obstacles)),
         only_before=tuple(missing) if question.across else (),
         machines=machines,
-        machine_ratios=tuple(_machine_ratios(common, results)),
+        machine_ratios=tuple(_compute_machine_ratios(common, results)),
         machine_costs=tuple(
             costs.compute_costs((before, after), common, results, question.prices, unit)
         ),
-        changed_training=() if changes else _changed_training(common),
+        changed_training=() if changes else _find_changed_training(common),
         step_time=LATENCY if is_inference(records) else STEP_TIME,
         batches_left_out=disturbance.batches_left_out(
             matching.compared_runs(configuration.sides, is_relative)
@@ -292,18 +294,18 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     )
 
 
-def _changed_training(
+def _find_changed_training(
     configurations: Sequence[Configuration],
 ) -> tuple[ChangedTraining, ...]:
     found = [find_changed_training(each.label, *each.sides) for each in configurations]
     return tuple(filter(None, found))
 
 
-def _differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
+def _find_differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
     return tuple(differences.find_differences_inside(side.good_runs))
 
 
-def _common(
+def _common_configurations(
     before: ComparedRuns,
     after: ComparedRuns,
     configurations: Sequence[Configuration],
@@ -394,11 +396,11 @@ def _judge_all(
         results.append(result)
     results = verdicts.conclude(results, question.max_regression)
     if question.across:
-        return list(map(_without_gate, results))
+        return list(map(_pass_tested_result, results))
     return results
 
 
-def _without_gate(result: Result) -> Result:
+def _pass_tested_result(result: Result) -> Result:
     """Return a result that passes if it was tested; machines may differ in speed."""
     if result.p_adjusted is None:
         return result
@@ -414,7 +416,7 @@ def _machine_name(side: Row) -> str:
     return machine(side.good_runs[0]).name
 
 
-def _machine_ratios(
+def _compute_machine_ratios(
     configurations: Sequence[Configuration], results: Sequence[Result]
 ) -> Iterator[MachineRatio]:
     for configuration, result in zip(configurations, results):

@@ -156,7 +156,7 @@ def read(path: Path) -> ComparedRuns:
 
 def match(before: ComparedRuns, after: ComparedRuns) -> Match:
     """Return the changes, and the configurations that are equal except for them."""
-    changed = _changed_options(before, after)
+    changed = _find_changed_options(before, after)
     rows_before, rows_after = _build_rows(before, after, changed)
     by_key_before = {drop_options(row.key, changed): row for row in rows_before}
     by_key_after = {drop_options(row.key, changed): row for row in rows_after}
@@ -166,7 +166,7 @@ def match(before: ComparedRuns, after: ComparedRuns) -> Match:
         Configuration(label, by_key_before.get(key), by_key_after.get(key), names)
         for key, label in zip(keys, build_labels(keys, changed))
     ]
-    return _changes(rows_before, rows_after, changed), tuple(configurations)
+    return _list_changes(rows_before, rows_after, changed), tuple(configurations)
 
 
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
@@ -177,7 +177,7 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
     Raises:
       InputError: If a side contains runs of several machines.
     """
-    changed = _changed_options(before, after)
+    changed = _find_changed_options(before, after)
     sides = _build_rows(before, after, changed)
     series: dict[Key, tuple[list[Row], list[Row]]] = {}
     for number, (side, side_rows) in enumerate(zip((before, after), sides)):
@@ -192,7 +192,7 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
     configurations: list[Configuration] = []
     for label, pair in zip(labels, series.values()):
         configurations.extend(_match_device_counts(label, *pair, names))
-    changes = _changes(*sides, changed - {"device", *scale.AXES})
+    changes = _list_changes(*sides, changed - {"device", *scale.AXES})
     return changes, tuple(configurations)
 
 
@@ -206,7 +206,7 @@ def _check_one_machine(path: Path, side: Sequence[Row]) -> None:
             )
 
 
-def _changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]:
+def _find_changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]:
     """Return the options with one value in all runs before, and another one after."""
     options_before = [dict(key) for key in set(rows.build_keys(before.records))]
     options_after = [dict(key) for key in set(rows.build_keys(after.records))]
@@ -238,7 +238,7 @@ def _group_by_work(side: Sequence[Row]) -> list[Row]:
     return list(itertools.chain.from_iterable(works.values()))
 
 
-def _changes(
+def _list_changes(
     before: Sequence[Row], after: Sequence[Row], changed: Collection[str]
 ) -> tuple[Change, ...]:
     changes = []
@@ -315,7 +315,7 @@ def without_disturbed(
         named = excluded + excluded_bases if is_relative else excluded
         disturbed = filter(disturbance.is_disturbed, named)
         names.append(tuple([configuration.names[id(run)] for run in disturbed]))
-        sides.append(_without(side, set(map(id, excluded + excluded_bases))))
+        sides.append(_exclude_runs(side, set(map(id, excluded + excluded_bases))))
     if disturbance.any_disturbed(compared_runs(sides, is_relative)):
         sides = [with_all_batches(side) for side in sides]
     return dataclasses.replace(
@@ -336,12 +336,12 @@ def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[i
     return set(pairs).difference(quiet)
 
 
-def _without(row: Row, excluded: Collection[int]) -> Row:
+def _exclude_runs(row: Row, excluded: Collection[int]) -> Row:
     """Return the row, and its baseline, without some runs, by their identity."""
     if not excluded:
         return row
     records = tuple([run for run in row.records if id(run) not in excluded])
-    base = row.one_device and _without(row.one_device, excluded)
+    base = row.one_device and _exclude_runs(row.one_device, excluded)
     if base and not base.records:
         base = None
     return dataclasses.replace(row, records=records, one_device=base)

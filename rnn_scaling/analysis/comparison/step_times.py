@@ -116,10 +116,10 @@ def compare_percentiles(
     if paired:
         # The logarithm of a ratio is a difference, so the variances add up.
         variances = variances_before + variances_after
-        ratios = _over_processes(logs_after - logs_before, variances, drifting)
+        ratios = _average_processes(logs_after - logs_before, variances, drifting)
     else:
-        means_before = _over_processes(logs_before, variances_before, drifting)
-        means_after = _over_processes(logs_after, variances_after, drifting)
+        means_before = _average_processes(logs_before, variances_before, drifting)
+        means_after = _average_processes(logs_after, variances_after, drifting)
         ratios = [
             confidence.ratio(mean_after, mean_before, drift)
             for mean_before, mean_after in zip(means_before, means_after)
@@ -133,11 +133,13 @@ def _estimate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log percentiles [k, P], and their variances [k, P]."""
     logs = [_log_percentiles(seconds, percentiles) for seconds in side]
-    variances = [_variances(seconds, percentiles, random) for seconds in side]
+    variances = [
+        _percentile_variances(seconds, percentiles, random) for seconds in side
+    ]
     return np.array(logs), np.array(variances)
 
 
-def _over_processes(
+def _average_processes(
     logs: np.ndarray, variances: np.ndarray, drifting: bool
 ) -> list[Interval]:
     """Return the geometric mean over the processes of each percentile.
@@ -169,7 +171,7 @@ def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
 
-def _variances(
+def _percentile_variances(
     seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator
 ) -> np.ndarray:
     """Return the variances [P] of a process's log percentiles.

@@ -95,27 +95,29 @@ def measure(
     result = Result(
         configuration.label,
         tuple(counts),
-        notes=tuple(_bad_runs(configuration)),
+        notes=tuple(_bad_run_statements(configuration)),
         disturbed=configuration.disturbed,
     )
-    reason = _missing_data(before, "before", metric)
-    reason = reason or _missing_data(after, "after", metric)
+    reason = _describe_missing_data(before, "before", metric)
+    reason = reason or _describe_missing_data(after, "after", metric)
     if before is None or after is None or reason:
         return dataclasses.replace(result, reason=reason)
     if shared := matching.count_shared_runs(before, after):
-        return _unjudged(result, "shared-runs", runs=shared)
+        return _leave_unjudged(result, "shared-runs", runs=shared)
     if before.unit != after.unit:
-        return _unjudged(result, "other-units", before=before.unit, after=after.unit)
+        return _leave_unjudged(
+            result, "other-units", before=before.unit, after=after.unit
+        )
     if paired:
         return _measure_pairs(result, configuration, before, after, metric)
     result = dataclasses.replace(
         result, before=before.metric(metric), after=after.metric(metric)
     )
-    tested_before = _with_own_scatter(before, drifting).metric(metric)
-    tested_after = _with_own_scatter(after, drifting).metric(metric)
+    tested_before = _use_own_scatter(before, drifting).metric(metric)
+    tested_after = _use_own_scatter(after, drifting).metric(metric)
     if tested_before is None or tested_after is None:
         side = "before" if tested_before is None else "after"
-        return _unjudged(result, "metric-unknown", side=side, metric=metric.title)
+        return _leave_unjudged(result, "metric-unknown", side=side, metric=metric.title)
     ratio = confidence.ratio(
         tested_after, tested_before, drift.scatter if drift else None
     )
@@ -124,15 +126,17 @@ def measure(
         result = dataclasses.replace(result, drift=drift.of_change(ratio))
     result = dataclasses.replace(result, comparison=comparison)
     is_unjudged = comparison.verdict is Verdict.UNJUDGED
-    return _unjudged(result, TOO_FEW) if is_unjudged else result
+    return _leave_unjudged(result, TOO_FEW) if is_unjudged else result
 
 
-def _unjudged(result: Result, kind: str, **values: object) -> Result:
+def _leave_unjudged(result: Result, kind: str, **values: object) -> Result:
     """Return the result with the reason why it cannot be judged."""
     return dataclasses.replace(result, reason=Statement(kind, values=values))
 
 
-def _missing_data(side: Row | None, name: str, metric: Metric) -> Statement | None:
+def _describe_missing_data(
+    side: Row | None, name: str, metric: Metric
+) -> Statement | None:
     """Return why a side has no value of the metric; None if it has one."""
     values: dict[str, object] = {"side": name, "metric": metric.title}
     if side is None:
@@ -148,12 +152,12 @@ def _missing_data(side: Row | None, name: str, metric: Metric) -> Statement | No
     return Statement(kind, values={**values, "status": status})
 
 
-def _with_own_scatter(row: Row, drifting: bool = False) -> Row:
+def _use_own_scatter(row: Row, drifting: bool = False) -> Row:
     """Return the row without the scatter that it shares with other rows.
 
     The error rates of the test are only right for independent rows.
     """
-    base = row.one_device and _with_own_scatter(row.one_device, drifting)
+    base = row.one_device and _use_own_scatter(row.one_device, drifting)
     scatter = None
     if drifting and row.good_runs:
         runs = sorted(row.counted_runs, key=start_time)
@@ -234,8 +238,8 @@ def runs_needed(
     error = change.relative_error
     degrees = change.degrees
     if drift is not None:
-        error, degrees = _without_drift(error, degrees, drift)
-    return _min_runs(
+        error, degrees = _subtract_drift(error, degrees, drift)
+    return _find_min_runs(
         error * math.sqrt(num_runs),
         degrees / (num_runs - 1),
         target,
@@ -257,7 +261,7 @@ def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | N
     change = comparison.ratio
     if change.relative_error is None:
         return None
-    error, _ = _without_drift(change.relative_error, change.degrees, drift)
+    error, _ = _subtract_drift(change.relative_error, change.degrees, drift)
     # Interleaved runs are compared in pairs.
     num_pairs = min(change.run_counts)
     if num_pairs < 2:
@@ -266,7 +270,7 @@ def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | N
     return -math.expm1(-effect - change.rounding)
 
 
-def _without_drift(error: float, degrees: float, drift: Drift) -> tuple[float, float]:
+def _subtract_drift(error: float, degrees: float, drift: Drift) -> tuple[float, float]:
     """Return the arguments of `confidence.add_drift`, from its result."""
     drift_variance = 2 * drift.deviation**2
     variance = max(0.0, error**2 - drift_variance)
@@ -278,10 +282,10 @@ def _without_drift(error: float, degrees: float, drift: Drift) -> tuple[float, f
 
 def runs_for_spread(spread: float, target: float) -> int | None:
     """Return `runs_needed` for two sides of this relative standard deviation."""
-    return _min_runs(spread * math.sqrt(2), 2, target)
+    return _find_min_runs(spread * math.sqrt(2), 2, target)
 
 
-def _min_runs(
+def _find_min_runs(
     spread: float,
     degrees_per_run: float,
     target: float,
@@ -351,14 +355,14 @@ def _measure_pairs(
     ambiguous = [repeat for repeat, values in all_values if len(values) > 1]
     if ambiguous:
         result = dataclasses.replace(result, runs=(0, 0))
-        return _unjudged(result, "ambiguous-pairs", repeat=min(ambiguous))
+        return _leave_unjudged(result, "ambiguous-pairs", repeat=min(ambiguous))
     repeats = sorted(values_before.keys() & values_after.keys())
     if unpaired := len(values_before) + len(values_after) - 2 * len(repeats):
         note = Statement("runs-without-partner", values={"runs": unpaired})
         result = dataclasses.replace(result, notes=(*result.notes, note))
     result = dataclasses.replace(result, runs=(len(repeats), len(repeats)))
     if not repeats:
-        return _unjudged(result, "no-pair")
+        return _leave_unjudged(result, "no-pair")
     means = []
     for side in (before, after):
         runs = [run for run in side.records if configuration.repeat(run) in repeats]
@@ -376,7 +380,7 @@ def _measure_pairs(
         ratio = ratio.with_rounding(rounding_before + rounding_after)
     else:
         ratio = confidence.ratio(paired_after[0], paired_before[0])
-        result = _unjudged(result, TOO_FEW)
+        result = _leave_unjudged(result, TOO_FEW)
     comparison = significance.judge_ratio(ratio, paired=True)
     return dataclasses.replace(result, comparison=comparison)
 
@@ -395,22 +399,22 @@ def _values_by_repeat(
         bases: list[Row | None] = [None]
         if metric.ideal and base:
             bases = [
-                _with_one_run(base, base_run)
+                _select_run(base, base_run)
                 for base_run in base.good_runs
                 if configuration.repeat(base_run) == repeat
             ]
         for one_device in bases:
-            row = dataclasses.replace(_with_one_run(side, run), one_device=one_device)
+            row = dataclasses.replace(_select_run(side, run), one_device=one_device)
             if (value := row.metric(metric)) is not None:
                 values[repeat].append(value)
     return values
 
 
-def _with_one_run(row: Row, run: RunRecord) -> Row:
+def _select_run(row: Row, run: RunRecord) -> Row:
     return dataclasses.replace(row, records=(run,), scatter=None)
 
 
-def _bad_runs(configuration: Configuration) -> Iterator[Statement]:
+def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
     """Yield a note for each side with runs that measured nothing."""
     for name in ("before", "after"):
         side: Row | None = getattr(configuration, name)

@@ -21,7 +21,7 @@ LIMITED = 0x2 | 0x4 | 0x10 | 0x100
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 
 
-def _with_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
+def _accept_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
     """Turn `read(a, record)` into a function of `a` that returns a reader."""
     return lambda *arguments, **options: partial(read, *arguments, **options)
 
@@ -31,7 +31,7 @@ def _is_recorded(record: RunRecord, *fields: str) -> bool:
     return record.environment.missing.isdisjoint(fields)
 
 
-@_with_arguments
+@_accept_arguments
 def environment(
     name: str,
     record: RunRecord,
@@ -49,7 +49,7 @@ def environment(
     return null if value is None else convert(value)
 
 
-@_with_arguments
+@_accept_arguments
 def resolved(
     name: str, record: RunRecord, convert: Callable[[Any], str] = str
 ) -> str | None:
@@ -81,7 +81,7 @@ def training(record: RunRecord) -> str:
     return certificate.verdict
 
 
-@_with_arguments
+@_accept_arguments
 def package(names: Sequence[str], record: RunRecord) -> str | None:
     """Return the version of the first of these packages that is installed."""
     if not _is_recorded(record, "packages"):
@@ -90,7 +90,7 @@ def package(names: Sequence[str], record: RunRecord) -> str | None:
     return next((packages[name] for name in names if name in packages), "not installed")
 
 
-@_with_arguments
+@_accept_arguments
 def cuda(part: str, record: RunRecord) -> str | None:
     """Return the version of a part of CUDA that pip installed."""
     versions = record.environment.cuda
@@ -143,7 +143,7 @@ def oversubscribed(record: RunRecord) -> str | None:
     return None if value is None else str(value)
 
 
-@_with_arguments
+@_accept_arguments
 def gpus(names: Sequence[str], record: RunRecord) -> str | None:
     """Return the text of some fields of every GPU, in the order of the devices."""
     texts = []
@@ -156,7 +156,7 @@ def gpus(names: Sequence[str], record: RunRecord) -> str | None:
     return ", ".join(texts) if texts else None
 
 
-@_with_arguments
+@_accept_arguments
 def gpu_clock(name: str, field: str, record: RunRecord) -> float | None:
     """Return the mean over the GPUs in MHz.
 
@@ -174,7 +174,7 @@ def gpu_clock(name: str, field: str, record: RunRecord) -> float | None:
     return sum(clocks) / len(clocks) if clocks else None
 
 
-@_with_arguments
+@_accept_arguments
 def throttling_reasons(bits: int, record: RunRecord) -> str | None:
     """Return why clocks of any GPU were slowed down, before or after the run.
 
@@ -240,7 +240,7 @@ def link(record: RunRecord) -> str:
     return record.workers.link.partition(" asked;")[0]
 
 
-@_with_arguments
+@_accept_arguments
 def variable(name: str, record: RunRecord) -> str | None:
     if not _is_recorded(record, "variables"):
         return None

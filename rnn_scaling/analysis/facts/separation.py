@@ -63,7 +63,7 @@ def variable_fact(name: str) -> Fact:
 _FACTS = (*FACTS, *map(variable_fact, VARIABLES))
 
 
-def _separates(fact: Fact, on_gpu: bool) -> bool:
+def _must_agree(fact: Fact, on_gpu: bool) -> bool:
     """Return whether runs on GPUs, or on CPUs, must agree in a fact."""
     if fact.is_gpu_only and not on_gpu:
         return False
@@ -73,7 +73,7 @@ def _separates(fact: Fact, on_gpu: bool) -> bool:
 NAMED = {
     fact.name: fact
     for fact in _FACTS
-    if _separates(fact, on_gpu=True) or _separates(fact, on_gpu=False)
+    if _must_agree(fact, on_gpu=True) or _must_agree(fact, on_gpu=False)
 }
 # Parts of a key in which runs of one work may differ.
 VARIED = {*NAMED, *scale.AXES}
@@ -109,8 +109,8 @@ def separating_facts(
             is_apart = False
             # Runs that must agree: of one side or, for some facts, of one key.
             for group in group_by(members, identities).values():
-                if _separates(fact, runs[group[0]].options["device"] == "gpu"):
-                    settled = _settled(fact, [runs[i] for i in group])
+                if _must_agree(fact, runs[group[0]].options["device"] == "gpu"):
+                    settled = _fill_agreed_values(fact, [runs[i] for i in group])
                     values |= zip(group, settled)
                     # Failed runs do not count.
                     measured = {values[i] for i in group if runs[i].throughput}
@@ -122,7 +122,7 @@ def separating_facts(
     return [list(itertools.islice(remaining, len(side))) for side in sides]
 
 
-def _settled(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
+def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
     """Return the value of each of some runs that must agree.
 
     A run without the value gets the value of the others. If these have several, or if
@@ -150,17 +150,17 @@ def find_baseline(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | No
     Args:
       candidates: (facts, baseline) of runs with the same options on one device.
     """
-    fixed_facts = _fixed(facts)
+    fixed_facts = _count_independent_facts(facts)
     agreeing = []
     for baseline_facts, baseline in candidates:
         if baseline_facts == facts:
             return baseline
-        if _fixed(baseline_facts) == fixed_facts:
+        if _count_independent_facts(baseline_facts) == fixed_facts:
             agreeing.append(baseline)
     return agreeing[0] if len(agreeing) == 1 else None
 
 
-def _fixed(facts: Facts) -> Facts:
+def _count_independent_facts(facts: Facts) -> Facts:
     return tuple(pair for pair in facts if not NAMED[pair[0]].depends_on_device_count)
 
 

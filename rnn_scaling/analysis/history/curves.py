@@ -129,11 +129,11 @@ class Curve:
             change = self.levels.change((start, cut), (cut, stop))
             before = self.points[cut - 1].entry
             after = self.points[cut].entry
-            change_points.append(_change_point(change, before, after))
+            change_points.append(_make_change_point(change, before, after))
         return tuple(change_points)
 
 
-def _change_point(change: Interval, before: Entry, after: Entry) -> ChangePoint:
+def _make_change_point(change: Interval, before: Entry, after: Entry) -> ChangePoint:
     num_commits = None
     if before.commit and after.commit:
         num_commits = commits.between(before.commit.hash, after.commit.hash)
@@ -177,12 +177,14 @@ def build_timeline(entries: Sequence[Entry]) -> Timeline:
     titled = []
     for label, group in zip(labels, groups):
         parts = [label, *(f"{name} {text}" for name, text in group.facts)]
-        order = (machines.index(group.machine), _natural_order(" ".join(parts)))
+        order = (machines.index(group.machine), _natural_sort_key(" ".join(parts)))
         if len(machines) > 1:
             parts.append(group.machine)
         titled.append((order, ", ".join(parts), group))
     titled.sort(key=lambda item: item[0])
-    curves = [_curve(title, group, in_order, len(groups)) for _, title, group in titled]
+    curves = [
+        _make_curve(title, group, in_order, len(groups)) for _, title, group in titled
+    ]
     return Timeline(tuple(in_order), tuple(curves))
 
 
@@ -205,10 +207,10 @@ def _group(entries: Sequence[Entry]) -> list[_Group]:
     return list(groups.values())
 
 
-def _natural_order(title: str) -> list[tuple[str, int, str]]:
+def _natural_sort_key(title: str) -> list[tuple[str, int, str]]:
     """Return a key that sorts titles with their numbers in order.
 
-    >>> sorted(["10 devices", "9 devices"], key=_natural_order)
+    >>> sorted(["10 devices", "9 devices"], key=_natural_sort_key)
     ['9 devices', '10 devices']
     """
     parts = re.findall(r"(\D*)(\d*)", title)
@@ -238,7 +240,7 @@ def sort_entries(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(entries, key=order)
 
 
-def _curve(
+def _make_curve(
     title: str, group: _Group, entries: Sequence[Entry], num_curves: int
 ) -> Curve:
     rates = [configuration.rates for _, configuration in group.members]

@@ -44,7 +44,9 @@ def build_entries(
         measured_commit = _recorded_commit(runs[0])
         if commit:
             measured_commit = environment.Commit(hash=commit)
-        entries.append(_entry(runs, label, _with_facts(measured_commit, facts)))
+        entries.append(
+            _make_entry(runs, label, _add_commit_facts(measured_commit, facts))
+        )
     return entries
 
 
@@ -113,7 +115,7 @@ def _start_time(run: RunRecord) -> str:
         return ""
 
 
-def _entry(
+def _make_entry(
     runs: Sequence[RunRecord], label: str, commit: history.Commit | None
 ) -> Entry:
     first = runs[0].environment
@@ -134,7 +136,7 @@ def _entry(
     )
 
 
-def _with_facts(
+def _add_commit_facts(
     commit: environment.Commit | None, facts: Mapping[str, commits.Commit]
 ) -> history.Commit | None:
     """Return a commit with its date and subject, if the repository has it.

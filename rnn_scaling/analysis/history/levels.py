@@ -74,7 +74,7 @@ class Levels:
     def rate(self, entries: Entries, stop: int | None = None) -> Interval:
         """Return the mean rate of entries; all entries before `stop` give its interval."""
         mean, weight = self.level(*entries)
-        return self._interval(mean, 1 / weight, stop)
+        return self._make_interval(mean, 1 / weight, stop)
 
     def change(
         self, before: Entries, after: Entries, stop: int | None = None
@@ -83,9 +83,11 @@ class Levels:
         mean_before, weight_before = self.level(*before)
         mean_after, weight_after = self.level(*after)
         share = 1 / weight_before + 1 / weight_after
-        return self._interval(mean_after - mean_before, share, stop)
+        return self._make_interval(mean_after - mean_before, share, stop)
 
-    def _interval(self, log_value: float, share: float, stop: int | None) -> Interval:
+    def _make_interval(
+        self, log_value: float, share: float, stop: int | None
+    ) -> Interval:
         """Return exp(log_value) with its interval.
 
         Args:
@@ -127,7 +129,7 @@ def find_levels(
         MIN_DEVIATION**2,
     )
     weights = 1 / (entry_variance + process_variances)
-    is_outlier = _outliers(y, math.sqrt(entry_variance + process_variances.mean()))
+    is_outlier = _find_outliers(y, math.sqrt(entry_variance + process_variances.mean()))
     weights = np.where(
         is_outlier, OUTLIER_WEIGHT, weights / weights[~is_outlier].mean()
     )
@@ -140,7 +142,7 @@ def find_levels(
     for stop in range(2 * MIN_ENTRIES, len(y) + 1):
         if cuts and stop <= found[-1] + 1 + SETTLING:
             start = cuts[-2] if len(cuts) > 1 else 0
-            cuts[-1] = start + _best_cut(y[start:stop], weights[start:stop])[0]
+            cuts[-1] = start + _find_best_cut(y[start:stop], weights[start:stop])[0]
             closed_squares = _squares_around_levels(
                 y[: cuts[-1]], weights[: cuts[-1]], cuts[:-1]
             )
@@ -148,7 +150,7 @@ def find_levels(
         degrees = int((~is_outlier[:stop]).sum()) - len(cuts) - 2
         if stop - start < 2 * MIN_ENTRIES or degrees < 1:
             continue
-        length, gain, squares = _best_cut(y[start:stop], weights[start:stop])
+        length, gain, squares = _find_best_cut(y[start:stop], weights[start:stop])
         variance = max((closed_squares + squares) / degrees, least_variance)
         if gain <= variance * t_quantile(probability, degrees) ** 2:
             continue
@@ -156,13 +158,13 @@ def find_levels(
         left = y[start:cut][~is_outlier[start:cut]]
         right = y[cut:stop][~is_outlier[cut:stop]]
         if _holds_without_one(left, right):
-            closed_squares += _squares(y[start:cut], weights[start:cut])
+            closed_squares += _weighted_squares(y[start:cut], weights[start:cut])
             cuts.append(cut)
             found.append(stop - 1)
     return Levels(y, weights, tuple(cuts), tuple(found), is_outlier, least_variance)
 
 
-def _outliers(y: np.ndarray, deviation: float) -> np.ndarray:
+def _find_outliers(y: np.ndarray, deviation: float) -> np.ndarray:
     """Return whether each entry is an outlier.
 
     It is far, on the same side, from the median of the three entries before it and from
@@ -191,7 +193,7 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
     return bool(right[:-1].mean() - left[1:].mean() > abs(change) / 2)
 
 
-def _squares(y: np.ndarray, weights: np.ndarray) -> float:
+def _weighted_squares(y: np.ndarray, weights: np.ndarray) -> float:
     """Return the weighted sum of squares around the mean."""
     return float(weights @ (y - weights @ y / weights.sum()) ** 2)
 
@@ -202,12 +204,12 @@ def _squares_around_levels(
     """Return the weighted sum of squares around the mean of each level."""
     edges = [0, *cuts, len(y)]
     return math.fsum(
-        _squares(y[start:stop], weights[start:stop])
+        _weighted_squares(y[start:stop], weights[start:stop])
         for start, stop in itertools.pairwise(edges)
     )
 
 
-def _best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
+def _find_best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
     """Return the best cut: its index, the explained and the residual sum of squares."""
     cuts = np.arange(MIN_ENTRIES, len(y) - MIN_ENTRIES + 1)
     weight = weights.cumsum()
@@ -220,4 +222,4 @@ def _best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
     gains = changes**2 / (1 / weight_before + 1 / weight_after)
     best = int(gains.argmax())
     gain = float(gains[best])
-    return int(cuts[best]), gain, max(_squares(y, weights) - gain, 0.0)
+    return int(cuts[best]), gain, max(_weighted_squares(y, weights) - gain, 0.0)

@@ -37,7 +37,7 @@ class PastSessions:
         self, assumed: Drift, configuration: Configuration, sessions: TwoSessions
     ) -> Drift:
         """Return the drift of a configuration, as `comparison.drift.Past` says."""
-        rates = _rates(configuration, sessions, self.entries)
+        rates = _rates_by_session(configuration, sessions, self.entries)
         return with_sessions(assumed, rates)
 
 
@@ -70,7 +70,7 @@ def with_sessions(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Drift:
     return Drift(math.sqrt(squares / total), total, Source.HISTORY, len(sessions))
 
 
-def _rates(
+def _rates_by_session(
     configuration: Configuration, sessions: TwoSessions, past: Sequence[Entry]
 ) -> list[list[float]]:
     """Return the rates of the configuration in each earlier session.
@@ -82,13 +82,13 @@ def _rates(
         if not side.good_runs:
             continue
         key = entries.curve_key_of_row(side)
-        rates = list(_rates_of_curve(key, sessions, past))
+        rates = list(_curve_rates(key, sessions, past))
         if len(rates) > len(most):
             most = rates
     return most
 
 
-def _rates_of_curve(
+def _curve_rates(
     key: object, sessions: TwoSessions, past: Sequence[Entry]
 ) -> Iterator[list[float]]:
     """Yield the rates of the sessions of a curve, in the order of time.
@@ -99,7 +99,7 @@ def _rates_of_curve(
     """
     gap_s = min(sessions.apart_s, MAX_GAP_S)
     last = -math.inf
-    for time, entry in sorted(_timed(past), key=lambda item: item[0]):
+    for time, entry in sorted(_entries_with_times(past), key=lambda item: item[0]):
         if any(first <= time <= stop for first, stop in sessions.spans):
             continue
         if time - last < gap_s:
@@ -116,7 +116,7 @@ def _rates_of_curve(
                 last = time
 
 
-def _timed(past: Iterable[Entry]) -> Iterator[tuple[float, Entry]]:
+def _entries_with_times(past: Iterable[Entry]) -> Iterator[tuple[float, Entry]]:
     for entry in past:
         time = timestamp(entry.measured)
         if time is not None:

@@ -161,9 +161,7 @@ def average(curve: Curve) -> Average:
     a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
     error = s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS)
 
-    terms, coefficients = _coefficients_of_all_terms(
-        candidates, posteriors, known_terms
-    )
+    terms, coefficients = _align_coefficients(candidates, posteriors, known_terms)
     names = [candidate.name for candidate in candidates]
     weights = sorted(zip(names, shares.tolist()), key=lambda item: -item[1])
     return Average(
@@ -197,7 +195,7 @@ def _fit_candidates(
     return posteriors
 
 
-def _coefficients_of_all_terms(
+def _align_coefficients(
     candidates: Sequence[models.Model],
     posteriors: Sequence[Posterior],
     known_terms: Sequence[models.Term],
@@ -302,21 +300,23 @@ def _fit(
     priors = []
     observed = math.exp(z[-1] - z[0])
     for factor, factor_weight in zip(factors, factor_weights):
-        block, mass = _grid(observed, factor * known_cost[-1], shapes[:, -1:], loss)
+        block, mass = _make_coefficient_grid(
+            observed, factor * known_cost[-1], shapes[:, -1:], loss
+        )
         blocks.append(np.column_stack([block, np.full(len(block), factor)]))
         priors.append(np.log(factor_weight * mass + 1e-300))
     coefficients = np.concatenate(blocks)
     log_prior = np.concatenate(priors)
     d = z - np.log1p(coefficients @ np.vstack([shapes, known_cost]))  # [G, K]
 
-    likelihood, location, squares = _integrated(d, w)
+    likelihood, location, squares = _integrate_location_and_scale(d, w)
     log_weights = log_prior + likelihood
     total = _log_sum(log_weights)
     left_out = math.fsum(
         total - _log_sum(log_prior + likelihood_of_others)
-        for likelihood_of_others in _without_each(d, w, location, squares)
+        for likelihood_of_others in _leave_one_out_densities(d, w, location, squares)
     )
-    first = _log_sum(log_prior + _integrated(d[:, :1], w[:1])[0])
+    first = _log_sum(log_prior + _integrate_location_and_scale(d[:, :1], w[:1])[0])
     weights = np.exp(log_weights - log_weights.max())
     degrees = NOISE_DEGREES + len(z) - 1
     scale = np.sqrt((NOISE_DEGREES * NOISE**2 + squares) / degrees)
@@ -324,7 +324,7 @@ def _fit(
     return Posterior(coefficients, weights / weights.sum(), location, scale, score)
 
 
-def _grid(
+def _make_coefficient_grid(
     observed: float, known_cost: float, shapes: np.ndarray, loss: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of a model to sum over, and their prior.
@@ -358,7 +358,7 @@ def _grid(
     return rows.reshape(-1, len(shapes)), prior
 
 
-def _integrated(
+def _integrate_location_and_scale(
     d: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the log density with a and s integrated, a, and the squares about a, [G]."""
@@ -369,7 +369,7 @@ def _integrated(
     return logs, location, squares
 
 
-def _without_each(
+def _leave_one_out_densities(
     d: np.ndarray, w: np.ndarray, location: np.ndarray, squares: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Yield the log density of all points except one, [G], for each point in turn.

@@ -139,15 +139,18 @@ def sensitivity(
     combinations = {NOW: [], **{change.title: [change] for change in changes}}
     if len(changes) > 1:
         combinations[TOGETHER] = [*changes]
-    speed_now, _ = step.changed([])
+    speed_now, _ = step.apply_changes([])
     gains = {}
     effects = {}
     for title, combination in combinations.items():
-        speed, efficiency = step.changed(combination)
+        speed, efficiency = step.apply_changes(combination)
         gain = speed / speed_now
         gains[title] = gain
         effects[title] = Effect(
-            title, _interval(gain), _interval(step.rates * gain), _interval(efficiency)
+            title,
+            _make_interval(gain),
+            _make_interval(step.rates * gain),
+            _make_interval(efficiency),
         )
     ranked = [effects[change.title] for change in changes]
     ranked.sort(key=lambda effect: -effect.gain.value)
@@ -162,7 +165,8 @@ def sensitivity(
         kind = "whatif-none"
     values = {"name": best.title, "gain": interval_values(best.gain), "names": ties}
     shares = {
-        name: _interval(part * speed_now) for name, part in step.split_parts().items()
+        name: _make_interval(part * speed_now)
+        for name, part in step.split_parts().items()
     }
     together = [effects[TOGETHER]] if TOGETHER in effects else []
     return Sensitivity(
@@ -301,7 +305,7 @@ class _Step:
         remaining = lost - fixed - jitter - exchange
         return dict(zip(LOSSES, (remaining, exchange, fixed, jitter)))
 
-    def _cost(
+    def _exchange_cost(
         self, links: Sequence[Link], gathered_factor: float = 1.0
     ) -> float | None:
         """Return the exchange over these links in ideal steps; None if unknown.
@@ -324,7 +328,7 @@ class _Step:
         )
         return seconds / ideal_s
 
-    def changed(self, changes: Sequence[Change]) -> tuple[np.ndarray, np.ndarray]:
+    def apply_changes(self, changes: Sequence[Change]) -> tuple[np.ndarray, np.ndarray]:
         """Return (samples per present ideal step, efficiency) after changes."""
         parts = dict(self.parts)
         samples = 1.0
@@ -359,8 +363,8 @@ class _Step:
     def _exchange_growth(self, batch_factor: float) -> float:
         """Return the factor of the exchange, since a larger batch gathers more rows."""
         links = self._knowledge.links or (Link(0.0, 1.0),)
-        present = self._cost(links)
-        grown = self._cost(links, batch_factor)
+        present = self._exchange_cost(links)
+        grown = self._exchange_cost(links, batch_factor)
         return grown / present if present and grown else 1.0
 
     def _link_factor(self, link: Link) -> np.ndarray:
@@ -373,8 +377,8 @@ class _Step:
         link = dataclasses.replace(link, alpha_s=alpha_s, devices=outer.devices)
         ratio = outer.bytes_per_s / link.bytes_per_s
         exponent = 1 / 8
-        present = self._cost([*inner, outer])
-        changed = self._cost([*inner, link])
+        present = self._exchange_cost([*inner, outer])
+        changed = self._exchange_cost([*inner, link])
         if present and changed:
             ratio = changed / present
             exponent = 1 / 40
@@ -403,7 +407,7 @@ class _Step:
         return statements
 
 
-def _interval(values: np.ndarray) -> Interval:
+def _make_interval(values: np.ndarray) -> Interval:
     low, value, high = map(float, np.percentile(values, (2.5, 50, 97.5)))
     error = (high - low) / 2 / NORMAL_QUANTILE
     return Interval(value, low, high, IntervalKind(Basis.DRAWS), error)

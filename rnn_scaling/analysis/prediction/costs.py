@@ -44,7 +44,7 @@ def exchange_s(
         return max(link.message_s(num_bytes) for link, _ in levels)
 
     if algorithm == "parameter_server":
-        return _servers_s(levels, devices, summed_bytes + gathered_bytes)
+        return _parameter_server_s(levels, devices, summed_bytes + gathered_bytes)
     seconds = 0.0
     if gathered_bytes:
         seconds += (devices - 1) * slowest_s(gathered_bytes)
@@ -83,7 +83,7 @@ def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]
     return levels
 
 
-def _servers_s(
+def _parameter_server_s(
     levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
 ) -> float:
     """Return the seconds in which all devices send to the first one, and it sends back.

@@ -50,11 +50,11 @@ class Model:
         return " + ".join(names) or "ideal"
 
 
-def _by_name(*terms: Term) -> dict[str, Term]:
+def _terms_by_name(*terms: Term) -> dict[str, Term]:
     return {term.name: term for term in terms}
 
 
-WEAK_TERMS = _by_name(
+WEAK_TERMS = _terms_by_name(
     Term("constant", CONTENTION, lambda n: np.where(n > 1, 1.0, 0.0)),
     Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
     Term("tree", EXCHANGE, np.log2),
@@ -65,7 +65,7 @@ WEAK_TERMS = _by_name(
         "longest of n", UNSPLIT, lambda n: np.sqrt(np.log(n)) / math.sqrt(math.log(2))
     ),
 )
-STRONG_TERMS = WEAK_TERMS | _by_name(
+STRONG_TERMS = WEAK_TERMS | _terms_by_name(
     Term("serial", FIXED, lambda n: n - 1),
     Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
 )

@@ -61,7 +61,7 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
     fitted = average(dataclasses.replace(curve, points=fitted_points(curve)))
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, fitted)
-    points = tuple(_predicted_point(curve, fitted, n) for n in devices)
+    points = tuple(_predict_point(curve, fitted, n) for n in devices)
     statements = _statements(curve, points, fitted)
     return Prediction(curve, points, fitted.weights, tuple(statements))
 
@@ -132,7 +132,7 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
         )
 
 
-def _predicted_point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
+def _predict_point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
     logs = fitted.log_rates(n)
     quantiles = np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
     low, value, high = map(float, quantiles)
@@ -187,7 +187,7 @@ def _statements(
     if uncertain and curve.knowledge.links:
         add("prediction-crossing-unknown", uncertain)
     elif uncertain:
-        covered = _covered_steps(fitted, uncertain[-1])
+        covered = _topology_step_coverage(fitted, uncertain[-1])
         kind = "prediction-topology-unknown"
         if curve.counts_machines:
             kind = "prediction-switch-unknown"
@@ -225,7 +225,7 @@ def superlinear(curve: Curve) -> list[int]:
     return devices
 
 
-def _covered_steps(fitted: Average, devices: int) -> float:
+def _topology_step_coverage(fitted: Average, devices: int) -> float:
     """Return how often the interval contains a rate after a step of the topology.
 
     Returns:
@@ -354,7 +354,7 @@ def _used_facts(known: Knowledge) -> list[Statement]:
     num_bytes = (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
     if num_bytes:
-        values = {"mb": _exact(num_bytes / 1e6)}
+        values = {"mb": _exact_values(num_bytes / 1e6)}
         statements.append(Statement("predict-bytes", values=values))
     elif known.summed_bytes is None and has_speed:
         return [Statement("predict-links-unused")]
@@ -363,13 +363,13 @@ def _used_facts(known: Knowledge) -> list[Statement]:
         kinds = ["predict-link-inside", "predict-link-between"]
     for link, kind in zip(known.links, kinds):
         if math.isfinite(link.bytes_per_s):
-            gbit = _exact(8e-9 * link.bytes_per_s)
-            values = {"gbit": gbit, "latency_us": _exact(1e6 * link.alpha_s)}
+            gbit = _exact_values(8e-9 * link.bytes_per_s)
+            values = {"gbit": gbit, "latency_us": _exact_values(1e6 * link.alpha_s)}
             statements.append(Statement(kind, values=values))
         else:
             statements.append(Statement("predict-links-unknown"))
     return statements
 
 
-def _exact(value: float) -> dict[str, Any]:
+def _exact_values(value: float) -> dict[str, Any]:
     return interval_values(Interval(value))

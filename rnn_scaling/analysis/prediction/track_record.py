@@ -81,7 +81,7 @@ def make_kept_prediction(
         name=curve.name,
         unit=curve.unit,
         scaling=curve.scaling,
-        fitted=tuple(_fitted(row, row.counted_runs) for row in rows),
+        fitted=tuple(_fit_to_runs(row, row.counted_runs) for row in rows),
         predicted=tuple(points),
         models=prediction.weights,
         statements=tuple(statement.data() for statement in statements),
@@ -142,11 +142,11 @@ def _run_keys(rows_by_devices: Mapping[int, Row]) -> set[predictions.Key]:
 
     Since the prediction, a fitted run may have been left out in favour of quieter runs.
     """
-    fitted = [_fitted(row, row.good_runs) for row in rows_by_devices.values()]
+    fitted = [_fit_to_runs(row, row.good_runs) for row in rows_by_devices.values()]
     return set().union(*(each.keys for each in fitted))
 
 
-def _fitted(row: Row, runs: Sequence[RunRecord]) -> Fitted:
+def _fit_to_runs(row: Row, runs: Sequence[RunRecord]) -> Fitted:
     return Fitted(devices=row.num_devices, rates=tuple(process_rates(runs)))
 
 

@@ -76,7 +76,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     if devices is None:
         return system, [Statement("simulation-not-calibrated", curve.name)]
 
-    system, is_known = _with_first_link(curve, system)
+    system, is_known = _ensure_inner_link(curve, system)
     ready_s = system.gradients_s.get(devices, 0.0)
     slowdown = max(1.0, ready_s / system.computing_s(devices))
     system = dataclasses.replace(system, exchange_slowdown=slowdown)
@@ -88,7 +88,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
         return changed_system.ideal_s(devices) / float(efficiencies.mean()) - measured_s
 
     excess = excess_s(system)
-    excess_without_exchange = excess_s(_with_link_factor(system, 0.0))
+    excess_without_exchange = excess_s(_scale_inner_link(system, 0.0))
     values = {"devices": devices, "ms": 1e3 * max(0.0, -excess_without_exchange)}
     # The link of a parameter server is busy with messages of other devices.
     can_overlap = is_known and system.algorithm != "parameter_server"
@@ -102,17 +102,17 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
         factor = 1.0
         # The step is nearly linear in the seconds of the exchange.
         for _ in range(ITERATIONS):
-            slower_excess = excess_s(_with_link_factor(system, factor))
+            slower_excess = excess_s(_scale_inner_link(system, factor))
             factor *= excess_without_exchange / (
                 excess_without_exchange - slower_excess
             )
     kind = "simulation-slower" if is_known else "simulation-fitted"
     values["factor"] = factor
-    system = _with_link_factor(system, factor)
+    system = _scale_inner_link(system, factor)
     return system, [Statement(kind, curve.name, values)]
 
 
-def _with_first_link(curve: Curve, system: System) -> tuple[System, bool]:
+def _ensure_inner_link(curve: Curve, system: System) -> tuple[System, bool]:
     """Return the system with an innermost link, and whether its speed is known.
 
     An unknown link transmits one byte per second, until the fit multiplies its time.
@@ -134,7 +134,7 @@ def _with_first_link(curve: Curve, system: System) -> tuple[System, bool]:
     return system, False
 
 
-def _with_link_factor(system: System, factor: float) -> System:
+def _scale_inner_link(system: System, factor: float) -> System:
     """Return the system whose innermost link takes `factor` times as long per byte.
 
     With 0 it takes no time at all, without latency.

@@ -143,14 +143,14 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     job_ends = np.zeros((jobs + 1, devices))
     failed_until = np.zeros(devices)
     random = np.random.default_rng([seed, 3])
-    computing = _computing(system, devices, jobs, length, seed)
+    computing = _draw_computing_times(system, devices, jobs, length, seed)
     for number, computing_s in enumerate(computing, start=1):
         done = clock + computing_s
         if exchange is None or number % every:
             clock = done
         else:
             start = np.maximum(clock, done - system.overlap_s)
-            start = _with_failures(system, start, failed_until, random)
+            start = _delay_by_failures(system, start, failed_until, random)
             clock = np.maximum(done, exchange(start))
         if number % length == 0:
             job_ends[number // length] = clock
@@ -158,7 +158,7 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     return np.asarray(length * system.ideal_s(devices) * (1 / seconds).mean(axis=1))
 
 
-def _computing(
+def _draw_computing_times(
     system: System, devices: int, jobs: int, length: int, seed: int
 ) -> Iterator[np.ndarray]:
     """Yield the seconds that each device computes, `[devices]`, step by step."""
@@ -182,7 +182,7 @@ def _computing(
             yield from factor * jitter
 
 
-def _with_failures(
+def _delay_by_failures(
     system: System,
     start: np.ndarray,
     failed_until: np.ndarray,

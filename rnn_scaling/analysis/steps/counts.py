@@ -125,7 +125,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             continue
         options = record.options
         counts = _counts(record, record.graph, record.trace)
-        differences[False] += _contradictions(name, counts)
+        differences[False] += _contradiction_statements(name, counts)
         steps = record.trace.kernels.steps
         differences[has_varying_lengths(options)] += _step_differences(name, steps)
         traced.append((name, counts))
@@ -223,7 +223,7 @@ def has_varying_lengths(config: Mapping[str, Any]) -> bool:
     return source is not None and source.varies
 
 
-def _contradictions(run: str, counts: StepCounts) -> list[Statement]:
+def _contradiction_statements(run: str, counts: StepCounts) -> list[Statement]:
     """Return the counts of one run that contradict each other."""
     statements = []
     by_type = sum(counts.kernels_by_type.values())

@@ -94,7 +94,7 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
     machines = group_by_machine(records)
     all_probes = []
     for machine, machine_records in machines.items():
-        for probe in _probes_of_machine(machine_records, defaults):
+        for probe in _make_probes(machine_records, defaults):
             if len(machines) > 1:
                 title = f"{probe.title}, {machine}"
                 probe = dataclasses.replace(probe, title=title)
@@ -102,7 +102,7 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
     return all_probes
 
 
-def _probes_of_machine(
+def _make_probes(
     records: Sequence[RunRecord], defaults: Mapping[int, int]
 ) -> list[Probe]:
     rows = build_rows(records)
@@ -112,17 +112,19 @@ def _probes_of_machine(
     for title, group in zip(make_titles(groups), groups):
         by_devices = group_by(group, [row.num_devices for row in group])
         for count, members in sorted(by_devices.items()):
-            machine_probes.append(_probe(title, count, defaults[count], members))
+            machine_probes.append(_make_probe(title, count, defaults[count], members))
     return machine_probes
 
 
-def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> Probe:
+def _make_probe(
+    title: str, num_devices: int, default: int, rows: Sequence[Row]
+) -> Probe:
     rows = sorted(rows, key=lambda row: row.options[OPTION])
     measured = [row for row in rows if row.rate is not None]
     best = max(
         measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None
     )
-    settings = tuple(_setting(row, best) for row in rows)
+    settings = tuple(_make_setting(row, best) for row in rows)
     runs = itertools.chain.from_iterable(row.good_runs for row in measured)
     fastest = best.options[OPTION] if best else None
     return Probe(
@@ -132,12 +134,14 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
         default=default,
         settings=settings,
         fastest=fastest,
-        sufficient=_sufficient(settings, fastest),
+        sufficient=_find_sufficient_threads(settings, fastest),
         runs=tuple(runs),
     )
 
 
-def _sufficient(settings: Sequence[Setting], fastest: int | None) -> int | None:
+def _find_sufficient_threads(
+    settings: Sequence[Setting], fastest: int | None
+) -> int | None:
     """Return `sufficient` of a probe."""
     measured = [setting for setting in settings if setting.rate]
     others = [setting for setting in measured if setting.threads != fastest]
@@ -152,7 +156,7 @@ def _sufficient(settings: Sequence[Setting], fastest: int | None) -> int | None:
     return sufficient
 
 
-def _setting(row: Row, best: Row | None) -> Setting:
+def _make_setting(row: Row, best: Row | None) -> Setting:
     comparison = None
     relative_rate = None
     if best is not None and row is not best:
@@ -169,12 +173,12 @@ def _setting(row: Row, best: Row | None) -> Setting:
         rate=row.rate,
         relative_rate=relative_rate,
         comparison=comparison,
-        concurrency=_concurrency(row.good_runs),
+        concurrency=_mean_concurrency(row.good_runs),
         concurrency_over_runs=_concurrency_over_runs(row.good_runs),
     )
 
 
-def _concurrency(records: Sequence[RunRecord]) -> float | None:
+def _mean_concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not name their tower.
     traces = [run.trace for run in records if run.trace and not run.options["xla"]]
     steps = itertools.chain.from_iterable(trace.steps for trace in traces)
@@ -189,53 +193,61 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
         for run in records
         if not (disturbance.load(run) or run.resolved.oversubscribed)
     ]
-    means = [_concurrency([run]) for run in quiet]
+    means = [_mean_concurrency([run]) for run in quiet]
     known = [mean for mean in means if mean is not None]
     return interval_over_runs(known) if len(known) > 1 else None
 
 
 def statements(probe: Probe) -> list[Statement]:
     if probe.fastest is None:
-        return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
-    statements = _limits(probe, probe.fastest)
+        return [
+            _probe_statement(probe, "threads-not-measured"),
+            *_disturbance_statements(probe),
+        ]
+    statements = _limit_statements(probe, probe.fastest)
     failed = [setting for setting in probe.settings if setting.rate is None]
     if failed:
-        statements.append(_about(probe, "threads-failed", threads=_names(failed)))
+        statements.append(
+            _probe_statement(probe, "threads-failed", threads=_thread_names(failed))
+        )
     statements += _concurrency_statements(probe)
-    return [*statements, _default_statement(probe), *_disturbances(probe)]
+    return [*statements, _default_statement(probe), *_disturbance_statements(probe)]
 
 
-def _about(probe: Probe, kind: str, **values: Any) -> Statement:
+def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:
     return Statement(kind, probe.title, {"devices": probe.num_devices, **values})
 
 
-def _names(settings: Sequence[Setting]) -> list[str]:
+def _thread_names(settings: Sequence[Setting]) -> list[str]:
     return [str(setting.threads) for setting in settings]
 
 
-def _limits(probe: Probe, best: int) -> list[Statement]:
+def _limit_statements(probe: Probe, best: int) -> list[Statement]:
     """Return from how many threads dispatch does not limit the rate."""
     enough = probe.sufficient
     if enough is None:
-        return [_about(probe, "threads-one-run-each")]
+        return [_probe_statement(probe, "threads-one-run-each")]
     measured = [setting for setting in probe.settings if setting.relative_rate]
     slow = [setting for setting in measured if setting.threads < enough]
     if not slow:
-        return _no_limit(probe, best)
+        return _no_limit_statements(probe, best)
     slower = []
     for setting in slow:
         values = {"threads": setting.threads, "share": setting.percent}
-        slower.append(_about(probe, "threads-slower", **values))
+        slower.append(_probe_statement(probe, "threads-slower", **values))
     candidates = [each for each in probe.settings if enough <= each.threads < best]
     noisy = [setting for setting in candidates if setting.detectable > TOO_NOISY]
     if noisy:
         limit = max(setting.detectable for setting in noisy)
-        unclear = {"best": best, "threads": _names(noisy), "limit": limit}
-        return [_about(probe, "threads-unclear", **unclear), *slower]
-    return [_about(probe, "threads-enough", enough=enough, best=best), *slower]
+        unclear = {"best": best, "threads": _thread_names(noisy), "limit": limit}
+        return [_probe_statement(probe, "threads-unclear", **unclear), *slower]
+    return [
+        _probe_statement(probe, "threads-enough", enough=enough, best=best),
+        *slower,
+    ]
 
 
-def _no_limit(probe: Probe, best: int) -> list[Statement]:
+def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
     """Return that the fewest threads are as fast as any.
 
     The slow-down that the runs could have shown follows.
@@ -244,11 +256,11 @@ def _no_limit(probe: Probe, best: int) -> list[Statement]:
     others = [setting for setting in probe.settings if setting.threads != best]
     limit = max((setting.detectable for setting in others), default=0.0)
     if limit > TOO_NOISY:
-        return [_about(probe, "threads-too-noisy", best=best, limit=limit)]
+        return [_probe_statement(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
-    statements = [_about(probe, kind, best=best, fewest=fewest)]
+    statements = [_probe_statement(probe, kind, best=best, fewest=fewest)]
     if limit:
-        statements.append(_about(probe, "threads-detectable", limit=limit))
+        statements.append(_probe_statement(probe, "threads-detectable", limit=limit))
     return statements
 
 
@@ -265,11 +277,17 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
     values = {"at_once": highest.concurrency, "most": highest.threads}
     serial = [setting for setting in traced if setting.concurrency_ends[1] <= SERIAL]
     if serial:
-        return [_about(probe, "towers-in-turn", threads=_names(serial), **values)]
+        return [
+            _probe_statement(
+                probe, "towers-in-turn", threads=_thread_names(serial), **values
+            )
+        ]
     unclear = [setting for setting in traced if setting.concurrency_ends[0] <= SERIAL]
     if unclear:
-        return [_about(probe, "towers-unclear", threads=_names(unclear))]
-    return [_about(probe, "towers-at-once", **values)]
+        return [
+            _probe_statement(probe, "towers-unclear", threads=_thread_names(unclear))
+        ]
+    return [_probe_statement(probe, "towers-at-once", **values)]
 
 
 def _default_statement(probe: Probe) -> Statement:
@@ -279,24 +297,26 @@ def _default_statement(probe: Probe) -> Statement:
         if setting.threads == default and setting.rate is not None:
             break
     else:
-        return _about(probe, "default-not-measured", default=default)
+        return _probe_statement(probe, "default-not-measured", default=default)
     if default == probe.fastest:
-        return _about(probe, "default-fastest", default=default)
+        return _probe_statement(probe, "default-fastest", default=default)
     kind = "default-slower" if setting.is_slower else "default-within-noise"
     if setting.comparison is None:
         kind = "default-one-run"
-    return _about(probe, kind, default=default, share=setting.percent)
+    return _probe_statement(probe, kind, default=default, share=setting.percent)
 
 
-def _disturbances(probe: Probe) -> list[Statement]:
+def _disturbance_statements(probe: Probe) -> list[Statement]:
     """Return other influences on the rates: shared cores, and other processes."""
     sharing = [run for run in probe.runs if run.resolved.oversubscribed]
     cores = [len(disturbance.bound_cores(run)) for run in sharing]
     loads = list(filter(None, map(disturbance.load, probe.runs)))
     statements = []
     if cores:
-        statements.append(_about(probe, "threads-shared-cores", cores=max(cores)))
+        statements.append(
+            _probe_statement(probe, "threads-shared-cores", cores=max(cores))
+        )
     if loads:
         values = {"load": max(loads), "loaded": len(loads), "runs": len(probe.runs)}
-        statements.append(_about(probe, "threads-load", **values))
+        statements.append(_probe_statement(probe, "threads-load", **values))
     return statements

@@ -62,14 +62,14 @@ def fit_lines(groups: Sequence[CountGroup]) -> list[Line]:
     growth_lines = []
     for option in LENGTHS:
         families = group_by(
-            groups, [_family(group.options, option) for group in groups]
+            groups, [_family_key(group.options, option) for group in groups]
         )
         for family in families.values():
-            growth_lines += _lines_of_family(option, family)
+            growth_lines += _find_family_lines(option, family)
     return growth_lines
 
 
-def _lines_of_family(option: str, family: Sequence[CountGroup]) -> list[Line]:
+def _find_family_lines(option: str, family: Sequence[CountGroup]) -> list[Line]:
     """Return the lines of groups that differ only in one length."""
     by_length = {group.options[option]: group for group in family}
     first = by_length[min(by_length)]
@@ -93,7 +93,7 @@ def _lines_of_family(option: str, family: Sequence[CountGroup]) -> list[Line]:
     return family_lines
 
 
-def _family(options: Options, option: str) -> tuple:
+def _family_key(options: Options, option: str) -> tuple:
     """Return a key that groups share if they differ only in this length."""
     changes = {"encoder_type": "", "decoder_type": "", "num_devices": 1, option: 0}
     key = build_key(options, **changes)

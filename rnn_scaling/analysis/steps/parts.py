@@ -64,7 +64,7 @@ class StepParts:
           name: The part.
           tower: The tower, or None for the mean of all towers.
         """
-        return self._over_towers(lambda timed: timed.parts[name], tower)
+        return self._spread_over_towers(lambda timed: timed.parts[name], tower)
 
     def exchange(self, name: str, tower: int | None = None) -> Spread:
         """Return the seconds per step of the exchange.
@@ -73,7 +73,7 @@ class StepParts:
           name: "busy", "hidden", "beside_shared" or "exposed".
           tower: The tower, or None for the mean of all towers.
         """
-        return self._over_towers(lambda timed: timed.exchange[name], tower)
+        return self._spread_over_towers(lambda timed: timed.exchange[name], tower)
 
     def compute(self, tower: int | None = None) -> Spread:
         """Return the seconds per step in which a tower computes, in any phase."""
@@ -81,7 +81,7 @@ class StepParts:
         def seconds(timed: TowerStep) -> float:
             return math.fsum(timed.parts[phase] for phase in OWN)
 
-        return self._over_towers(seconds, tower)
+        return self._spread_over_towers(seconds, tower)
 
     def moment(self, name: str, tower: int) -> Spread | None:
         """Return when an event happens, in seconds after the start of the step.
@@ -96,7 +96,7 @@ class StepParts:
         values = [getattr(step.towers[tower], name) for step in self.steps]
         return None if None in values else spread(values)
 
-    def _over_towers(
+    def _spread_over_towers(
         self, value: Callable[[TowerStep], float], tower: int | None
     ) -> Spread:
         means = []
@@ -175,7 +175,7 @@ def statements(parts: StepParts) -> list[Statement]:
         statements = [Statement("traced-steps", values=counts)]
     else:
         statements = [Statement("one-traced-step")]
-    statements += [_concurrency(parts), parts.straggler[1]]
+    statements += [_concurrency_statement(parts), parts.straggler[1]]
     if cost.low and cost.high:
         statements.append(Statement("tracing-ratio-interval", values=cost_values))
         if cost.high < 1:
@@ -196,7 +196,7 @@ def statements(parts: StepParts) -> list[Statement]:
     return statements
 
 
-def _concurrency(parts: StepParts) -> Statement:
+def _concurrency_statement(parts: StepParts) -> Statement:
     if parts.num_towers == 1:
         return Statement("one-tower")
     if parts.clustered:

@@ -47,7 +47,7 @@ def name_straggler(
     end must be later by MIN_SHARE of a step, and by more than its standard deviation
     between steps.
     """
-    missing = _missing_evidence(steps, synchronous, clustered)
+    missing = _missing_evidence_statement(steps, synchronous, clustered)
     if missing:
         return None, missing
     last_towers = [max(step.towers, key=_arrival) for step in steps]
@@ -83,7 +83,7 @@ def name_straggler(
     return tower, Statement("straggler", values=values)
 
 
-def _missing_evidence(
+def _missing_evidence_statement(
     steps: Sequence[TimedStep], synchronous: bool, clustered: bool
 ) -> Statement | None:
     """Return why arrival times do not show a straggler, or None if they may.
@@ -224,11 +224,11 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
         dataclasses.replace(times, num_last=count)
         for times, count in zip(timed, num_last.tolist())
     ]
-    late, reason = _late_ranks(ranks, ends, float(seconds.mean()), exchanges)
+    late, reason = _find_late_ranks(ranks, ends, float(seconds.mean()), exchanges)
     return Lateness(tuple(ranks), late, reason, exchanges)
 
 
-def _late_ranks(
+def _find_late_ranks(
     ranks: Sequence[RankTimes], ends: np.ndarray, batch_s: float, exchanges: bool
 ) -> tuple[tuple[int, ...], Statement]:
     """Return the numbers of the late ranks, and the reason.

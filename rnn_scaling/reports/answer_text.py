@@ -22,7 +22,7 @@ MOST_COMMANDS = 3
 MOST_LEARNED = 2
 
 
-def _hints(summary: Summary, most_hand_made: int) -> list[Statement]:
+def _hint_statements(summary: Summary, most_hand_made: int) -> list[Statement]:
     """Return strong scaling that was set up by hand, and faults of losses and programs."""
     return [
         *cautions.hand_made_strong_scaling(summary)[:most_hand_made],
@@ -40,7 +40,7 @@ def _learning_statements(summary: Summary) -> list[Statement]:
 def brief_text(summary: Summary, folder: Path) -> str:
     """Return one table, one footnote, the answer and the path of the page."""
     statements = [
-        *_hints(summary, 1),
+        *_hint_statements(summary, 1),
         *log_findings.summary_statements(summary),
         *_learning_statements(summary)[:MOST_LEARNED],
     ]
@@ -77,7 +77,7 @@ def full_text(summary: Summary, folder: Path) -> str:
     lines += filter(None, [conclusions.overview_text(summary)])
     for kind in conclusions.interval_kinds(summary.series):
         lines.append(f"±: half of the interval, or its longer half: {kind}.")
-    hints = _hints(summary, MOST_COMMANDS)
+    hints = _hint_statements(summary, MOST_COMMANDS)
     lines += map(sentence, (*hints, *_learning_statements(summary)))
     if commands := conclusions.all_missing_run_commands(summary):
         lines += ["", "Runs that would say more:"]

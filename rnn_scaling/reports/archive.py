@@ -48,7 +48,7 @@ def write(
     """
     contents = {
         "README.txt": README.format(version=VERSION).encode(),
-        "commands.txt": _commands(files).encode(),
+        "commands.txt": _commands_text(files).encode(),
     }
     for name, content in report_files.items():
         contents[f"report/{name}"] = content
@@ -57,24 +57,24 @@ def write(
         if is_record or path.name.endswith(TEXT_SUFFIXES):
             with input_files.open_regular(path, input_files.UNLIMITED) as file:
                 contents[f"records/{path.name}"] = file.read()
-    contents["SHA256SUMS"] = _checksums(contents).encode()
+    contents["SHA256SUMS"] = _checksums_text(contents).encode()
     root = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
-    write_bytes(_packed(contents, root), archive)
+    write_bytes(_pack_archive(contents, root), archive)
     return f"{archive}: {len(files.runs)} records, {len(contents)} files"
 
 
-def _commands(files: Folder) -> str:
-    lines = [f"{run.name}\t{_command(run.record)}\n" for run in files.runs]
+def _commands_text(files: Folder) -> str:
+    lines = [f"{run.name}\t{_run_command(run.record)}\n" for run in files.runs]
     return "".join(lines)
 
 
-def _command(record: RunRecord) -> str:
+def _run_command(record: RunRecord) -> str:
     if record.options.is_ours:
         return command(record.options)
     return str(record.options.known.get("trainer", "unknown program"))
 
 
-def _checksums(contents: Mapping[str, bytes]) -> str:
+def _checksums_text(contents: Mapping[str, bytes]) -> str:
     lines = [
         f"{hashlib.sha256(content).hexdigest()}  {name}\n"
         for name, content in contents.items()
@@ -82,7 +82,7 @@ def _checksums(contents: Mapping[str, bytes]) -> str:
     return "".join(lines)
 
 
-def _packed(contents: Mapping[str, bytes], root: str) -> bytes:
+def _pack_archive(contents: Mapping[str, bytes], root: str) -> bytes:
     """Return a compressed archive without times and owners."""
     plain = io.BytesIO()
     with tarfile.TarFile(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:

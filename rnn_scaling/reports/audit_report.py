@@ -90,13 +90,13 @@ def make_statements(finding: Finding) -> list[Statement]:
     return statements
 
 
-def _location(finding: Finding) -> str:
+def _location_text(finding: Finding) -> str:
     """Return the file and line; only the file if the finding has no line (0)."""
     line = finding.places[0].line
     return f"{finding.source}:{line}" if line else finding.source
 
 
-def _excerpt(finding: Finding) -> str:
+def _excerpt_text(finding: Finding) -> str:
     """Return the rows of the finding, with marked cells."""
     if not finding.excerpt:
         return ""
@@ -113,7 +113,7 @@ def _excerpt(finding: Finding) -> str:
     return markdown_table(head, lines)
 
 
-def _summary(report: FileReport) -> str:
+def _summary_line(report: FileReport) -> str:
     findings = counted(len(report.findings), "finding")
     tables = counted(report.tables, "table")
     numbers = counted(report.numbers, "number")
@@ -121,7 +121,7 @@ def _summary(report: FileReport) -> str:
     return f"{report.source}: {findings} in {tables} with {numbers} ({comparisons})"
 
 
-def _summary_of_all(reports: Sequence[FileReport]) -> str:
+def _summary_line_of_all(reports: Sequence[FileReport]) -> str:
     """Return a line for many files, and a line for files without any comparison."""
     total = FileReport(counted(len(reports), "file"))
     for report in reports:
@@ -129,7 +129,7 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
         total.tables += report.tables
         total.numbers += report.numbers
         total.comparisons += report.comparisons
-    text = _summary(total)
+    text = _summary_line(total)
     empty = [report.source for report in reports if report.is_empty]
     if empty:
         text += f"\nnothing to compare in {wording.join_names(empty)}"
@@ -138,20 +138,20 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
 
 def render_text(reports: Sequence[FileReport]) -> str:
     """Return a paragraph and an excerpt per finding, and a summary of the files."""
-    return "\n".join(_lines(reports))
+    return "\n".join(_report_lines(reports))
 
 
-def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
+def _report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
     for report in reports:
         for finding in report.findings:
             sentences = wording.sentences(make_statements(finding))
-            yield f"{_location(finding)}: {finding.strength}: {sentences}"
-            yield _excerpt(finding)
+            yield f"{_location_text(finding)}: {finding.strength}: {sentences}"
+            yield _excerpt_text(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
         if len(reports) <= MOST_FILES and not is_unread:
-            yield _summary(report)
+            yield _summary_line(report)
     if len(reports) > MOST_FILES:
-        yield _summary_of_all(reports)
+        yield _summary_line_of_all(reports)
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
@@ -160,9 +160,9 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
     for report in reports:
         for finding in report.findings:
             sentences = wording.sentences(make_statements(finding))
-            lines.append([_location(finding), finding.strength, sentences])
+            lines.append([_location_text(finding), finding.strength, sentences])
     table = markdown_table(["Where", "Strength", "Finding"], lines, padded=False)
-    return "\n".join([table, *(f"- {_summary(report)}" for report in reports)])
+    return "\n".join([table, *(f"- {_summary_line(report)}" for report in reports)])
 
 
 def render_json(reports: Sequence[FileReport]) -> str:

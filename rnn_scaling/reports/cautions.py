@@ -56,7 +56,7 @@ def statements(summary: Summary) -> list[Statement]:
 def _program_statements(summary: Summary) -> list[Statement]:
     """Return cautions about programs, their logs and their output."""
     return [
-        *_late_failures(summary),
+        *_late_failure_statements(summary),
         *_log_statements(summary),
         *log_findings.summary_statements(summary),
         *program_output_statements(summary),
@@ -78,11 +78,11 @@ def opening_paragraphs(summary: Summary) -> list[str]:
     if summary.files_in_progress:
         statements.append(state("runs-going-on", files=list(summary.files_in_progress)))
     statements += _program_statements(summary)
-    paragraphs = [*map(sentence, statements), sentences(_terms(summary))]
+    paragraphs = [*map(sentence, statements), sentences(_term_statements(summary))]
     return list(filter(None, paragraphs))
 
 
-def _terms(summary: Summary) -> list[Statement]:
+def _term_statements(summary: Summary) -> list[Statement]:
     """Return the meaning of units and means, and which kernel ran on CPUs."""
     kernels = set()
     for series in summary.series:
@@ -115,7 +115,7 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
     return state("condition-differs", name, **values)
 
 
-def _late_failures(summary: Summary) -> list[Statement]:
+def _late_failure_statements(summary: Summary) -> list[Statement]:
     """Return which programs failed after they had written their records."""
     failed = [
         f"{name} ({run.ended})"
@@ -164,7 +164,10 @@ def program_output_statements(summary: Summary) -> list[Statement]:
         if doubtful:
             files = [name for name, *_ in doubtful]
             statements.append(state(kind, files=files, **_doubt_values(doubtful[0][2])))
-    return [*statements, *_warnings([(name, output) for name, _, output in runs])]
+    return [
+        *statements,
+        *_warning_statements([(name, output) for name, _, output in runs]),
+    ]
 
 
 def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
@@ -180,7 +183,9 @@ def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
     }
 
 
-def _warnings(outputs: Sequence[tuple[str, PrintedOutput]]) -> list[Statement]:
+def _warning_statements(
+    outputs: Sequence[tuple[str, PrintedOutput]],
+) -> list[Statement]:
     """Return the warnings of programs, once if they differ only in numbers."""
     lines: dict[str, str] = {}
     files = []

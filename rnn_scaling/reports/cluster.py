@@ -39,7 +39,7 @@ Member = TypeVar("Member")
 
 def worker_statements(row: Row, title: str) -> list[Statement]:
     """State how old gradients were, which workers were lost, and steps without a wait."""
-    statements = _staleness("stale-gradients", row.good_runs, title)
+    statements = _staleness_statements("stale-gradients", row.good_runs, title)
     values = {"runs": len(row.good_runs), "devices": row.devices}
     losing = runs_with_losses(row)
     if losing and losing[0].workers:
@@ -66,7 +66,7 @@ def runs_with_losses(row: Row) -> list[RunRecord]:
     return [run for run in row.good_runs if run.workers and run.workers.lost]
 
 
-def _ranks(run: RunRecord) -> Sequence[Rank]:
+def _ranks_of_run(run: RunRecord) -> Sequence[Rank]:
     return run.workers.ranks if run.workers else ()
 
 
@@ -80,7 +80,7 @@ def _failure_text(rank: Rank) -> str:
     return f"{name}: {error}" if error else name
 
 
-def _staleness(
+def _staleness_statements(
     kind: str, runs: Sequence[RunRecord], title: str = ""
 ) -> list[Statement]:
     """State how many updates old the gradients were; nothing if all were new."""
@@ -184,7 +184,7 @@ def _load_text(rank: Rank) -> str:
 
 def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     """State what sd is, which ranks were lost or failed, and how the window was made."""
-    notes = _staleness("gradients-age", [run])
+    notes = _staleness_statements("gradients-age", [run])
     if lateness:
         batches = len(lateness.ranks[0].seconds)
         notes.append(state("ranks-scatter", batches=batches))
@@ -205,7 +205,7 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
 def phases_grid(run: RunRecord) -> Grid:
     """Return the seconds of each phase of the run, and of its ranks if recorded."""
     names = [name for name in PHASES if name != "cluster" or run.workers]
-    timed = [(rank, rank.phases) for rank in _ranks(run) if rank.phases]
+    timed = [(rank, rank.phases) for rank in _ranks_of_run(run) if rank.phases]
     slowest_first = sorted(timed, key=lambda pair: -_seconds_before_training(pair[1]))
 
     lines = []
@@ -229,7 +229,7 @@ def _phase_cells(phases: Phases, names: Sequence[str]) -> list[str]:
 def run_data(run: RunRecord) -> dict[str, Any]:
     """Return the phases of the run and its ranks in seconds, and which are late."""
     ranks = []
-    for rank in _ranks(run):
+    for rank in _ranks_of_run(run):
         if rank.phases:
             phases = _phases_data(rank.phases)
             ranks.append({"rank": rank.rank, "role": rank.role, "phases_s": phases})

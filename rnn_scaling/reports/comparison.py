@@ -146,8 +146,8 @@ def print_machines(
 
 def render_text(report: Report, sides: Sides = BEFORE_AFTER) -> str:
     """Return the comparison for the terminal; only a gate ends with its verdict."""
-    sections = markdown(_sections(report, sides), level=0)
-    lines = [*_head(report, sides), "", sections]
+    sections = markdown(_list_sections(report, sides), level=0)
+    lines = [*_head_lines(report, sides), "", sections]
     if sides.is_gate:
         lines.append(f"result: {sentences(verdict_statements(report))}")
     return "\n".join(lines).rstrip("\n")
@@ -156,8 +156,8 @@ def render_text(report: Report, sides: Sides = BEFORE_AFTER) -> str:
 def render_markdown(report: Report) -> str:
     """Return the comparison as Markdown, with the verdict first."""
     lines = [f"**{sentences(verdict_statements(report))}**", ""]
-    lines += [f"{line}  " for line in _head(report, BEFORE_AFTER)]
-    lines += ["", markdown(_sections(report, BEFORE_AFTER), level=4)]
+    lines += [f"{line}  " for line in _head_lines(report, BEFORE_AFTER)]
+    lines += ["", markdown(_list_sections(report, BEFORE_AFTER), level=4)]
     return escaped("\n".join(lines).rstrip())
 
 
@@ -176,11 +176,12 @@ def render_json(report: Report) -> str:
     verdict = verdict_statements(report)
     fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict)}
     fields["statements"] = [*verdict, *method_statements(report)]
-    fields |= _plain_data(report)
+    fields |= _to_json_data(report)
     fields["metric"] = report.metric.name
     fields["changes"] = list(map(_change_data, report.changes))
     fields["within"] = {
-        side: _plain_data(difference) for side, difference in report.differences_inside
+        side: _to_json_data(difference)
+        for side, difference in report.differences_inside
     }
     for name in ("results", "machine_ratios"):
         for result in fields[name]:
@@ -193,7 +194,7 @@ def _change_data(change: Change) -> dict[str, str]:
     return {"name": change.name, "before": before, "after": after}
 
 
-def _plain_data(value: Any) -> Any:
+def _to_json_data(value: Any) -> Any:
     """Return a part of a report as JSON data, with statements and differences in words."""
     if isinstance(value, Statement):
         return sentence(value)
@@ -204,13 +205,13 @@ def _plain_data(value: Any) -> Any:
     if isinstance(value, Note):
         return note_text(value)
     if isinstance(value, (list, tuple)):
-        return [_plain_data(item) for item in value]
+        return [_to_json_data(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
     data = {}
     for field in dataclasses.fields(value):
         name = JSON_NAMES.get(field.name, field.name)
-        data[name] = _plain_data(getattr(value, field.name))
+        data[name] = _to_json_data(getattr(value, field.name))
     if isinstance(value, Scatter):
         data["note"] = data["note"] or ""
     return data
@@ -230,7 +231,7 @@ RENDER: dict[str, Callable[[Report], str]] = {
 }
 
 
-def _head(report: Report, sides: Sides) -> list[str]:
+def _head_lines(report: Report, sides: Sides) -> list[str]:
     """Return the lines above the table: the sets, their options and their machines."""
     first = f"{sides.first} {report.before} ({counted(report.runs[0], 'run')})"
     second = f"{sides.second} {report.after} ({counted(report.runs[1], 'run')})"
@@ -253,7 +254,7 @@ def _head(report: Report, sides: Sides) -> list[str]:
     return lines
 
 
-def _table(report: Report, sides: Sides) -> Grid:
+def _results_grid(report: Report, sides: Sides) -> Grid:
     """Return a line for each configuration."""
     metric = report.metric
     unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
@@ -346,9 +347,9 @@ def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
     return verdict
 
 
-def _sections(report: Report, sides: Sides) -> list[Section]:
+def _list_sections(report: Report, sides: Sides) -> list[Section]:
     """Return the table, its method, and the differences between the runs."""
-    grids = [_table(report, sides)]
+    grids = [_results_grid(report, sides)]
     remarks = []
     if step_times := _step_times_grid(report):
         grids.append(step_times)
@@ -364,7 +365,7 @@ def _sections(report: Report, sides: Sides) -> list[Section]:
     }
     for side, differences in report.differences_inside:
         title = f"runs {side} differ among themselves"
-        notes[title] = _differences_within(differences)
+        notes[title] = _list_side_differences(differences)
     for title, entries in notes.items():
         if entries:
             sections.append(Section(title, notes=tuple(entries)))
@@ -401,7 +402,7 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
         else:
             cautions.append(text)
     return {
-        "differences between the machines": _machine_notes(machines),
+        "differences between the machines": _list_machine_notes(machines),
         "incomparable": incomparable,
         "differences to be careful with": cautions,
         "not recorded on both sides": [", ".join(not_recorded)] if not_recorded else [],
@@ -423,7 +424,7 @@ def _values_text(difference: Difference) -> str:
     return f"{texts.name}: {texts.first} before, {texts.second} after"
 
 
-def _machine_notes(differences: Iterable[Difference]) -> list[str]:
+def _list_machine_notes(differences: Iterable[Difference]) -> list[str]:
     """Return the first difference of each name.
 
     The table already shows the numbers of devices.
@@ -436,7 +437,7 @@ def _machine_notes(differences: Iterable[Difference]) -> list[str]:
     return list(map(_values_text, first.values()))
 
 
-def _differences_within(differences: Iterable[Difference]) -> list[str]:
+def _list_side_differences(differences: Iterable[Difference]) -> list[str]:
     """Return the differences between runs of one side."""
     lines = []
     for texts in map(describe, differences):

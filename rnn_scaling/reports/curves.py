@@ -26,10 +26,10 @@ def render(summary: Summary) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    panels_of_groups = [(group, _panels(group)) for group in groups(summary)]
+    panels_of_groups = [(group, _choose_panels(group)) for group in groups(summary)]
     if not panels_of_groups:
         raise ValueError("expected at least one successful run")
-    heights = [_height(group, panels) for group, panels in panels_of_groups]
+    heights = [_height_inches(group, panels) for group, panels in panels_of_groups]
     with figures.style(is_fixed=True):
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         subfigures = figure.subfigures(
@@ -47,7 +47,7 @@ def _num_lines(panels: Sequence[Chart]) -> int:
     return math.ceil(len(panels) / PANELS_PER_LINE)
 
 
-def _height(group: Group, panels: Sequence[Chart]) -> float:
+def _height_inches(group: Group, panels: Sequence[Chart]) -> float:
     """Return the inches of the panels and the legend of a group."""
     num_entries = min(len(group.lines), figures.MOST_LINES)
     panel_height = PANEL_HEIGHT
@@ -56,7 +56,7 @@ def _height(group: Group, panels: Sequence[Chart]) -> float:
     return panel_height * _num_lines(panels) + LEGEND_ENTRY_HEIGHT * num_entries
 
 
-def _panels(group: Group) -> list[Chart]:
+def _choose_panels(group: Group) -> list[Chart]:
     """Return the charts of a group.
 
     Rows of two numbers of devices have no panel for a metric that follows from another

@@ -82,7 +82,7 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
     counts: Counter[Hashable] = Counter()
     findings: dict[Hashable, Statement] = {}
     for record in records:
-        for key, finding in _findings(record):
+        for key, finding in _find_cautions(record):
             counts[key] += 1
             known = findings.setdefault(key, finding)
             if finding.values.get("most", 0) > known.values.get("most", 0):
@@ -98,7 +98,7 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
     return sorted(found, key=lambda statement: _KINDS.index(statement.kind))
 
 
-def _findings(record: RunRecord) -> list[tuple[Hashable, Statement]]:
+def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
     """Return what a reader should know about the machine of a run.
 
     Returns:
@@ -155,13 +155,15 @@ def _link_statement(record: RunRecord) -> Statement | None:
         return None
     gpus = record.environment.gpus[: record.options["num_devices"]]
     indices = tuple(str(gpu.get("index")) for gpu in gpus)
-    values = _far_links(matrix, indices)
+    values = _find_nearer_gpus(matrix, indices)
     return state("far-links", ",".join(indices), **values) if values else None
 
 
 # The runs of a report use few sets of GPUs, and 16 GPUs have 12,870 sets of 8.
 @functools.lru_cache(maxsize=64)
-def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | None:
+def _find_nearer_gpus(
+    matrix: str, indices: tuple[str, ...]
+) -> Mapping[str, str] | None:
     """Return GPUs with nearer links than a run's GPUs; None if no others are nearer.
 
     Args:

@@ -149,11 +149,13 @@ def to_json(explorer: Explorer) -> str:
         for run in runs:
             run[name] = dict(item for item in run[name].items() if item not in common)
     content = {**vars(explorer), "runs": runs, "shared": shared}
-    text = json.dumps(content, default=_plain, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        content, default=_to_json_data, allow_nan=False, separators=(",", ":")
+    )
     return text.replace("<", "\\u003c")
 
 
-def _plain(value: Any) -> Any:
+def _to_json_data(value: Any) -> Any:
     """Return an interval as [value, low, high], and another object as its fields."""
     if isinstance(value, Interval):
         return [short(end) for end in (value.value, *(value.ends or (None, None)))]

@@ -41,7 +41,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
       series: At least two series, all with a rate on `count` devices.
       count: The number of devices.
     """
-    ordered = sorted(series, key=lambda member: -_rate(member, count).value)
+    ordered = sorted(series, key=lambda member: -_rate_on(member, count).value)
     first, *slower = ordered
     rivals = [
         member for member in slower if not _is_slower(member, first, count, len(series))
@@ -55,20 +55,24 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     if rivals:
         return [
             *_unclear_statements(ordered, rivals, count, place, common),
-            *_statements_elsewhere(ordered, count),
+            *_faster_elsewhere_statements(ordered, count),
             *conditions(series, count),
         ]
 
     found = [
         state(
-            "fastest", first.title, **place, rate=_rate(first, count), unit=first.unit
+            "fastest",
+            first.title,
+            **place,
+            rate=_rate_on(first, count),
+            unit=first.unit,
         ),
         *common,
     ]
     if count > 1:
         found += one_series.scaling_statements(first)
         found += _worker_statements(first, None)
-    found += _statements_elsewhere(ordered, count, first)
+    found += _faster_elsewhere_statements(ordered, count, first)
     return [*found, *conditions(series, count, first if count > 1 else None)]
 
 
@@ -89,24 +93,24 @@ def _unclear_statements(
       common: The statement after the first one, if the series have more devices.
     """
     first = ordered[0]
-    best = _rate(first, count)
+    best = _rate_on(first, count)
     slowed = []
     for member in rivals:
-        is_below = is_above(best, _rate(member, count), len(ordered))
+        is_below = is_above(best, _rate_on(member, count), len(ordered))
         if is_below and not lost_workers(member.row_on(count)):
             slowed.append(member)
     all_slowed = len(slowed) == len(rivals)
     tied = [first]
     tied += [member for member in rivals if member not in slowed or all_slowed]
 
-    found = [state("fastest-unclear", **place, tied=_rates(tied, count)), *common]
+    found = [state("fastest-unclear", **place, tied=_rate_values(tied, count)), *common]
     if num_slower := len(ordered) - 1 - len(rivals):
         found.append(state("others-slower", others=num_slower))
     if all_slowed:
         return [*found, state("quiet-runs-would-tell")]
     if slowed:
-        found.append(state("slowed-by-load", slowed=_rates(slowed, count)))
-    rates = [_rate(member, count) for member in tied]
+        found.append(state("slowed-by-load", slowed=_rate_values(slowed, count)))
+    rates = [_rate_on(member, count) for member in tied]
     return [*found, *_tie_statements(rates, len(ordered))]
 
 
@@ -149,7 +153,7 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
     return [*found, decision]
 
 
-def _statements_elsewhere(
+def _faster_elsewhere_statements(
     series: Sequence[SeriesSummary], count: int, ranked: SeriesSummary | None = None
 ) -> list[Statement]:
     """Return which series are faster on fewer devices, and which failed on more.
@@ -171,10 +175,10 @@ def _statements_elsewhere(
     return found
 
 
-def _rates(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
+def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
     rates = []
     for member in series:
-        rate = interval_values(_rate(member, count))
+        rate = interval_values(_rate_on(member, count))
         rates.append({"name": member.title, "rate": rate, "unit": member.unit})
     return rates
 
@@ -201,8 +205,8 @@ def _is_slower(
     lost_share = max_slowing_beyond(row.row, best_row.row)
     if lost_share >= 1:
         return False
-    undisturbed = _rate(series, count).scaled(1 / (1 - lost_share))
-    return is_above(_rate(best, count), undisturbed, among)
+    undisturbed = _rate_on(series, count).scaled(1 / (1 - lost_share))
+    return is_above(_rate_on(best, count), undisturbed, among)
 
 
 def conditions(
@@ -255,7 +259,7 @@ def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
     return texts.pop() if len(texts) == 1 else counted(count, "device")
 
 
-def _rate(series: SeriesSummary, count: int) -> Interval:
+def _rate_on(series: SeriesSummary, count: int) -> Interval:
     row = series.row_on(count)
     assert row and row.row.rate
     return row.row.rate

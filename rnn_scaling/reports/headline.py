@@ -127,7 +127,7 @@ def _speedup_statements(
             corrected = {
                 "corrected": num_corrected,
                 "series": len(judged),
-                "points": max(map(_points, speedups)) / count,
+                "points": max(map(_half_width_percent, speedups)) / count,
             }
             found.append(Statement("speedups-corrected", values=corrected))
     if len(hidden) == len(series):
@@ -139,7 +139,7 @@ def _speedup_statements(
     return found
 
 
-def _points(speedup: Interval | None) -> float:
+def _half_width_percent(speedup: Interval | None) -> float:
     """Return half the interval of a speedup, in per cent."""
     assert speedup and speedup.half_width is not None
     return 100 * speedup.half_width
@@ -194,7 +194,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     return [*found, Statement("seen-effect", values=seen)]
 
 
-def _trains_one_model(effect: OptionEffect) -> list[bool]:
+def _values_train_one_model(effect: OptionEffect) -> list[bool]:
     """Return whether each value of the option "variable_update" trains one model."""
     return [registry.mode_of(str(value)).trains_one_model for value in effect.values]
 
@@ -206,14 +206,14 @@ def _can_replace_each_other(effect: OptionEffect) -> bool:
     """
     if effect.option != "variable_update":
         return True
-    return len(set(_trains_one_model(effect))) == 1
+    return len(set(_values_train_one_model(effect))) == 1
 
 
 def _gains_by_exchange(effect: OptionEffect) -> bool:
     """Return whether a mode that exchanges is faster than one that does not."""
     if effect.option != "variable_update":
         return False
-    trains_one_model = _trains_one_model(effect)
+    trains_one_model = _values_train_one_model(effect)
     return trains_one_model[0] and not trains_one_model[-1]
 
 

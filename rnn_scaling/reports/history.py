@@ -55,9 +55,9 @@ def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statemen
         state(
             kind,
             curve.title,
-            change=_percent(change.value),
-            low=_percent(low),
-            high=_percent(high),
+            change=_change_percent(change.value),
+            low=_change_percent(low),
+            high=_change_percent(high),
             before=change_point.before.name,
             after=change_point.after.name,
             commits=change_point.commits,
@@ -72,7 +72,7 @@ def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statemen
     return statements
 
 
-def _percent(ratio: float) -> float:
+def _change_percent(ratio: float) -> float:
     """Return a ratio as a change in per cent."""
     return 100 * (ratio - 1)
 

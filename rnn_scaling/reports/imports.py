@@ -140,7 +140,7 @@ def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
             if run.record.throughput and run.options.get("num_devices"):
                 comparable.append(run.record)
     rows: dict[int, Row] = {}
-    for row in _with_lent_baselines(build_rows(comparable)):
+    for row in _lend_baselines(build_rows(comparable)):
         rows |= {id(record): row for record in row.records}
 
     by_unit: dict[str, list[Member]] = {}
@@ -152,7 +152,7 @@ def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
     return Imported(readings, by_unit, audited)
 
 
-def _with_lent_baselines(rows: Sequence[Row]) -> list[Row]:
+def _lend_baselines(rows: Sequence[Row]) -> list[Row]:
     """Give rows without a baseline one that differs only in the exchange.
 
     If several rows qualify, the fastest is used, so that a slow exchange does not
@@ -161,19 +161,19 @@ def _with_lent_baselines(rows: Sequence[Row]) -> list[Row]:
     baselines = [row for row in rows if row.baseline is row and row.rate]
     completed = []
     for row in rows:
-        candidates = [base for base in baselines if _work(base) == _work(row)]
+        candidates = [base for base in baselines if _work_key(base) == _work_key(row)]
         if row.baseline is None and candidates:
-            fastest = max(candidates, key=_rate)
+            fastest = max(candidates, key=_rate_or_zero)
             row = dataclasses.replace(row, one_device=fastest)
         completed.append(row)
     return completed
 
 
-def _rate(row: Row) -> float:
+def _rate_or_zero(row: Row) -> float:
     return row.rate.value if row.rate else 0.0
 
 
-def _work(row: Row) -> tuple[object, ...]:
+def _work_key(row: Row) -> tuple[object, ...]:
     """Return the facts that a row and its baseline must share."""
     options = {
         name: value
@@ -196,16 +196,16 @@ def statements(imported: Imported) -> list[Statement]:
     _, outlying_scores = mlperf_scores.find_scores(imported.readings)
     results += outlying_scores
     for members in imported.by_unit.values():
-        results += _slow_repeats(members)
+        results += _slow_repeat_statements(members)
     for series in group_by_series(imported.rows):
-        results += _speedup_from_smallest(series)
+        results += _smallest_baseline_statements(series)
     for row in imported.rows:
         if _has_lent_baseline(row):
             results.append(Statement("import-lent-baseline", _label(row)))
     return results
 
 
-def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
+def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
     """Return a statement for each run that is far slower than its repeats."""
     by_row: dict[Row, list[Member]] = {}
     for member in members:
@@ -231,7 +231,7 @@ def _slow_repeats(members: Sequence[Member]) -> list[Statement]:
     return results
 
 
-def _speedup_from_smallest(series: Sequence[Row]) -> list[Statement]:
+def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
     """Return the speedup from the smallest number of devices, if that is not one."""
     rated = [row for row in series if row.rate]
     if len(rated) < 2 or rated[0].num_devices == 1 or rated[-1].baseline:
@@ -252,10 +252,12 @@ def _speedup_from_smallest(series: Sequence[Row]) -> list[Statement]:
 
 def _has_lent_baseline(row: Row) -> bool:
     baseline = row.one_device
-    return baseline is not None and _exchange(baseline) != _exchange(row)
+    return baseline is not None and _exchange_options(baseline) != _exchange_options(
+        row
+    )
 
 
-def _exchange(row: Row) -> dict[str, Any]:
+def _exchange_options(row: Row) -> dict[str, Any]:
     """Return the options of the exchange between devices."""
     options = row.options.items()
     return {name: value for name, value in options if _EXCHANGE.search(name)}
@@ -290,7 +292,7 @@ def rates_table(unit: str, members: Sequence[Member]) -> Table:
         "Devices": lambda member: member.run.options.get("num_devices"),
         "Batch size per device": lambda member: member.run.options.get("batch_size"),
         "Global batch size": lambda member: member.global_batch_size,
-        f"Rate ({unit})": lambda member: _text(member.run.rate) or member.rate,
+        f"Rate ({unit})": lambda member: _printed_text(member.run.rate) or member.rate,
         "Speedup": lambda member: member.metric(SPEEDUP),
         "Efficiency": lambda member: member.metric(EFFICIENCY),
         "Scaling": lambda member: member.scaling,
@@ -309,13 +311,13 @@ def rates_table(unit: str, members: Sequence[Member]) -> Table:
     for member in ordered:
         extra_names |= dict.fromkeys(member.run.extra)
     for name in extra_names:
-        texts = [_text(member.run.extra.get(name)) for member in ordered]
+        texts = [_printed_text(member.run.extra.get(name)) for member in ordered]
         if any(texts):
             cells[name[:1].upper() + name[1:]] = list(texts)
     return Table("Rates", tuple(cells), tuple(zip(*cells.values())))
 
 
-def _text(cell: PrintedNumber | None) -> str | None:
+def _printed_text(cell: PrintedNumber | None) -> str | None:
     return None if cell is None else cell.text
 
 
@@ -333,22 +335,24 @@ def audit(members: Sequence[Member]) -> tuple[list[AuditFinding], int]:
     findings: list[AuditFinding] = []
     compared = 0
     for group in comparable.values():
-        count, group_findings = auditing.check(_audited_table(group))
+        count, group_findings = auditing.check(_make_audit_table(group))
         compared += count
         findings += group_findings
     return findings, compared
 
 
-def _audited_table(members: Sequence[Member]) -> audit_tables.Table:
+def _make_audit_table(members: Sequence[Member]) -> audit_tables.Table:
     """Return runs as a table of texts, under headers that the audit reads."""
     cells: dict[str, Callable[[Member], object]] = {
         "series": lambda member: member.series,
         "devices": lambda member: member.run.options.get("num_devices"),
         "batch size": lambda member: member.run.options.get("batch_size"),
         "global batch size": lambda member: member.global_batch_size or None,
-        "seconds": lambda member: _text(member.run.extra.get("seconds")),
-        "rate": lambda member: _text(member.run.rate),
-        "speedup": lambda member: _text(member.run.extra.get("speedup as printed")),
+        "seconds": lambda member: _printed_text(member.run.extra.get("seconds")),
+        "rate": lambda member: _printed_text(member.run.rate),
+        "speedup": lambda member: _printed_text(
+            member.run.extra.get("speedup as printed")
+        ),
     }
     columns = {}
     for title, cell in cells.items():
@@ -502,7 +506,9 @@ def _rates_json(imported: Imported) -> list[dict[str, Any]]:
                 "mean_rate": row.rate.value if row and row.rate else member.rate,
                 "speedup": member.metric(SPEEDUP),
                 "efficiency": member.metric(EFFICIENCY),
-                "speedup_interval": _ends(row.metric(SPEEDUP) if row else None),
+                "speedup_interval": _interval_ends(
+                    row.metric(SPEEDUP) if row else None
+                ),
                 "scaling": member.scaling,
                 "baseline": [locations[id(record)] for record in records],
             }
@@ -510,7 +516,7 @@ def _rates_json(imported: Imported) -> list[dict[str, Any]]:
     return rates
 
 
-def _ends(interval: Interval | None) -> list[float | None] | None:
+def _interval_ends(interval: Interval | None) -> list[float | None] | None:
     if interval is None or not has_interval(interval):
         return None
     return [interval.low, interval.high]

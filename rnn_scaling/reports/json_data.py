@@ -17,10 +17,10 @@ from rnn_scaling.system.files import input_files
 
 def json_text(content: Any, indent: int | None = 1) -> str:
     """Return content that may have intervals, statements and other objects as JSON."""
-    return input_files.json_text(content, indent, _plain)
+    return input_files.json_text(content, indent, _to_plain_data)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_data(value: Any) -> Any:
     """Return an object as plain data; of a dataclass, its fields."""
     if isinstance(value, Statement):
         return value.data()

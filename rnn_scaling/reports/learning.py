@@ -163,7 +163,7 @@ def make_notes(learning: Learning) -> list[Statement]:
     ]
 
 
-def _columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:
+def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:
     """Return the columns of all formats by name."""
     unit = common_unit(result.row.unit for result in learning.results)
     heading = unit_heading(unit)
@@ -219,7 +219,7 @@ def section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
     cells: Columns = {
         column.header: column.cell
-        for column in _columns(learning, titles).values()
+        for column in _make_columns(learning, titles).values()
         if column.header
     }
     table = make_grid(f"Until {target_text(learning.target)}", cells, learning.results)
@@ -233,7 +233,7 @@ def section(learning: Learning, titles: Titles) -> Section:
 def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
     """Return the target, and the items and seconds of each configuration."""
     target = learning.target
-    columns = _columns(learning, titles)
+    columns = _make_columns(learning, titles)
     del columns["rate"]
     return {
         "target": {
@@ -249,7 +249,7 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
 
 def csv_fields(learning: Learning, titles: Titles, row: Row) -> dict[str, Any]:
     """Return the fields of a row; None if the row did not train."""
-    columns = _columns(learning, titles)
+    columns = _make_columns(learning, titles)
     results = {result.row: result for result in learning.results}
     result = results.get(row)
     fields = csv_line([columns["items"], columns["seconds"]], result)
@@ -270,11 +270,13 @@ def make_charts(learning: Learning, titles: Titles) -> dict[str, Chart]:
     charts = {}
     for kind in (ACCURACY, LOSS) if has_accuracy else (LOSS,):
         for axis in axes:
-            charts[f"{kind}_over_{axis.name}"] = _chart(learning, titles, kind, axis)
+            charts[f"{kind}_over_{axis.name}"] = _make_chart(
+                learning, titles, kind, axis
+            )
     return charts
 
 
-def _chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
+def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
     """Return the chart of one quantity, with the target as a level."""
     from rnn_scaling.reports.pictures.charts import Chart
 
@@ -287,7 +289,7 @@ def _chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
     for number, result in enumerate(learning.results):
         points = [
             Point({axis.name: place}, {kind: Interval(factor * value)})
-            for place, value in _curve(result, learning, kind, axis.name)
+            for place, value in _curve_points(result, learning, kind, axis.name)
         ]
         name = f"{titles[result.row]}, {result.row.devices}"
         lines.append(
@@ -297,7 +299,7 @@ def _chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Chart:
     return Chart(metric, axis, lines, lambda _: level, "target")
 
 
-def _curve(
+def _curve_points(
     result: LearningResult, learning: Learning, kind: str, axis: str
 ) -> list[tuple[float, float]]:
     """Return the (place, value) pairs of the first run of a configuration."""

@@ -20,7 +20,7 @@ TITLE = "Cost over speed with all devices: right and down is better"
 
 def section(costs: Sequence[MachineCost]) -> Section:
     """Return a line for each machine and series. All prices have the same currency."""
-    rate, cost = _metrics(costs)
+    rate, cost = _rate_and_cost_metrics(costs)
     columns: Columns = {
         "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
         "Series": lambda row: row.series,
@@ -42,26 +42,26 @@ def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
     Raises:
       Refusal: If a file cannot be written.
     """
-    data = _data(costs)
+    data = _make_explorer(costs)
     chart = charts.Chart(data.metrics[0], data.axes[0], data.lines)
     files = {
         "machines.png": lambda: charts.png(chart),
-        "machines.html": lambda: _page(costs, data, chart),
+        "machines.html": lambda: _render_page(costs, data, chart),
     }
     report_files.write_files(files, target, force)
 
 
-def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
+def _rate_and_cost_metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
     unit = costs[0].unit
     return RATE.with_unit(unit), COST.with_unit(unit, costs[0].currency)
 
 
-def _data(costs: Sequence[MachineCost]) -> explorer.Explorer:
+def _make_explorer(costs: Sequence[MachineCost]) -> explorer.Explorer:
     """Return a line for each machine and series, over speed or price.
 
     Colours distinguish machines, and shapes distinguish series.
     """
-    rate, cost = _metrics(costs)
+    rate, cost = _rate_and_cost_metrics(costs)
     machines = list(dict.fromkeys(row.machine for row in costs))
     series = list(dict.fromkeys(row.series for row in costs))
     lines = []
@@ -81,7 +81,7 @@ def _data(costs: Sequence[MachineCost]) -> explorer.Explorer:
     return explorer.Explorer([explorer.Metric.from_analysis(cost)], axes, lines)
 
 
-def _page(
+def _render_page(
     costs: Sequence[MachineCost], data: explorer.Explorer, chart: charts.Chart
 ) -> bytes:
     [grid] = section(costs).grids

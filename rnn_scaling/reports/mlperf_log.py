@@ -87,7 +87,7 @@ def _setting_events(record: RunRecord) -> list[Event]:
     if lengths:
         method = {"method": "truncate"}
         events.append(Event(0.0, POINT, "max_sequence_length", max(lengths), method))
-    if samples := _num_train_samples(record):
+    if samples := _count_epoch_samples(record):
         events.append(Event(0.0, POINT, "train_samples", samples))
     return [
         *events,
@@ -104,8 +104,8 @@ def _run_events(record: RunRecord) -> list[Event]:
         return []
     start = phases.start + phases.cluster + phases.build + (phases.resume or 0.0)
     stop = start + sum(batches.seconds)
-    num_samples = _num_trained_samples(record)
-    num_train_samples = _num_train_samples(record)
+    num_samples = _count_trained_samples(record)
+    num_train_samples = _count_epoch_samples(record)
     block: dict[str, Any] = {"first_epoch_num": 1}
     if num_train_samples:
         block["epoch_count"] = num_samples / num_train_samples
@@ -157,11 +157,11 @@ def _global_batch_size(record: RunRecord) -> int:
     return int(per_tower * num_towers)
 
 
-def _num_trained_samples(record: RunRecord) -> int:
+def _count_trained_samples(record: RunRecord) -> int:
     return len(record.batches.seconds) * _global_batch_size(record)
 
 
-def _num_train_samples(record: RunRecord) -> int | None:
+def _count_epoch_samples(record: RunRecord) -> int | None:
     """Return the samples of an epoch; None if they were not counted.
 
     Random data never repeat, so an epoch is the whole run.
@@ -171,4 +171,4 @@ def _num_train_samples(record: RunRecord) -> int | None:
     source = DATA_SOURCES[record.options["data_source"]]
     if source.files or source.varies:
         return None
-    return _num_trained_samples(record) or None
+    return _count_trained_samples(record) or None

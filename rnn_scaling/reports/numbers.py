@@ -33,31 +33,35 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
         return "n/a"
     value = interval.value
     if digits is None:
-        digits = max(1, 1 - _magnitude(value))
+        digits = max(1, 1 - _first_digit_power(value))
     if not interval.half_width or interval.ends is None:
         return plain(value, digits)
     if interval.is_wide:
-        known = WITHOUT_INTERVAL - 1 - _magnitude(value)
+        known = WITHOUT_INTERVAL - 1 - _first_digit_power(value)
         decimals = max(0, min(digits, known))
-        return f"{_rounded(value, decimals)} ({spread_text(interval)})"
+        return f"{_rounded_text(value, decimals)} ({spread_text(interval)})"
 
     low, high = interval.ends
     half_width = max(value - low, high - value)
-    first_decimal = -_magnitude(half_width)
+    first_decimal = -_first_digit_power(half_width)
     decimals = min(
         first_decimal + OF_INTERVAL - 1,
         max(digits, first_decimal),
         digits + MORE_DECIMALS,
     )
     if not has_ends(interval):
-        return f"{_rounded(value, decimals)} ± {_rounded(half_width, decimals)}"
+        return (
+            f"{_rounded_text(value, decimals)} ± {_rounded_text(half_width, decimals)}"
+        )
 
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)
-    needed = max(LEAST_DIGITS - 1 - _magnitude(value), -_magnitude(shorter_side))
+    needed = max(
+        LEAST_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
+    )
     decimals = max(decimals, min(digits, needed))
-    ends = f"[{_rounded(low, decimals)}, {_rounded(high, decimals)}]"
-    return f"{_rounded(value, decimals)} {ends}"
+    ends = f"[{_rounded_text(low, decimals)}, {_rounded_text(high, decimals)}]"
+    return f"{_rounded_text(value, decimals)} {ends}"
 
 
 def unit_heading(unit: str) -> str:
@@ -116,12 +120,14 @@ def plain(value: float, digits: int) -> str:
       value: The number.
       digits: The most decimals.
     """
-    return _rounded(value, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(value)))
+    return _rounded_text(
+        value, min(digits, WITHOUT_INTERVAL - 1 - _first_digit_power(value))
+    )
 
 
 def digits(value: float, significant: int) -> str:
     """Return a number with its whole part and at least the significant digits."""
-    decimals = significant - 1 - _magnitude(value) if value else 0
+    decimals = significant - 1 - _first_digit_power(value) if value else 0
     return f"{value:,.{max(0, decimals)}f}"
 
 
@@ -167,12 +173,12 @@ def rounded(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-def _magnitude(value: float) -> int:
+def _first_digit_power(value: float) -> int:
     """Return the power of ten of the first digit; 0 for 0."""
     return math.floor(math.log10(abs(value))) if value else 0
 
 
-def _rounded(value: float, decimals: int) -> str:
+def _rounded_text(value: float, decimals: int) -> str:
     """Return a rounded number, without the sign of a zero."""
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
     is_zero = not float(text.replace(",", ""))

@@ -83,7 +83,7 @@ def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
     runs = [
         run
         for run_file in files.runs
-        if (run := _traced_run(place / run_file.name, run_file.record))
+        if (run := _make_traced_run(place / run_file.name, run_file.record))
     ]
     problems = list(files.not_used)
     if files.runs and not runs:
@@ -99,7 +99,7 @@ def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
     return runs, problems
 
 
-def _traced_run(path: Path, record: RunRecord) -> TracedRun | None:
+def _make_traced_run(path: Path, record: RunRecord) -> TracedRun | None:
     """Return the run if it was traced or has ranks to show."""
     parts = step_parts.split_steps([record])
     has_ranks = record.workers is not None and bool(record.workers.ranks)
@@ -111,14 +111,14 @@ def text(runs: Sequence[TracedRun]) -> str:
     sections: list[Section] = []
     for run in runs:
         sections += _run_sections(run)
-    series = _series(runs)
+    series = _group_series(runs)
     for title, rows in zip(make_titles(series), series):
         if section := start_up.section(rows, f"{title}: start-up"):
             sections.append(section)
     return markdown(sections, level=3)
 
 
-def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
+def _group_series(runs: Sequence[TracedRun]) -> list[list[Row]]:
     series: list[list[Row]] = []
     for records in group_by_machine([run.record for run in runs]).values():
         series += group_by_series(build_rows(records))
@@ -130,7 +130,7 @@ def _run_sections(run: TracedRun) -> list[Section]:
     if run.parts:
         tables = steps.section(run.parts, run.title)
         kernels = steps.make_kernels_grid(run.parts.runs[0], run.parts.num_towers)
-        notes = (*tables.notes, *_cautions(run.record))
+        notes = (*tables.notes, *_machine_cautions(run.record))
         grids = (*tables.grids, kernels)
         sections.append(dataclasses.replace(tables, grids=grids, notes=notes))
     # Only the first section has the run's title.
@@ -139,7 +139,7 @@ def _run_sections(run: TracedRun) -> list[Section]:
     return [*sections, Section("", (cluster.phases_grid(run.record),))]
 
 
-def _cautions(run: RunRecord) -> list[Statement | str]:
+def _machine_cautions(run: RunRecord) -> list[Statement | str]:
     """Return cautions about the machine: shared devices, load and clocks."""
     cautions: list[Statement | str] = [*environment.statements([run])]
     for difference in differences.find_differences_inside([run]):
@@ -163,7 +163,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
             **cluster.run_data(run.record),
         }
         run_data.append(fields)
-    series = _series(runs)
+    series = _group_series(runs)
     series_data = [
         {"title": title, **seconds}
         for title, rows in zip(make_titles(series), series)

@@ -38,7 +38,7 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
         return Section(title)
     grids = [devices_grid(graph)]
     notes = []
-    collectives = _collectives(graph)
+    collectives = _list_collectives(graph)
     copies = copies_grid(graph)
     if copies.lines:
         grids.append(copies)
@@ -56,7 +56,7 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
     return Section(title, grids, notes)
 
 
-def _collectives(graph: Graph) -> list[str]:
+def _list_collectives(graph: Graph) -> list[str]:
     """Return the numbers of operators that exchange data without a send and a receive."""
     return [
         f"{count} {kind}"
@@ -88,7 +88,7 @@ def _slicing_grid(slicing: Slicing) -> Grid:
 
 def devices_grid(graph: Graph) -> Grid:
     """Return the bytes, updates and operators on each device."""
-    variables = _variables(graph)
+    variables = _placed_variables(graph)
     sizes, unknown = _sizes_by_device(variables)
     updates = _updates_by_device(variables)
     operators = graph.partitions.by_device or {}
@@ -123,7 +123,7 @@ def _sizes_by_device(variables: Sequence[PlacedVariable]) -> tuple[Counts, Count
         sizes[variable.device]["variables"] += variable.bytes
         for slot in variable.slots:
             sizes[slot.device]["slots"] += slot.bytes
-    for gradient in _gradients(variables):
+    for gradient in _unique_gradients(variables):
         sizes[gradient.device][gradient.kind] += gradient.bytes or 0
         unknown[gradient.device][gradient.kind] += gradient.bytes is None
     return sizes, unknown
@@ -164,15 +164,15 @@ def _exact_size(num_bytes: int | None) -> str:
 
 def variables_grid(graph: Graph) -> Grid:
     """Return the copies or parts of each variable, with slots, gradients and updates."""
-    variables = _variables(graph)
+    variables = _placed_variables(graph)
     by_name = group_by(variables, [variable.name for variable in variables])
     columns: Columns = {
         "Variable": lambda copies: copies[0].name,
-        "held on": lambda copies: _places(variable.device for variable in copies),
+        "held on": lambda copies: _devices_text(variable.device for variable in copies),
         "bytes": lambda copies: size(sum(variable.bytes for variable in copies)),
         "slots": _slots_cell,
-        "gradients": lambda copies: _gradients_cell(_gradients(copies)),
-        "updated on": lambda copies: _places(
+        "gradients": lambda copies: _gradients_cell(_unique_gradients(copies)),
+        "updated on": lambda copies: _devices_text(
             variable.update.device for variable in copies
         ),
     }
@@ -187,13 +187,13 @@ def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
     if not slots:
         return "none"
     num_bytes = sum(slot.bytes for slot in slots)
-    return f"{size(num_bytes)} on {_places(slot.device for slot in slots)}"
+    return f"{size(num_bytes)} on {_devices_text(slot.device for slot in slots)}"
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
     known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
     kinds = "/".join(sorted({gradient.kind for gradient in gradients}))
-    places = _places(gradient.device for gradient in gradients)
+    places = _devices_text(gradient.device for gradient in gradients)
     num_unknown = len(gradients) - len(known)
     return f"{kinds}, {_size_text(sum(known), num_unknown)} on {places}"
 
@@ -226,11 +226,11 @@ def _size_text(num_bytes: int, num_unknown: int) -> str:
     return f"{size(num_bytes)} + {unknown}" if num_bytes else unknown
 
 
-def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
+def _placed_variables(graph: Graph) -> tuple[PlacedVariable, ...]:
     return graph.placement.variables if graph.placement else ()
 
 
-def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
+def _unique_gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Return each tower's gradient of each variable once.
 
     Every part of a variable in parts contains the same gradients.
@@ -242,6 +242,6 @@ def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     return list(gradients.values())
 
 
-def _places(devices: Iterable[str]) -> str:
+def _devices_text(devices: Iterable[str]) -> str:
     """Return the devices, each once, in order of appearance."""
     return " ".join(dict.fromkeys(map(short, devices)))

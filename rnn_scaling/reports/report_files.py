@@ -176,12 +176,12 @@ def file_renderers(summary: Summary) -> dict[str, Render]:
             suffix += f"_{k + 1}"
         suffixes.add(suffix)
         for metric in group.picture_metrics:
-            picture = functools.partial(_picture, group.chart(metric))
+            picture = functools.partial(_render_picture, group.chart(metric))
             renderers[f"{metric.name}{suffix}.svg"] = picture
     if summary.learning:
         learning_charts = learning.make_charts(summary.learning, summary.row_titles)
         for name, chart in learning_charts.items():
-            renderers[f"{name}.svg"] = functools.partial(_picture, chart)
+            renderers[f"{name}.svg"] = functools.partial(_render_picture, chart)
     return renderers
 
 
@@ -191,5 +191,5 @@ def _render(kind: str, summary: Summary) -> bytes:
     return content
 
 
-def _picture(chart: charts.Chart) -> bytes:
+def _render_picture(chart: charts.Chart) -> bytes:
     return figures.standalone(charts.svg(chart, chart.metric.name))

@@ -103,12 +103,12 @@ def groups(summary: Summary) -> list[Group]:
         # A group that counts words has other names than a report that counts items.
         metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
         described = list(map(Metric.from_analysis, picture_metrics))
-        lines = _lines(summary, members, title, metrics)
+        lines = _make_lines(summary, members, title, metrics)
         result.append(Group(name, title, lines, described))
     return result
 
 
-def _lines(
+def _make_lines(
     summary: Summary,
     members: Sequence[SeriesSummary],
     group: str,
@@ -130,13 +130,13 @@ def _lines(
     ):
         line = Line(
             member.title,
-            [_point(row, metrics, axes, run_indices[row]) for row in member.rows],
+            [_make_point(row, metrics, axes, run_indices[row]) for row in member.rows],
             group,
             *style,
             shared=heading,
             short=short_name,
             anchor=series_anchor(summary, member),
-            cells=_cells(member, metrics),
+            cells=_metric_cells(member, metrics),
         )
         lines.append(line)
     return lines
@@ -159,7 +159,9 @@ def _short_names(
     return split_titles([member.title for member in series])
 
 
-def _cells(series: SeriesSummary, metrics: Iterable[table.Metric]) -> dict[str, str]:
+def _metric_cells(
+    series: SeriesSummary, metrics: Iterable[table.Metric]
+) -> dict[str, str]:
     """Return the number of each metric on the most devices, as in a table."""
     row = series.largest_row
     if row is None:
@@ -244,7 +246,7 @@ def _option_axes(summary: Summary) -> list[str]:
     return axes
 
 
-def _point(
+def _make_point(
     row: RowSummary,
     metrics: Iterable[table.Metric],
     axes: Sequence[str],
@@ -272,7 +274,7 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
     runs = []
     for row in summary.row_summaries:
         for file, record in zip(row.files, row.row.records):
-            values = _values(row.row, record, metrics)
+            values = _metric_values(row.row, record, metrics)
             runs.append(_run(summary, row, file, record, values, most_steps))
     return runs
 
@@ -314,7 +316,7 @@ def _run(
     )
 
 
-def _values(
+def _metric_values(
     row: Row, record: RunRecord, metrics: Sequence[table.Metric]
 ) -> dict[str, float]:
     """Return the metrics of a run, in the printed unit."""

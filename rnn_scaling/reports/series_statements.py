@@ -272,23 +272,25 @@ def unsplit_statements(loss: Attribution) -> list[Statement]:
         if part.points and part.points.ends != (0.0, 0.0)
     ]
     if not known:
-        missing = _missing_parts(loss)
-        return [_unsplit_points(loss.loss_points), *missing] if missing else []
+        missing = _missing_parts_statements(loss)
+        return (
+            [_unsplit_points_statement(loss.loss_points), *missing] if missing else []
+        )
 
-    found = _parts_hidden_by_load(loss)
+    found = _hidden_by_load_statements(loss)
     hidden = _names_hidden_by_load(loss)
     within_noise = [name for name in known if name not in hidden]
     if within_noise:
         found.append(state("parts-within-noise", parts=within_noise))
-        found.append(_remedy_for_noise(loss))
+        found.append(_noise_remedy_statement(loss))
     if hidden:
         found.append(state("quiet-machine"))
-    return [*found, *_missing_parts(loss)]
+    return [*found, *_missing_parts_statements(loss)]
 
 
 def part_statements(loss: Attribution) -> list[Statement]:
     """Return each measured part, and the unexplained points."""
-    significant = [part for part in loss.significant_parts if _value(part)]
+    significant = [part for part in loss.significant_parts if _points_or_zero(part)]
     found = []
     for part in significant:
         found.append(_part_statement(part))
@@ -300,16 +302,18 @@ def part_statements(loss: Attribution) -> list[Statement]:
     unexplained = loss.unexplained.points
     if unexplained is None or unexplained.ends == (0.0, 0.0):
         return found
-    hidden_by_load = _parts_hidden_by_load(loss)
+    hidden_by_load = _hidden_by_load_statements(loss)
     if any(part.points is None for part in loss.parts):
         return [
             *found,
-            _unsplit_points(unexplained),
-            *_missing_parts(loss),
+            _unsplit_points_statement(unexplained),
+            *_missing_parts_statements(loss),
             *hidden_by_load,
         ]
     names = [
-        part.name for part in loss.parts if not part.is_significant and _value(part)
+        part.name
+        for part in loss.parts
+        if not part.is_significant and _points_or_zero(part)
     ]
     values = {"parts": names or [UNEXPLAINED], "points": interval_values(unexplained)}
     if loss.unexplained.is_significant:
@@ -341,11 +345,11 @@ def _part_statement(part: LossPart) -> Statement:
     return state(kind, part.name, points=gained)
 
 
-def _unsplit_points(points: Interval) -> Statement:
+def _unsplit_points_statement(points: Interval) -> Statement:
     return state("points-not-split", points=points)
 
 
-def _remedy_for_noise(loss: Attribution) -> Statement:
+def _noise_remedy_statement(loss: Attribution) -> Statement:
     """Return the remedy for parts that are within the noise."""
     if is_corrected(loss.row):
         return state("quiet-machine")
@@ -366,7 +370,7 @@ def _may_be_load(loss: Attribution) -> bool:
     return bool(_names_hidden_by_load(loss)) or loss.unexplained.may_be_load
 
 
-def _parts_hidden_by_load(loss: Attribution) -> list[Statement]:
+def _hidden_by_load_statements(loss: Attribution) -> list[Statement]:
     hidden = _names_hidden_by_load(loss)
     if not hidden:
         return []
@@ -376,10 +380,10 @@ def _parts_hidden_by_load(loss: Attribution) -> list[Statement]:
     return [state("parts-hidden-by-load", parts=hidden, share=max(loads))]
 
 
-def _missing_parts(loss: Attribution) -> list[Statement]:
+def _missing_parts_statements(loss: Attribution) -> list[Statement]:
     names = [part.name for part in loss.missing]
     return [state("parts-need-runs", parts=names)] if names else []
 
 
-def _value(part: LossPart) -> float:
+def _points_or_zero(part: LossPart) -> float:
     return part.points.value if part.points else 0.0

@@ -24,7 +24,7 @@ def shared_beginnings(titles: Sequence[str]) -> list[str]:
         end = start + 1
         while end < len(parts) and parts[end][0] == parts[start][0]:
             end += 1
-        beginnings += [_common_beginning(parts[start:end])] * (end - start)
+        beginnings += [_find_common_beginning(parts[start:end])] * (end - start)
     return beginnings
 
 
@@ -36,7 +36,7 @@ def split_titles(titles: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _common_beginning(group: Sequence[Sequence[str]]) -> str:
+def _find_common_beginning(group: Sequence[Sequence[str]]) -> str:
     if len(group) == 1:
         return ""
     count = 0

@@ -62,8 +62,8 @@ def speedups(row: Row) -> dict[str, Any] | None:
     start_up = _start_up(row, baseline)
     return {
         "steady": steady,
-        "train": _speedup(row, baseline, _training_seconds),
-        "total": _speedup(row, baseline, _total_seconds),
+        "train": _compute_speedup(row, baseline, _training_seconds),
+        "total": _compute_speedup(row, baseline, _total_seconds),
         "same_work": rounded(one_device.total / start_up.total),
         "phases_s": start_up.phases,
     }
@@ -120,7 +120,7 @@ def _total_seconds(record: RunRecord) -> float:
     return record.phases.total
 
 
-def _speedup(
+def _compute_speedup(
     row: Row, baseline: Row, seconds: Callable[[RunRecord], float]
 ) -> Interval:
     """Return the speedup of a row by a clock that covers more than measured batches."""

@@ -297,7 +297,7 @@ class Summary:
                 labels = [scaling, series.mode, series.machine, *_fact_texts(series)]
                 models = tables.setdefault(", ".join(filter(None, labels)), {})
                 best = models.get(series.model, series)
-                models[series.model] = max(best, series, key=_representative_order)
+                models[series.model] = max(best, series, key=_representative_key)
         return [
             (name, tuple(sorted(models.values(), key=_work_per_exchange, reverse=True)))
             for name, models in tables.items()
@@ -347,7 +347,7 @@ def _fact_texts(series: SeriesSummary) -> list[str]:
     return separation.in_words(separation.drop_decided_by_options(series.facts))
 
 
-def _representative_order(series: SeriesSummary) -> tuple[bool, int, float]:
+def _representative_key(series: SeriesSummary) -> tuple[bool, int, float]:
     """Return the order by which the series that represents its model is chosen."""
     if series.largest_row is None:
         return (not series.num_diverged, 0, 0.0)

@@ -68,9 +68,9 @@ def summarise(
     for row in rows:
         good_records += row.good_runs
 
-    steady_states = _steady_states(rows, names)
+    steady_states = _analyse_steady_states(rows, names)
     num_timed = sum(bool(record.batches.seconds) for record in good_records)
-    series = _all_series(machine_rows, names, steady_states)
+    series = _summarise_series(machine_rows, names, steady_states)
     diverged_files = []
     files_without_loss = []
     for run in runs:
@@ -81,7 +81,7 @@ def summarise(
     return Summary(
         name=entry.plain(name),
         series=series,
-        failures=_failures(series),
+        failures=_list_failures(series),
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(
@@ -109,7 +109,7 @@ def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
     )
 
 
-def _all_series(
+def _summarise_series(
     machines: Sequence[Sequence[Row]], names: FileNames, steady: SteadyStates
 ) -> tuple[SeriesSummary, ...]:
     """Return the series of all machines.
@@ -174,7 +174,7 @@ def _summarise_row(
     )
 
 
-def _steady_states(
+def _analyse_steady_states(
     rows: Sequence[Row], names: FileNames
 ) -> dict[Row, list[RunSteadyState]]:
     """Return the steady states of up to MOST_JUDGED runs.
@@ -198,7 +198,7 @@ def _steady_states(
     return group_by(states, [row for row, _ in judged])
 
 
-def _failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
+def _list_failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
     """Return the runs without a rate, in the order of the series."""
     failures = []
     for member in series:
@@ -208,12 +208,12 @@ def _failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
                 if id(record) not in good:
                     devices = row.row.num_devices
                     failures.append(
-                        Failure(file, member.title, devices, _reason(record))
+                        Failure(file, member.title, devices, _failure_reason(record))
                     )
     return tuple(failures)
 
 
-def _reason(record: RunRecord) -> str:
+def _failure_reason(record: RunRecord) -> str:
     """Return why a run has no rate, as one line."""
     if not record.error:
         return f"status {record.status}, nothing was measured"

@@ -94,7 +94,7 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     named = []
     for metric in (*main_metrics, *further_metrics):
         named += [(metric.title, row.metric(metric)) for row in rows]
-    notes = (*interval_notes(named), *_energy_sources(rows, further_metrics))
+    notes = (*interval_notes(named), *_energy_source_lines(rows, further_metrics))
     return Section(title, grids, notes)
 
 
@@ -141,7 +141,7 @@ def parts_section(series: SeriesSummary) -> Section:
     grids: tuple[Grid, ...] = ()
     if lines:
         grids = (Grid("Points of efficiency lost, and to what", head, lines),)
-    return Section("", grids, tuple(_parts_notes(series)))
+    return Section("", grids, tuple(_list_parts_notes(series)))
 
 
 def _parts_line(devices: int, loss: Attribution, names: Sequence[str]) -> list[str]:
@@ -193,7 +193,7 @@ def rates_table(rows: Sequence[Row]) -> str:
     return markdown([rates_section(rows)])
 
 
-def _energy_sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
+def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """Return the sources of energies without an interval; notes name the others."""
     lines: dict[str, None] = {}
     for metric in metrics:
@@ -208,7 +208,7 @@ def _energy_sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]
     return list(lines)
 
 
-def _parts_notes(series: SeriesSummary) -> list[str]:
+def _list_parts_notes(series: SeriesSummary) -> list[str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
     split_losses = [
         row.loss

@@ -61,16 +61,16 @@ def report(
 def sections(probes: Sequence[Probe]) -> list[Section]:
     """Return a section for each configuration: devices, threads and statements."""
     by_title = group_by(probes, [probe.title for probe in probes])
-    return [_section(title, members) for title, members in by_title.items()]
+    return [_make_section(title, members) for title, members in by_title.items()]
 
 
-def _section(title: str, probes: Sequence[Probe]) -> Section:
+def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     unit = common_unit(probe.unit for probe in probes)
     lines = []
     intervals: dict[str, None] = {}
     for probe in probes:
         for setting in probe.settings:
-            lines.append(_line(probe, setting))
+            lines.append(_setting_line(probe, setting))
             if setting.rate and has_interval(setting.rate):
                 intervals[interval_text(setting.rate.kind)] = None
     notes = [state("threads-intervals", unit=unit, interval=kind) for kind in intervals]
@@ -88,7 +88,7 @@ def _section(title: str, probes: Sequence[Probe]) -> Section:
     return Section(title, (Grid("", head, lines),), tuple(notes))
 
 
-def _line(probe: Probe, setting: Setting) -> list[str]:
+def _setting_line(probe: Probe, setting: Setting) -> list[str]:
     runs = str(setting.runs)
     if setting.failed:
         runs = f"{runs}, {setting.failed} failed"

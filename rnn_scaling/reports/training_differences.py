@@ -49,8 +49,8 @@ def alarms(summary: Summary) -> list[Statement]:
         for difference in first.differences:
             kind = ON_MORE_DEVICES[difference.quantity]
             found.append(state(kind, title, **names, **_difference_values(difference)))
-        found += _harmless_reasons(first.differences[0])
-        found.append(_remedy(first.differences, check_command(first.row)))
+        found += _harmless_reason_statements(first.differences[0])
+        found.append(_remedy_statement(first.differences, check_command(first.row)))
     return found
 
 
@@ -75,10 +75,12 @@ def change_statements(
         )
     if len(changes) > 1:
         found.append(state(MORE_CONFIGURATIONS, **names, others=len(changes) - 1))
-    return [*found, _remedy(change.differences, change.command)]
+    return [*found, _remedy_statement(change.differences, change.command)]
 
 
-def _remedy(differences: Sequence[TrainingDifference], command: str) -> Statement:
+def _remedy_statement(
+    differences: Sequence[TrainingDifference], command: str
+) -> Statement:
     """Return why the differences are not chance, and the command that explains them."""
     return state(REMEDY, repeats=differences[0].repeats, command=command)
 
@@ -92,7 +94,7 @@ def _difference_values(difference: TrainingDifference) -> dict[str, Any]:
     }
 
 
-def _harmless_reasons(first: TrainingDifference) -> list[Statement]:
+def _harmless_reason_statements(first: TrainingDifference) -> list[Statement]:
     """Return why losses may differ although the training is right; [] if nothing can.
 
     Args:

@@ -42,14 +42,14 @@ MOST_NAMES = 5  # names of a list; the others are counted
 
 def sentence(statement: Statement) -> str:
     """Return a statement in words; statements in its values are parts of the sentence."""
-    values = {name: _in_words(value) for name, value in statement.values.items()}
+    values = {name: _put_in_words(value) for name, value in statement.values.items()}
     template = all_templates()[statement.kind]
     return _KIT.format(template, subject=statement.subject, **values)
 
 
-def _in_words(value: Any) -> Any:
+def _put_in_words(value: Any) -> Any:
     if isinstance(value, list):
-        return list(map(_in_words, value))
+        return list(map(_put_in_words, value))
     return sentence(value) if isinstance(value, Statement) else value
 
 
@@ -135,7 +135,7 @@ def start_with_capital(text: str) -> str:
 _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: join_names(value),
     "List": lambda value, _: start_with_capital(join_names(value)),
-    "count": lambda value, noun: counted(_size(value), noun),
+    "count": lambda value, noun: counted(_count_of(value), noun),
     "of": _share_text,
     "interval": _interval_text,
     "rates": lambda value, _: _rates_text(value),
@@ -155,12 +155,12 @@ class _Kit(string.Formatter):
             return _FORMATS[word](value, argument)
         if "|" in format_spec:
             singular, plural = format_spec.split("|")
-            return singular if _size(value) == 1 else plural
+            return singular if _count_of(value) == 1 else plural
         return str(super().format_field(value, format_spec))
 
 
 _KIT = _Kit()
 
 
-def _size(value: Any) -> int:
+def _count_of(value: Any) -> int:
     return value if isinstance(value, int) else len(value)

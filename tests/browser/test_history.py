@@ -59,6 +59,6 @@ def test_steps_of_several_configurations_at_one_entry_are_one_mark():
         entries.append(dataclasses.replace(made, configurations=(part, other)))
     shown = curves.build_timeline(entries)
     assert [len(curve.change_points) for curve in shown.curves] == [1, 1]
-    marks = page_of_history._data(shown, "").marks
+    marks = page_of_history._make_explorer(shown, "").marks
     assert len({(mark.axis, mark.x) for mark in marks}) == len(marks) == 2
     assert marks[0].text.count("%") == 2

@@ -100,7 +100,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
             num_devices=row.num_devices,
             unit=row.unit,
             num_runs=len(row.counted_runs),
-            metrics=_metrics(row),
+            metrics=_measured_metrics(row),
         )
         exported_rows.append(exported_row)
         # The rates of the runs have the row's rate as their mean.
@@ -110,7 +110,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
             single = dataclasses.replace(
                 row, records=(record,), counts_all_batches=all_batches
             )
-            values = _metrics(single)
+            values = _measured_metrics(single)
             runs.append(
                 ExportedRun(
                     name=names[id(record)],
@@ -126,7 +126,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
     return Exported(folder, tuple(exported_rows), tuple(runs))
 
 
-def _metrics(row: Row) -> dict[str, Interval]:
+def _measured_metrics(row: Row) -> dict[str, Interval]:
     metrics = {}
     for metric in METRICS.values():
         number = row.metric(metric)

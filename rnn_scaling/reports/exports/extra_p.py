@@ -31,7 +31,7 @@ def write(exported: Exported, destination: str) -> str:
     files = group_by(all_times.items(), devices)
     for points, series in files.items():
         name = "devices-" + "-".join(map(str, points))
-        write_text(_text(points, dict(series)), folder / f"{name}.txt")
+        write_text(_format_file(points, dict(series)), folder / f"{name}.txt")
     return f"{folder}: {len(files)} files with {len(all_times)} series"
 
 
@@ -46,7 +46,7 @@ def _times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:
     return dict(all_times)
 
 
-def _text(points: Sequence[int], series: Mapping[str, Times]) -> str:
+def _format_file(points: Sequence[int], series: Mapping[str, Times]) -> str:
     lines = ["PARAMETER devices", f"POINTS {' '.join(map(str, points))}", ""]
     for name, times in series.items():
         # Extra-P splits the names of regions at "->".

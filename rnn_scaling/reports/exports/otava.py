@@ -34,7 +34,7 @@ def write(exported: Exported, destination: str) -> str:
         runs = [run for run in exported.runs if run.row is row and run.counts]
         metrics = _shared_metrics(runs)
         path = folder / f"{name}.csv"
-        write_text(_csv(runs, metrics), path)
+        write_text(_format_csv(runs, metrics), path)
         tests[name] = _test(path, metrics)
     # Otava reads YAML, and JSON is YAML.
     write_text(json_text({"tests": tests}), folder / "otava.yaml")
@@ -54,7 +54,7 @@ def _test(path: Path, metrics: Sequence[str]) -> dict:
     }
 
 
-def _csv(runs: Sequence[ExportedRun], metrics: Sequence[str]) -> str:
+def _format_csv(runs: Sequence[ExportedRun], metrics: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*HEADER, *metrics])

@@ -30,7 +30,7 @@ def text(exported: Exported) -> str:
     """Return the content of the file, with all lines of one gauge together."""
     lines = []
     for name, metric in METRICS.items():
-        base_name, factor = _in_base_unit(name)
+        base_name, factor = _convert_to_base_unit(name)
         gauges: dict[str, list[str]] = {"": [], "_low": [], "_high": []}
         for row in exported.rows:
             number = row.metrics.get(name)
@@ -39,7 +39,7 @@ def text(exported: Exported) -> str:
             ends = {"": number.value, "_low": number.low, "_high": number.high}
             for suffix, value in ends.items():
                 if value is not None:
-                    gauges[suffix].append(f"{{{_labels(row)}}} {factor * value!r}")
+                    gauges[suffix].append(f"{{{_labels_text(row)}}} {factor * value!r}")
         meanings = {"": "", "_low": ", lower end", "_high": ", upper end"}
         for suffix, samples in gauges.items():
             if samples:
@@ -50,7 +50,7 @@ def text(exported: Exported) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _in_base_unit(name: str) -> tuple[str, float]:
+def _convert_to_base_unit(name: str) -> tuple[str, float]:
     """Return the name of a metric in its base unit, and the factor of its values."""
     for end, (base_end, factor) in BASE_UNITS.items():
         if name.endswith(end):
@@ -58,15 +58,17 @@ def _in_base_unit(name: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def _labels(row: ExportedRow) -> str:
+def _labels_text(row: ExportedRow) -> str:
     labels = {
         "machine": row.machine,
         "series": row.series,
         "num_devices": str(row.num_devices),
         "unit": row.unit,
     }
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return ",".join(
+        f'{name}="{_escape_label(value)}"' for name, value in labels.items()
+    )
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

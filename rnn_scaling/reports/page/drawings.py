@@ -52,7 +52,9 @@ def curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
         for metric in group.picture_metrics:
             if metric.name != omitted_metric:
                 name = f"fig-{metric.name}{suffix}"
-                pictures.append(_named(group.chart(metric), name, group.title))
+                pictures.append(
+                    _picture_of_group(group.chart(metric), name, group.title)
+                )
         blocks += [Text(group.title, "h3")] if group.title else []
         blocks += [
             Group("figures", pictures),
@@ -67,11 +69,11 @@ def glance(groups: Sequence[Series]) -> list[Block]:
     for k, group in enumerate(groups):
         if chart := group.efficiency:
             blocks += [Text(group.title, "h3")] if group.title else []
-            blocks.append(_named(chart, f"glance-{k}", group.title))
+            blocks.append(_picture_of_group(chart, f"glance-{k}", group.title))
     return blocks
 
 
-def _named(chart: Chart, name: str, group: str) -> Figure:
+def _picture_of_group(chart: Chart, name: str, group: str) -> Figure:
     return picture(chart, name, ", ".join(filter(None, [chart.metric.caption, group])))
 
 
@@ -140,13 +142,13 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
                 blocks.append(_step_block(parts, len(blocks), title))
                 used.update(parts.nonzero_parts)
     if blocks:
-        keys = [_key(part) for part in PARTS if part in used]
+        keys = [_part_key(part) for part in PARTS if part in used]
         reading = Text(sentence(state("reading-of-steps")))
         blocks = [reading, Terms(keys, "parts"), *blocks]
     return PageSection("steps", "Where a step goes", blocks)
 
 
-def _key(part: str) -> Key:
+def _part_key(part: str) -> Key:
     style = step_figures.part_style(part)
     colour = figures.themed(style["facecolor"])
     return Key(steps.title(part), steps.MEANING[part], colour, style["alpha"])

@@ -39,7 +39,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
     if changes:
         lead.append(change_texts[changes.index(min(changes))])
     lines = []
-    for entry_name, entry in zip(_names(timeline), timeline.entries):
+    for entry_name, entry in zip(_name_entries(timeline), timeline.entries):
         subject = entry.commit.subject if entry.commit else ""
         machine = entry.machine.name
         date = entry.measured or ""
@@ -53,7 +53,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
         list(dict.fromkeys(entry.machine.name for entry in timeline.entries)),
         " ".join(lead),
         document.Overview(table.head[:-1], [("", curves)], "Curves"),
-        _data(timeline, commit_url),
+        _make_explorer(timeline, commit_url),
         [
             PageSection(
                 "change-points",
@@ -69,7 +69,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
 
 def chart(timeline: Timeline) -> charts.Chart:
     """Return the relative rates over the entries, with the change points."""
-    data = _data(timeline, "")
+    data = _make_explorer(timeline, "")
     return charts.Chart(RELATIVE, data.axes[0], data.lines, marks=data.marks)
 
 
@@ -78,7 +78,7 @@ def to_png(timeline: Timeline) -> bytes:
     return charts.png(chart(timeline))
 
 
-def _names(timeline: Timeline) -> list[str]:
+def _name_entries(timeline: Timeline) -> list[str]:
     """Return the commit of each entry; later entries of the same commit get a number."""
     names = [entry.name for entry in timeline.entries]
     numbered = []
@@ -88,15 +88,15 @@ def _names(timeline: Timeline) -> list[str]:
     return numbered
 
 
-def _data(timeline: Timeline, commit_url: str) -> explorer.Explorer:
-    names = _names(timeline)
+def _make_explorer(timeline: Timeline, commit_url: str) -> explorer.Explorer:
+    names = _name_entries(timeline)
     used: set[str] = set()
     lines = []
     for k, curve in enumerate(timeline.curves):
         points = []
         for point in curve.points:
             used.update(point.configuration.metrics)
-            points.append(_point(curve, point, names, commit_url))
+            points.append(_make_point(curve, point, names, commit_url))
         lines.append(explorer.Line(curve.title, points, colour=k, shape=k // 6))
     metrics = [RATE]
     metrics += [metric for name, metric in METRICS.items() if name in used]
@@ -104,10 +104,10 @@ def _data(timeline: Timeline, commit_url: str) -> explorer.Explorer:
     if all(entry.measured for entry in timeline.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
     described = [RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
-    return explorer.Explorer(described, axes, lines, marks=_marks(timeline, names))
+    return explorer.Explorer(described, axes, lines, marks=_make_marks(timeline, names))
 
 
-def _point(
+def _make_point(
     curve: Curve, point: Point, names: list[str], commit_url: str
 ) -> explorer.Point:
     rate = point.rate
@@ -127,7 +127,7 @@ def _point(
     )
 
 
-def _marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
+def _make_marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
     """Return marks at change points and at changes of the machine."""
     texts: dict[int, list[str]] = {}
     machines = [entry.machine.name for entry in timeline.entries]

@@ -38,9 +38,9 @@ def render(
     names = [prediction.curve.name for prediction in results.predictions]
     is_single = len(names) == 1
     lead = sentences(predicting.answer(results.predictions[0]))
-    chart: list[Block] = [Live("chart", _rates(curves))]
-    losses = _losses(curves)
-    numbers = _numbers(results, curves)
+    chart: list[Block] = [Live("chart", _rate_figures(curves))]
+    losses = _loss_figures(curves)
+    numbers = _number_blocks(results, curves)
     if is_single:
         chart += losses
     elif losses:
@@ -50,10 +50,10 @@ def render(
         title,
         names if is_single else [f"{len(names)} series"],
         lead if is_single else f"{names[0]}: {lead}",
-        _overview(results),
-        _data(curves),
+        _make_overview(results),
+        _make_explorer(curves),
         [
-            PageSection("assumptions", "Assumptions", _assumptions(results)),
+            PageSection("assumptions", "Assumptions", _assumption_blocks(results)),
             PageSection("numbers", "Losses and sizes", numbers),
             PageSection("refused", "Not predicted", refused),
         ],
@@ -62,7 +62,7 @@ def render(
     )
 
 
-def _overview(results: report.PredictionReport) -> document.Overview:
+def _make_overview(results: report.PredictionReport) -> document.Overview:
     """Return the table of all points; several series are groups with their names."""
     grids = [report.table(prediction) for prediction in results.predictions]
     head = []
@@ -75,7 +75,7 @@ def _overview(results: report.PredictionReport) -> document.Overview:
     return document.Overview(head, groups, "Measured and predicted", "long-cells")
 
 
-def _rates(curves: Sequence[Prediction]) -> list[Figure]:
+def _rate_figures(curves: Sequence[Prediction]) -> list[Figure]:
     """Return a picture for each series."""
     figures = []
     for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
@@ -86,7 +86,7 @@ def _rates(curves: Sequence[Prediction]) -> list[Figure]:
     return figures
 
 
-def _losses(curves: Sequence[Prediction]) -> list[Block]:
+def _loss_figures(curves: Sequence[Prediction]) -> list[Block]:
     """Return a picture for each series whose losses are known."""
     title = "Efficiency and losses on each number of devices"
     figures: list[Block] = []
@@ -99,7 +99,7 @@ def _losses(curves: Sequence[Prediction]) -> list[Block]:
     return figures
 
 
-def _assumptions(results: report.PredictionReport) -> list[Block]:
+def _assumption_blocks(results: report.PredictionReport) -> list[Block]:
     blocks: list[Block] = []
     for prediction, sizes in zip(results.predictions, results.sizes):
         answer = predicting.answer(prediction)
@@ -110,7 +110,7 @@ def _assumptions(results: report.PredictionReport) -> list[Block]:
     return blocks
 
 
-def _numbers(
+def _number_blocks(
     results: report.PredictionReport, curves: Sequence[Prediction]
 ) -> list[Block]:
     """Return the losses on all numbers of devices of the pictures, and memory, time and cost."""
@@ -123,7 +123,7 @@ def _numbers(
     return blocks
 
 
-def _data(curves: Sequence[Prediction]) -> explorer.Explorer:
+def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
     metrics = {
         metric.name: metric for metric in (pictures.SPEEDUP, pictures.EFFICIENCY)
     }

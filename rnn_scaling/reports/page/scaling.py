@@ -56,18 +56,18 @@ def render(summary: Summary) -> bytes:
     remarks = [*details, conclusions.overview_text(summary)]
     return document.page(
         f"Scaling of {name}",
-        _about(summary),
+        _about_texts(summary),
         " ".join(headlines),
-        _overview(summary),
+        _make_overview(summary),
         scaling_data.explorer(summary, groups),
-        _sections(summary, curves),
+        _list_sections(summary, curves),
         first=[Live("chart", chart)],
         remarks=list(filter(None, remarks)),
-        notes=_notes(summary),
+        notes=_overview_notes(summary),
     )
 
 
-def _about(summary: Summary) -> list[str]:
+def _about_texts(summary: Summary) -> list[str]:
     """Return runs, machine, models and dates."""
     texts = [counted(summary.num_runs, "run")]
     facts = {fact.name: fact.text for fact in summary.facts}
@@ -85,7 +85,7 @@ def _about(summary: Summary) -> list[str]:
     return texts
 
 
-def _overview(summary: Summary) -> document.Overview:
+def _make_overview(summary: Summary) -> document.Overview:
     """Return the table of all series; each line links to the details of its series."""
     sections = series_table.make_sections(summary)
     groups = []
@@ -105,7 +105,7 @@ def _overview(summary: Summary) -> document.Overview:
     return document.Overview(head, groups, "All series", style, metrics, place)
 
 
-def _notes(summary: Summary) -> list[str]:
+def _overview_notes(summary: Summary) -> list[str]:
     statements = []
     if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))
@@ -114,7 +114,7 @@ def _notes(summary: Summary) -> list[str]:
     return list(map(sentence, statements))
 
 
-def _sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
+def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
     """Return the sections below the first screen."""
     measured = summary.measured
     limitations = cautions.caution_texts(summary)
@@ -127,21 +127,21 @@ def _sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
         PageSection("runs", runs, [Live("runs")], "live"),
         PageSection("curves", over_devices, curves, "static"),
         drawings.learning_section(summary),
-        PageSection("loss", "Where efficiency is lost", _losses(measured)),
+        PageSection("loss", "Where efficiency is lost", _loss_blocks(measured)),
         drawings.steps_section(measured),
         drawings.counts_section(summary),
-        PageSection("rates", "Every row", _rates(summary)),
+        PageSection("rates", "Every row", _rate_blocks(summary)),
         PageSection("steady", "Steady state", [Text(steady)] if steady else []),
-        PageSection("workers", "Start-up and workers", _workers(measured)),
-        PageSection("padding", table.PADDING, _padding(summary)),
-        PageSection("failures", "Failed runs", _failures(summary)),
-        PageSection("again", "Measure again", _repetition(summary)),
-        PageSection("environment", "Environment", _environment(summary)),
-        PageSection("reading", "How to read this", _reading(summary)),
+        PageSection("workers", "Start-up and workers", _worker_blocks(measured)),
+        PageSection("padding", table.PADDING, _padding_blocks(summary)),
+        PageSection("failures", "Failed runs", _failure_blocks(summary)),
+        PageSection("again", "Measure again", _repetition_blocks(summary)),
+        PageSection("environment", "Environment", _environment_blocks(summary)),
+        PageSection("reading", "How to read this", _reading_blocks(summary)),
     ]
 
 
-def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _loss_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
     """Return significant losses as bars and tables, and why others are not split."""
     losses = [
         (series, series.largest_row.loss)
@@ -150,7 +150,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     ]
     split = [(series, loss) for series, loss in losses if loss.is_significant]
     if not split:
-        return _unsplit_losses(losses)
+        return _unsplit_loss_blocks(losses)
     noise = series_statements.noise_text([loss for _, loss in split])
     picture, *notes = drawings.losses([(series.title, loss) for series, loss in split])
     title = "Points of efficiency lost, by number of devices"
@@ -158,13 +158,13 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
         Text(sentence(state("reading-of-losses", noise=noise))),
         Live("bars", [picture]),
         *notes,
-        Folded(title, _loss_tables(measured), is_printed=False),
-        Terms(_meanings(split), "meaning"),
-        *_unsplit_losses(losses),
+        Folded(title, _loss_table_blocks(measured), is_printed=False),
+        Terms(_list_meanings(split), "meaning"),
+        *_unsplit_loss_blocks(losses),
     ]
 
 
-def _loss_tables(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _loss_table_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
     """Return the lost points of each series whose loss is split."""
     blocks: list[Block] = []
     for series in measured:
@@ -175,7 +175,7 @@ def _loss_tables(measured: Sequence[SeriesSummary]) -> list[Block]:
     return blocks
 
 
-def _meanings(split: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Key]:
+def _list_meanings(split: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Key]:
     """Return the meaning of each significant part."""
     significant: set[str] = set()
     for _, loss in split:
@@ -188,7 +188,9 @@ def _meanings(split: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Key]:
     ]
 
 
-def _unsplit_losses(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
+def _unsplit_loss_blocks(
+    losses: Sequence[tuple[SeriesSummary, Attribution]],
+) -> list[Block]:
     """Return why losses have no parts; one paragraph for series with the same reason."""
     titles_of_all = [series.title for series, _ in losses]
     reasons = [
@@ -207,7 +209,7 @@ def _unsplit_losses(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list
     return blocks
 
 
-def _rates(summary: Summary) -> list[Block]:
+def _rate_blocks(summary: Summary) -> list[Block]:
     """Return the rows of each series; notes that all share are printed once."""
     details = [_series_section(series) for series in summary.series]
     note_lists = [detail.notes for detail in details]
@@ -272,7 +274,7 @@ def _steady_statements(summary: Summary) -> list[Statement]:
     return statements
 
 
-def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _worker_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
     """Return the start-up times of each series, and the ranks of its largest job."""
     blocks: list[Block] = []
     for series in measured:
@@ -285,14 +287,14 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
     return blocks[: document.MOST_FIGURES]
 
 
-def _padding(summary: Summary) -> list[Block]:
+def _padding_blocks(summary: Summary) -> list[Block]:
     section = table.padding_section(summary)
     if section is None:
         return []
-    return [*map(Text, section.sentences), *map(_table, section.grids)]
+    return [*map(Text, section.sentences), *map(_captioned_table, section.grids)]
 
 
-def _failures(summary: Summary) -> list[Block]:
+def _failure_blocks(summary: Summary) -> list[Block]:
     blocks: list[Block] = []
     if summary.failures:
         lines = [
@@ -300,14 +302,16 @@ def _failures(summary: Summary) -> list[Block]:
             for run in summary.failures
         ]
         head = ["File", "Series", "Devices", "Reason"]
-        blocks.append(_table(Grid("Runs that measured nothing", head, lines, (1, 3))))
+        blocks.append(
+            _captioned_table(Grid("Runs that measured nothing", head, lines, (1, 3)))
+        )
     if summary.left_out:
         title = "Files that this report does not use"
         blocks += [Text(title, "h3"), Items(summary.left_out)]
     return blocks
 
 
-def _repetition(summary: Summary) -> list[Block]:
+def _repetition_blocks(summary: Summary) -> list[Block]:
     """Return commands that repeat the report and each series, and make missing runs."""
     first = summary.series[: document.MOST_FIGURES]
     needed = [
@@ -327,12 +331,14 @@ def _repetition(summary: Summary) -> list[Block]:
     ]
     if missing:
         title = "Runs that would complete the analysis"
-        blocks.append(Folded(title, _commands(missing, "missing run")))
+        blocks.append(Folded(title, _command_blocks(missing, "missing run")))
     title = "The sweep of each series, with its loss analysis"
-    return [*blocks, Folded(title, _commands(sweeps, "sweep"), is_printed=False)]
+    return [*blocks, Folded(title, _command_blocks(sweeps, "sweep"), is_printed=False)]
 
 
-def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Block]:
+def _command_blocks(
+    titled: Sequence[tuple[str, Sequence[str]]], noun: str
+) -> list[Block]:
     blocks: list[Block] = []
     for title, lines in titled:
         blocks.append(Text(title, "note"))
@@ -341,7 +347,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
     return blocks
 
 
-def _environment(summary: Summary) -> list[Block]:
+def _environment_blocks(summary: Summary) -> list[Block]:
     keys = [Key(fact.name, fact.text) for fact in summary.facts]
     facts = Folded("Machine, versions and settings", [Terms(keys, "facts")])
     if summary.differences:
@@ -351,18 +357,18 @@ def _environment(summary: Summary) -> list[Block]:
         ]
         head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))
-        return [Text(grid.caption, "h3"), _table(grid), facts]
+        return [Text(grid.caption, "h3"), _captioned_table(grid), facts]
     if summary.num_runs > 1:
         return [Text(sentence(state("runs-comparable"))), facts]
     return [facts]
 
 
-def _reading(summary: Summary) -> list[Block]:
+def _reading_blocks(summary: Summary) -> list[Block]:
     statements = cautions.unit_statements(summary.rows)
     statements += [state(f"reading-of-{topic}", summary.unit) for topic in READING]
     return [Items(list(map(sentence, statements)))]
 
 
-def _table(grid: Grid) -> Body:
+def _captioned_table(grid: Grid) -> Body:
     """Return a table whose heading is above it."""
     return Body(Section("", (grid,)))

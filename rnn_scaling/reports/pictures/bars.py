@@ -90,7 +90,7 @@ def draw(
       digits: Decimals of the numbers.
       width: Width of the axes in inches; 0 if parts should not contain their names.
     """
-    low, high = _frame(bars, start)
+    low, high = _axis_ends(bars, start)
     span = 1.12 * (high - low) or 1.0
     for row, bar in enumerate(bars):
         for name, begin, size in bar.place_parts(start):
@@ -119,7 +119,7 @@ def draw(
     axes.grid(axis="y", visible=False)
 
 
-def _frame(bars: Sequence[Bar], start: float) -> tuple[float, float]:
+def _axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
     """Return the ends of the axis; intervals that are much wider than all bars are cut."""
     reach = [start]
     for bar in bars:

@@ -253,7 +253,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
             axes.errorbar(
                 [number.value],
                 [row + shift],
-                xerr=_sides([number]),
+                xerr=_error_bar_lengths([number]),
                 color=colour,
                 marker=figures.MARKERS[line.shape % len(figures.MARKERS)],
                 markerfacecolor=colour if is_last else "none",
@@ -378,8 +378,8 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
     axes.errorbar(
         [position + shift for position, *_ in points],
         [number.value for _, number, _ in points],
-        _sides([number for _, number, _ in points]),
-        _sides([value for value in across if value]),
+        _error_bar_lengths([number for _, number, _ in points]),
+        _error_bar_lengths([value for value in across if value]),
         label=figures.legend_title(line.title),
         capsize=2,
         elinewidth=1,
@@ -387,7 +387,7 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
     )
 
 
-def _sides(values: Sequence[Interval]) -> list[list[float]] | None:
+def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
     """Return the lengths of intervals below and above their numbers, or None."""
     if not any(value.ends for value in values):
         return None
@@ -399,16 +399,16 @@ def _sides(values: Sequence[Interval]) -> list[list[float]] | None:
 def svg(chart: Chart, name: str) -> str:
     """Return the chart with its legend as SVG; `name` begins its ids."""
     with figures.style():
-        return figures.as_svg(_figure(chart, 4.2, 3.0), name)
+        return figures.as_svg(_draw_figure(chart, 4.2, 3.0), name)
 
 
 def png(chart: Chart) -> bytes:
     """Return the chart with its legend as a PNG file."""
     with figures.style(is_fixed=True):
-        return figures.as_file(_figure(chart, 8.0, 4.2))
+        return figures.as_file(_draw_figure(chart, 8.0, 4.2))
 
 
-def _figure(chart: Chart, width: float, height: float) -> Any:
+def _draw_figure(chart: Chart, width: float, height: float) -> Any:
     is_predicted = any(point.is_predicted for *_, point in chart.points(chart.lines[0]))
     entries = len(chart.series_points) + bool(chart.ideals) + 2 * is_predicted
     left = 0.62

@@ -104,7 +104,7 @@ def render(predictions: Sequence[Prediction]) -> bytes:
 
 def draw_series(predictions: Sequence[Prediction]) -> Figure:
     first_predictions = predictions[:MAX_SERIES]
-    split = [_bars(prediction) for prediction in first_predictions]
+    split = [_make_bars(prediction) for prediction in first_predictions]
     columns = 2 if any(split) else 1
     heights = [max(2.6, HEIGHT * (1 + len(losses))) for losses in split]
     figure, rows = figures.stacked(heights, WIDTH * columns, 0.8, columns)
@@ -113,7 +113,7 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
         row[0].set_title(textwrap.fill(prediction.curve.name, 58))
         row[0].set_ylabel(rate_metric(prediction.curve).caption)
         if losses:
-            styles = bars.part_styles(_colours(losses))
+            styles = bars.part_styles(_choose_colours(losses))
             bars.draw(row[1], losses, styles, width=WIDTH)
             row[1].set_xlabel(SHARE_LABEL)
         elif columns > 1:
@@ -129,7 +129,7 @@ def _count_left_out(figure: Figure, count: int, noun: str) -> None:
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
 
 
-def _bars(prediction: Prediction) -> list[Bar]:
+def _make_bars(prediction: Prediction) -> list[Bar]:
     """Return the efficiency and the losses of each number of devices that has both."""
     noun = "machine" if prediction.curve.counts_machines else "device"
     losses = []
@@ -146,7 +146,7 @@ def _bars(prediction: Prediction) -> list[Bar]:
     return losses
 
 
-def _colours(losses: Sequence[Bar]) -> dict[str, str]:
+def _choose_colours(losses: Sequence[Bar]) -> dict[str, str]:
     """Return the colour of each part of the bars."""
     colours: dict[str, str] = {}
     for bar in losses:
@@ -156,8 +156,8 @@ def _colours(losses: Sequence[Bar]) -> dict[str, str]:
 
 def losses_svg(prediction: Prediction, name: str) -> str:
     """Return the losses of one series as SVG for the page."""
-    losses = _bars(prediction)
-    return bars.svg(name, losses, _colours(losses), WIDTH, SHARE_LABEL)
+    losses = _make_bars(prediction)
+    return bars.svg(name, losses, _choose_colours(losses), WIDTH, SHARE_LABEL)
 
 
 def changes(answers: Sequence[Sensitivity]) -> bytes:

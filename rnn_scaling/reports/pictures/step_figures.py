@@ -59,7 +59,7 @@ def part_style(part: str) -> dict[str, Any]:
     }
 
 
-def _coloured(part: str) -> dict[str, Any]:
+def _resolve_part_style(part: str) -> dict[str, Any]:
     """Return the style of a part in the colours of the page or of the file."""
     style = part_style(part)
     return {**style, "facecolor": figures.colour(style["facecolor"])}
@@ -75,7 +75,7 @@ def parts(split: StepParts, name: str) -> str:
         tower_bars.append(bars.Bar(f"tower {tower}", sizes))
     with figures.style():
         figure, axes = figures.blank(4.2, 0.42 * len(tower_bars) + 0.78, left=0.1)
-        styles = {part: _coloured(part) for part in split.nonzero_parts}
+        styles = {part: _resolve_part_style(part) for part in split.nonzero_parts}
         bars.draw(axes, tower_bars, styles)
         axes.set(xlim=(0, 1000 * split.seconds.mean), xlabel="ms, mean step")
         return figures.as_svg(figure, name)
@@ -84,7 +84,7 @@ def parts(split: StepParts, name: str) -> str:
 def timeline(step: TimedStep, name: str) -> str:
     """Return the parts of one step over time, with a row per tower."""
     with figures.style():
-        height = ROW * len(_rows(step)) + 0.78
+        height = ROW * len(_timeline_rows(step)) + 0.78
         figure, axes = figures.blank(4.2, height, left=0.75)
         _draw(axes, step)
         return figures.as_svg(figure, name)
@@ -94,7 +94,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """Return steps below each other with their legend, as a PNG or SVG file."""
     from matplotlib.patches import Patch
 
-    heights = [ROW * len(_rows(step)) + 0.75 for _, step in titled]
+    heights = [ROW * len(_timeline_rows(step)) + 0.75 for _, step in titled]
     letters: set[str] = set()
     # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
@@ -103,10 +103,10 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
         for [axes], (title, step) in zip(rows, titled):
             _draw(axes, step)
             axes.set_title(title)
-            for _, bar in _rows(step):
+            for _, bar in _timeline_rows(step):
                 letters.update(bar)
         patches = [
-            Patch(label=titles.get(part, part), **_coloured(part))
+            Patch(label=titles.get(part, part), **_resolve_part_style(part))
             for letter, part in zip(LETTERS, PARTS)
             if letter in letters
         ]
@@ -116,7 +116,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
         return figures.as_file(figure, kind)
 
 
-def _rows(step: TimedStep) -> list[tuple[str, str]]:
+def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
     """Return (label, letters) of each bar: the towers, and exchange if there is any."""
     towers = step.timeline.towers[:MOST_TOWERS]
     rows = [(f"tower {tower}", bar) for tower, bar in enumerate(towers)]
@@ -127,7 +127,7 @@ def _rows(step: TimedStep) -> list[tuple[str, str]]:
 
 
 def _draw(axes: Axes, step: TimedStep) -> None:
-    rows = _rows(step)
+    rows = _timeline_rows(step)
     step_ms = 1000 * step.seconds
     width = step_ms / TIMELINE_BINS
     for row, (_, letters) in enumerate(rows):
@@ -140,7 +140,9 @@ def _draw(axes: Axes, step: TimedStep) -> None:
         for letter, ranges in spans.items():
             if letter != " ":
                 part = PARTS[LETTERS.index(letter)]
-                axes.broken_barh(ranges, (row - HEIGHT / 2, HEIGHT), **_coloured(part))
+                axes.broken_barh(
+                    ranges, (row - HEIGHT / 2, HEIGHT), **_resolve_part_style(part)
+                )
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.set(xlim=(0, step_ms), ylim=(len(rows) - 0.5, -0.5), xlabel=SINCE_START)
     axes.tick_params(axis="y", length=0)

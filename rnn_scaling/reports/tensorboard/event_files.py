@@ -153,20 +153,20 @@ def make_drawable_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
         """
         _set_device(node, variable_devices)
         result.node.append(node)
-        for attribute, function_name in _function_calls(node):
+        for attribute, function_name in _list_function_calls(node):
             function = functions.get(function_name)
             if function is None or depth == 0:
                 continue
-            names = _names_in_result(function, node, inner_name, attribute)
+            names = _map_names_to_result(function, node, inner_name, attribute)
             for inner in function.node_def:
                 copy = tf.compat.v1.NodeDef()
                 copy.CopyFrom(inner)
                 copy.name = names[inner.name]
                 del copy.input[:]
                 for source in inner.input:
-                    name = names.get(_producer(source), _producer(source))
+                    name = names.get(_producer_name(source), _producer_name(source))
                     if source.startswith("^"):
-                        name = f"^{_producer(name)}"
+                        name = f"^{_producer_name(name)}"
                     copy.input.append(name)
                 add(copy, inner.name, depth - 1)
 
@@ -175,7 +175,7 @@ def make_drawable_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     return result
 
 
-def _names_in_result(
+def _map_names_to_result(
     function: Any, node: tf.compat.v1.NodeDef, inner_name: str, attribute: str
 ) -> dict[str, str]:
     """Return the name in the result of each node and argument of a called function.
@@ -207,15 +207,15 @@ def _set_device(
 
     Loops and branches only pass variables to their functions, so they keep their device.
     """
-    if any(_function_calls(node)):
+    if any(_list_function_calls(node)):
         return
-    for name in (node.name, *map(_producer, node.input)):
+    for name in (node.name, *map(_producer_name, node.input)):
         if name in variable_devices:
             node.device = variable_devices[name]
             return
 
 
-def _function_calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
+def _list_function_calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
     """Yield (attribute, function) of every function that a node calls."""
     for attribute, value in sorted(node.attr.items()):
         if value.HasField("func"):
@@ -224,6 +224,6 @@ def _function_calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
             yield attribute, function.name
 
 
-def _producer(name: str) -> str:
+def _producer_name(name: str) -> str:
     """Return the node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
     return name.removeprefix("^").split(":")[0]

@@ -22,7 +22,7 @@ def markdown(run: RunRecord) -> str:
     if run.throughput and run.steady_state:
         notes.append(f"Steady state: {steady_state.run_text(run)}.")
     notes.append(f"Again: {' '.join(command(options).split())}")
-    places = _placement(run)
+    places = _placement_grids(run)
     remarks = [] if places else ["The run ended before they were made."]
     parts = [
         Section("", result.grids, notes),
@@ -35,7 +35,7 @@ def markdown(run: RunRecord) -> str:
     return re.sub(r"([_*`[])", r"\\\1", escaped(text))
 
 
-def _placement(run: RunRecord) -> list[Grid]:
+def _placement_grids(run: RunRecord) -> list[Grid]:
     """Return where the variables are; without a graph, the bytes per device."""
     if run.graph is None:
         placement = run.resolved.variable_placement or {}

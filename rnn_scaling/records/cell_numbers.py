@@ -133,7 +133,7 @@ def _parse(text: str) -> PrintedNumber | None:
     cell = _REMARK.sub("", text).strip() or text
     match = _NUMBER.fullmatch(cell)
     if match is None or not _has_digit(match["number"]):
-        return _duration(cell)
+        return _parse_duration(cell)
     return _number_of_match(match, cell, text)
 
 
@@ -163,7 +163,7 @@ def _number_of_match(
         # The zeros of "about 3,000" are not digits.
         unsigned = digits.lstrip("+-")
         step *= 10.0 ** (len(unsigned) - len(unsigned.rstrip("0")))
-    factor, unit = _unit((match["unit"] or "").strip().rstrip(".,;"))
+    factor, unit = _parse_unit((match["unit"] or "").strip().rstrip(".,;"))
     comparison = _SLOWER.fullmatch(unit.lower())
     if comparison and comparison[1] and value > 1:
         # "2 times slower" as a speedup. It is lower if the printed number was cut off.
@@ -174,7 +174,7 @@ def _number_of_match(
     return PrintedNumber(value * factor, step * factor, text, unit, is_rough)
 
 
-def _unit(text: str) -> tuple[float, str]:
+def _parse_unit(text: str) -> tuple[float, str]:
     """Return the factor that converts to a common unit, and that unit.
 
     Returns:
@@ -196,7 +196,7 @@ def _unit(text: str) -> tuple[float, str]:
     return 1.0, text
 
 
-def _duration(text: str) -> PrintedNumber | None:
+def _parse_duration(text: str) -> PrintedNumber | None:
     """Return "1:02:30" or "1 h 2 min 30 s" in seconds, or None for other texts."""
     match = _CLOCK.fullmatch(text) or _HOURS.fullmatch(text)
     if match is None or sum(part is not None for part in match.groups()) < 2:

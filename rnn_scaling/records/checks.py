@@ -82,7 +82,7 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
     An option that this version does not have may be any number or text.
     """
     is_ours = not isinstance(config.get(TRAINER), str)
-    yield from _value_faults(config)
+    yield from _find_value_faults(config)
     for name in ("encoder_type", "variable_update"):
         if is_ours and not isinstance(config.get(name), str):
             yield f"config.{name} is {quote(config.get(name))}; expected a name"
@@ -97,10 +97,10 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
     for name in configs.OPTIONS:
         is_checked = name in config and name not in WHOLE_NUMBERS
         if is_checked and (is_ours or name not in CHOICE_OPTIONS):
-            yield from _option_faults(name, config[name])
+            yield from _find_option_faults(name, config[name])
 
 
-def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
+def _find_value_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Check that each value is null, a text or a finite number."""
     for name, value in config.items():
         if isinstance(value, (int, float)):
@@ -110,7 +110,7 @@ def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config.{name} is {quote(value)}; expected one value"
 
 
-def _option_faults(name: str, value: Any) -> Iterator[str]:
+def _find_option_faults(name: str, value: Any) -> Iterator[str]:
     """Check a value against the type, choices and minimum of its option."""
     field = configs.OPTIONS[name]
     if value in _FORMER_CHOICES.get(name, ()):
@@ -195,13 +195,15 @@ def batch_faults(
             f"batches.warmup is {quote(batches.warmup)}; "
             f"expected a whole number below the {count} batches"
         )
-    yield from _tower_faults(batches, towers, noun)
-    yield from _accuracy_faults(batches)
+    yield from _find_tower_faults(batches, towers, noun)
+    yield from _find_accuracy_faults(batches)
     if throughput and len(batches.items) == count:
-        yield from _throughput_faults(batches, throughput, noun)
+        yield from _find_throughput_faults(batches, throughput, noun)
 
 
-def _tower_faults(batches: Batches, num_towers: int | None, noun: str) -> Iterator[str]:
+def _find_tower_faults(
+    batches: Batches, num_towers: int | None, noun: str
+) -> Iterator[str]:
     """Check the items and positions of the towers."""
     count = len(batches.seconds)
     items_path = f"batches.tower_{noun}"
@@ -239,7 +241,7 @@ def _tower_faults(batches: Batches, num_towers: int | None, noun: str) -> Iterat
             break
 
 
-def _accuracy_faults(batches: Batches) -> Iterator[str]:
+def _find_accuracy_faults(batches: Batches) -> Iterator[str]:
     if batches.correct is None:
         return
     if batches.loss_items is None:
@@ -264,7 +266,7 @@ def rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
             )
 
 
-def _throughput_faults(
+def _find_throughput_faults(
     batches: Batches, throughput: Throughput, noun: str
 ) -> Iterator[str]:
     items = math.fsum(batches.items[batches.warmup :])
@@ -422,7 +424,7 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
             if rank.seconds:
                 timed_ranks[f"workers.ranks[{i}]"] = rank
     for path, rank in timed_ranks.items():
-        if fault := _length_fault(path, rank, count):
+        if fault := _find_length_fault(path, rank, count):
             yield fault
             return
     for i, rank in enumerate(workers.ranks):
@@ -436,10 +438,10 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
     if timed_ranks and 0 <= batches.warmup < count:
         yield from _sum_faults([*timed_ranks.values()], batches, noun)
     if workers.window_seconds:
-        yield from _window_length_faults(workers.window_seconds, batches)
+        yield from _find_window_length_faults(workers.window_seconds, batches)
 
 
-def _length_fault(path: str, rank: Rank, count: int) -> str:
+def _find_length_fault(path: str, rank: Rank, count: int) -> str:
     """Return a fault if a list of a rank lacks the number of a batch, or ""."""
     for name in (*NEEDED_LISTS, *OPTIONAL_LISTS):
         length = len(getattr(rank, name) or ())
@@ -480,7 +482,7 @@ def _quote_entry(entry: Any) -> str:
     return quote([*entry] if isinstance(entry, tuple) else entry)
 
 
-def _window_length_faults(window_s: float, batches: Batches) -> Iterator[str]:
+def _find_window_length_faults(window_s: float, batches: Batches) -> Iterator[str]:
     """Check the length of the window by the clock of rank 0."""
     measured_s = math.fsum(batches.seconds[batches.warmup :])
     if abs(window_s - measured_s) > max(WINDOW_S, WINDOW_SHARE * measured_s):

@@ -87,7 +87,7 @@ def decode(kind: Any, value: Any, path: str, faults: Faults) -> Any:
     Returns:
       The value; None for a part with faults.
     """
-    return _decoder(kind)(value, path, faults)
+    return _make_decoder(kind)(value, path, faults)
 
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
@@ -165,7 +165,7 @@ def _file_fields(kind: Any) -> list[dataclasses.Field]:
 
 
 @functools.cache
-def _decoder(annotation: Any, or_null: str = "") -> Decode:
+def _make_decoder(annotation: Any, or_null: str = "") -> Decode:
     """Return the function that decodes a value of a type.
 
     A number in a range is also annotated, so its range is looked for before its type.
@@ -176,27 +176,27 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
     """
     kind = not_null(annotation)
     if kind is not annotation:
-        decode_value = _decoder(kind, " or null")
+        decode_value = _make_decoder(kind, " or null")
         return lambda value, path, faults: (
             None if value is None else decode_value(value, path, faults)
         )
     if kind is Any:
         return lambda value, path, faults: value
-    rule = _rule(kind) + or_null
-    if number_range := _range_of(kind):
+    rule = _describe_type(kind) + or_null
+    if number_range := _number_range(kind):
         return _number_decoder(number_range, rule)
     if kind in _SCALARS:
-        return _scalar_decoder(kind, rule)
+        return _make_scalar_decoder(kind, rule)
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is tuple:
-        return _tuple_decoder(arguments[0], rule)
+        return _make_tuple_decoder(arguments[0], rule)
     if origin is not None:
-        return _mapping_decoder(_decoder(arguments[1]), rule)
-    return _part_decoder(kind, rule)
+        return _make_mapping_decoder(_make_decoder(arguments[1]), rule)
+    return _make_part_decoder(kind, rule)
 
 
-def _range_of(annotation: Any) -> Range | None:
+def _number_range(annotation: Any) -> Range | None:
     """Return the range of a type of numbers, or None for other types."""
     if typing.get_origin(annotation) is not Annotated:
         return None
@@ -204,15 +204,15 @@ def _range_of(annotation: Any) -> Range | None:
     return rule if isinstance(rule, Range) else None
 
 
-def _rule(annotation: Any) -> str:
+def _describe_type(annotation: Any) -> str:
     """Return what a value of a type must be, in words."""
-    if number_range := _range_of(annotation):
+    if number_range := _number_range(annotation):
         return number_range.words
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     kind = not_null(annotation)
     if kind is not annotation:
-        return f"{_rule(kind)} or null"
+        return f"{_describe_type(kind)} or null"
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
 
 
@@ -220,7 +220,7 @@ def _add_fault(faults: Faults, path: str, value: Any, rule: str) -> None:
     faults.append(f"{path} is {quote(value)}; expected {rule}")
 
 
-def _scalar_decoder(kind: Any, rule: str) -> Decode:
+def _make_scalar_decoder(kind: Any, rule: str) -> Decode:
     value_type = str if kind is Name else kind
 
     def decode_scalar(value: Any, path: str, faults: Faults) -> Any:
@@ -244,9 +244,9 @@ def _number_decoder(number_range: Range, rule: str) -> Decode:
     return decode_number
 
 
-def _tuple_decoder(item_type: Any, rule: str) -> Decode:
-    decode_item = _decoder(item_type)
-    number_range = _range_of(not_null(item_type))
+def _make_tuple_decoder(item_type: Any, rule: str) -> Decode:
+    decode_item = _make_decoder(item_type)
+    number_range = _number_range(not_null(item_type))
     may_be_null = not_null(item_type) is not item_type
 
     def decode_tuple(value: Any, path: str, faults: Faults) -> Any:
@@ -275,7 +275,7 @@ def _tuple_decoder(item_type: Any, rule: str) -> Decode:
     return decode_tuple
 
 
-def _mapping_decoder(decode_item: Decode, rule: str) -> Decode:
+def _make_mapping_decoder(decode_item: Decode, rule: str) -> Decode:
     def decode_mapping(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:
             _add_fault(faults, path, value, rule)
@@ -306,7 +306,7 @@ class _Field:
     rule: str
 
 
-def _part_decoder(kind: Any, rule: str) -> Decode:
+def _make_part_decoder(kind: Any, rule: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
     plan = []  # decided once per type, because a folder has many records
     keys = set()
@@ -315,12 +315,14 @@ def _part_decoder(kind: Any, rule: str) -> Decode:
         key = field.metadata.get("key", field.name)
         older_key = field.metadata.get("older", key)
         is_required = field.default is field.default_factory  # both are MISSING
-        field_rule = _rule(hint) if is_required else ""
-        plan.append(_Field(field.name, key, older_key, _decoder(hint), field_rule))
+        field_rule = _describe_type(hint) if is_required else ""
+        plan.append(_Field(field.name, key, older_key, _make_decoder(hint), field_rule))
         keys |= {key, older_key}
     has_missing = "missing" in hints
     names = frozenset(field.key for field in plan)
-    decode_extra_field = _decoder(typing.get_args(not_null(hints["extra_fields"]))[1])
+    decode_extra_field = _make_decoder(
+        typing.get_args(not_null(hints["extra_fields"]))[1]
+    )
 
     def decode_part(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:

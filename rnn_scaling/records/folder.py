@@ -132,11 +132,12 @@ def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
     good_runs = [run for run in foreign_runs if run.status == "ok"]
     failed_ids = {id(run) for run in foreign_runs if run.status != "ok"}
     return [
-        _completed(run, good_runs) if id(run) in failed_ids else run for run in records
+        _complete_options(run, good_runs) if id(run) in failed_ids else run
+        for run in records
     ]
 
 
-def _completed(run: RunRecord, good_runs: Sequence[RunRecord]) -> RunRecord:
+def _complete_options(run: RunRecord, good_runs: Sequence[RunRecord]) -> RunRecord:
     excluded = ("num_devices", *HOW_RUN)
     own_options = {n: v for n, v in run.config.items() if n not in excluded}
     siblings = []

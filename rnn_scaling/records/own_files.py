@@ -31,9 +31,9 @@ STARTS = {
 def is_own(path: Path) -> bool:
     """Return whether the report wrote a file: whether it has the mark of its kind."""
     if path.suffix == ".md":
-        return _edge(path, at_end=True).endswith(MARK.encode())
+        return _read_edge(path, at_end=True).endswith(MARK.encode())
     pattern = STARTS.get(path.suffix)
-    return pattern is not None and re.match(pattern, _edge(path)) is not None
+    return pattern is not None and re.match(pattern, _read_edge(path)) is not None
 
 
 def is_result(path: Path) -> bool:
@@ -49,10 +49,10 @@ def starts_as(path: Path, schema: bytes) -> bool:
       schema: Pattern of its schema, without "rnn_scaling.".
     """
     pattern = rb'\{\s*"schema":\s*"rnn_scaling\.' + schema
-    return re.match(pattern, _edge(path)) is not None
+    return re.match(pattern, _read_edge(path)) is not None
 
 
-def _edge(path: Path, at_end: bool = False) -> bytes:
+def _read_edge(path: Path, at_end: bool = False) -> bytes:
     """Return the first or last bytes of a file; b"" if it cannot be read."""
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:

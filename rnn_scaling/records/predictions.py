@@ -78,7 +78,7 @@ def read(folder: Path) -> tuple[list[KeptPrediction], list[str]]:
         try:
             prediction = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)
             _check_fitted(prediction)
-            predictions.append(_with_machines_of_older_file(prediction))
+            predictions.append(_restore_machines(prediction))
         except (OSError, ValueError) as e:
             messages.append(f"{path}: {getattr(e, 'strerror', None) or e}")
     predictions.sort(key=lambda prediction: prediction.date)
@@ -98,7 +98,7 @@ def _check_fitted(prediction: KeptPrediction) -> None:
         )
 
 
-def _with_machines_of_older_file(prediction: KeptPrediction) -> KeptPrediction:
+def _restore_machines(prediction: KeptPrediction) -> KeptPrediction:
     """Return the prediction with its machines, which older files only stated."""
     if prediction.machines is not None:
         return prediction

@@ -197,7 +197,7 @@ def from_json(
     except input_files.JsonError as e:
         raise RecordError(source, [f"{e}; expected a run record"]) from None
     if not input_files.is_plain(text) and _UNPRINTABLE.search(text):
-        fields = _readable(fields)
+        fields = _make_printable(fields)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = (
             fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
@@ -212,15 +212,15 @@ def from_json(
     return run
 
 
-def _readable(value: Any, is_multiline: bool = False) -> Any:
+def _make_printable(value: Any, is_multiline: bool = False) -> Any:
     """Return parsed JSON without control characters, and mostly without line breaks."""
     if type(value) is str:
         return entry.printable(value, is_multiline)
     if type(value) is list:
-        return [_readable(item, is_multiline) for item in value]
+        return [_make_printable(item, is_multiline) for item in value]
     if type(value) is dict:
         return {
-            entry.printable(name): _readable(item, name in MULTILINE)
+            entry.printable(name): _make_printable(item, name in MULTILINE)
             for name, item in value.items()
         }
     return value
@@ -268,8 +268,8 @@ def _decode(
     if fields["status"] not in STATUSES:
         status = fields["status"]
         faults.append(f"expected status {', '.join(STATUSES)}, got {status!r}")
-    options = _share(fields["config"], "config", cache, faults, _options)
-    parts = _parts(fields, cache, faults)
+    options = _share(fields["config"], "config", cache, faults, _decode_options)
+    parts = _decode_parts(fields, cache, faults)
     num_faults = len(faults)
     top_fields = {}
     for name, kind in TOP_FIELDS.items():
@@ -282,14 +282,16 @@ def _decode(
     batches = fields.get("batches")
     has_items = isinstance(batches, dict) and "items" in batches
     noun = "items" if has_items else "words"
-    faults += _rate_faults(run, fields, check_derived, noun)
-    faults += _part_faults(run, check_derived)
+    faults += _find_rate_faults(run, fields, check_derived, noun)
+    faults += _find_part_faults(run, check_derived)
     if check_derived and not faults and run.status == "ok":
-        faults += _faults(checks.window_faults, run.workers, run.batches, noun)
+        faults += _run_check(checks.window_faults, run.workers, run.batches, noun)
     return None if faults else run
 
 
-def _parts(fields: dict[str, Any], cache: Cache, faults: list[str]) -> dict[str, Any]:
+def _decode_parts(
+    fields: dict[str, Any], cache: Cache, faults: list[str]
+) -> dict[str, Any]:
     """Return the decoded parts that the run reached."""
     parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
@@ -297,7 +299,7 @@ def _parts(fields: dict[str, Any], cache: Cache, faults: list[str]) -> dict[str,
         if value == {}:
             continue
         if name == "environment":
-            parts[name] = _environment(value, cache, faults)
+            parts[name] = _decode_environment(value, cache, faults)
         elif name in ("resolved", "parameters"):
             decode_part = functools.partial(decode, kind)
             parts[name] = _share(value, name, cache, faults, decode_part)
@@ -306,17 +308,17 @@ def _parts(fields: dict[str, Any], cache: Cache, faults: list[str]) -> dict[str,
     return parts
 
 
-def _rate_faults(
+def _find_rate_faults(
     run: RunRecord, fields: dict[str, Any], check_derived: bool, noun: str
 ) -> list[str]:
     """Check batches and throughput; a record of a log may contain only the rate."""
     if run.log_format is not None and run.batches == Batches():
         return []
-    faults = _faults(checks.rate_faults, run.throughput, noun)
+    faults = _run_check(checks.rate_faults, run.throughput, noun)
     if run.batches and (run.status == "ok" or run.throughput):
         throughput = run.throughput if check_derived else None
-        faults += _faults(
-            checks.batch_faults, run.batches, throughput, _towers(run), noun
+        faults += _run_check(
+            checks.batch_faults, run.batches, throughput, _count_towers(run), noun
         )
         if fields.get("throughput", {}) == {}:
             faults.append(
@@ -325,20 +327,20 @@ def _rate_faults(
     return faults
 
 
-def _part_faults(run: RunRecord, check_derived: bool) -> list[str]:
+def _find_part_faults(run: RunRecord, check_derived: bool) -> list[str]:
     """Check the other parts."""
-    towers = _towers(run)
+    towers = _count_towers(run)
     # A trace contains the towers of one worker, or of all if one process drives them.
     traced_towers = {run.options["num_devices"], towers} if towers else ()
     batches = run.batches if check_derived else None
     return [
-        *_faults(checks.unit_faults, run.config or None, run.unit),
-        *_faults(checks.rank_faults, run.workers),
-        *_faults(checks.phase_faults, run.phases, batches),
-        *_faults(checks.load_faults, _load_windows(run)),
-        *_faults(checks.clock_faults, run.environment and run.environment.clocks),
-        *_faults(checks.trace_faults, run.trace, traced_towers),
-        *_faults(checks.graph_faults, run.graph),
+        *_run_check(checks.unit_faults, run.config or None, run.unit),
+        *_run_check(checks.rank_faults, run.workers),
+        *_run_check(checks.phase_faults, run.phases, batches),
+        *_run_check(checks.load_faults, _load_windows(run)),
+        *_run_check(checks.clock_faults, run.environment and run.environment.clocks),
+        *_run_check(checks.trace_faults, run.trace, traced_towers),
+        *_run_check(checks.graph_faults, run.graph),
     ]
 
 
@@ -353,7 +355,9 @@ def _load_windows(run: RunRecord) -> dict[str, LoadWindows]:
     return found
 
 
-def _faults(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> list[str]:
+def _run_check(
+    check: Callable[..., Iterable[str]], part: Any, *values: Any
+) -> list[str]:
     """Return the faults that a check finds in a part, if the record has it.
 
     An exception in the check becomes a fault, so that one file cannot stop the reading
@@ -365,7 +369,7 @@ def _faults(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> lis
         return [f"{check.__name__} cannot judge its values ({type(e).__name__}: {e})"]
 
 
-def _towers(run: RunRecord) -> int | None:
+def _count_towers(run: RunRecord) -> int | None:
     """Return the towers of all workers; None if unknown, or if workers were lost."""
     if not run.config or (run.workers and run.workers.lost):
         return None
@@ -394,15 +398,17 @@ def _share(
     return cache[key]
 
 
-def _options(value: Any, name: str, faults: list[str]) -> Options:
+def _decode_options(value: Any, name: str, faults: list[str]) -> Options:
     if not isinstance(value, dict):
         faults.append(f"{name} is {quote(value)}; expected the run's options")
         return Options({})
-    faults += _faults(checks.config_faults, value)
+    faults += _run_check(checks.config_faults, value)
     return Options(dict(zip(map(sys.intern, value), value.values())))
 
 
-def _environment(value: Any, cache: Cache, faults: list[str]) -> Environment | None:
+def _decode_environment(
+    value: Any, cache: Cache, faults: list[str]
+) -> Environment | None:
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
     varying = {name: item for name, item in value.items() if name in VARYING}

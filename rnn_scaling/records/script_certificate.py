@@ -90,21 +90,21 @@ def read(path: Path) -> ScriptCertificate:
     if answer not in (RIGHT, WRONG, CANNOT_TELL):
         raise ScriptCertificateError(f"verdict.answer is {answer!r}")
     certificate = ScriptCertificate(
-        command=_field(content, "command", str),
-        num_ranks=_field(content, "num_ranks", int),
-        date=_field(content, "date", str) if "date" in content else NO_DATE,
+        command=_require_field(content, "command", str),
+        num_ranks=_require_field(content, "num_ranks", int),
+        date=_require_field(content, "date", str) if "date" in content else NO_DATE,
         answer=answer,
     )
     if answer != WRONG:
         return certificate
     return dataclasses.replace(
         certificate,
-        cause=_field(verdict, "cause", str),
-        step=_field(verdict, "step", int),
+        cause=_require_field(verdict, "cause", str),
+        step=_require_field(verdict, "step", int),
     )
 
 
-def _field(content: dict[str, Any], name: str, kind: type) -> Any:
+def _require_field(content: dict[str, Any], name: str, kind: type) -> Any:
     """Return a value that a record may contain."""
     value = content.get(name)
     is_valid = type(value) is kind and bool(value)

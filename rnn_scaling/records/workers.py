@@ -161,7 +161,7 @@ def join_batches(ranks: Sequence[Rank], warmup: int) -> Batches:
         measured=max(0, steps - warmup),
         seconds=tuple(batch_seconds(ranks, warmup, steps)),
         items=sum_over_ranks(ranks, "items", steps),
-        loss=tuple(_loss(ranks, k) for k in range(steps)),
+        loss=tuple(_mean_loss(ranks, k) for k in range(steps)),
         tower_items=tower_counts(ranks, "tower_items", steps),
         tower_positions=tower_counts(ranks, "tower_positions", steps),
         loss_items=loss_items,
@@ -177,8 +177,8 @@ def sum_over_ranks(ranks: Sequence[Rank], name: str, steps: int) -> tuple[int, .
 
 def batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]:
     """Return the seconds of the first `steps` batches."""
-    warmup_s = _seconds_of(ranks, 0, min(steps, warmup))
-    return [*warmup_s, *_seconds_of(ranks, warmup, steps)]
+    warmup_s = _segment_seconds(ranks, 0, min(steps, warmup))
+    return [*warmup_s, *_segment_seconds(ranks, warmup, steps)]
 
 
 def tower_counts(
@@ -206,14 +206,14 @@ def tower_counts(
     return tuple(batches)
 
 
-def _seconds_of(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
+def _segment_seconds(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
     """Return the seconds of the batches after a barrier before batch `first`."""
     ends_of_ranks = [list(accumulate(rank.seconds[first:stop])) for rank in ranks]
     ends = [max(batch_ends) for batch_ends in zip(*ends_of_ranks)]
     return [end - start for start, end in zip([0.0, *ends], ends)]
 
 
-def _loss(ranks: Sequence[Rank], k: int) -> float | None:
+def _mean_loss(ranks: Sequence[Rank], k: int) -> float | None:
     """Return the mean of the ranks' losses, weighted by their items."""
     weighted_losses = []
     total = 0

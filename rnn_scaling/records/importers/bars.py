@@ -106,7 +106,7 @@ class Bar(LogFormat):
             return False
         has_bar = any(
             "seconds" in drawing.measurement.numbers
-            for drawing in self._drawings(text.splitlines(keepends=True), Terms())
+            for drawing in self._read_drawings(text.splitlines(keepends=True), Terms())
         )
         return has_bar and not (self.foreign and self.foreign(text))
 
@@ -116,17 +116,17 @@ class Bar(LogFormat):
         The steps are timed by the arrival of the lines if that is known. The rates that
         the bar shows count if that is too coarse.
         """
-        ranks = self._main_bar_by_rank(lines, terms)
+        ranks = self._read_main_bar_by_rank(lines, terms)
         notes = [self.note]
         extra = {}
         try:
             # Arrivals time the whole program, so all ranks have this rate.
-            timed = self._rate_by_arrivals(ranks, terms)
+            timed = self._measure_by_arrivals(ranks, terms)
             result = rates.combine_ranks(
                 [timed] * len(ranks), terms, counts_items=False
             )
         except ValueError:
-            bars = [bar for bar in map(self._rate_of_bars, ranks) if bar is not None]
+            bars = [bar for bar in map(self._measure_bars, ranks) if bar is not None]
             if not bars:
                 raise LineError(1, "found no progress bar with a rate") from None
             shown, steps = zip(*bars)
@@ -140,7 +140,7 @@ class Bar(LogFormat):
                     "rates are read from the bar, since its lines arrived in too few "
                     "bursts to time"
                 )
-            result = _in_items(result, terms.items_per_step or 1.0)
+            result = _convert_to_items(result, terms.items_per_step or 1.0)
         record = run_record(
             self.name,
             {},
@@ -158,7 +158,7 @@ class Bar(LogFormat):
         notes += [note for note in result.notes if note not in notes]
         return make_reading(self.name, Problems(), "", runs=[run], notes=notes)
 
-    def _rate_by_arrivals(
+    def _measure_by_arrivals(
         self, ranks: Sequence[Sequence[_Drawing]], terms: Terms
     ) -> RankRate:
         """Return the rate of a bar by the arrival of its lines.
@@ -170,10 +170,10 @@ class Bar(LogFormat):
         """
         if not terms.arrivals or not ranks:
             raise ValueError("no arrivals")
-        measurements = [each.measurement for each in _without_validation(ranks[0])]
+        measurements = [each.measurement for each in _drop_validated(ranks[0])]
         return rates.measure_arrivals(measurements, terms)
 
-    def _rate_of_bars(
+    def _measure_bars(
         self, drawings: Sequence[_Drawing]
     ) -> tuple[RankRate, float] | None:
         """Return the rate that the bars of one rank show, and their steps.
@@ -185,8 +185,8 @@ class Bar(LogFormat):
         counted = bars[1:] or bars
         if not counted:
             return None
-        means = [self._drawing_with_mean(bar).mean for bar in counted]
-        between_lines = [self._between_lines(bar) for bar in counted]
+        means = [self._find_drawing_with_mean(bar).mean for bar in counted]
+        between_lines = [self._measure_between_lines(bar) for bar in counted]
         stretches = [between or mean for between, mean in zip(between_lines, means)]
         rate = rates.mean_rate(stretches)
         shown_rate = rates.mean_rate(means)
@@ -235,20 +235,20 @@ class Bar(LogFormat):
                 bars[-1].append(drawing)
         return [bar for bar in bars if bar]
 
-    def _drawing_with_mean(self, bar: Sequence[_Drawing]) -> _Drawing:
+    def _find_drawing_with_mean(self, bar: Sequence[_Drawing]) -> _Drawing:
         """Return the drawing whose rate is the mean of the whole bar."""
-        training = _without_validation(bar)
+        training = _drop_validated(bar)
         if self.has_mean:
             return training[-1]
         return max(training, key=lambda drawing: drawing.step)
 
-    def _between_lines(self, bar: Sequence[_Drawing]) -> Stretch | None:
+    def _measure_between_lines(self, bar: Sequence[_Drawing]) -> Stretch | None:
         """Return the steps from the first drawing to the last.
 
         Returns:
           None if rates are not averages, or if too few digits were printed.
         """
-        last = self._drawing_with_mean(bar)
+        last = self._find_drawing_with_mean(bar)
         earlier = [drawing for drawing in bar if drawing.step <= last.step]
         first = earlier[0]
         if first.elapsed_s is None or last.elapsed_s is None:
@@ -264,12 +264,12 @@ class Bar(LogFormat):
             return None
         return Stretch(steps, seconds, half_s)
 
-    def _main_bar_by_rank(
+    def _read_main_bar_by_rank(
         self, lines: Iterable[str], terms: Terms
     ) -> list[list[_Drawing]]:
         """Return the drawings of the main bar by rank, the lowest rank first."""
         bars: dict[tuple[str, str | None], dict[int, list[_Drawing]]] = {}
-        for drawing in self._drawings(lines, terms):
+        for drawing in self._read_drawings(lines, terms):
             rank = drawing.measurement.line.rank
             by_rank = bars.setdefault(drawing.title, {})
             drawings = by_rank.setdefault(-1 if rank is None else rank, [])
@@ -283,7 +283,7 @@ class Bar(LogFormat):
         main_bar = max(bars.values(), key=growth, default={})
         return [main_bar[rank] for rank in sorted(main_bar)]
 
-    def _drawings(self, lines: Iterable[str], terms: Terms) -> Iterator[_Drawing]:
+    def _read_drawings(self, lines: Iterable[str], terms: Terms) -> Iterator[_Drawing]:
         """Yield every drawing of a bar; one line may have many."""
         headers: dict[int | None, int] = {}
         for number, piece in number_lines(lines):
@@ -298,9 +298,9 @@ class Bar(LogFormat):
                     headers[line.rank] = int(header[1])
                 elif match := self.regex.match(line.text):
                     line = dataclasses.replace(line, number=number, arrived_s=arrived_s)
-                    yield self._drawing(line, match, headers.get(line.rank))
+                    yield self._make_drawing(line, match, headers.get(line.rank))
 
-    def _drawing(
+    def _make_drawing(
         self, line: LogLine, match: re.Match[str], header: int | None
     ) -> _Drawing:
         epoch = _EPOCH.search(line.text, 0, match.start("step"))
@@ -309,7 +309,7 @@ class Bar(LogFormat):
         elapsed = cell_numbers.parse_cell(match.groupdict().get("elapsed") or "")
         return _Drawing(
             Measurement(
-                line, _numbers(match), epoch=int(epoch[1]) if epoch else header
+                line, _parse_numbers(match), epoch=int(epoch[1]) if epoch else header
             ),
             (title, total),
             is_single_line=match["bar"] == SINGLE_LINE,
@@ -320,12 +320,12 @@ class Bar(LogFormat):
         )
 
 
-def _without_validation(drawings: Sequence[_Drawing]) -> Sequence[_Drawing]:
+def _drop_validated(drawings: Sequence[_Drawing]) -> Sequence[_Drawing]:
     """Return the drawings whose seconds have no validation, or all if they all have."""
     return [each for each in drawings if not each.is_validated] or drawings
 
 
-def _in_items(result: RankRate, items_per_step: float) -> RankRate:
+def _convert_to_items(result: RankRate, items_per_step: float) -> RankRate:
     """Return the rate of items of a rate of steps."""
     findings = []
     for finding in result.findings:
@@ -360,7 +360,7 @@ def _count_growing(drawings: Sequence[_Drawing]) -> int:
     return sum(previous.step < drawing.step for previous, drawing in pairs)
 
 
-def _numbers(match: re.Match[str]) -> dict[str, PrintedNumber]:
+def _parse_numbers(match: re.Match[str]) -> dict[str, PrintedNumber]:
     """Return the step of a line, its loss, and its seconds per step if it shows a rate."""
     step = PrintedNumber(0.0, 0.0, match["step"])
     numbers = {"step": step}

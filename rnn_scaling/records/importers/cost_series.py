@@ -158,7 +158,7 @@ def _split(costs: Sequence[float], first: int) -> Kinds | None:
     distance = np.median(high) - np.median(low)
     if distance < math.log(CLUSTER_FACTOR):
         return None
-    if max(_width(low), _width(high)) > distance / 2:
+    if max(_trimmed_range(low), _trimmed_range(high)) > distance / 2:
         return None
     kinds = [(first + np.flatnonzero(kind)).tolist() for kind in (is_low, ~is_low)]
     training, rarer = sorted(kinds, key=lambda kind: (-len(kind), kind[0]))
@@ -166,7 +166,7 @@ def _split(costs: Sequence[float], first: int) -> Kinds | None:
     return Kinds(training, rarer) if num_cuts + 1 >= FEWEST_STRETCHES else None
 
 
-def _width(values: np.ndarray) -> float:
+def _trimmed_range(values: np.ndarray) -> float:
     """Return the range of the values without the lowest and the highest tenth."""
     tenth = len(values) // 10
     ordered = np.sort(values)
@@ -198,7 +198,7 @@ def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | No
     total_s = 0.0
     total_half_s = 0.0
     for stretch in long:
-        between = _between(stretch)
+        between = _measure_between_averages(stretch)
         if between is None:
             return None
         steps_between, seconds, half_s = between
@@ -250,7 +250,9 @@ def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     return first_steps * second_s > MOST_SLOWING * second_steps * first_s
 
 
-def _between(lines: Sequence[PrintedAverage]) -> tuple[float, float, float] | None:
+def _measure_between_averages(
+    lines: Sequence[PrintedAverage],
+) -> tuple[float, float, float] | None:
     """Return steps, seconds and half a unit of the seconds between averages.
 
     Returns:

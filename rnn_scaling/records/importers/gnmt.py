@@ -138,8 +138,8 @@ class Gnmt(LogFormat):
         for run in runs:
             if not run.steps_by_rank:
                 continue
-            rows += _epoch_rows(run)
-            record = _imported_run(run, problems, terms)
+            rows += _list_epoch_rows(run)
+            record = _make_imported_run(run, problems, terms)
             if record is not None:
                 imported.append(record)
         return make_reading(
@@ -199,13 +199,15 @@ def _guess_rank(run: _Run, step: _Step) -> int | None:
     return len(run.steps_by_rank) or None
 
 
-def _imported_run(run: _Run, problems: Problems, terms: Terms) -> ImportedRun | None:
+def _make_imported_run(
+    run: _Run, problems: Problems, terms: Terms
+) -> ImportedRun | None:
     """Return the run as a record.
 
     Returns:
       None if the run has no total and ends within its warm-up.
     """
-    counted = _without_warmup(run)
+    counted = _drop_warmup(run)
     total = next(reversed(run.totals.values()), None)
     num_counted = sum(map(len, counted.values()))
     num_printed = sum(map(len, run.steps_by_rank.values()))
@@ -226,25 +228,27 @@ def _imported_run(run: _Run, problems: Problems, terms: Terms) -> ImportedRun | 
             "add --num_devices=N"
         )
         problems.add(run.first.line, reason, "ranks")
-    shown = _rate_of_all_ranks(rank_rates, devices, terms)
+    shown = _sum_rank_rates(rank_rates, devices, terms)
     findings = list(shown.findings)
     extra = {
         "steps shown": exact_number(num_counted),
         "left out as warm-up": exact_number(num_printed - num_counted),
-        "tokens/s a rank": _rounded(statistics.fmean(rank.rate for rank in rank_rates)),
+        "tokens/s a rank": _rounded_number(
+            statistics.fmean(rank.rate for rank in rank_rates)
+        ),
     }
     if total is not None:
-        extra["tokens/s of all ranks as printed"] = _rounded(total)
+        extra["tokens/s of all ranks as printed"] = _rounded_number(total)
     rate = _choose_rate(shown.rate, total, terms)
     if rate != shown.rate:
         kind = LogFindingKind.LOG_TOTAL
         finding = rates.make_finding(kind, num_counted, num_printed, rate, shown.rate)
         findings.append(finding)
-        extra["tokens/s of the steps shown"] = _rounded(shown.rate)
+        extra["tokens/s of the steps shown"] = _rounded_number(shown.rate)
     return _make_run(run, rate, devices, findings, extra)
 
 
-def _rate_of_all_ranks(
+def _sum_rank_rates(
     rank_rates: Sequence[RankRate], devices: int | None, terms: Terms
 ) -> RankRate:
     """Return the rate of all ranks according to the steps that the log shows.
@@ -288,10 +292,10 @@ def _make_run(
     record = run_record(
         NAME, options, UNIT, rate, rounding=min(0.5 / rate, 0.5), findings=findings
     )
-    return ImportedRun(run.first.line, record, extra, _rounded(rate))
+    return ImportedRun(run.first.line, record, extra, _rounded_number(rate))
 
 
-def _without_warmup(run: _Run) -> dict[int | None, list[_Step]]:
+def _drop_warmup(run: _Run) -> dict[int | None, list[_Step]]:
     """Return the steps of each rank after the warm-up.
 
     A run that was restarted after a line or two looks like a rank without such steps; it
@@ -338,7 +342,7 @@ def _count_devices(run: _Run, num_printing: int) -> int | None:
     return None
 
 
-def _epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
+def _list_epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
     """Return a row of COLUMNS per rank and epoch."""
     rows: list[tuple[Value, ...]] = []
     for rank, steps in run.steps_by_rank.items():
@@ -353,6 +357,6 @@ def _epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
     return rows
 
 
-def _rounded(value: float) -> PrintedNumber:
+def _rounded_number(value: float) -> PrintedNumber:
     """Return a mean of steps that were printed with about four digits."""
     return PrintedNumber(value, 1.0, f"{value:.0f}")

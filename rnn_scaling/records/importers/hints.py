@@ -23,7 +23,7 @@ def suggest_pattern(lines: Iterable[str], pattern: str) -> str:
     """
     first_lines = itertools.islice(log_lines(lines, longest=LONGEST), MOST_LINES)
     texts = [line.text for line in first_lines]
-    for candidate in dict.fromkeys(_candidates(pattern)):
+    for candidate in dict.fromkeys(_loosen_pattern(pattern)):
         try:
             regex = log_numbers.compile_pattern(candidate)
         except re.error:
@@ -41,7 +41,7 @@ def _reads(regex: re.Pattern[str], text: str) -> bool:
     return not regex.groupindex or any(match.groupdict().values())
 
 
-def _candidates(pattern: str) -> Iterator[str]:
+def _loosen_pattern(pattern: str) -> Iterator[str]:
     """Yield the pattern with more and more changes."""
     escaped = _escape_parentheses(pattern)
     literal = _escape_text(pattern)

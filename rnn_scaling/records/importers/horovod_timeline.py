@@ -222,10 +222,10 @@ class _Timeline:
         return [
             Table(title, _ACTIVITY_COLUMNS, tuple(activity_rows)),
             Table("Tensors", tensor_columns, tuple(tensor_rows)),
-            Table("Ranks in negotiation", _RANK_COLUMNS, tuple(self._rank_rows())),
+            Table("Ranks in negotiation", _RANK_COLUMNS, tuple(self._list_rank_rows())),
         ]
 
-    def _rank_rows(self) -> Iterator[tuple[int | float | None, ...]]:
+    def _list_rank_rows(self) -> Iterator[tuple[int | float | None, ...]]:
         num_ready: Counter[int] = Counter()
         late_us: dict[int, list[float]] = {}
         for ready in self.negotiations:

@@ -121,7 +121,7 @@ def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list
     for path in paths:
         names: list[str] = []
         try:
-            names = _formats_of_file(path, terms)
+            names = _choose_formats(path, terms)
         except (OSError, ValueError) as e:
             errors.append(_explain(path, e))
         for name in names:
@@ -141,7 +141,7 @@ def _explain(path: Path, error: OSError | ValueError) -> str:
     return f"{path}: {reason or error}"
 
 
-def _formats_of_file(path: Path, terms: Terms) -> list[str]:
+def _choose_formats(path: Path, terms: Terms) -> list[str]:
     """Return the formats in which a file is read, the pattern last.
 
     Raises:
@@ -198,7 +198,7 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
         return _measure_process(terms)
     if not path.stat().st_size:
         raise ValueError("the program printed nothing")
-    candidates, pattern = _rate_candidates(terms)
+    candidates, pattern = _list_rate_formats(terms)
     failures = []
     try:
         detected = _detect_formats(path, candidates)
@@ -211,12 +211,12 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
                     "a progress bar counts only steps; add "
                     "--items_per_step=PRODUCT (1 to measure steps)"
                 )
-            return _only_run(_read(path, name, terms))
+            return _require_one_run(_read(path, name, terms))
         except ValueError as e:
             reason = e.reason if isinstance(e, LineError) else e
             failures.append(f"as {name}: {reason}")
     if pattern:
-        return _only_run(_read(path, REGEX + pattern, terms))
+        return _require_one_run(_read(path, REGEX + pattern, terms))
     if failures:
         raise ValueError(f"its output contains no rate ({'; '.join(failures)})")
     raise ValueError(
@@ -225,13 +225,13 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
     )
 
 
-def _rate_candidates(terms: Terms) -> tuple[list[str], str]:
+def _list_rate_formats(terms: Terms) -> tuple[list[str], str]:
     """Return the formats that the one run of a log may have, and the pattern."""
     names, pattern = _split_formats(terms.formats)
     return rate_formats() if AUTO in names else names, pattern
 
 
-def _only_run(reading: Reading) -> tuple[ImportedRun, Reading]:
+def _require_one_run(reading: Reading) -> tuple[ImportedRun, Reading]:
     runs = [run for run in reading.runs if run.record.throughput]
     if len(runs) == 1:
         return runs[0], reading
@@ -323,7 +323,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
       A function of one line. It returns None if the line shows no progress, and raises
       nothing, whatever the line contains.
     """
-    names, pattern = _rate_candidates(terms)
+    names, pattern = _list_rate_formats(terms)
     bars = [FORMATS[name] for name in names if name in FORMATS]
     searches: list[Callable[[str], re.Match[str] | None]] = []
     searches += [bar.regex.match for bar in bars if isinstance(bar, Bar)]

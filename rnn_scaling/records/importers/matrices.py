@@ -190,7 +190,7 @@ class PeerToPeer(LogFormat):
                 matrices.append(LinkMatrix(name, ("From \\ to", *peers), (), last))
                 is_open = True
             elif is_open and (match := _ROW.fullmatch(line.text)):
-                matrices[-1] = _with_row(
+                matrices[-1] = _append_row(
                     matrices[-1], line.text.split(), last, problems
                 )
             elif is_open and line.text.strip():
@@ -212,11 +212,11 @@ class PeerToPeer(LogFormat):
             problems,
             "this file contains no matrix of bandwidths or latencies",
             tables=[gpus, *matrices] if any(matrix.rows for matrix in matrices) else [],
-            notes=_notes(matrices),
+            notes=_list_notes(matrices),
         )
 
 
-def _with_row(
+def _append_row(
     matrix: LinkMatrix, words: Sequence[str], line: int, problems: Problems
 ) -> LinkMatrix:
     """Return a matrix with one more row, if the words of a line are one."""
@@ -239,7 +239,7 @@ def _with_row(
     return dataclasses.replace(matrix, rows=(*matrix.rows, (int(name), *values)))
 
 
-def _notes(matrices: Sequence[LinkMatrix]) -> list[str]:
+def _list_notes(matrices: Sequence[LinkMatrix]) -> list[str]:
     notes = [
         "GB/s is 10**9 bytes a second, us are microseconds; the diagonal is a copy within "
         "the GPU, counted as read and written.",

@@ -137,9 +137,9 @@ class MlperfReading(Reading):
         return dataclasses.replace(
             self,
             logged=runs,
-            runs=tuple(map(_imported_run, scored)),
-            tables=(Table("MLPerf runs", COLUMNS, tuple(map(_row, runs))),),
-            notes=tuple(_notes(runs)),
+            runs=tuple(map(_make_imported_run, scored)),
+            tables=(Table("MLPerf runs", COLUMNS, tuple(map(_result_row, runs))),),
+            notes=tuple(_list_notes(runs)),
         )
 
 
@@ -331,7 +331,7 @@ def count_accelerators(settings: Mapping[str, Any]) -> int | None:
     return int(product)
 
 
-def _row(run: LoggedRun) -> tuple[Value, ...]:
+def _result_row(run: LoggedRun) -> tuple[Value, ...]:
     settings = run.settings
     seed = settings.get("seed")
     return (
@@ -354,7 +354,7 @@ def short_text(value: Any) -> str | None:
     return str(value)[:80] if value not in (None, "") else None
 
 
-def _imported_run(run: LoggedRun) -> ImportedRun:
+def _make_imported_run(run: LoggedRun) -> ImportedRun:
     # The number of machines is not part of the name: "4xNVIDIA DGX-1".
     platform = short_text(run.settings.get("submission_platform")) or ""
     batch_size = run.global_batch_size
@@ -379,7 +379,7 @@ def _imported_run(run: LoggedRun) -> ImportedRun:
     return ImportedRun(run.line, record, extra, exact_number(rate) if rate else None)
 
 
-def _notes(runs: Sequence[LoggedRun]) -> list[str]:
+def _list_notes(runs: Sequence[LoggedRun]) -> list[str]:
     notes = list(NOTES)
     num_repeated = sum(run.num_repeated for run in runs)
     if num_repeated:

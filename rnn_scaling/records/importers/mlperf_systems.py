@@ -80,12 +80,12 @@ def add_devices(readings: Sequence[Reading]) -> list[Reading]:
     for reading in readings:
         if isinstance(reading, MlperfReading) and reading.source in named:
             path = Path(reading.source)
-            expected = _description_path(path)
+            expected = _find_description(path)
             system = _read_description(expected) or named[reading.source]
             if system is None and expected is None:
                 system = only
             if system is not None:
-                reading = _with_system(reading, system)
+                reading = _add_system(reading, system)
             elif systems:
                 note = f"{path}: {_explain_missing(expected)}."
                 reading = dataclasses.replace(reading, notes=(*reading.notes, note))
@@ -106,9 +106,9 @@ def _explain_missing(expected: Path | None) -> str:
     )
 
 
-def _with_system(reading: MlperfReading, system: Reading) -> MlperfReading:
+def _add_system(reading: MlperfReading, system: Reading) -> MlperfReading:
     """Return the runs with the number of devices and the platform of a system."""
-    devices = _cell(system, "Accelerators")
+    devices = _system_value(system, "Accelerators")
     has_platform = any(reading.tables[0].column("Platform"))
     runs = []
     for run in reading.logged:
@@ -116,7 +116,7 @@ def _with_system(reading: MlperfReading, system: Reading) -> MlperfReading:
         if run.devices is None:
             settings |= {"number_of_nodes": 1, "accelerators_per_node": devices}
         if not has_platform:
-            settings["submission_platform"] = _cell(system, "System")
+            settings["submission_platform"] = _system_value(system, "System")
         runs.append(dataclasses.replace(run, settings=settings))
     described = reading.with_runs(runs)
     note = f"{reading.source}: {devices} accelerators, as {system.source} says."
@@ -128,20 +128,20 @@ def _find_by_name(path: Path, systems: Sequence[Reading]) -> Reading | None:
 
     A description is found by the folder below results/, or by the innermost folder.
     """
-    expected = _description_path(path)
+    expected = _find_description(path)
     folders = [expected.stem] if expected else [parent.name for parent in path.parents]
     for folder in filter(None, folders):
         for system in systems:
-            if folder in (Path(system.source).stem, _cell(system, "System")):
+            if folder in (Path(system.source).stem, _system_value(system, "System")):
                 return system
     return None
 
 
-def _cell(system: Reading, name: str) -> Value:
+def _system_value(system: Reading, name: str) -> Value:
     return system.tables[0].column(name)[0]
 
 
-def _description_path(path: Path) -> Path | None:
+def _find_description(path: Path) -> Path | None:
     """Return systems/NAME.json for a log in results/NAME/; None for other logs."""
     for log_path in (path, path.absolute()):
         for folder in log_path.parents:

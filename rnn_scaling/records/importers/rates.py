@@ -119,7 +119,7 @@ def measure_rank(
     costs = [stretch.cost for stretch in stretches]
     average = _find_average(measurements, costs)
     if average is not None and average.is_certain:
-        return _rate_between_averages(average, costs)
+        return _make_average_rate(average, costs)
 
     kinds = cost_series.find_kinds(costs)
     lines = [measurements[index] for index in kinds.training]
@@ -127,7 +127,7 @@ def measure_rank(
     start = cost_series.find_start(
         [stretch.cost for stretch in training], terms, num_unusable
     )
-    result = _rate_of_lines(lines, training, start.lines, num_unusable)
+    result = _measure_lines(lines, training, start.lines, num_unusable)
 
     total = len(measurements)
     half = len(training) // 2
@@ -162,7 +162,7 @@ def measure_rank(
     return dataclasses.replace(result, findings=tuple(findings))
 
 
-def _rate_of_lines(
+def _measure_lines(
     lines: Sequence[Measurement],
     stretches: Sequence[Stretch],
     start: int,
@@ -185,7 +185,7 @@ def _rate_of_lines(
     return RankRate(
         rate,
         rounding=1 - (1 - half_s / seconds) * items / (items + half_items),
-        batches=_batches(stretches, lines, start),
+        batches=_make_batches(stretches, lines, start),
         notes=(
             "each match of the pattern counts as a batch; its time is only as accurate "
             "as the printed digits",
@@ -214,7 +214,7 @@ def _find_average(
     return cost_series.find_running_average(lines)
 
 
-def _rate_between_averages(average: RunningAverage, costs: Sequence[float]) -> RankRate:
+def _make_average_rate(average: RunningAverage, costs: Sequence[float]) -> RankRate:
     count = len(costs)
     kind = LogFindingKind.RUNNING_AVERAGE
     mean = count / math.fsum(costs)
@@ -305,7 +305,9 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     stretches = []
     for begin, end in pairs:
         items = (_step(end) - _step(begin)) * per_step
-        stretches.append(Stretch(items, _arrived_s(end.line) - _arrived_s(begin.line)))
+        stretches.append(
+            Stretch(items, _require_arrival(end.line) - _require_arrival(begin.line))
+        )
     costs = [stretch.cost for stretch in stretches]
     start = cost_series.find_start(costs, terms).lines
     counted_s = math.fsum(stretch.seconds for stretch in stretches[start:])
@@ -326,7 +328,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     return RankRate(
         mean_rate(stretches[start:]),
         rounding=error,
-        batches=_batches(stretches, [end for _, end in pairs], start),
+        batches=_make_batches(stretches, [end for _, end in pairs], start),
         clock=ARRIVAL,
         notes=(
             "the arrival of the lines timed the steps; intervals hold the error of it",
@@ -347,7 +349,7 @@ def _split_epochs(
     burst_s = 0.0
     num_new_steps = 0
     for line in measurements:
-        arrived_s = _arrived_s(line.line)
+        arrived_s = _require_arrival(line.line)
         last = epochs[-1][-1] if epochs else line
         is_first = not epochs or line.epoch != last.epoch
         if is_first or is_new_epoch(_step(line), _step(last)):
@@ -367,15 +369,15 @@ def _step(measurement: Measurement) -> float:
     return measurement.numbers["step"].value
 
 
-def _arrived_s(line: LogLine) -> float:
+def _require_arrival(line: LogLine) -> float:
     assert line.arrived_s is not None
     return line.arrived_s
 
 
-def _batches(
+def _make_batches(
     stretches: Sequence[Stretch], lines: Sequence[Measurement], warmup: int
 ) -> Batches:
-    losses = [_loss(line) for line in lines]
+    losses = [_recordable_loss(line) for line in lines]
     has_loss = any(value is not None for value in losses)
     return Batches(
         warmup=warmup,
@@ -386,7 +388,7 @@ def _batches(
     )
 
 
-def _loss(measurement: Measurement) -> float | None:
+def _recordable_loss(measurement: Measurement) -> float | None:
     """Return the loss of a line; None if a record cannot hold it."""
     value = measurement.value("loss")
     return value if value is not None and abs(value) <= LARGEST_LOSS else None

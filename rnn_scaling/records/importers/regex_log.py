@@ -133,7 +133,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
 
     evaluating = _find_evaluations([match.text_before for match in matches])
     training = [match for k, match in enumerate(matches) if k not in evaluating]
-    ranks = _by_rank(training, terms.num_devices or 1)
+    ranks = _group_by_rank(training, terms.num_devices or 1)
     evaluation_rate = None
     if _group_names(pattern) & _SPEEDS:
         usable, rank_rate = _measure_speeds(ranks, terms)
@@ -182,7 +182,9 @@ def _measure_speeds(
     for lines in ranks:
         count = _count_unusable(lines, terms.warmup)
         counts.append(count)
-        usable.append(_with_stretches([_checked(line) for line in lines[count:]]))
+        usable.append(
+            _count_steps([_normalize_numbers(line) for line in lines[count:]])
+        )
     counts_items = not {"rate", "items"}.isdisjoint(usable[0][0].numbers)
     if not counts_items and terms.items_per_step is None:
         raise ValueError(
@@ -224,7 +226,7 @@ def _find_matches(
             )
         # The arrival of every other step is enough. Ranks often print in turn, so that
         # every other match of each rank is kept. More tags than devices are not ranks.
-        ranks = _by_rank(matches, num_devices)
+        ranks = _group_by_rank(matches, num_devices)
         if len(ranks) > num_devices:
             ranks = [matches]
         thinned: list[Measurement] = []
@@ -269,7 +271,7 @@ def _parse(text: str) -> PrintedNumber:
         return PrintedNumber(math.nan, 0.0, text)
 
 
-def _checked(measurement: Measurement) -> Measurement:
+def _normalize_numbers(measurement: Measurement) -> Measurement:
     """Return a measurement with exact counts and with seconds instead of milliseconds.
 
     Raises:
@@ -340,11 +342,13 @@ def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
     for count, match in enumerate(lines, 1):
         step = PrintedNumber(float(count), 0.0, str(count))
         numbers = {"step": step, **match.numbers}
-        with_steps.append(_checked(dataclasses.replace(match, numbers=numbers)))
+        with_steps.append(
+            _normalize_numbers(dataclasses.replace(match, numbers=numbers))
+        )
     return with_steps
 
 
-def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
+def _count_steps(lines: Sequence[Measurement]) -> list[Measurement]:
     """Return the matches with the number of steps that each covers.
 
     Raises:
@@ -378,7 +382,9 @@ def _with_stretches(lines: Sequence[Measurement]) -> list[Measurement]:
     )
 
 
-def _by_rank(lines: Sequence[Measurement], num_devices: int) -> list[list[Measurement]]:
+def _group_by_rank(
+    lines: Sequence[Measurement], num_devices: int
+) -> list[list[Measurement]]:
     """Return the lines of each rank, lowest first; untagged lines are one rank."""
     tags = [measurement.line.rank for measurement in lines]
     is_certain = any(
@@ -419,16 +425,16 @@ def _find_evaluations(texts: Sequence[str]) -> set[int]:
     Returns:
       An empty set if all lines evaluate, because the user may want their rate.
     """
-    evaluating = {index for index, text in enumerate(texts) if _evaluates(text)}
+    evaluating = {index for index, text in enumerate(texts) if _is_evaluation(text)}
     if len(evaluating) == len(texts):  # The word may be in the name of the run.
         common = len(os.path.commonprefix(list(texts)))
         evaluating = {
-            index for index, text in enumerate(texts) if _evaluates(text[common:])
+            index for index, text in enumerate(texts) if _is_evaluation(text[common:])
         }
     return evaluating if len(evaluating) < len(texts) else set()
 
 
-def _evaluates(text: str) -> bool:
+def _is_evaluation(text: str) -> bool:
     if _TRAINING.search(text):
         return False
     head = re.match(r"\D*", text)
@@ -444,7 +450,7 @@ def _measure_evaluations(lines: Sequence[Measurement], terms: Terms) -> float | 
     if not lines:
         return None
     try:
-        usable = _with_stretches(list(map(_checked, lines)))
+        usable = _count_steps(list(map(_normalize_numbers, lines)))
         return rates.mean_rate(rates.printed_stretch(line, terms) for line in usable)
     except ValueError:
         return None
@@ -491,7 +497,7 @@ def _describe_output(
         printed_s=printed_s or None,
         lowest_rate=min(speeds[start:], default=None),
         highest_rate=max(speeds[start:], default=None),
-        other_rate_ratio=_other_rate_ratio(lines[start:]),
+        other_rate_ratio=_median_other_rate_ratio(lines[start:]),
     )
 
 
@@ -504,20 +510,20 @@ def _printed_rate(measurement: Measurement) -> float | None:
     return rate if SMALLEST <= rate <= LARGEST else None
 
 
-def _other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
+def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
     """Return the median of another rate of a line divided by the rate that was read.
 
     If a line has several other rates, the one that differs most counts.
     """
     ratios = []
     for line in lines[:: max(1, len(lines) // MOST_COMPARED)]:
-        other_ratios = list(_other_ratios(line))
+        other_ratios = list(_find_other_rate_ratios(line))
         if other_ratios:
             ratios.append(max(other_ratios, key=lambda ratio: abs(math.log(ratio))))
     return statistics.median(ratios) if ratios else None
 
 
-def _other_ratios(measurement: Measurement) -> Iterator[float]:
+def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
     """Yield the other rates of a line by the rate that was read.
 
     These are the average behind a number, as in "speed 512.3 (89.1)", and rates in the

@@ -26,7 +26,7 @@ def add_sizes(reading: Reading, terms: Terms) -> Reading:
         if contradiction:
             problems.add(run.line, contradiction)
         else:
-            runs.append(_with_sizes(run, terms))
+            runs.append(_add_sizes_to_run(run, terms))
     all_problems = (*reading.problems, *problems.all())
     return dataclasses.replace(reading, runs=tuple(runs), problems=all_problems)
 
@@ -48,7 +48,7 @@ def _find_contradiction(run: ImportedRun, terms: Terms) -> str:
     return ""
 
 
-def _with_sizes(run: ImportedRun, terms: Terms) -> ImportedRun:
+def _add_sizes_to_run(run: ImportedRun, terms: Terms) -> ImportedRun:
     options: dict[str, Any] = dict(run.options)
     global_batch_size = options.get("global_batch_size")
     if "num_devices" not in options and terms.num_devices is not None:

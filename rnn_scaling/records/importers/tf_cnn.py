@@ -47,7 +47,7 @@ def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Descripti
         if name != PER_DEVICE:
             name = name.lower().replace(" ", "_")
         settings[name] = value
-    devices, workers = _devices(settings)
+    devices, workers = _count_devices_and_processes(settings)
     device_names = settings.get("devices", "")
     if "/cpu" in device_names:
         settings["device"] = "cpu"
@@ -59,7 +59,7 @@ def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Descripti
         defaults = (_DEFAULTS.get(name, "false"), "")
         if name not in _SIZE and value.lower() not in defaults:
             # "1.10" is the name of a release.
-            options[name] = value if name == "tensorflow" else _value(value)
+            options[name] = value if name == "tensorflow" else _parse_value(value)
     # The global batch size follows from the batch size of a device.
     sizes = {
         "batch_size": settings.get(PER_DEVICE, ""),
@@ -72,7 +72,7 @@ def describe(header: Mapping[str, str], command: Mapping[str, str]) -> Descripti
     return Description(options, workers)
 
 
-def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
+def _count_devices_and_processes(settings: Mapping[str, str]) -> tuple[int | None, int]:
     """Return the number of devices, and of processes that print a total each."""
     names = settings.get("devices", "")
     num_names = names.count("'") // 2
@@ -94,7 +94,7 @@ def _devices(settings: Mapping[str, str]) -> tuple[int | None, int]:
     return devices, max((devices or 1) // max(num_names, 1), 1)
 
 
-def _value(text: str) -> bool | int | float | str:
+def _parse_value(text: str) -> bool | int | float | str:
     """Return a value with the type that it has in records."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

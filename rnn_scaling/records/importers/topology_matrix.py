@@ -71,16 +71,16 @@ class TopologyMatrix(LogFormat):
                 topology.parse(matrix.text)
             except topology.TopologyError as e:
                 problems.add(matrix.line, str(e))
-            tables += [_matrix_table(matrix), _groups_table(matrix)]
+            tables += [_make_matrix_table(matrix), _make_groups_table(matrix)]
         if any(table.rows for table in tables):
             symbols = tuple(legend.items())
             tables.append(Table("Legend", ("Symbol", "Meaning"), symbols))
         nothing = "this file contains no row of a topology matrix"
-        notes = _notes(matrices)
+        notes = _list_notes(matrices)
         return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
 
 
-def _matrix_table(matrix: _Matrix) -> Table:
+def _make_matrix_table(matrix: _Matrix) -> Table:
     header = matrix.header
     rows = []
     for name, row in matrix.rows.items():
@@ -89,7 +89,7 @@ def _matrix_table(matrix: _Matrix) -> Table:
     return Table("Topology", ("Device", *header.devices, *header.extras), tuple(rows))
 
 
-def _groups_table(matrix: _Matrix) -> Table:
+def _make_groups_table(matrix: _Matrix) -> Table:
     """Return the groups of GPUs that each kind of link, or a nearer one, connects."""
     columns = {}
     for column, name in enumerate(matrix.header.devices):
@@ -111,7 +111,7 @@ def _groups_table(matrix: _Matrix) -> Table:
     return Table(title, ("Link", "Groups of GPUs"), tuple(rows))
 
 
-def _notes(matrices: Sequence[_Matrix]) -> list[str]:
+def _list_notes(matrices: Sequence[_Matrix]) -> list[str]:
     notes = [
         "The matrix names the farthest part of the way between two devices; it holds no "
         "bandwidth."

@@ -138,9 +138,9 @@ class TotalsFormat(LogFormat):
                 reader.problems.add(line.number, str(e))
         for rank in reader.streams:
             reader.end_without_total(rank)
-        groups = _groups(reader.totals)
+        groups = _group_totals(reader.totals)
         runs = [*(group[0].run for group in groups), *reader.cut]
-        notes = [*self.notes, *_repeated(groups, self.unit)]
+        notes = [*self.notes, *_repeated_total_notes(groups, self.unit)]
         if self.separate and len({group[0].key for group in groups}) < len(groups):
             notes.append(self.separate)
         return make_reading(
@@ -286,7 +286,7 @@ class _Reader:
         return ImportedRun(stream.line, record, extra, rate)
 
 
-def _groups(totals: Iterable[_Total]) -> list[list[_Total]]:
+def _group_totals(totals: Iterable[_Total]) -> list[list[_Total]]:
     """Return the totals of each run in the order of the log, the lowest rank first.
 
     If lines have tags, the k-th total of a rank with the same settings belongs to the
@@ -302,7 +302,7 @@ def _groups(totals: Iterable[_Total]) -> list[list[_Total]]:
         if rank is not None and total.workers > 1:
             counts[total.key, rank] += 1
             group = tagged.setdefault((total.key, counts[total.key, rank]), [])
-        elif groups and _joins(total, groups[-1]):
+        elif groups and _belongs_to_group(total, groups[-1]):
             group = groups[-1]
         if not group:
             groups.append(group)
@@ -312,7 +312,7 @@ def _groups(totals: Iterable[_Total]) -> list[list[_Total]]:
     return groups
 
 
-def _joins(total: _Total, group: Sequence[_Total]) -> bool:
+def _belongs_to_group(total: _Total, group: Sequence[_Total]) -> bool:
     first = group[0]
     is_untagged = total.line.rank is None and first.line.rank is None
     is_same = abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
@@ -320,7 +320,7 @@ def _joins(total: _Total, group: Sequence[_Total]) -> bool:
     return is_untagged and total.key == first.key and has_room and is_same
 
 
-def _repeated(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
+def _repeated_total_notes(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
     """Return a note on the runs with several totals, which count as one total."""
     repeated = [group for group in groups if len(group) > 1]
     if not repeated:

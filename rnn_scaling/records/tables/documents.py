@@ -57,12 +57,12 @@ def read_tables(path: Path) -> Iterator[Table]:
         syntax = _detect_syntax(path.suffix, texts)
         if syntax is Syntax.CSV:
             delimiter = "\t" if path.suffix == ".tsv" else _find_delimiter(texts)
-            yield from _csv_tables(str(path), all_lines, delimiter)
+            yield from _read_csv_tables(str(path), all_lines, delimiter)
         elif syntax is Syntax.JSON_LINES:
             parsed = ((number, _parse_object(text)) for number, text in all_lines)
             objects = ((number, item) for number, item in parsed if item is not None)
             while piece := list(itertools.islice(objects, MOST_ROWS)):
-                yield from _table_of_objects(str(path), piece, "")
+                yield from _read_objects_table(str(path), piece, "")
         elif syntax is Syntax.JSON:
             try:
                 document = input_files.parse_json(
@@ -140,7 +140,7 @@ def _is_delimited(texts: Sequence[str]) -> bool:
     return len(texts) > 2 and len(counts) == 1 and 0 not in counts and not is_prose
 
 
-def _csv_tables(
+def _read_csv_tables(
     source: str, lines: Iterable[tuple[int, str]], delimiter: str
 ) -> Iterator[Table]:
     """Yield the tables of a CSV file, which an empty line ends."""
@@ -177,7 +177,7 @@ def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
     """
     members: list[tuple[str, Any]] = []
     if isinstance(document, list):
-        yield from _table_of_rows(source, document, name)
+        yield from _read_rows_table(source, document, name)
         for row in document:
             items = row.items() if isinstance(row, dict) else ()
             members += [(key, item) for key, item in items if isinstance(item, list)]
@@ -185,12 +185,12 @@ def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
         lists = {key: item for key, item in document.items() if _is_flat_list(item)}
         if len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
             rows = [dict(zip(lists, row)) for row in zip(*lists.values())]
-            yield from _table_of_rows(source, rows, name)
+            yield from _read_rows_table(source, rows, name)
             return
         members += document.items()
         if all(isinstance(item, dict) for item in document.values()):
             rows = [{"name": key, **item} for key, item in members]
-            yield from _table_of_rows(source, rows, name)
+            yield from _read_rows_table(source, rows, name)
     for key, item in members:
         yield from find_json_tables(source, item, f"{name}.{key}" if name else key)
 
@@ -201,7 +201,7 @@ def _is_flat_list(value: Any) -> bool:
     return not any(isinstance(item, (list, dict)) for item in value)
 
 
-def _table_of_rows(source: str, items: Sequence[Any], name: str) -> Iterator[Table]:
+def _read_rows_table(source: str, items: Sequence[Any], name: str) -> Iterator[Table]:
     """Yield the table of several objects, with a column per key, or of several lists."""
     rows: list[Row] = []
     if all(isinstance(item, list) for item in items):
@@ -210,10 +210,10 @@ def _table_of_rows(source: str, items: Sequence[Any], name: str) -> Iterator[Tab
         yield from table_of(source, rows, name)
         return
     numbered = list(enumerate(items, 1))
-    yield from _table_of_objects(source, numbered, name)
+    yield from _read_objects_table(source, numbered, name)
 
 
-def _table_of_objects(
+def _read_objects_table(
     source: str, items: Iterable[tuple[int, Any]], name: str
 ) -> Iterator[Table]:
     """Yield the table of several objects, with a column per key."""

@@ -34,7 +34,7 @@ def table_of(
         for column, (top, sub) in enumerate(zip(header, below)):
             if top != sub:
                 header[column] = f"{top} {sub}".strip()
-    squared = _squared(header, body)
+    squared = _fill_up_rows(header, body)
     for has_text, group in itertools.groupby(squared, lambda row: any(row[1])):
         if has_text:
             filled_rows = _fill_groups(header, list(group))
@@ -48,7 +48,7 @@ def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:
     return is_repeated and len(filled) > 1 and all(map(headers.find_devices, numbers))
 
 
-def _squared(header: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+def _fill_up_rows(header: Sequence[str], rows: Sequence[Row]) -> list[Row]:
     """Return rows as wide as the header.
 
     A short row is filled up at its end. If numbers would then be below names, or
@@ -59,7 +59,7 @@ def _squared(header: Sequence[str], rows: Sequence[Row]) -> list[Row]:
     whole_rows = [texts for _, texts in rows if len(texts) == width]
     if len(whole_rows) == len(rows):
         return list(rows)
-    kinds = list(map(_kind_of_column, header, zip(*whole_rows)))
+    kinds = list(map(_column_kind, header, zip(*whole_rows)))
     squared = []
     for number, texts in rows:
         gap = ("",) * (width - len(texts))
@@ -71,9 +71,9 @@ def _squared(header: Sequence[str], rows: Sequence[Row]) -> list[Row]:
     return squared
 
 
-def _kind_of_column(title: str, cells: Sequence[str]) -> str:
-    """Return the `_kind` of most cells of a column; "" if they differ too much."""
-    kinds = [kind for kind in map(_kind, cells) if kind]
+def _column_kind(title: str, cells: Sequence[str]) -> str:
+    """Return the `_cell_kind` of most cells of a column; "" if they differ too much."""
+    kinds = [kind for kind in map(_cell_kind, cells) if kind]
     num_texts = kinds.count("text")
     if 2 * num_texts > len(kinds):
         return "text"
@@ -83,7 +83,7 @@ def _kind_of_column(title: str, cells: Sequence[str]) -> str:
     return "whole" if is_count and "decimal" not in kinds else "decimal"
 
 
-def _kind(cell: str) -> str:
+def _cell_kind(cell: str) -> str:
     """Return "whole", "decimal" or "text"; "" for a cell that fits everywhere."""
     number = cell_numbers.parse_cell(cell)
     if number:
@@ -94,7 +94,7 @@ def _kind(cell: str) -> str:
 def _misfits(cells: Sequence[str], kinds: Sequence[str]) -> bool:
     """Return whether a cell does not fit its column."""
     for cell, expected in zip(cells, kinds):
-        kind = _kind(cell)
+        kind = _cell_kind(cell)
         if (
             kind
             and expected
@@ -119,7 +119,7 @@ def _fill_groups(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, ...]:
         devices = quantities.index(Quantity.DEVICES)
         counts = [cell_numbers.parse_cell(texts[devices]) for _, texts in rows]
         for column in range(devices + 1, len(header)):
-            if _restarts_with(counts, [texts[column] for _, texts in rows]):
+            if _restarts_with_devices(counts, [texts[column] for _, texts in rows]):
                 group_columns.add(column)
     filled_rows: list[Row] = []
     for number, texts in rows:
@@ -137,7 +137,7 @@ def _is_empty(cell: str) -> bool:
     return cell.strip() in _DITTO
 
 
-def _restarts_with(
+def _restarts_with_devices(
     counts: Sequence[PrintedNumber | None], cells: Sequence[str]
 ) -> bool:
     """Return whether a column has texts only where the numbers of devices restart."""

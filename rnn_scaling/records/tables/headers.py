@@ -175,8 +175,8 @@ def is_below(low: str, high: str) -> bool:
     Examples are a percentile and a higher one of the same measure, a mean and a
     maximum, and a part and its total.
     """
-    first = _statistic(low)
-    second = _statistic(high)
+    first = _parse_statistic(low)
+    second = _parse_statistic(high)
     if first and second and first[1] == second[1]:
         return first[0][1] < second[0][0]
     low_words = set(_STEM.findall(low.lower()))
@@ -185,7 +185,7 @@ def is_below(low: str, high: str) -> bool:
     return is_total and set() < high_words - {"total"} < low_words
 
 
-def _statistic(header: str) -> tuple[tuple[float, float], str] | None:
+def _parse_statistic(header: str) -> tuple[tuple[float, float], str] | None:
     """Return the percentiles between which a statistic lies, and its measure."""
     text = header.lower().replace("_", " ")
     match = _RANK.search(text)

@@ -167,15 +167,15 @@ class Measurements:
 
     def before_brackets(self, target: int) -> int | None:
         """Return the column of the numbers before a column of numbers in brackets."""
-        bracketed = _table_columns(self.columns[target])
+        bracketed = _table_column_indices(self.columns[target])
         width = len(self.table.header)
         for k, column in enumerate(self.columns):
-            if {index + width for index in _table_columns(column)} == bracketed:
+            if {index + width for index in _table_column_indices(column)} == bracketed:
                 return k
         return None
 
 
-def _table_columns(column: Column) -> set[int]:
+def _table_column_indices(column: Column) -> set[int]:
     return {item.place[1] for item in column.items if item}
 
 
@@ -199,24 +199,24 @@ class _Texts(NamedTuple):
 
 def read(table: Table) -> list[Measurements]:
     """Return the measurements of a table in every layout that makes sense."""
-    layouts = [_own_layout(table), *_layout_by_header(table)]
+    layouts = [_read_own_layout(table), *_read_layout_by_header(table)]
     for rows in rows_by(table.part_of).values():
-        layouts += _turned_layout(table, rows)
+        layouts += _read_turned_layout(table, rows)
     return [layout for layout in layouts if len(layout.columns) > 1]
 
 
-def _own_layout(table: Table) -> Measurements:
+def _read_own_layout(table: Table) -> Measurements:
     columns = []
     for k, title in enumerate(table.header):
         texts = [texts[k] for _, texts in table.rows]
         places = [(row, k) for row in range(len(texts))]
         column = _Texts(title, headers.read_header(title), texts, places)
-        columns += [*_bracketed(column, len(table.header)), column]
+        columns += [*_find_bracketed_columns(column, len(table.header)), column]
     lines = [line for line, _ in table.rows]
-    return _measurements(table, columns, lines, table.part_of)
+    return _make_measurements(table, columns, lines, table.part_of)
 
 
-def _bracketed(column: _Texts, width: int) -> Iterator[_Texts]:
+def _find_bracketed_columns(column: _Texts, width: int) -> Iterator[_Texts]:
     """Yield the second numbers of cells such as "1446.3 (12.1x)" and "88 (91 %)".
 
     They are a column after the last one of the table, which has `width` columns.
@@ -240,9 +240,9 @@ def _bracketed(column: _Texts, width: int) -> Iterator[_Texts]:
         yield _Texts(column.title, column.meaning, inner_texts, places, quantity)
 
 
-def _layout_by_header(table: Table) -> Iterator[Measurements]:
+def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
     """Yield a layout with a row for every number of devices that headers name."""
-    devices = _devices_of_headers(table)
+    devices = _read_header_devices(table)
     if not devices:
         return
     description = " ".join(filter(None, (table.header[0], table.caption, table.title)))
@@ -275,10 +275,12 @@ def _layout_by_header(table: Table) -> Iterator[Measurements]:
             meaning = dataclasses.replace(meaning, quantity=quantity)
         columns.append(column(measure or description, meaning, indices))
     lines = [table.rows[row][0] for row, _ in rows]
-    yield _measurements(table, columns, lines, [table.part_of[row] for row, _ in rows])
+    yield _make_measurements(
+        table, columns, lines, [table.part_of[row] for row, _ in rows]
+    )
 
 
-def _devices_of_headers(table: Table) -> dict[int, int]:
+def _read_header_devices(table: Table) -> dict[int, int]:
     """Return the devices of each column whose header names them."""
     named: dict[int, int] = {}
     bare: dict[int, int] = {}
@@ -296,7 +298,7 @@ def _devices_of_headers(table: Table) -> dict[int, int]:
     return named if len(set(named.values())) > 1 else {}
 
 
-def _turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
+def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
     """Yield a layout with a row for every column, if quantities are in rows."""
     if len(rows) > MOST_COLUMNS or len(table.header) < 3:
         return
@@ -315,10 +317,10 @@ def _turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
     least = 2 if set(in_rows).isdisjoint(DERIVED) else 1
     if len(in_rows) >= max(least, num_in_header + 1):
         zeros = [0] * len(width)
-        yield _measurements(table, columns, [table.line] * len(width), zeros)
+        yield _make_measurements(table, columns, [table.line] * len(width), zeros)
 
 
-def _measurements(
+def _make_measurements(
     table: Table,
     all_texts: Iterable[_Texts],
     lines: Sequence[int],
@@ -333,12 +335,12 @@ def _measurements(
             names.append(column._replace(texts=texts))
         elif len(columns) < MOST_COLUMNS:
             numbers = list(map(cell_numbers.parse_cell, column.texts))
-            columns.append(_column(column, numbers))
+            columns.append(_make_column(column, numbers))
     if all(column.quantity != Quantity.DEVICES for column in columns):
         columns += _take_devices(names)
     labels = zip(*(column.texts for column in names)) if names else ((),) * len(lines)
     return Measurements(
-        table, _resolved(columns), tuple(labels), tuple(lines), tuple(parts)
+        table, _resolve_columns(columns), tuple(labels), tuple(lines), tuple(parts)
     )
 
 
@@ -358,7 +360,7 @@ def _take_devices(names: list[_Texts]) -> Iterator[Column]:
         counts = [number.value for number in numbers if number]
         if 3 * len(counts) >= 2 * len(numbers) and len(set(counts)) > 1:
             meaning = headers.read_header("devices")
-            yield _column(_Texts("devices", meaning, (), names[k].places), numbers)
+            yield _make_column(_Texts("devices", meaning, (), names[k].places), numbers)
             names[k] = names[k]._replace(texts=other_words)
             return
 
@@ -370,11 +372,11 @@ def is_numeric(texts: Sequence[str]) -> bool:
     return num_numbers > 0 and 2 * num_numbers >= len(filled)
 
 
-def _column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
+def _make_column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
     """Return the typed column of some numbers, by its header and their units."""
     known = [number for number in numbers if number]
     units = collections.Counter(number.unit for number in known)
-    quantity = column.quantity or _quantity(column, known, units)
+    quantity = column.quantity or _choose_quantity(column, known, units)
     common = [unit for unit, _ in units.most_common() if unit not in _UNITS][:1]
     foreign = set(units) - {*common, *_UNITS}  # "4 B" below "1 MiB"
     if units["s"]:
@@ -382,7 +384,7 @@ def _column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
     if quantity == Quantity.DEVICES:
         foreign -= {unit for unit in units if headers.is_thing(unit)}
         numbers = [n if n and n.is_whole else None for n in numbers]
-    factor = _factor(column, quantity, known, units)
+    factor = _choose_factor(column, quantity, known, units)
     factors = {"%": 0.01}
     if quantity in (Quantity.SECONDS, Quantity.UNKNOWN):
         factors["s"] = 1.0
@@ -400,7 +402,7 @@ def _column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
     return Column(column.title, column.meaning, quantity, factor, tuple(items))
 
 
-def _quantity(
+def _choose_quantity(
     column: _Texts, numbers: Sequence[PrintedNumber], units: Mapping[str, int]
 ) -> Quantity:
     """Return the quantity of a column, by its header and the units of its numbers."""
@@ -434,7 +436,7 @@ def _are_round(numbers: Sequence[PrintedNumber]) -> bool:
     return len(numbers) > 2 and 5 * num_chosen >= 4 * len(numbers)
 
 
-def _factor(
+def _choose_factor(
     column: _Texts,
     quantity: Quantity,
     numbers: Sequence[PrintedNumber],
@@ -454,7 +456,7 @@ def _factor(
     return 0.01 if is_percent and units["x"] <= half else 1.0
 
 
-def _resolved(columns: Iterable[Column]) -> tuple[Column, ...]:
+def _resolve_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns with one number of devices, and one clock.
 
     The smallest parts of the machine that are counted are the devices, and any other
@@ -463,7 +465,7 @@ def _resolved(columns: Iterable[Column]) -> tuple[Column, ...]:
     """
     columns = list(columns)
     counts = [column for column in columns if column.quantity == Quantity.DEVICES]
-    finest = min(counts, key=lambda column: _fineness(column.name), default=None)
+    finest = min(counts, key=lambda column: _fineness_rank(column.name), default=None)
     times = [column for column in columns if column.quantity == Quantity.SECONDS]
     is_timed = any(_WALL_CLOCK.search(column.name.lower()) for column in times)
     for k, column in enumerate(columns):
@@ -476,6 +478,6 @@ def _resolved(columns: Iterable[Column]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _fineness(name: str) -> int:
+def _fineness_rank(name: str) -> int:
     indices = [k for k, word in enumerate(FINEST_FIRST) if word in name.lower()]
     return indices[0] if indices else len(FINEST_FIRST)

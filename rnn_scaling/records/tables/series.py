@@ -47,7 +47,7 @@ class Series:
 
 def series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
     """Return a key of the series of each row."""
-    return list(_keys(layout, separators(layout)))
+    return list(_zip_keys(layout, separators(layout)))
 
 
 @functools.lru_cache(maxsize=4)
@@ -70,12 +70,12 @@ def separators(layout: Measurements) -> tuple[Sequence[str], ...]:
         texts = []
         for item in column.items:
             texts.append(f"{column.name} {item.number.text}" if item else "")
-        before = _devices_of_series(layout, chosen)
+        before = _list_series_devices(layout, chosen)
         after = (*chosen, texts)
         is_needed = any(len(set(counts)) < len(counts) for counts in before)
         if not is_needed:
             break
-        split = _devices_of_series(layout, after)
+        split = _list_series_devices(layout, after)
         # Rows without another number of devices in their series.
         num_single = sum(len(counts) for counts in split if len(set(counts)) < 2)
         if len(split) > len(before) and num_single <= len(texts) / 2:
@@ -101,19 +101,19 @@ def _holds_parameters(column: Column) -> bool:
     return column.quantity in PARAMETERS and len(values) > 1 and is_whole
 
 
-def _keys(
+def _zip_keys(
     layout: Measurements, chosen: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Hashable, ...]]:
     return zip(layout.parts, *chosen)
 
 
-def _devices_of_series(
+def _list_series_devices(
     layout: Measurements, chosen: Sequence[Sequence[str]]
 ) -> list[list[float]]:
     """Return the numbers of devices of every series, given its separators."""
     by_key = collections.defaultdict(list)
     items = layout.devices.items if layout.devices else ()
-    for key, item in zip(_keys(layout, chosen), items):
+    for key, item in zip(_zip_keys(layout, chosen), items):
         if item:
             by_key[key].append(item.low)
     return list(by_key.values())
@@ -142,7 +142,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
     if layout.devices is None:
         return
     chosen = separators(layout)
-    for rows in rows_by(_keys(layout, chosen)).values():
+    for rows in rows_by(_zip_keys(layout, chosen)).values():
         repeats: dict[int, list[Item]] = {}
         measured_rows = []
         for row in rows:
@@ -153,7 +153,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
                 measured_rows.append(row)
         if len(repeats) < 2:
             continue
-        points = [_point(column, n, repeats[n]) for n in sorted(repeats)]
+        points = [_make_point(column, n, repeats[n]) for n in sorted(repeats)]
         if all(points):
             first_row = measured_rows[0]
             names = [*(values[first_row] for values in chosen), column.name]
@@ -167,7 +167,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
             )
 
 
-def _point(column: Column, devices: int, items: Sequence[Item]) -> Point | None:
+def _make_point(column: Column, devices: int, items: Sequence[Item]) -> Point | None:
     """Return the point of repeats; None if they are too far apart."""
     values = [item.value for item in items]
     if max(values) > MAX_REPEAT_RATIO * min(values):

@@ -34,16 +34,16 @@ def find_tables(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table
     title = ""
     caption = ""
     stream = iter(lines)
-    for kind, block in _blocks(stream):
+    for kind, block in _split_into_blocks(stream):
         if kind == "heading":
             title = block[0][1]
         elif kind == "html":
-            yield from _html(source, block[0], stream, title)
+            yield from _read_html_table(source, block[0], stream, title)
         elif kind == "pipes":
-            yield from table_of(source, _piped(block), title, caption)
+            yield from table_of(source, _read_piped_rows(block), title, caption)
             caption = ""
         elif len(block) > 2:
-            yield from table_of(source, _columns(block), title, caption)
+            yield from table_of(source, _read_spaced_rows(block), title, caption)
             caption = ""
         else:
             caption = block[-1][1].strip()[:MAX_CAPTION]
@@ -54,14 +54,16 @@ def without_colours(text: str) -> str:
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
-def _blocks(
+def _split_into_blocks(
     lines: Iterable[tuple[int, str]],
 ) -> Iterator[tuple[str, list[tuple[int, str]]]]:
     """Yield lines of one kind that follow each other: (kind, lines)."""
     block: list[tuple[int, str]] = []
     kind = ""
     for number, line in lines:
-        now, text = _kind(line if line.isascii() else line.translate(_BOXES), kind)
+        now, text = _classify_line(
+            line if line.isascii() else line.translate(_BOXES), kind
+        )
         if now in ("html", "heading"):
             if block and now == "heading":
                 yield kind, block
@@ -81,7 +83,7 @@ def _blocks(
         yield kind, block
 
 
-def _kind(line: str, before: str) -> tuple[str, str]:
+def _classify_line(line: str, before: str) -> tuple[str, str]:
     """Return the kind of a line, and its text.
 
     Args:
@@ -103,7 +105,7 @@ def _kind(line: str, before: str) -> tuple[str, str]:
     return "columns" if text else "", line
 
 
-def _piped(block: Lines) -> list[Row]:
+def _read_piped_rows(block: Lines) -> list[Row]:
     """Return the cells of lines with pipes, without the rules between them.
 
     If the header has no pipe in front, a pipe in front of a shorter row follows an
@@ -131,7 +133,7 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(cell.replace("\\|", "|").strip() for cell in cells)
 
 
-def _columns(block: Lines) -> list[Row]:
+def _read_spaced_rows(block: Lines) -> list[Row]:
     """Return a header and the lines below it.
 
     The lines have the same number of fields as the header, and each has a number.
@@ -139,7 +141,7 @@ def _columns(block: Lines) -> list[Row]:
     lines = []
     for number, text in block:
         if not _UNITS.fullmatch(text) and not _is_rule(text.strip()):
-            bare = _without_remark(_spaced(text.lstrip("# ")).strip())
+            bare = _strip_remark(_separate_fields(text.lstrip("# ")).strip())
             lines.append((number, bare))
     splits: list[Callable[[str], list[str]]] = [lambda text: text.split(",")]
     splits += [gap.split for gap in _GAPS]
@@ -170,7 +172,7 @@ def _columns(block: Lines) -> list[Row]:
     return []
 
 
-def _spaced(text: str) -> str:
+def _separate_fields(text: str) -> str:
     """Return a line without benchstat's frames, and with "56.44µ ± 5%" as one field."""
     if "±" not in text and "|" not in text:
         return text
@@ -189,7 +191,7 @@ def _is_rule(text: str) -> bool:
     return bare.startswith("-") and not {"+", "="} & set(text)
 
 
-def _without_remark(text: str) -> str:
+def _strip_remark(text: str) -> str:
     """Return a line without a remark in brackets at its end."""
     if not text.endswith(")"):
         return text
@@ -198,7 +200,7 @@ def _without_remark(text: str) -> str:
     return before.rstrip() if has_gap and ")" not in remark[:-1] else text
 
 
-def _html(
+def _read_html_table(
     source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str
 ) -> Iterator[Table]:
     """Yield the table that a line opens; spans are repeated."""
@@ -219,13 +221,13 @@ def _html(
     for part in parts:
         cells: list[str] = []
         below: dict[int, tuple[int, str]] = {}
-        for attributes, content in _cells_of(part):
-            num_cells += _span(attributes, "colspan")
+        for attributes, content in _find_html_cells(part):
+            num_cells += _parse_span(attributes, "colspan")
             if num_cells > MAX_CELLS:
                 break
             _fill(cells, spanning)
-            num_rows = _span(attributes, "rowspan")
-            for _ in range(_span(attributes, "colspan")):
+            num_rows = _parse_span(attributes, "rowspan")
+            for _ in range(_parse_span(attributes, "colspan")):
                 below[len(cells)] = (num_rows, content)
                 cells.append(content)
         _fill(cells, spanning)
@@ -238,7 +240,7 @@ def _html(
     yield from table_of(source, rows, title, caption[:MAX_CAPTION])
 
 
-def _cells_of(row: str) -> Iterator[tuple[str, str]]:
+def _find_html_cells(row: str) -> Iterator[tuple[str, str]]:
     """Yield the attributes and the text of each cell."""
     for cell in _TD.split(row)[1:]:
         attributes, _, content = cell.partition(">")
@@ -246,7 +248,7 @@ def _cells_of(row: str) -> Iterator[tuple[str, str]]:
         yield attributes, " ".join(html.unescape(content).split())
 
 
-def _span(attributes: str, name: str) -> int:
+def _parse_span(attributes: str, name: str) -> int:
     """Return the number of columns or rows that a cell spans."""
     match = re.search(name + r"\W{0,3}(\d{1,6})", attributes[:MAX_CAPTION])
     return max(1, min(int(match[1]), 1000)) if match else 1

@@ -49,7 +49,7 @@ class AsynchronousCertifier:
         """Compare the change of the variables with the sum of all serial updates."""
         steps = self._step.finished_steps
         staleness = [step.staleness for step in steps]
-        changes = self._serial_changes({step.number for step in steps})
+        changes = self._compute_serial_changes({step.number for step in steps})
         expected = sum_gradients(changes)
         (variables,) = weights_by_tower(self._step).values()
         change = {name: array - self._first[name] for name, array in variables.items()}
@@ -80,7 +80,7 @@ class AsynchronousCertifier:
             for loss in self._losses
         ]
         return certificates.certificate(
-            self._conclusion(holds, values),
+            self._make_conclusion(holds, values),
             checks=(check,),
             compared=certificates.compared(self._config, len(batches)),
             tolerance=tolerance,
@@ -88,7 +88,7 @@ class AsynchronousCertifier:
             batches=tuple(batches),
         )
 
-    def _serial_changes(self, steps: set[int]) -> list[dict[str, np.ndarray]]:
+    def _compute_serial_changes(self, steps: set[int]) -> list[dict[str, np.ndarray]]:
         """Return the update of each step, computed at the first weights."""
         config = self._config
         scales_loss = config.model.compute_dtype == "float16"
@@ -104,7 +104,7 @@ class AsynchronousCertifier:
                 changes.append(rule.update(part.gradient, self._first))
         return changes
 
-    def _conclusion(self, holds: bool, values: dict[str, float]) -> Conclusion:
+    def _make_conclusion(self, holds: bool, values: dict[str, float]) -> Conclusion:
         if holds:
             statement = Statement("verify-first-order", values=values)
             return Conclusion("equal to first order", True, [statement])

@@ -96,7 +96,7 @@ def table(certificate: Certificate) -> str:
             "Largest difference of a weight",
         ]
         rows = [
-            [str(number), *_cells(batch)]
+            [str(number), *_batch_cells(batch)]
             for number, batch in enumerate(certificate.batches)
         ]
         blocks.append(markdown_table(head, rows))
@@ -111,8 +111,8 @@ def table(certificate: Certificate) -> str:
         rows = []
         for check in certificate.checks:
             result = RESULTS[check.holds]
-            difference = _cell(check.difference)
-            tolerance = _cell(check.tolerance)
+            difference = _difference_cell(check.difference)
+            tolerance = _difference_cell(check.tolerance)
             rows.append([check.name, result, difference, tolerance, check.text])
         blocks.append(markdown_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate_text(certificate)]) + "\n"
@@ -127,7 +127,7 @@ def short(number: float) -> str:
     return f"{number:.1g}"
 
 
-def _cells(batch: CertifiedBatch) -> list[str]:
+def _batch_cells(batch: CertifiedBatch) -> list[str]:
     serial = batch.loss_serial
     parallel = batch.loss_parallel
     difference = None
@@ -136,12 +136,12 @@ def _cells(batch: CertifiedBatch) -> list[str]:
     return [
         "n/a" if serial is None else f"{serial:.6f}",
         "n/a" if parallel is None else f"{parallel:.6f}",
-        _cell(difference),
-        _cell(batch.weights_difference),
+        _difference_cell(difference),
+        _difference_cell(batch.weights_difference),
     ]
 
 
-def _cell(difference: float | None) -> str:
+def _difference_cell(difference: float | None) -> str:
     return "n/a" if difference is None else short(difference)
 
 
@@ -161,11 +161,11 @@ def compared(config: RunConfig, num_batches: int) -> str:
     return (
         f"{config.model.model}, {config.update.variable_update} on {devices} "
         f"against serial training: {batches}, {optimizer}, "
-        f"learning rate {_rates(config)}{clipping}, {config.model.compute_dtype}."
+        f"learning rate {_rates_text(config)}{clipping}, {config.model.compute_dtype}."
     )
 
 
-def _rates(config: RunConfig) -> str:
+def _rates_text(config: RunConfig) -> str:
     rate = learning_rate.from_config(config)
     if rate.schedule != "constant":
         return f"{rate.last:g} ({rate.schedule})"

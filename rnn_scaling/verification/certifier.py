@@ -87,7 +87,7 @@ class Certifier:
         self._towers = range(first, first + len(engine.devices))
         self._first = first_values(self._gradients.specs, config.training.seed)
         self._serial = Serial(config, self._gradients, self._first, self._towers)
-        self._before = self._replicas()
+        self._before = self._read_replicas()
         self._stale = self._before
         self._last: TrainedBatch | None = None
         self._history: list[TrainedBatch] = []
@@ -110,10 +110,10 @@ class Certifier:
         number = len(self._batches)
         towers = self._gradients.towers(number)
         batch = TrainedBatch(
-            number, towers, self._stale, self._before, self._replicas()
+            number, towers, self._stale, self._before, self._read_replicas()
         )
         steps = self._serial.step(number, towers)
-        self._fault(number, self._batch_check.fault(number, towers))
+        self._keep_first_fault(number, self._batch_check.fault(number, towers))
         if not self._first_fault:
             self._check_forward(batch, result, steps)
         self._check_moving(number)
@@ -132,7 +132,7 @@ class Certifier:
 
     def end(self) -> Certificate:
         return certificates.certificate(
-            self._conclusion(),
+            self._conclude(),
             compared=certificates.compared(self._config, len(self._batches)),
             replicas=len(self._before),
             tolerance=self._guarantee.share,
@@ -147,9 +147,9 @@ class Certifier:
     def _is_unequal(self) -> bool:
         return self._first_fault is not None and self._first_fault.subject == UNEQUAL
 
-    def _conclusion(self) -> Conclusion:
+    def _conclude(self) -> Conclusion:
         training = self._config.training
-        hidden = self._hidden()
+        hidden = self._find_hardly_moved()
         has_clipped = self._serial.trainings[0].rule.has_clipped
         limits = certificates.limits(training, has_clipped)
         moved = certificates.short(self._weights_moved)
@@ -159,7 +159,7 @@ class Certifier:
             statement = Statement("verify-step-by-step", values=values)
             return Conclusion("right step by step", True, [statement, *limits])
         if self._first_fault:
-            faults = self._explanation() or [self._first_fault]
+            faults = self._explain_inequality() or [self._first_fault]
             return certificates.wrong(faults, self._fault_batch, training.optimizer)
         if 2 * len(hidden) > len(self._first):
             values = {
@@ -185,7 +185,7 @@ class Certifier:
         statements += [*limits, Statement("verify-not-covered")]
         return dataclasses.replace(equal, statements=statements)
 
-    def _explanation(self) -> list[Statement]:
+    def _explain_inequality(self) -> list[Statement]:
         """Return statements that explain unequal weights, or [] if no fault does."""
         if not self._is_unequal or self._fault_batch >= len(self._history):
             return []
@@ -203,7 +203,7 @@ class Certifier:
         end = self._fault_batch + MAX_EXPLAINED + 1 if is_plain else None
         batches = self._history[start:end]
         names = [replica.name for replica in self._before]
-        by_replica = dict(zip(names, zip(*map(self._updates, batches))))
+        by_replica = dict(zip(names, zip(*map(self._compute_updates, batches))))
         faults = {}
         if not is_plain:
             for name, updates in by_replica.items():
@@ -240,7 +240,9 @@ class Certifier:
         batches = [batch]
         if self._guarantee.late and self._last is not None:
             batches = [self._last, batch]
-        for replica, updates in zip(batch.before, zip(*map(self._updates, batches))):
+        for replica, updates in zip(
+            batch.before, zip(*map(self._compute_updates, batches))
+        ):
             *_, gradient = trials.UNCHANGED.compute_gradients(self._config, updates)
             rule = steps[self._training_number(replica)].rule
             change = copy.copy(rule).update(gradient, replica.weights)
@@ -250,7 +252,7 @@ class Certifier:
                     return False
         return True
 
-    def _replicas(self) -> list[Replica]:
+    def _read_replicas(self) -> list[Replica]:
         """Return the present values of every copy of the variables."""
         first = self._engine.first_tower
         return [
@@ -258,7 +260,7 @@ class Certifier:
             for tower, weights in weights_by_tower(self._step).items()
         ]
 
-    def _fault(self, number: int, fault: Statement | None) -> None:
+    def _keep_first_fault(self, number: int, fault: Statement | None) -> None:
         if fault and not self._first_fault:
             self._first_fault = fault
             self._fault_batch = number
@@ -275,7 +277,9 @@ class Certifier:
             tolerance=finite(max(0.0, tolerance)),
         )
         largest = self._checks.setdefault(name, check)
-        if largest.holds and (not holds or _usage(check) > _usage(largest)):
+        if largest.holds and (
+            not holds or _tolerance_usage(check) > _tolerance_usage(largest)
+        ):
             self._checks[name] = check
 
     def _check_beginning(self) -> None:
@@ -287,7 +291,7 @@ class Certifier:
         if got != expected:
             values = {"got": got, "expected": expected}
             fault = Statement("input-samples-missing", "samples left out", values)
-            self._fault(0, fault)
+            self._keep_first_fault(0, fault)
         if self._engine.first_tower == 0:
             device = (self._engine.own_devices or (self._engine.host,))[0]
             for comparison in network_check.compare_parts(
@@ -301,13 +305,15 @@ class Certifier:
                     holds=not comparison.faults,
                 )
                 for fault in comparison.faults:
-                    self._fault(0, fault)
+                    self._keep_first_fault(0, fault)
         for replica in self._before:
             kind = "input-first-weights-on" if replica.name else "input-first-weights"
             for name, value in replica.weights.items():
                 if not np.array_equal(value, self._first[name]):
                     variable = {"variable": name, "tower": replica.name}
-                    self._fault(0, Statement(kind, "other weights", variable))
+                    self._keep_first_fault(
+                        0, Statement(kind, "other weights", variable)
+                    )
 
     def _training_number(self, replica: Replica) -> int:
         """Return the number of the serial training that a replica must equal."""
@@ -315,7 +321,7 @@ class Certifier:
             0 if replica.tower is None else self._serial.training_number(replica.tower)
         )
 
-    def _serial_loss(self, steps: Sequence[Step], tower: int) -> float:
+    def _compute_serial_loss(self, steps: Sequence[Step], tower: int) -> float:
         return steps[self._serial.training_number(tower)].parts[tower].loss_sum
 
     def _check_forward(
@@ -327,27 +333,31 @@ class Certifier:
             got = float(result.loss_sum[index])
             items = float(result.loss_items[index])
             own_items = batch.towers.loss_items[tower]
-            serial = self._serial_loss(steps, tower)
+            serial = self._compute_serial_loss(steps, tower)
             expected = serial
             if items == own_items and not self._is_near(got, serial):
                 # The weights of the run may differ by rounding errors.
-                expected = self._loss(batch, tower)
+                expected = self._compute_loss(batch, tower)
             is_right = items == own_items and self._is_near(got, expected)
             difference = abs(got - expected) / max(abs(expected), MIN_DIVISOR)
             self._check("losses", text, difference, self._guarantee.loss, is_right)
             if not is_right:
-                fault = self._fault_of_inputs(batch, tower, got, items, serial)
-                self._fault(batch.number, fault)
+                fault = self._explain_wrong_loss(batch, tower, got, items, serial)
+                self._keep_first_fault(batch.number, fault)
 
-    def _fault_of_inputs(
+    def _explain_wrong_loss(
         self, batch: TrainedBatch, tower: int, got: float, items: float, serial: float
     ) -> Statement:
         """Return the fault of a tower's items, batch or dropout if its loss is wrong."""
-        for fault, draw, towers, batch_tower in self._wrong_inputs(batch, tower):
+        for fault, draw, towers, batch_tower in self._propose_wrong_inputs(
+            batch, tower
+        ):
             if items != towers.loss_items[batch_tower]:
                 continue
             wrong_batch = dataclasses.replace(batch, towers=towers)
-            if self._is_near(got, self._loss(wrong_batch, batch_tower, tower, draw)):
+            if self._is_near(
+                got, self._compute_loss(wrong_batch, batch_tower, tower, draw)
+            ):
                 return fault
         expected = batch.towers.loss_items[tower]
         if items != expected:
@@ -356,7 +366,7 @@ class Certifier:
         values = {"tower": tower, "got": got / items, "expected": serial / items}
         return Statement("loss-unequal", "unequal loss", values)
 
-    def _wrong_inputs(
+    def _propose_wrong_inputs(
         self, batch: TrainedBatch, tower: int
     ) -> Iterator[tuple[Statement, int, Towers, int]]:
         """Yield (fault, the tower of the dropout, batches, the tower of the batch).
@@ -400,9 +410,9 @@ class Certifier:
                 if not is_right:
                     values = {"variable": name, "tower": tower}
                     fault = Statement("averages-unequal", "other averages", values)
-                    self._fault(number, fault)
+                    self._keep_first_fault(number, fault)
 
-    def _loss(
+    def _compute_loss(
         self,
         batch: TrainedBatch,
         tower: int,
@@ -448,7 +458,7 @@ class Certifier:
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
                 move = float(np.abs(expected - first).max(initial=0.0))
                 largest_move = max(largest_move, move)
-                allowed = self._allowed(training, name, value, number)
+                allowed = self._allowed_difference(training, name, value, number)
                 distance = max(training.distance[name], norm(value - first))
                 is_judged = allowed <= MAX_UNCERTAINTY * distance
                 if not is_judged:
@@ -458,14 +468,14 @@ class Certifier:
                 if not is_right:
                     values = {"variable": name}
                     fault = Statement("weights-unequal", UNEQUAL, values)
-                    self._fault(number, fault)
+                    self._keep_first_fault(number, fault)
                     if number == self._fault_batch:
                         self._wrong_replicas.add(replica.name)
         self._weights_moved = largest_move
         self._weights_difference = max(self._weights_difference, largest)
         return largest
 
-    def _allowed(
+    def _allowed_difference(
         self, training: Training, name: str, value: np.ndarray, number: int
     ) -> float:
         """Return the allowed norm of a variable's difference after a batch."""
@@ -475,10 +485,10 @@ class Certifier:
         share = self._guarantee.share * training.distance[name]
         return share + training.withheld[name] + rounding
 
-    def _updates(self, batch: TrainedBatch) -> list[ReplicaUpdate]:
+    def _compute_updates(self, batch: TrainedBatch) -> list[ReplicaUpdate]:
         """Return the update of each replica and the gradients of its towers."""
-        parts = self._parts(batch, batch.before)
-        stale_parts = functools.cache(lambda: self._parts(batch, batch.stale))
+        parts = self._compute_parts(batch, batch.before)
+        stale_parts = functools.cache(lambda: self._compute_parts(batch, batch.stale))
         shares = batch.towers.shares
         updates = []
         for old, new in zip(batch.before, batch.after):
@@ -498,7 +508,7 @@ class Certifier:
             )
         return updates
 
-    def _parts(self, batch: TrainedBatch, replicas: Sequence[Replica]) -> Parts:
+    def _compute_parts(self, batch: TrainedBatch, replicas: Sequence[Replica]) -> Parts:
         """Return each tower's part at the weights of its replica.
 
         Towers of other processes have the weights of one of these replicas.
@@ -520,7 +530,7 @@ class Certifier:
     ) -> None:
         """Keep the losses of a batch and the largest difference of its weights."""
         items = sum(batch.towers.loss_items[tower] for tower in self._towers)
-        loss = sum(self._serial_loss(steps, tower) for tower in self._towers)
+        loss = sum(self._compute_serial_loss(steps, tower) for tower in self._towers)
         serial = loss / items
         parallel = result.loss
         difference = abs(parallel - serial) / max(abs(serial), MIN_DIVISOR)
@@ -537,14 +547,14 @@ class Certifier:
                 f"batch {batch.number}: {losses}; weights differ by {weights:.1e}"
             )
 
-    def _hidden(self) -> list[str]:
+    def _find_hardly_moved(self) -> list[str]:
         """Return variables that moved so little that a fault would not show."""
         training = self._serial.trainings[0]
         last = len(self._batches) - 1
         return [
             name
             for name, weights in training.weights.items()
-            if self._allowed(training, name, weights, last)
+            if self._allowed_difference(training, name, weights, last)
             > MAX_UNCERTAINTY * training.distance[name]
         ]
 
@@ -559,17 +569,17 @@ def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
     for state in step.variable_states():
         replica = pieces.setdefault(state.tower, {})
         replica.setdefault(state.name, []).append(state.variable.numpy())
-    return {tower: _joined(replica) for tower, replica in pieces.items()}
+    return {tower: _concatenate_pieces(replica) for tower, replica in pieces.items()}
 
 
-def _joined(pieces: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
+def _concatenate_pieces(pieces: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
     return {
         name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
         for name, arrays in pieces.items()
     }
 
 
-def _usage(check: Check) -> float:
+def _tolerance_usage(check: Check) -> float:
     """Return the share of the tolerance that a check uses."""
     if check.difference is None:
         return math.inf

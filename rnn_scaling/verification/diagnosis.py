@@ -98,7 +98,7 @@ def explain(
     if not wrong:
         return {}
     number = min(min(indices) for indices in wrong.values())
-    if chunk := _wrong_chunk(updates[number], right[number], share):
+    if chunk := _wrong_chunk_statement(updates[number], right[number], share):
         return dict.fromkeys(wrong, chunk)
     explanations = _explain_sums(config, updates, right, wrong)
     unknown = {name: wrong[name][0] for name in wrong if name not in explanations}
@@ -131,12 +131,12 @@ def _explain_sums(
     num_towers = config.num_towers if guarantee.shares_one_model else 1
     for name, indices in wrong.items():
         factors = [
-            _factor(updates[index], name, right[index][name], share)
+            _change_factor(updates[index], name, right[index][name], share)
             for index in indices
         ]
         if factors[0] is not None:
             num_alike = sum(_are_near(factors[0], factor) for factor in factors)
-            statement = _statement_of_factor(factors[0], num_towers)
+            statement = _factor_statement(factors[0], num_towers)
             candidates[name].append((statement, num_alike))
     for trial in trials.wrong_sums(config):
         predicted = list(trial.compute_changes(config, updates))
@@ -154,11 +154,11 @@ def _explain_sums(
     return explanations
 
 
-def _factor(
+def _change_factor(
     update: ReplicaUpdate, name: str, expected: np.ndarray, share: float
 ) -> float | None:
     """Return the change divided by the right change, or None if it is not a multiple."""
-    factor = _multiple(update.change[name], expected)
+    factor = _nearest_factor(update.change[name], expected)
     if factor is None or not is_change(
         update, name, np.float32(factor) * expected, share
     ):
@@ -166,7 +166,7 @@ def _factor(
     return factor
 
 
-def _statement_of_factor(factor: float, num_towers: int) -> Statement:
+def _factor_statement(factor: float, num_towers: int) -> Statement:
     """Return the fault of a variable that does a multiple of the right change."""
     meanings = [(0.0, "update-missing", "not updated")]
     if num_towers > 1:
@@ -207,7 +207,7 @@ def _explain_elements(
         if _is_decayed(update, name, expected, share):
             statement = Statement("update-weight-decay", "weight decay")
         else:
-            statement = _statement_of_rows(update, name, expected, share) or UNKNOWN
+            statement = _rows_statement(update, name, expected, share) or UNKNOWN
         explanations[name] = statement
     return explanations
 
@@ -248,13 +248,13 @@ def _is_decayed(
     before = update.before[name]
     if before.size < MIN_DECAYED_ELEMENTS:
         return False
-    decay = _multiple(update.change[name] - change, before)
+    decay = _nearest_factor(update.change[name] - change, before)
     if decay is None or decay >= 0:
         return False
     return is_change(update, name, change + np.float32(decay) * before, share)
 
 
-def _statement_of_rows(
+def _rows_statement(
     update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> Statement | None:
     """Return the fault of a variable with some wrong rows, or elements of a vector."""
@@ -267,7 +267,7 @@ def _statement_of_rows(
     wrong = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed)
     if not 0 < len(wrong) <= MAX_WRONG_ROWS * num_moving:
         return None
-    repeated = _repeated_rows(update, name)
+    repeated = _find_repeated_rows(update, name)
     if len(wrong) > 1 and set(wrong) <= repeated and len(wrong) > 0.5 * len(repeated):
         return Statement("update-duplicate-rows", "duplicate rows")
     values = {"wrong": len(wrong), "rows": num_moving, "first": int(wrong[0])}
@@ -276,7 +276,7 @@ def _statement_of_rows(
     return Statement("update-part-wrong", "part wrong", values)
 
 
-def _wrong_chunk(
+def _wrong_chunk_statement(
     update: ReplicaUpdate, right: Arrays, share: float
 ) -> Statement | None:
     """Return the fault if the wrong elements are one part of all variables in order.
@@ -311,7 +311,7 @@ def _wrong_chunk(
     return Statement("update-wrong-chunk", "wrong chunk", values)
 
 
-def _repeated_rows(update: ReplicaUpdate, name: str) -> set[int]:
+def _find_repeated_rows(update: ReplicaUpdate, name: str) -> set[int]:
     """Return the rows of an embedding that the towers look up more than once."""
     row_ids = [np.zeros(0, int)]
     for part in update.parts.values():
@@ -321,7 +321,7 @@ def _repeated_rows(update: ReplicaUpdate, name: str) -> set[int]:
     return set(numbers[counts > 1].tolist())
 
 
-def _multiple(array: np.ndarray, direction: np.ndarray) -> float | None:
+def _nearest_factor(array: np.ndarray, direction: np.ndarray) -> float | None:
     """Return the factor of `direction` nearest to `array`; None if it has no length."""
     square = norm(direction) ** 2
     if not square:
@@ -364,7 +364,7 @@ def common_fault(
     is_everywhere = len(alike_replicas) == len(by_replica)
     if set(names) == set(variables):
         names = ["every variable"]
-        fault = _fault_of_all(fault, is_everywhere and shares_one_model)
+        fault = _shared_fault(fault, is_everywhere and shares_one_model)
     elif fault.kind in ("update-summed", "update-averaged"):
         factor = fault.values["factor"]
         fault = Statement("update-factor", f"factor {factor:.3g}", fault.values)
@@ -390,7 +390,7 @@ def affected_replicas(
     return [Statement("verify-only-on", values={"towers": affected})]
 
 
-def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
+def _shared_fault(fault: Statement, is_everywhere: bool) -> Statement:
     """Return the statement if all variables share a fault.
 
     Args:

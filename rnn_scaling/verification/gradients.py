@@ -110,20 +110,20 @@ class SerialGradients:
         """Draw the batches of step `number`. Call it once per step, in order."""
         micro_batches = []
         with tf.device(self._device):
-            for micro in self._micro_numbers(number):
+            for micro in self._micro_batch_numbers(number):
                 batches = self._next_batches(tf.constant(micro, tf.int64))
                 if self._slices:
                     layout = self._workload.layout
                     batches = pipeline.cut(batches[0], self._slices, layout)
                 micro_batches.append(batches)
             towers = list(zip(*micro_batches))
-            micro_items = [self._loss_items(batches) for batches in towers]
+            micro_items = [self._count_loss_items(batches) for batches in towers]
         return Towers(towers, [sum(items) for items in micro_items], micro_items)
 
-    def _micro_numbers(self, number: int) -> range:
+    def _micro_batch_numbers(self, number: int) -> range:
         return range(number * self._num_micro, (number + 1) * self._num_micro)
 
-    def _loss_items(self, batches: Sequence[Any]) -> list[float]:
+    def _count_loss_items(self, batches: Sequence[Any]) -> list[float]:
         return [float(self._workload.counts(batch).loss_items) for batch in batches]
 
     def part(
@@ -146,9 +146,11 @@ class SerialGradients:
         number, tower = divmod(draw, self.num_towers)
         averages = moving or self.first_moving
         parts: list[GradientPart] = []
-        for micro, batch in zip(self._micro_numbers(number), batches):
+        for micro, batch in zip(self._micro_batch_numbers(number), batches):
             micro_draw = micro * self.num_towers + tower
-            part = self._batch_part(weights, batch, factor, micro_draw, averages)
+            part = self._compute_batch_part(
+                weights, batch, factor, micro_draw, averages
+            )
             averages = part.moving
             parts.append(part)
         rows = {}
@@ -162,7 +164,7 @@ class SerialGradients:
         gradient = sum_gradients(gradients)
         return GradientPart(loss_sum, gradient, averages, rows, micro_gradients)
 
-    def _batch_part(
+    def _compute_batch_part(
         self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays
     ) -> GradientPart:
         with tf.device(self._device):

@@ -108,7 +108,7 @@ def check_all_reduces(engine: Engine) -> Iterator[Check]:
             for size in SIZES
         ]
         try:
-            sums = _sums(name, devices, values)
+            sums = _compute_sums(name, devices, values)
         except (tf.errors.OpError, ValueError) as e:
             yield Check(name=check, holds=False, text=str(e)[:200])
             continue
@@ -122,7 +122,7 @@ def check_all_reduces(engine: Engine) -> Iterator[Check]:
         yield Check(name=check, holds=not wrong_sizes, text=text)
 
 
-def _sums(
+def _compute_sums(
     name: str, devices: Sequence[str], values: Sequence[np.ndarray]
 ) -> list[list[np.ndarray]]:
     """Return the sum of each size on each tower, as [size][tower]."""

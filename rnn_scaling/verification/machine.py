@@ -34,7 +34,7 @@ class MachineCheck(Certifier):
     def end(self) -> Certificate:
         """Return the certificate with the machine's checks."""
         certificate = super().end()
-        machine_checks = tuple(self._machine_checks())
+        machine_checks = tuple(self._check_machine())
         checks = certificate.checks + machine_checks
         failures = [
             f"{check.name}: {check.text}"
@@ -52,7 +52,7 @@ class MachineCheck(Certifier):
             checks=checks,
         )
 
-    def _machine_checks(self) -> Iterator[Check]:
+    def _check_machine(self) -> Iterator[Check]:
         entry.note("checking kernels, all-reduces, placement and the clock")
         engine = self._engine
         yield from kernel_checks.check_kernels(engine.devices[0], engine.device_type)

@@ -86,12 +86,12 @@ def _compare_parts(
         yield from _compare_images(workload, model.label_smoothing)
         return
     with kernel_checks.full_precision(), tf.device(device):
-        yield from _compare_recurrent(_small_model(model), device_type)
+        yield from _compare_recurrent(_shrink_model(model), device_type)
         if model.dropout:
             yield _compare_dropout_places(model, device_type)
 
 
-def _small_model(model: ModelConfig) -> ModelConfig:
+def _shrink_model(model: ModelConfig) -> ModelConfig:
     """Return the model with few units, words and layers, in float32."""
     max_layers = MAX_LAYERS
     if model.direction == "bi":
@@ -120,8 +120,8 @@ def _compare_recurrent(
 ) -> Iterator[NetworkComparison]:
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
-    weights = _random_weights(workload.variables, random)
-    batch = _batch(workload, random)
+    weights = _draw_weights(workload.variables, random)
+    batch = _draw_batch(workload, random)
     results = _compute(workload, weights, batch)
     expected = network.loss_sum(model, weights, batch)
     num_words = float(batch["target_length"].sum())
@@ -154,7 +154,7 @@ def _compare_recurrent(
         yield _compare_gradients(model, weights, batch, results["gradient"])
 
 
-def _random_weights(
+def _draw_weights(
     specs: Iterable[VariableSpec], random: np.random.Generator
 ) -> dict[str, np.ndarray]:
     weights = {}
@@ -190,7 +190,7 @@ def _compare_gradients(
     )
 
 
-def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
+def _draw_batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     """Return ids [T, B] and lengths [B] by field.
 
     Words repeat, and any word may be padding.
@@ -318,7 +318,7 @@ def _name_wrong_outputs(
     stack = stacks.build_stack(model, 1, num_directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
     weights = [
-        _random_weights(stack.cell_weights(cell), random)
+        _draw_weights(stack.cell_weights(cell), random)
         for cell in range(num_directions)
     ]
     x = random.normal(size=(6, 4, model.embedding_dim))
@@ -436,9 +436,9 @@ def _compare_dropout_places(model: ModelConfig, device_type: str) -> NetworkComp
     A place is one array whose elements are dropped, such as the outputs of a sublayer.
     """
     rate = model.dropout
-    small_model = dataclasses.replace(_small_model(model), dropout=rate)
+    small_model = dataclasses.replace(_shrink_model(model), dropout=rate)
     expected = network.count_dropout_places(small_model)
-    masks = _dropout_masks(small_model, device_type)
+    masks = _collect_dropout_masks(small_model, device_type)
     difference = 0.0
     tolerance = 1.0
     for draws in masks:
@@ -464,7 +464,7 @@ def _compare_dropout_places(model: ModelConfig, device_type: str) -> NetworkComp
     )
 
 
-def _dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndarray]:
+def _collect_dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndarray]:
     """Return which elements a small network retains, for several seeds.
 
     Returns:
@@ -472,9 +472,9 @@ def _dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndarray]:
     """
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
-    weights = _random_weights(workload.variables, random)
+    weights = _draw_weights(workload.variables, random)
     tensors = {}
-    for name, array in _batch(workload, random).items():
+    for name, array in _draw_batch(workload, random).items():
         is_time_major = workload.layout.time_major
         tensors[name] = tf.constant(array if is_time_major else array.T)
     fields = workload.layout.type(**tensors)

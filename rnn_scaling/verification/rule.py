@@ -224,7 +224,9 @@ class UpdateRule:
         # Not in place, because copies of this rule share the old dictionary.
         slots = {}
         for name, array in self._clip(gradient).items():
-            changes[name], slots[name] = self._decay(name, array, weights[name])
+            changes[name], slots[name] = self._update_with_decay(
+                name, array, weights[name]
+            )
         self._slots = slots
         self._num_updates += 1
         return changes
@@ -240,7 +242,7 @@ class UpdateRule:
             for name, array in gradient.items()
         }
 
-    def _decay(
+    def _update_with_decay(
         self, name: str, gradient: np.ndarray, weight: np.ndarray
     ) -> VariableUpdate:
         """Return the update of one variable with weight decay."""
@@ -251,7 +253,7 @@ class UpdateRule:
         if self._training.optimizer not in constants.decouples:
             return self._optimize(name, gradient + np.float32(share) * weight)
         change, slots = self._optimize(name, gradient)
-        return change - np.float32(self._rate() * share) * weight, slots
+        return change - np.float32(self._learning_rate() * share) * weight, slots
 
     def _optimize(self, name: str, gradient: np.ndarray) -> VariableUpdate:
         """Return the update of one variable by the optimizer, without weight decay."""
@@ -262,12 +264,12 @@ class UpdateRule:
             return self._rmsprop(name, gradient)
         if optimizer == "adam":
             return self._adam(name, gradient)
-        return -np.float32(self._rate()) * gradient, ()
+        return -np.float32(self._learning_rate()) * gradient, ()
 
     def _momentum(self, name: str, gradient: np.ndarray) -> VariableUpdate:
         momentum = np.float32(self._constants.momentum)
         (velocity,) = self._slots.get(name, (np.zeros_like(gradient),))
-        step = np.float32(self._rate()) * gradient
+        step = np.float32(self._learning_rate()) * gradient
         velocity = momentum * velocity - step
         if self._constants.nesterov:
             return momentum * velocity - step, (velocity,)
@@ -280,7 +282,7 @@ class UpdateRule:
         renewed = np.float32(1 - constants.rmsprop_decay)
         square = square + renewed * (gradient * gradient - square)
         divisor = np.sqrt(square + np.float32(constants.rmsprop_epsilon))
-        step = np.float32(self._rate()) * gradient / divisor
+        step = np.float32(self._learning_rate()) * gradient / divisor
         velocity = np.float32(constants.momentum) * velocity - step
         return velocity, (square, velocity)
 
@@ -296,7 +298,7 @@ class UpdateRule:
         num_counted = constants.first_count + self._num_updates * constants.count_step
         count = max(1, num_counted + constants.offset)
         corrects_mean, corrects_square = constants.corrects
-        rate = self._rate()
+        rate = self._learning_rate()
         if corrects_square:
             rate *= np.sqrt(1 - beta_2**count)
         if corrects_mean:
@@ -304,7 +306,7 @@ class UpdateRule:
         divisor = np.sqrt(square) + np.float32(constants.epsilon)
         return -np.float32(rate) * mean / divisor, (mean, square)
 
-    def _rate(self) -> float:
+    def _learning_rate(self) -> float:
         """Return the learning rate of this update.
 
         Sources: Goyal et al., arXiv:1706.02677, section 2.2 (linear ramp of

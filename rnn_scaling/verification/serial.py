@@ -133,7 +133,9 @@ class Serial:
         for name, array in change.items():
             training.distance[name] += norm(array)
         if self._guarantee.withheld:
-            self._withhold(training, parts, training.rule.clipping_factor(applied))
+            self._allow_for_rounding(
+                training, parts, training.rule.clipping_factor(applied)
+            )
         return Step(parts, rule)
 
     def parts(
@@ -162,11 +164,11 @@ class Serial:
                 replica, towers.batches[tower], loss_scale / items, draw, averages
             )
             if loss_scale != 1.0:
-                part = _unscaled(part, np.float32(loss_scale))
+                part = _divide_by_loss_scale(part, np.float32(loss_scale))
             parts[tower] = part
         return parts
 
-    def _withhold(
+    def _allow_for_rounding(
         self, training: Training, parts: Mapping[int, GradientPart], factor: float
     ) -> None:
         """Allow for elements that round to another 8-bit number than in the run.
@@ -188,7 +190,7 @@ class Serial:
             training.withheld[name] = max(training.withheld[name], withheld)
 
 
-def _unscaled(part: GradientPart, divisor: np.float32) -> GradientPart:
+def _divide_by_loss_scale(part: GradientPart, divisor: np.float32) -> GradientPart:
     """Return a part with all gradients divided by the loss scale."""
 
     def divide(gradient: Arrays) -> Arrays:

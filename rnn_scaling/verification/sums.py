@@ -83,12 +83,12 @@ def pattern(
         return RankWeights.RIGHT, MicroWeights.LOST
     if is_zero.all(axis=1).any():
         return RankWeights.LEFT_OUT, MicroWeights.RIGHT
-    over_ranks = _even(
+    over_ranks = _classify_shares(
         weights / weights.sum(axis=0), right / right.sum(axis=0), weights.shape[0]
     )
     shares = weights.sum(axis=0) / weights.sum()
     right_shares = right.sum(axis=0) / right.sum()
-    over_micro = _even(shares, right_shares, num_micro)
+    over_micro = _classify_shares(shares, right_shares, num_micro)
     return RankWeights(over_ranks), MicroWeights(over_micro)
 
 
@@ -102,7 +102,7 @@ def _is_repeated(weights: np.ndarray, right: np.ndarray) -> bool:
     return np.allclose(ratio / ratio[:, -1:], expected, rtol=SHARE_TOLERANCE)
 
 
-def _even(shares: np.ndarray, right: np.ndarray, count: int) -> str:
+def _classify_shares(shares: np.ndarray, right: np.ndarray, count: int) -> str:
     """Return "uniform" if shares are equal and should not be, else "right" or "other"."""
     if np.allclose(shares, right, rtol=SHARE_TOLERANCE):
         return "right"

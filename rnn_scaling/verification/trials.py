@@ -110,7 +110,7 @@ class Trial:
             elif guarantee.shares_one_model or update.tower is None:
                 gradient = exchange.sum(parts)
             else:
-                gradient = weighted_sum(parts, _own_mean(update))
+                gradient = weighted_sum(parts, _own_mean_factors(update))
             if guarantee.late:
                 zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
                 following = gradient
@@ -135,17 +135,17 @@ def weighted_sum(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
     return total
 
 
-def _own_part(update: ReplicaUpdate) -> Factors:
+def _own_part_factors(update: ReplicaUpdate) -> Factors:
     """Return the factors of a replica that adds only its own part of the mean loss."""
     everyone = dict.fromkeys(update.shares, 1.0)
     return everyone if update.tower is None else {update.tower: 1.0}
 
 
-def _own_mean(update: ReplicaUpdate) -> Factors:
+def _own_mean_factors(update: ReplicaUpdate) -> Factors:
     """Return the factors of a replica that trains on its own mean loss."""
     return {
         tower: factor / update.shares[tower]
-        for tower, factor in _own_part(update).items()
+        for tower, factor in _own_part_factors(update).items()
     }
 
 
@@ -154,7 +154,7 @@ def _sum_of_means(update: ReplicaUpdate) -> Factors:
     return {tower: 1 / share for tower, share in update.shares.items()}
 
 
-def _mean_of_means(update: ReplicaUpdate) -> Factors:
+def _mean_of_means_factors(update: ReplicaUpdate) -> Factors:
     """Return the factors if all towers count equally, whatever their items."""
     count = len(update.shares)
     return {tower: 1 / share / count for tower, share in update.shares.items()}
@@ -177,10 +177,10 @@ _WRONG_MODES = (
         Statement("update-exchanged", "exchanged"),
         guarantee_changes={"shares_one_model": True},
     ),
-    Trial(LOCAL, factors=_own_part),
+    Trial(LOCAL, factors=_own_part_factors),
     Trial(LOCAL, guarantee_changes={"shares_one_model": False}),
     Trial(Statement("update-sum-of-means", "sum"), factors=_sum_of_means),
-    Trial(Statement("update-mean-of-means", "mean"), factors=_mean_of_means),
+    Trial(Statement("update-mean-of-means", "mean"), factors=_mean_of_means_factors),
 )
 
 
@@ -191,36 +191,36 @@ def wrong_sums(config: RunConfig) -> Iterator[Trial]:
         if shares_one_model or trial.fault is not LOCAL:
             yield trial
     if shares_one_model:
-        yield from _micro_faults(config)
-    yield from _tower_faults(config.num_towers)
+        yield from _list_micro_trials(config)
+    yield from _list_tower_trials(config.num_towers)
 
 
-def _tower_faults(num_towers: int) -> Iterator[Trial]:
+def _list_tower_trials(num_towers: int) -> Iterator[Trial]:
     """Yield trials in which a tower's gradient is missing, or counts twice."""
     everyone = dict.fromkeys(range(num_towers), 1.0)
     for tower in everyone:
         other_towers = {number: 1.0 for number in everyone if number != tower}
         values = {"tower": tower}
         left_out = Statement("update-tower-left-out", "tower left out", values)
-        yield Trial(left_out, factors=_constant_factors(other_towers))
+        yield Trial(left_out, factors=_make_constant_factors(other_towers))
         twice = Statement("update-tower-twice", "tower twice", values)
-        yield Trial(twice, factors=_constant_factors(everyone | {tower: 2.0}))
+        yield Trial(twice, factors=_make_constant_factors(everyone | {tower: 2.0}))
         if other_towers:
-            yield Trial(left_out, factors=_mean_without(tower))
+            yield Trial(left_out, factors=_make_mean_without_tower(tower))
         for replacement in other_towers:
             replaced_values = {**values, "instead": replacement}
             replaced = Statement(
                 "update-tower-replaced", "tower twice", replaced_values
             )
-            factors = _constant_factors(other_towers | {replacement: 2.0})
+            factors = _make_constant_factors(other_towers | {replacement: 2.0})
             yield Trial(replaced, factors=factors)
 
 
-def _constant_factors(factors: Factors) -> Callable[[ReplicaUpdate], Factors]:
+def _make_constant_factors(factors: Factors) -> Callable[[ReplicaUpdate], Factors]:
     return lambda update: factors
 
 
-def _mean_without(tower: int) -> Callable[[ReplicaUpdate], Factors]:
+def _make_mean_without_tower(tower: int) -> Callable[[ReplicaUpdate], Factors]:
     """Return the factors of a mean over the items of all other towers."""
 
     def factors(update: ReplicaUpdate) -> Factors:
@@ -230,19 +230,19 @@ def _mean_without(tower: int) -> Callable[[ReplicaUpdate], Factors]:
     return factors
 
 
-def _micro_faults(config: RunConfig) -> Iterator[Trial]:
+def _list_micro_trials(config: RunConfig) -> Iterator[Trial]:
     """Yield trials in which the micro-batches of an update are added wrongly."""
     if config.training.gradient_accumulation_steps < 2:
         return
     means = Statement("update-mean-of-micro-batches", "mean of micro-batches")
-    yield Trial(means, combine=_mean_of_micro_batches)
-    yield Trial(means, combine=_mean_of_micro_steps)
+    yield Trial(means, combine=_average_micro_batches)
+    yield Trial(means, combine=_average_micro_steps)
     last = Statement("update-last-micro-batch", "last micro-batch")
-    yield Trial(last, combine=functools.partial(_last_micro_batch, is_mean=False))
-    yield Trial(last, combine=functools.partial(_last_micro_batch, is_mean=True))
+    yield Trial(last, combine=functools.partial(_keep_last_micro_batch, is_mean=False))
+    yield Trial(last, combine=functools.partial(_keep_last_micro_batch, is_mean=True))
 
 
-def _weighted_micro_sum(
+def _sum_weighted_micro_batches(
     update: ReplicaUpdate, factor_of: Callable[[int, int], float]
 ) -> dict[str, np.ndarray]:
     """Return the sum of all micro-batches' gradients times their factors.
@@ -260,38 +260,40 @@ def _weighted_micro_sum(
     return gradient
 
 
-def _mean_of_micro_batches(update: ReplicaUpdate) -> dict[str, np.ndarray]:
+def _average_micro_batches(update: ReplicaUpdate) -> dict[str, np.ndarray]:
     """Return the gradient if all micro-batches of all towers count equally."""
     items = update.micro_items
     total = sum(map(sum, items))
     count = sum(map(len, items))
-    return _weighted_micro_sum(
+    return _sum_weighted_micro_batches(
         update, lambda tower, micro: total / items[tower][micro] / count
     )
 
 
-def _mean_of_micro_steps(update: ReplicaUpdate) -> dict[str, np.ndarray]:
+def _average_micro_steps(update: ReplicaUpdate) -> dict[str, np.ndarray]:
     """Return the gradient if the micro-batches of a time count equally."""
     by_micro = [sum(items) for items in zip(*update.micro_items)]
     total = sum(by_micro)
-    return _weighted_micro_sum(
+    return _sum_weighted_micro_batches(
         update, lambda tower, micro: total / by_micro[micro] / len(by_micro)
     )
 
 
-def _last_micro_batch(update: ReplicaUpdate, is_mean: bool) -> dict[str, np.ndarray]:
+def _keep_last_micro_batch(
+    update: ReplicaUpdate, is_mean: bool
+) -> dict[str, np.ndarray]:
     """Return the gradient of the last micro-batches, perhaps their own mean."""
     last_items = [items[-1] for items in update.micro_items]
     last = len(update.micro_items[0]) - 1
     factor = 1.0
     if is_mean:
         factor = sum(map(sum, update.micro_items)) / sum(last_items)
-    return _weighted_micro_sum(
+    return _sum_weighted_micro_batches(
         update, lambda tower, micro: factor if micro == last else 0.0
     )
 
 
-def _clipped_micro_batches(
+def _make_micro_clipping(
     longest: float, share: float, is_by_tower: bool
 ) -> Callable[[ReplicaUpdate], dict[str, np.ndarray]]:
     """Return the sum of micro-batches that are clipped one by one.
@@ -311,12 +313,14 @@ def _clipped_micro_batches(
             for tower, gradient in zip(towers, gradients):
                 own = clipping_factor(gradient, longest * share / len(towers))
                 factors[tower, micro] = own if is_by_tower else joint
-        return _weighted_micro_sum(update, lambda tower, micro: factors[tower, micro])
+        return _sum_weighted_micro_batches(
+            update, lambda tower, micro: factors[tower, micro]
+        )
 
     return combine
 
 
-def _clipped_by_tower(
+def _make_tower_clipping(
     longest: float, share: float | None
 ) -> Callable[[ReplicaUpdate], Factors]:
     """Return the factors that clip each tower's gradient to a share of `longest`.
@@ -379,7 +383,7 @@ _RULES: tuple[tuple[str, str, str, Constants], ...] = (
 )
 
 
-def _lost_slots(num_updates: int) -> Iterator[Trial]:
+def _list_slot_trials(num_updates: int) -> Iterator[Trial]:
     """Yield the trials in which the optimizer's slots are emptied, always or once."""
     each_time = Statement("rule-slots-reset", "reset slots")
     yield Trial(each_time, constants=Constants(resets=None))
@@ -409,9 +413,9 @@ def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
             fault = Statement("rule-constant", verdict, values)
             yield Trial(fault, constants=Constants(**changed))
     if training.optimizer == "adam":
-        yield from _wrong_corrections(config)
+        yield from _list_correction_trials(config)
     if training.optimizer != "sgd":
-        yield from _lost_slots(num_updates)
+        yield from _list_slot_trials(num_updates)
     for option, kind, verdict, constants in _RULES:
         if option in used_options:
             yield Trial(Statement(kind, verdict), constants=constants)
@@ -419,17 +423,20 @@ def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
         fault = Statement("rule-no-ramp", "learning rate")
         yield Trial(fault, constants=Constants(ramp=-ramp))
     if longest := training.max_gradient_norm:
-        yield from _wrong_clippings(longest, config)
+        yield from _list_clipping_trials(longest, config)
     if config.update.compress_gradients == "int8":
         yield Trial(Statement("rule-no-feedback", "no feedback"), keeps_errors=False)
     if Guarantee.from_config(config).shares_one_model:
-        for trial in (*_micro_faults(config), *_tower_faults(config.num_towers)):
+        for trial in (
+            *_list_micro_trials(config),
+            *_list_tower_trials(config.num_towers),
+        ):
             values = {**trial.fault.values, "variables": ["every variable"]}
             fault = dataclasses.replace(trial.fault, values=values)
             yield dataclasses.replace(trial, fault=fault)
 
 
-def _wrong_corrections(config: RunConfig) -> Iterator[Trial]:
+def _list_correction_trials(config: RunConfig) -> Iterator[Trial]:
     """Yield the trials in which Adam does not correct its averages, or counts wrong."""
     averages = ["average of gradients", "average of squares"]
     for corrects in ((False, False), (False, True), (True, False)):
@@ -445,17 +452,17 @@ def _wrong_corrections(config: RunConfig) -> Iterator[Trial]:
             yield Trial(fault, constants=Constants(first_count=first, count_step=step))
 
 
-def _wrong_clippings(longest: float, config: RunConfig) -> Iterator[Trial]:
+def _list_clipping_trials(longest: float, config: RunConfig) -> Iterator[Trial]:
     num_towers = config.num_towers
     by_tower = Statement("rule-clipped-by-tower", "clipped by tower")
     for share in (None, 1.0, 1 / num_towers):
-        clipping = _clipped_by_tower(longest, share)
+        clipping = _make_tower_clipping(longest, share)
         yield Trial(by_tower, factors=clipping, constants=_UNCLIPPED)
     twice = Statement("rule-clipped-twice", "clipped by tower")
-    yield Trial(twice, factors=_clipped_by_tower(longest, None))
+    yield Trial(twice, factors=_make_tower_clipping(longest, None))
     num_micro = config.training.gradient_accumulation_steps
     if num_micro > 1 and Guarantee.from_config(config).shares_one_model:
-        yield from _wrong_micro_clippings(longest, num_micro)
+        yield from _list_micro_clipping_trials(longest, num_micro)
     by_variable = Statement("rule-clipped-by-variable", "clipped by variable")
     yield Trial(by_variable, constants=Constants(clips="variable"))
     yield Trial(Statement("rule-not-clipped", "not clipped"), constants=_UNCLIPPED)
@@ -464,16 +471,16 @@ def _wrong_clippings(longest: float, config: RunConfig) -> Iterator[Trial]:
         yield Trial(fault, constants=Constants(bound=bound))
 
 
-def _wrong_micro_clippings(longest: float, num_micro: int) -> Iterator[Trial]:
+def _list_micro_clipping_trials(longest: float, num_micro: int) -> Iterator[Trial]:
     by_micro = Statement("rule-clipped-by-micro-batch", "clipped by micro-batch")
     for is_by_tower in (True, False):
         for share in (1 / num_micro, 1.0):
-            combine = _clipped_micro_batches(longest, share, is_by_tower)
+            combine = _make_micro_clipping(longest, share, is_by_tower)
             for constants in (_UNCLIPPED, RIGHT):
                 yield Trial(by_micro, combine=combine, constants=constants)
 
 
-def _wrong_scales(
+def _list_scale_trials(
     config: RunConfig, updates: Sequence[ReplicaUpdate]
 ) -> Iterator[Trial]:
     """Yield the factor of the first update as a fault of the rate or of int8."""
@@ -501,7 +508,7 @@ def _wrong_scales(
 def find_fault(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement | None:
     """Return the fault that explains all updates of one replica best, if any does."""
     rules = wrong_rules(config, len(updates))
-    trials = [UNCHANGED, *rules, *_wrong_scales(config, updates)]
+    trials = [UNCHANGED, *rules, *_list_scale_trials(config, updates)]
     differences = [_largest_difference(config, trial, updates) for trial in trials]
     unchanged = differences[0]
     smallest = min(differences)

@@ -86,7 +86,7 @@ def test_a_chunk_that_crosses_variables_is_named():
 def chunk_of(changes, right):
     before = {name: np.zeros_like(array) for name, array in right.items()}
     update = ReplicaUpdate(None, {}, dict, {}, changes, before)
-    found = diagnosis._wrong_chunk(update, right, 2.0**-10)
+    found = diagnosis._wrong_chunk_statement(update, right, 2.0**-10)
     return found.subject if found else None
 
 

@@ -227,7 +227,7 @@ def test_clipping_each_micro_batch_is_named():
 def test_micro_batches_of_a_part_are_divided_by_the_loss_scale():
     gradients = [{"w": np.float32([2.0])}, {"w": np.float32([6.0])}]
     part = GradientPart(1.0, sum_gradients(gradients), {}, micro_gradients=gradients)
-    divided = serial._unscaled(part, np.float32(2.0))
+    divided = serial._divide_by_loss_scale(part, np.float32(2.0))
     assert sum_gradients(divided.micro_gradients) == divided.gradient
     assert divided.gradient["w"] == 4.0
 

@@ -52,7 +52,7 @@ def sentences_loss(
     return float(cross_entropy(logits, labels, label_smoothing)[is_word].sum())
 
 
-def _cell(w: Weights, name: str) -> Weights:
+def _cell_weights(w: Weights, name: str) -> Weights:
     prefix = f"{name}/"
     return {
         key.removeprefix(prefix): value
@@ -61,77 +61,81 @@ def _cell(w: Weights, name: str) -> Weights:
     }
 
 
-def _language_model(config: Any, w: Weights, batch: Batch) -> Array:
-    stack = [[_cell(w, f"layer_{n}")] for n in range(config.num_encoder_layers)]
+def _run_language_model(config: Any, w: Weights, batch: Batch) -> Array:
+    stack = [[_cell_weights(w, f"layer_{n}")] for n in range(config.num_encoder_layers)]
     words = w["embedding"][batch["target_input"]]
     return cells.run_layers(config, words, batch["target_length"], stack)[0]
 
 
-def _embedded(w: Weights, batch: Batch) -> tuple[Array, Array]:
+def _embed_words(w: Weights, batch: Batch) -> tuple[Array, Array]:
     """Return the embedded source and target words."""
     source = w["embedding" if "embedding" in w else "src_embedding"]
     target = w["embedding" if "embedding" in w else "tgt_embedding"]
     return source[batch["source"]], target[batch["target_input"]]
 
 
-def _encoder_layer(config: Any, w: Weights, number: int) -> list[Weights]:
+def _encoder_layer_weights(config: Any, w: Weights, number: int) -> list[Weights]:
     names = ("forward", "backward") if config.direction == "bi" else ("forward",)
-    return [_cell(w, f"encoder/layer_{number}/{name}") for name in names]
+    return [_cell_weights(w, f"encoder/layer_{number}/{name}") for name in names]
 
 
-def _encoded(config: Any, w: Weights, batch: Batch) -> tuple[Array, list[cells.State]]:
+def _run_encoder(
+    config: Any, w: Weights, batch: Batch
+) -> tuple[Array, list[cells.State]]:
     num_layers = config.num_encoder_layers // (2 if config.direction == "bi" else 1)
-    stack = [_encoder_layer(config, w, number) for number in range(num_layers)]
+    stack = [_encoder_layer_weights(config, w, number) for number in range(num_layers)]
     return cells.run_layers(
-        config, _embedded(w, batch)[0], batch["source_length"], stack
+        config, _embed_words(w, batch)[0], batch["source_length"], stack
     )
 
 
-def _decoder(config: Any, w: Weights) -> list[Weights]:
-    return [_cell(w, f"decoder/layer_{n}") for n in range(config.num_decoder_layers)]
+def _decoder_weights(config: Any, w: Weights) -> list[Weights]:
+    return [
+        _cell_weights(w, f"decoder/layer_{n}") for n in range(config.num_decoder_layers)
+    ]
 
 
-def _translation(config: Any, w: Weights, batch: Batch) -> Array:
+def _run_translation(config: Any, w: Weights, batch: Batch) -> Array:
     """Return the decoder's outputs; its cells start from the encoder's last states."""
-    _, states = _encoded(config, w, batch)
-    stack = [[cell] for cell in _decoder(config, w)]
-    words = _embedded(w, batch)[1]
+    _, states = _run_encoder(config, w, batch)
+    stack = [[cell] for cell in _decoder_weights(config, w)]
+    words = _embed_words(w, batch)[1]
     return cells.run_layers(config, words, batch["target_length"], stack, states)[0]
 
 
-def _attention(config: Any, w: Weights, batch: Batch) -> Array:
+def _run_attention(config: Any, w: Weights, batch: Batch) -> Array:
     """Return the outputs of a decoder with attention, word by word.
 
     The output is tanh(W_c [context, h]). luong feeds it to the next word, next to the
     word's embedding. bahdanau feeds the context of the top layer's last state.
     """
     if config.attention_architecture == "gnmt_v2":
-        return _gnmt(config, w, batch)
-    memory, states = _encoded(config, w, batch)
+        return _run_gnmt(config, w, batch)
+    memory, states = _run_encoder(config, w, batch)
     step = cells.CELLS[config.unit_type][0]
     is_luong = config.attention == "luong"
     lengths = batch["source_length"]
     output = w["attention/output"]
-    decoder = _decoder(config, w)
-    words = _embedded(w, batch)[1]
+    decoder = _decoder_weights(config, w)
+    words = _embed_words(w, batch)[1]
     attended = np.zeros((words.shape[1], output.shape[1]))
     results = []
     for word in words:
         context = attended
         if not is_luong:
-            context = _context(config, states[-1][-1], memory, lengths, w)
+            context = _attend_to_memory(config, states[-1][-1], memory, lengths, w)
         x = np.concatenate([word, context], axis=1)
         for layer, weights in enumerate(decoder):
             states[layer] = step(x, states[layer], weights, config.forget_bias)
             x = states[layer][-1]
         if is_luong:
-            context = _context(config, x, memory, lengths, w)
+            context = _attend_to_memory(config, x, memory, lengths, w)
         attended = np.tanh(np.concatenate([context, x], axis=1) @ output)
         results.append(attended)
     return np.stack(results)
 
 
-def _context(
+def _attend_to_memory(
     config: Any, query: Array, memory: Array, lengths: Array, w: Weights
 ) -> Array:
     """Return the context [B, D]: the mean of the memory, weighed by attention.
@@ -162,7 +166,7 @@ def _context(
     return np.einsum("sb,sbd->bd", weights / weights.sum(axis=0), memory)
 
 
-def _gnmt(config: Any, w: Weights, batch: Batch) -> Array:
+def _run_gnmt(config: Any, w: Weights, batch: Batch) -> Array:
     """Return the outputs of GNMT's decoder.
 
     The decoder's first layer attends; its other layers read [x, context]. Only the
@@ -170,25 +174,27 @@ def _gnmt(config: Any, w: Weights, batch: Batch) -> Array:
 
     Source: arXiv:1609.08144.
     """
-    source, target = _embedded(w, batch)
+    source, target = _embed_words(w, batch)
     lengths = batch["source_length"]
     memory, _ = cells.run_layers(
-        config, source, lengths, [_encoder_layer(config, w, 0)]
+        config, source, lengths, [_encoder_layer_weights(config, w, 0)]
     )
     upper = [
-        _cell(w, f"encoder/layer_{n}/forward")
+        _cell_weights(w, f"encoder/layer_{n}/forward")
         for n in range(1, config.num_encoder_layers)
     ]
-    memory = _residual(config, memory, lengths, upper)
-    first, *upper = _decoder(config, w)
+    memory = _run_residual_layers(config, memory, lengths, upper)
+    first, *upper = _decoder_weights(config, w)
     queries, _ = cells.run_layers(config, target, batch["target_length"], [[first]])
     contexts = np.stack(
-        [_context(config, query, memory, lengths, w) for query in queries]
+        [_attend_to_memory(config, query, memory, lengths, w) for query in queries]
     )
-    return _residual(config, queries, batch["target_length"], upper, contexts)
+    return _run_residual_layers(
+        config, queries, batch["target_length"], upper, contexts
+    )
 
 
-def _residual(
+def _run_residual_layers(
     config: Any,
     x: Array,
     lengths: Array,
@@ -211,7 +217,7 @@ def _residual(
     return x
 
 
-def _transformer(config: Any, w: Weights, batch: Batch) -> Array:
+def _run_transformer(config: Any, w: Weights, batch: Batch) -> Array:
     """Return the Transformer's outputs [T, B, D], zero in the padding.
 
     Sentences are computed one at a time. In the functions below, T and S are the words
@@ -223,24 +229,20 @@ def _transformer(config: Any, w: Weights, batch: Batch) -> Array:
     for b, (source, target) in enumerate(
         zip(batch["source_length"], batch["target_length"])
     ):
-        memory = _with_positions(w["embedding"], batch["source"][:source, b])
+        memory = _embed_with_positions(w["embedding"], batch["source"][:source, b])
         for n in range(config.num_encoder_layers):
-            memory = _attended(
-                config, w, f"encoder/layer_{n}/attention", memory, memory
-            )
-            memory = _fed_forward(w, f"encoder/layer_{n}/feed_forward", memory)
-        x = _with_positions(w["embedding"], batch["target_input"][:target, b])
+            memory = _attend(config, w, f"encoder/layer_{n}/attention", memory, memory)
+            memory = _feed_forward(w, f"encoder/layer_{n}/feed_forward", memory)
+        x = _embed_with_positions(w["embedding"], batch["target_input"][:target, b])
         for n in range(config.num_decoder_layers):
-            x = _attended(
-                config, w, f"decoder/layer_{n}/attention", x, x, is_causal=True
-            )
-            x = _attended(config, w, f"decoder/layer_{n}/memory", x, memory)
-            x = _fed_forward(w, f"decoder/layer_{n}/feed_forward", x)
+            x = _attend(config, w, f"decoder/layer_{n}/attention", x, x, is_causal=True)
+            x = _attend(config, w, f"decoder/layer_{n}/memory", x, memory)
+            x = _feed_forward(w, f"decoder/layer_{n}/feed_forward", x)
         outputs[:target, b] = x
     return outputs
 
 
-def _with_positions(table: Array, ids: Array) -> Array:
+def _embed_with_positions(table: Array, ids: Array) -> Array:
     """Return embedding rows times sqrt(D), plus positions (sections 3.4 and 3.5).
 
     Positions are sines in even columns and cosines in odd ones.
@@ -252,7 +254,7 @@ def _with_positions(table: Array, ids: Array) -> Array:
     return x
 
 
-def _attended(
+def _attend(
     config: Any, w: Weights, name: str, x: Array, memory: Array, is_causal: bool = False
 ) -> Array:
     """Let x [T, D] attend to memory [S, D], head by head (section 3.2)."""
@@ -269,16 +271,20 @@ def _attended(
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights = weights / weights.sum(axis=1, keepdims=True)
         contexts.append(weights @ (memory @ values[:, head]))
-    return _normed(w, name, x + np.concatenate(contexts, axis=1) @ w[f"{name}/output"])
+    return _normalize(
+        w, name, x + np.concatenate(contexts, axis=1) @ w[f"{name}/output"]
+    )
 
 
-def _fed_forward(w: Weights, name: str, x: Array) -> Array:
+def _feed_forward(w: Weights, name: str, x: Array) -> Array:
     """Apply the position-wise feed-forward network (section 3.3)."""
     hidden = np.maximum(x @ w[f"{name}/inner"] + w[f"{name}/inner/bias"], 0.0)
-    return _normed(w, name, x + hidden @ w[f"{name}/outer"] + w[f"{name}/outer/bias"])
+    return _normalize(
+        w, name, x + hidden @ w[f"{name}/outer"] + w[f"{name}/outer/bias"]
+    )
 
 
-def _normed(w: Weights, name: str, x: Array) -> Array:
+def _normalize(w: Weights, name: str, x: Array) -> Array:
     deviation = np.sqrt(x.var(axis=1, keepdims=True) + 1e-6)
     scaled = (x - x.mean(axis=1, keepdims=True)) / deviation
     return scaled * w[f"{name}/norm/gain"] + w[f"{name}/norm/bias"]
@@ -286,7 +292,7 @@ def _normed(w: Weights, name: str, x: Array) -> Array:
 
 def part_around_cells(config: Any) -> str:
     """Return the name of a workload's part outside its cells."""
-    return "attention" if LAST_LAYERS[config.model] is _attention else "network"
+    return "attention" if LAST_LAYERS[config.model] is _run_attention else "network"
 
 
 def num_directions(config: Any) -> int:
@@ -295,19 +301,19 @@ def num_directions(config: Any) -> int:
     A language model only reads forward.
     """
     last_layer = LAST_LAYERS[config.model]
-    if last_layer is _transformer:
+    if last_layer is _run_transformer:
         return 0
-    if last_layer is _language_model:
+    if last_layer is _run_language_model:
         return 1
     return 2 if config.direction == "bi" else 1
 
 
 # Workload -> the function that computes its last layer [T, B, U].
 LAST_LAYERS = {
-    "nmt": _translation,
-    "nmt_attention": _attention,
-    "transformer": _transformer,
-    "lm": _language_model,
+    "nmt": _run_translation,
+    "nmt_attention": _run_attention,
+    "transformer": _run_transformer,
+    "lm": _run_language_model,
 }
 
 

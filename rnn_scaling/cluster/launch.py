@@ -201,7 +201,7 @@ def _check_address(name: str, address: str) -> None:
         ) from None
 
 
-def _environment(job: _Job) -> Launch:
+def _read_environment(job: _Job) -> Launch:
     rendezvous = job.coordinator_address or job.text("RNN_SCALING_MEETING")
     _check_address("RNN_SCALING_MEETING", rendezvous)
     is_local = ports.is_loopback(ports.split(rendezvous)[0])
@@ -222,8 +222,8 @@ def _environment(job: _Job) -> Launch:
     )
 
 
-def _tf_config(job: _Job) -> Launch:
-    cluster, task_type, task_index = _tf_tasks(job.text("TF_CONFIG"))
+def _read_tf_config(job: _Job) -> Launch:
+    cluster, task_type, task_index = _parse_tf_tasks(job.text("TF_CONFIG"))
     tasks: list[tuple[str, int]] = []
     for task in JOBS:
         tasks += [(task, index) for index in range(len(cluster.get(task, [])))]
@@ -254,7 +254,7 @@ def _tf_config(job: _Job) -> Launch:
     )
 
 
-def _tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
+def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
     """Return the cluster's jobs, and the job and the number of this task."""
     try:
         content: Any = json.loads(text)
@@ -303,7 +303,7 @@ def _open_mpi(job: _Job) -> Launch:
             f"PMIX_NAMESPACE, which identifies the job of mpirun, is not set; {REMEDY}"
         )
     if not rendezvous:
-        host = ports.LOOPBACK if local_size == job.size else _mpirun_host(job)
+        host = ports.LOOPBACK if local_size == job.size else _find_mpirun_host(job)
         rendezvous = ports.join(host, ports.rendezvous_port(namespace))
     return job.launch(
         "mpirun",
@@ -314,7 +314,7 @@ def _open_mpi(job: _Job) -> Launch:
     )
 
 
-def _mpirun_host(job: _Job) -> str:
+def _find_mpirun_host(job: _Job) -> str:
     """Return the host where mpirun runs.
 
     Rank 0 runs on the same host unless mpirun uses only other hosts; then the
@@ -352,7 +352,7 @@ def _is_slurm_step(environ: Environment) -> bool:
     return bool(step) and "SLURM_STEP_NUM_TASKS" in environ and not is_special
 
 
-def _slurm(job: _Job) -> Launch:
+def _read_slurm(job: _Job) -> Launch:
     names = _read_list(job, "SLURM_STEP_NODELIST", node_list.nodes)
     counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.tasks)
     node = job.number("SLURM_NODEID")
@@ -383,7 +383,7 @@ def _read_list(job: _Job, name: str, read: Callable[[str], list[Any]]) -> list[A
         raise ClusterError(f"{name}: {e}; start the ranks with srun") from None
 
 
-def _kubernetes(job: _Job) -> Launch:
+def _read_kubernetes(job: _Job) -> Launch:
     name, dash, number = job.host_name.partition(".")[0].rpartition("-")
     rendezvous = job.coordinator_address
     if not rendezvous:
@@ -428,14 +428,14 @@ class _Launcher(NamedTuple):
 
 
 _LAUNCHERS = (
-    _Launcher(_has_own, ("RNN_SCALING_RANK", "RNN_SCALING_SIZE"), _environment),
-    _Launcher(_has_tf_config, (), _tf_config),
+    _Launcher(_has_own, ("RNN_SCALING_RANK", "RNN_SCALING_SIZE"), _read_environment),
+    _Launcher(_has_tf_config, (), _read_tf_config),
     _Launcher(
         _has_open_mpi, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi
     ),
-    _Launcher(_is_slurm_step, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), _slurm),
+    _Launcher(_is_slurm_step, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), _read_slurm),
     _Launcher(
-        _has_kubernetes, ("JOB_COMPLETION_INDEX", "RNN_SCALING_SIZE"), _kubernetes
+        _has_kubernetes, ("JOB_COMPLETION_INDEX", "RNN_SCALING_SIZE"), _read_kubernetes
     ),
 )
 

@@ -47,12 +47,12 @@ def _expand(entry: str) -> list[str]:
     ranges, _, after = after.partition("]")
     endings = _expand(after)
     names = []
-    for number in _numbers(ranges):
+    for number in _expand_ranges(ranges):
         names += [prefix + number + ending for ending in endings]
     return names
 
 
-def _numbers(ranges: str) -> list[str]:
+def _expand_ranges(ranges: str) -> list[str]:
     """Return 1, 2, 3, 07 for "1-3,07"; leading zeros belong to a number."""
     numbers = []
     for entry in ranges.split(","):

@@ -92,7 +92,7 @@ class RankConnection:
             self._rendezvous = Rendezvous(
                 self._launch, self._timeout_s, self._heartbeat_s, self._survives
             )
-            connection = self._introduce(self._rendezvous.connect(), deadline)
+            connection = self._send_hello(self._rendezvous.connect(), deadline)
         else:
             connection = self._connect(deadline)
         self._channel = wire.Channel(connection, self._selector)
@@ -115,7 +115,7 @@ class RankConnection:
         Raises:
           ClusterError: Once the run has failed.
         """
-        self._meet(name, {"timeout_s": float(timeout_s)})
+        self._wait_at_barrier(name, {"timeout_s": float(timeout_s)})
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
         """Wait like `barrier`, and send rank 0 a value.
@@ -123,7 +123,7 @@ class RankConnection:
         Returns:
           At rank 0 the values by rank, with None for a lost rank; at other ranks None.
         """
-        self._meet(name, {"timeout_s": math.inf, "value": value})
+        self._wait_at_barrier(name, {"timeout_s": math.inf, "value": value})
         return self._rendezvous.gathered.pop(name) if self._rendezvous else None
 
     def report(self, values: Any) -> None:
@@ -186,7 +186,7 @@ class RankConnection:
                 )
         if self.failed.is_set():
             self._close_later()
-            raise self._error()
+            raise self._failure_error()
         if self._rendezvous:
             self._rendezvous.close(self._channel)
 
@@ -228,7 +228,7 @@ class RankConnection:
         reason = "no answer"
         while time.monotonic() < deadline:
             try:
-                return self._introduce(
+                return self._send_hello(
                     socket.create_connection((host, port), CONNECT_S), deadline
                 )
             except wire.InvalidMessage:
@@ -243,7 +243,7 @@ class RankConnection:
             f"or {REMEDY}"
         )
 
-    def _introduce(self, connection: socket.socket, deadline: float) -> socket.socket:
+    def _send_hello(self, connection: socket.socket, deadline: float) -> socket.socket:
         """Send who this rank is, and read whether rank 0 accepts it.
 
         Raises:
@@ -288,7 +288,7 @@ class RankConnection:
 
     # Rendezvous.
 
-    def _meet(self, name: str, fields: dict[str, Any]) -> None:
+    def _wait_at_barrier(self, name: str, fields: dict[str, Any]) -> None:
         wait = self._waits[name] = threading.Event()
         self._send(wire.encode("come", name=name, **fields))
         self._wait(name, wait)
@@ -298,10 +298,10 @@ class RankConnection:
             wait.wait()
         del self._waits[name]
         if name not in self._passed:
-            raise self._error()
+            raise self._failure_error()
         self._passed.remove(name)
 
-    def _error(self) -> ClusterError:
+    def _failure_error(self) -> ClusterError:
         """Return the exception that reports the failure of the run."""
         assert self.failure is not None
         return ClusterError(self.failure.message, self.failure)
@@ -372,10 +372,10 @@ class RankConnection:
         if kind == "welcome":
             ranks = wire.field(message, "peers", list)
             self._ranks = tuple(map(RankInfo.from_message, ranks))
-            self._pass("welcome")
+            self._open_barrier("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s
-            self._pass(wire.field(message, "name", str))
+            self._open_barrier(wire.field(message, "name", str))
         elif kind == "lost":
             self.lost = (
                 *self.lost,
@@ -386,7 +386,7 @@ class RankConnection:
         elif kind != "beat":
             raise wire.InvalidMessage(kind)
 
-    def _pass(self, name: str) -> None:
+    def _open_barrier(self, name: str) -> None:
         if name in self._waits:
             self._passed.add(name)
             self._waits[name].set()

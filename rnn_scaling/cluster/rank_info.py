@@ -86,8 +86,10 @@ def describe_disagreement(joined: Mapping[int, tuple[RankInfo, Hello]]) -> str:
     ranks_by_difference: defaultdict[str, list[int]] = defaultdict(list)
     for rank in sorted(joined):
         hello = joined[rank][1]
-        versions = _difference(hello.versions, reference.versions, _version, ", ")
-        flags = _difference(hello.flags, reference.flags, _flag, " ")
+        versions = _describe_difference(
+            hello.versions, reference.versions, _version_text, ", "
+        )
+        flags = _describe_difference(hello.flags, reference.flags, _flag_text, " ")
         if versions:
             remedy = f"{versions}; install the same versions on every host"
             ranks_by_difference[remedy].append(rank)
@@ -100,7 +102,7 @@ def describe_disagreement(joined: Mapping[int, tuple[RankInfo, Hello]]) -> str:
     return f"{ranks_text(ranks)}{host}: {difference}"
 
 
-def _difference(
+def _describe_difference(
     values: Mapping[str, Any],
     rank_0_values: Mapping[str, Any],
     spell: Callable[[Mapping[str, Any], str], str],
@@ -130,11 +132,11 @@ def _difference(
     return f"{text}, but rank 0 has {separator.join(rank_0_texts[:MAX_NAMES])}"
 
 
-def _version(versions: Mapping[str, str], name: str) -> str:
+def _version_text(versions: Mapping[str, str], name: str) -> str:
     return f"{name} {versions.get(name, 'none')}"
 
 
-def _flag(flags: Mapping[str, Any], name: str) -> str:
+def _flag_text(flags: Mapping[str, Any], name: str) -> str:
     if name not in flags:
         return f"no --{name}"
     value = flags[name]

@@ -185,12 +185,12 @@ class Rendezvous:
         try:
             messages = connection.receive()
             if messages is None:
-                self._lose(connection, "ended: killed or crashed")
+                self._report_lost_rank(connection, "ended: killed or crashed")
             for message in messages or ():
                 if connection in self._connections:
                     self._handle(connection, message)
         except (wire.InvalidMessage, RecursionError) as e:
-            self._lose(connection, f"sent an invalid message ({e})")
+            self._report_lost_rank(connection, f"sent an invalid message ({e})")
 
     def _accept(self) -> None:
         try:
@@ -220,7 +220,7 @@ class Rendezvous:
                 and now - connection.heard_at > self._silence_s
             ):
                 silence = f"has not answered for {self._silence_s:g} s"
-                self._lose(
+                self._report_lost_rank(
                     connection, f"{silence}: it is frozen, or the network to it is down"
                 )
         for name, gathering in self._gatherings.items():
@@ -238,11 +238,11 @@ class Rendezvous:
         if info is None:
             if kind != "hello":
                 raise wire.InvalidMessage(kind)
-            self._greet(connection, message)
+            self._answer_hello(connection, message)
         elif self._live.get(info.rank) is not connection:
             return  # It is a second process of this rank.
         elif kind == "come" and self._has_begun:
-            self._come(info, message)
+            self._join_barrier(info, message)
         elif kind == "report":
             self.reports[info.rank].append(message.get("values"))
         elif kind == "abort":
@@ -256,7 +256,7 @@ class Rendezvous:
         elif kind != "beat":
             raise wire.InvalidMessage(kind)
 
-    def _greet(self, connection: _Connection, message: wire.Message) -> None:
+    def _answer_hello(self, connection: _Connection, message: wire.Message) -> None:
         """Read the hello of a connection; answer only ranks of this job."""
         signed = dict(message)
         del signed["kind"]
@@ -339,7 +339,7 @@ class Rendezvous:
         infos = [dataclasses.asdict(self._joined[rank][0]) for rank in ranks]
         self._send_all(wire.encode("welcome", peers=infos))
 
-    def _come(self, info: RankInfo, message: wire.Message) -> None:
+    def _join_barrier(self, info: RankInfo, message: wire.Message) -> None:
         name = wire.field(message, "name", str)
         timeout_s = wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):
@@ -380,7 +380,7 @@ class Rendezvous:
             self._drop(self._live[0])
             self._ends.set()
 
-    def _lose(self, connection: _Connection, predicate: str) -> None:
+    def _report_lost_rank(self, connection: _Connection, predicate: str) -> None:
         """End a rank that did not leave; `predicate` completes a sentence about it."""
         if connection.info is None:
             self._drop(connection)

@@ -207,8 +207,8 @@ def _show(options: ShowOptions) -> int:
         raise entry.Refusal(
             f"--commit_url={address} must begin with http:// or https://, such as https://host/name/commit/"
         )
-    folder = _folder(options)
-    shown = _timeline(folder)
+    folder = _history_folder(options)
+    shown = _read_timeline(folder)
     target = options.output or folder
     place = folder.resolve()
     # The project that the history belongs to.
@@ -228,14 +228,14 @@ def _check(options: CheckOptions) -> int:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.reports import comparison
 
-    folder = _folder(options)
-    report = curves.check(str(folder), _timeline(folder), options.max_regression)
+    folder = _history_folder(options)
+    report = curves.check(str(folder), _read_timeline(folder), options.max_regression)
     text = f"{comparison.RENDER[options.format](report)}\n"
     terminal.tell(text) if options.format == "text" else print(text, end="")
     return report.exit_status
 
 
-def _folder(options: ShowOptions | CheckOptions) -> Path:
+def _history_folder(options: ShowOptions | CheckOptions) -> Path:
     """Return the folder of the history: --history, or a word without a flag."""
     if options.folder is None:
         return options.history
@@ -247,7 +247,7 @@ def _folder(options: ShowOptions | CheckOptions) -> Path:
     return options.folder
 
 
-def _timeline(folder: Path) -> Timeline:
+def _read_timeline(folder: Path) -> Timeline:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.records import history
 

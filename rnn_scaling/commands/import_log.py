@@ -28,7 +28,7 @@ docs/importers.md lists for each format the lines that are read and the meaning 
 Exit status: 0 everything was read; 1 a line could not be used or the audit found something; 2 wrong use."""
 
 
-def _checked_formats(text: str) -> str:
+def _parse_formats(text: str) -> str:
     """Return the value of --format; a ValueError explains the rule."""
     from rnn_scaling.records.importers import importing
 
@@ -46,7 +46,7 @@ class ImportOptions:
         "auto",
         "formats of every file (auto: detect them); the last may be regex:PATTERN, "
         "as in sweep --log_format",
-        parse=_checked_formats,
+        parse=_parse_formats,
         shown="FORMAT,...",
         whole=True,
     )

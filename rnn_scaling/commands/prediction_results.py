@@ -159,7 +159,9 @@ def what_if(options: PredictionOptions) -> list[Sensitivity]:
             statements = list(effect.statements)
             if len(compared) < len(user_changes):
                 statements.append(Statement("whatif-link-left-out"))
-            statements += _memory(series, rows, point.devices, compared, options)
+            statements += _memory_statements(
+                series, rows, point.devices, compared, options
+            )
             statements += left_out
             effects.append(dataclasses.replace(effect, statements=tuple(statements)))
 
@@ -178,7 +180,7 @@ def _read_changes(amounts: dict[str, float]) -> list[Change]:
     return changes_to_show
 
 
-def _memory(
+def _memory_statements(
     series: MeasuredSeries,
     rows: Sequence[Row],
     devices: int,

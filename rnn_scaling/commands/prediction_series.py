@@ -127,7 +127,7 @@ def read_links(path: Path) -> dict[str, Link]:
         for series in fields["series"]:
             if series["kind"] == ALL_REDUCE and series["fit"] and not series["error"]:
                 algorithm = series["name"].partition("#")[0]
-                links[algorithm] = _fitted_link(series, fields["device"])
+                links[algorithm] = _make_fitted_link(series, fields["device"])
         return {**links, "": max(links.values(), key=lambda link: link.bytes_per_s)}
     except OSError as e:
         raise entry.Refusal(f"--links={path}: {e.strerror or e}") from None
@@ -138,7 +138,7 @@ def read_links(path: Path) -> dict[str, Link]:
         ) from None
 
 
-def _fitted_link(series: dict[str, Any], device: str) -> Link:
+def _make_fitted_link(series: dict[str, Any], device: str) -> Link:
     """Return the link with which an algorithm takes the fitted alpha + bytes / beta."""
     ranks = series["ranks"]
     fit = series["fit"]

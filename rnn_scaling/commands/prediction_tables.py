@@ -65,7 +65,7 @@ def read(
     all_series = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
     measured = []
     for series in all_series[:MAX_SERIES]:
-        measured.append(_measured_series(series, devices_per_machine))
+        measured.append(_make_measured_series(series, devices_per_machine))
     return measured, len(all_series) > MAX_SERIES
 
 
@@ -76,13 +76,15 @@ def _read_series(path: Path) -> Iterator[Series]:
         yield from next(filter(None, layouts), [])
 
 
-def _measured_series(series: Series, devices_per_machine: int | None) -> MeasuredSeries:
+def _make_measured_series(
+    series: Series, devices_per_machine: int | None
+) -> MeasuredSeries:
     table = series.measurements.table
     title = cell_numbers.strip_markup(table.title or table.caption)
     title = title[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    stated = _scaling(series)
-    time = _printed_time(series, stated)
+    stated = _stated_scaling(series)
+    time = _find_printed_time(series, stated)
     scaling = stated
     if scaling is None:
         scaling = STRONG if time and time.is_of_all_work else WEAK
@@ -92,9 +94,9 @@ def _measured_series(series: Series, devices_per_machine: int | None) -> Measure
         links = (Link(0.0, math.inf, devices_per_machine),)
     curve = Curve(
         name,
-        _unit(series.column),
+        _rate_unit(series.column),
         scaling,
-        tuple(_measured(series, point, time) for point in series.points),
+        tuple(_make_measured_point(series, point, time) for point in series.points),
         Knowledge(links=links),
         f"{table.source}:{series.line}",
         time,
@@ -114,7 +116,7 @@ def _measured_series(series: Series, devices_per_machine: int | None) -> Measure
     return MeasuredSeries(curve, refusal=refusal, assumptions=tuple(assumptions))
 
 
-def _printed_time(series: Series, stated: str | None) -> PrintedTime | None:
+def _find_printed_time(series: Series, stated: str | None) -> PrintedTime | None:
     """Return how a column prints times, or None if it prints no times.
 
     A time is for all work if the column is about epochs, or if times fall with more
@@ -126,11 +128,11 @@ def _printed_time(series: Series, stated: str | None) -> PrintedTime | None:
     is_of_all_work = falls or "epoch" in series.name.lower() or stated == STRONG
     unit_s = series.column.factor
     if any(number.unit == "s" for number in series.column.numbers):
-        unit_s = _unit_of_cells(series.column)
+        unit_s = _common_cell_unit_s(series.column)
     return PrintedTime(UNIT_NAMES.get(unit_s, "s"), unit_s, is_of_all_work)
 
 
-def _unit_of_cells(column: Column) -> float:
+def _common_cell_unit_s(column: Column) -> float:
     """Return the seconds of the unit that all cells end with; 1 if they differ."""
     units_s = set()
     for number in column.numbers:
@@ -141,7 +143,7 @@ def _unit_of_cells(column: Column) -> float:
     return units_s.pop() if len(units_s) == 1 else 1.0
 
 
-def _unit(column: Column) -> str:
+def _rate_unit(column: Column) -> str:
     """Return the unit of a rate; "items" if the header does not name it."""
     if column.quantity == Quantity.SPEEDUP:
         return SPEEDUP
@@ -151,7 +153,9 @@ def _unit(column: Column) -> str:
     return match[1].lower() if match else "items"
 
 
-def _measured(series: Series, point: Point, time: PrintedTime | None) -> MeasuredPoint:
+def _make_measured_point(
+    series: Series, point: Point, time: PrintedTime | None
+) -> MeasuredPoint:
     """Return a point as a rate, or a speedup."""
     item = point.item
     rate = point.value
@@ -170,7 +174,7 @@ def _measured(series: Series, point: Point, time: PrintedTime | None) -> Measure
     )
 
 
-def _scaling(series: Series) -> str | None:
+def _stated_scaling(series: Series) -> str | None:
     """Return how the work scales according to the batch sizes of the table.
 
     Returns:

@@ -138,7 +138,7 @@ def main(words: Sequence[str]) -> int:
             )
         return _compare_machines(options)
     if options.archive is not None:
-        return _archive(options, options.archive)
+        return _write_archive(options, options.archive)
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import report_files
@@ -203,7 +203,7 @@ def _export(options: ReportOptions) -> int:
     return entry.EXIT_OK
 
 
-def _archive(options: ReportOptions, path: Path) -> int:
+def _write_archive(options: ReportOptions, path: Path) -> int:
     """Bundle a folder in one file; return the exit status."""
     [folder] = options.folders
     if options != ReportOptions(options.words, archive=path):

@@ -64,7 +64,7 @@ def measure(config: RunConfig, launch: Launch | None) -> int:
     from rnn_scaling.training import run as training
     from rnn_scaling.training.observers import Observers
 
-    observers = _observers(training.config_of_rank(config, launch), launch)
+    observers = _make_observers(training.config_of_rank(config, launch), launch)
     try:
         result = training.run(config, launch, Observers(list(observers)), _STARTED)
     except training.NotStartedError as e:
@@ -78,7 +78,7 @@ def _is_first(launch: Launch | None) -> bool:
     return launch is None or launch.rank == 0
 
 
-def _observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
+def _make_observers(config: RunConfig, launch: Launch | None) -> Iterator[Observer]:
     """Yield the observers of a run; each loads TensorFlow only when the run begins."""
     from rnn_scaling.commands.run_files import EventFiles, Notices, RecordFiles
     from rnn_scaling.inspection.step_inspection import StepInspection

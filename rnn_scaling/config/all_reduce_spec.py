@@ -55,7 +55,7 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
                     raise _Fault(rule, "write the limits in increasing order")
                 segments[-1] = dataclasses.replace(segments[-1], max_bytes=limit)
             else:
-                segments.append(_segment(part))
+                segments.append(_parse_segment(part))
     except _Fault as fault:
         shown = text if text.isprintable() and text else repr(text)
         where = f"{_FLAG}{shown}: part {number}, {part!r}"
@@ -83,7 +83,7 @@ def _check_part(part: str, num_parts: int) -> None:
         raise _Fault(rule, "use auto by itself, or name algorithms")
 
 
-def _segment(part: str) -> SpecSegment:
+def _parse_segment(part: str) -> SpecSegment:
     """Return the segment of `alg[#shards]`, still without a limit."""
     name, mark, shards = part.partition("#")
     if name not in (AUTO, *ALL_REDUCES):

@@ -70,10 +70,12 @@ def _is_one_of(option: str, *choices: Any) -> Condition:
             others = f"any of {num_others} others (--help={option} names them)"
             names[FEW_CHOICES:] = [others]
         remedy = f"--{option}={join_with_or(names)}"
-    return _when(option, lambda value: value in choices, remedy)
+    return _option_condition(option, lambda value: value in choices, remedy)
 
 
-def _when(option: str, holds: Callable[[Any], bool], remedy: str) -> Condition:
+def _option_condition(
+    option: str, holds: Callable[[Any], bool], remedy: str
+) -> Condition:
     """Return a condition on the value of an option."""
     group = GROUP_OF[option]
     return Condition(
@@ -83,7 +85,7 @@ def _when(option: str, holds: Callable[[Any], bool], remedy: str) -> Condition:
     )
 
 
-def _any_of(a: Condition, b: Condition) -> Condition:
+def _either_condition(a: Condition, b: Condition) -> Condition:
     """Return the condition that one of two conditions holds."""
     comma = "," if "," in a.remedy else ""
     return Condition(
@@ -102,7 +104,7 @@ _TABLES: dict[str, Mapping[str, Any]] = {
 }
 
 
-def _conditions() -> Iterator[tuple[str, Condition]]:
+def _list_conditions() -> Iterator[tuple[str, Condition]]:
     """Yield the conditions of all options; an option may have several."""
     for option, table in _TABLES.items():
         for name, choices in registry.readers(table).items():
@@ -112,14 +114,14 @@ def _conditions() -> Iterator[tuple[str, Condition]]:
             yield name, condition
 
 
-def _modes(has_property: Callable[[registry.UpdateMode], bool]) -> Condition:
+def _mode_condition(has_property: Callable[[registry.UpdateMode], bool]) -> Condition:
     """Return the condition that the update mode has a property."""
     modes = registry.VARIABLE_UPDATES.items()
     names = [name for name, mode in modes if has_property(mode)]
     return _is_one_of("variable_update", *names)
 
 
-def _sources(has_property: Callable[[registry.DataSource], bool]) -> Condition:
+def _source_condition(has_property: Callable[[registry.DataSource], bool]) -> Condition:
     """Return the condition that the data source has a property."""
     sources = registry.DATA_SOURCES.items()
     names = [name for name, source in sources if has_property(source)]
@@ -136,8 +138,8 @@ _PREFETCHING_SOURCES = " or ".join(
 )
 _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (("cpu_cores_per_device",), _is_one_of("device", "cpu")),
-    (_CLUSTER_OPTIONS, _modes(lambda mode: mode.is_distributed)),
-    (("num_ps",), _modes(lambda mode: mode.has_servers)),
+    (_CLUSTER_OPTIONS, _mode_condition(lambda mode: mode.is_distributed)),
+    (("num_ps",), _mode_condition(lambda mode: mode.has_servers)),
     (("lr_steps",), _is_one_of("lr_schedule", "piecewise")),
     (("loss_scale",), _is_one_of("compute_dtype", "float16")),
     (("stop_at_accuracy",), _is_one_of("accuracy", True)),
@@ -146,20 +148,22 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (("target_ci", "max_batches"), _is_one_of("until_steady", True)),
     (
         _ALL_REDUCE_OPTIONS,
-        _when(
+        _option_condition(
             "compress_gradients",
             lambda kind: kind != "int8",
             "a --compress_gradients other than int8",
         ),
     ),
-    (("save_every",), _when("checkpoint_dir", bool, "--checkpoint_dir")),
+    (("save_every",), _option_condition("checkpoint_dir", bool, "--checkpoint_dir")),
     (
         ("lr_scaling",),
-        _modes(lambda mode: mode.trains_one_model and not mode.has_coordinator),
+        _mode_condition(
+            lambda mode: mode.trains_one_model and not mode.has_coordinator
+        ),
     ),
     (
         ("lr_scaling",),
-        _when(
+        _option_condition(
             "global_batch_size",
             operator.not_,
             "--batch_size instead of --global_batch_size",
@@ -167,7 +171,7 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     ),
     (
         ("lr_warmup_batches",),
-        _any_of(
+        _either_condition(
             _is_one_of("lr_scaling", "linear"),
             _is_one_of("lr_schedule", "inverse_sqrt"),
         ),
@@ -175,18 +179,21 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (_TRAINING_OPTIONS, _TRAINS),
     (
         ("variable_update",),
-        _any_of(_TRAINS, _modes(lambda mode: not mode.trains_one_model)),
+        _either_condition(
+            _TRAINS, _mode_condition(lambda mode: not mode.trains_one_model)
+        ),
     ),
     (("ragged_batches",), _is_one_of("random_lengths", True)),
     (
         ("pad_to",),
-        _any_of(
-            _sources(lambda source: source.varies), _is_one_of("random_lengths", True)
+        _either_condition(
+            _source_condition(lambda source: source.varies),
+            _is_one_of("random_lengths", True),
         ),
     ),
     (
         ("prefetch_buffer_size",),
-        _when(
+        _option_condition(
             "prefetch_data_to_device",
             bool,
             f"--data_source={_PREFETCHING_SOURCES} and --prefetch_data_to_device=true",
@@ -197,7 +204,7 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
 CONDITIONS: dict[str, list[Condition]] = {}
 # The options that decide which options are read, without duplicates.
 DECIDING_OPTIONS: dict[str, None] = {}
-for _name, _condition in _conditions():
+for _name, _condition in _list_conditions():
     CONDITIONS.setdefault(_name, []).append(_condition)
     DECIDING_OPTIONS.update(dict.fromkeys(_condition.options))
 
@@ -222,11 +229,11 @@ def unread_options(config: Mapping[str, Any]) -> frozenset[str]:
     if TRAINER in config:
         return frozenset()
     values = [config.get(name, OPTIONS[name].default) for name in DECIDING_OPTIONS]
-    return _unread(tuple(values))
+    return _find_unread_options(tuple(values))
 
 
 @functools.lru_cache(maxsize=1024)  # thousands of runs have few different values
-def _unread(deciding_values: tuple[Any, ...]) -> frozenset[str]:
+def _find_unread_options(deciding_values: tuple[Any, ...]) -> frozenset[str]:
     config = from_flat(dict(zip(DECIDING_OPTIONS, deciding_values)))
     return frozenset(name for name in CONDITIONS if not is_read(config, name))
 

@@ -102,7 +102,7 @@ def problems(
       user_options: The options that the user set.
       num_gpus: GPUs of this machine.
     """
-    invalid = dict(_out_of_range(config))
+    invalid = dict(_check_ranges(config))
     if invalid:
         # The checks compute with the values, so invalid ones become defaults.
         defaults = {name: OPTIONS[name].default for name in invalid}
@@ -118,15 +118,15 @@ def problems(
     if config.devices.device == "gpu" and num_gpus:
         lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
     for check in (
-        _kernels,
-        _operators,
-        _installation,
-        _all_reduce,
-        _data,
-        _files,
-        _outputs,
-        _shared_outputs,
-        _framework,
+        _check_kernels,
+        _check_operators,
+        _check_installation,
+        _check_all_reduce,
+        _check_data,
+        _check_files,
+        _check_outputs,
+        _check_shared_outputs,
+        _check_framework,
     ):
         lines += check(config, num_gpus)
     return lines
@@ -146,7 +146,7 @@ def keeps_trace(config: RunConfig) -> str | None:
     return None
 
 
-def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
+def _check_ranges(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield the name and an error of each option with an invalid value."""
     for name, field in OPTIONS.items():
         value = getattr(getattr(config, GROUP_OF[name]), name)
@@ -156,7 +156,7 @@ def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
             yield name, f"{spell(name, value)} must be {rule}"
 
 
-def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check that the kernels compute the cell; one error if both have the same."""
     model = config.model
     names = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
@@ -170,14 +170,14 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
             )
 
 
-def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check the environment variable of our operators against this machine."""
     if value := os.environ.get(switch.SWITCH):
         units = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
         yield from filter(None, [switch.problem(value, units.split())])
 
 
-def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
     mode = config.update.variable_update
     package = config.mode.processes.package
     if package and importlib.util.find_spec(package) is None:
@@ -187,7 +187,7 @@ def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
         )
 
 
-def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
     if not is_read(config, "all_reduce_spec"):
         return
     devices = config.devices
@@ -227,7 +227,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         )
 
 
-def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check that the workload supports the images and the data source."""
     model = config.model.model
     dataset = config.model.dataset
@@ -261,7 +261,7 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
                 yield f"--data_source={source} needs --{file}"
 
 
-def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     folder = config.data.data_dir
     pattern = config.data.file_pattern
     source = DATA_SOURCES[config.data.data_source]
@@ -289,14 +289,14 @@ _OUTPUT_KINDS = {
 }
 
 
-def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     for name, kind in _OUTPUT_KINDS.items():
         path = getattr(config.output, name)
-        if path and (reason := _unwritable(Path(path), kind)):
+        if path and (reason := _describe_unwritable(Path(path), kind)):
             yield f"--{name}={path}{reason}"
 
 
-def _shared_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _check_shared_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Yield a line for an output file that would replace another output or an input.
 
     Paths are compared after resolving links, "." and "..".
@@ -311,15 +311,15 @@ def _shared_outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
         if is_read(config, name):
             paths[name] = getattr(config.data, name)
     by_flag = {f"--{name}={path}": path for name, path in paths.items() if path}
-    yield from _replaced(f"--result_file={output.result_file}", by_flag)
+    yield from _find_replaced(f"--result_file={output.result_file}", by_flag)
     if output.log_dir:
         record = os.path.join(output.log_dir, RECORD_IN_LOG_DIR)
         by_flag[f"the record {record} of --log_dir"] = record
     mlperf_log = f"--mlperf_log={output.mlperf_log}"
-    yield from _replaced(mlperf_log, {**by_flag, mlperf_log: output.mlperf_log})
+    yield from _find_replaced(mlperf_log, {**by_flag, mlperf_log: output.mlperf_log})
 
 
-def _replaced(flag: str, paths: Mapping[str, str]) -> Iterator[str]:
+def _find_replaced(flag: str, paths: Mapping[str, str]) -> Iterator[str]:
     """Yield a line if a path is the file of a flag, or is below it.
 
     Args:
@@ -341,7 +341,7 @@ def _replaced(flag: str, paths: Mapping[str, str]) -> Iterator[str]:
             return  # another name solves all of them
 
 
-def _unwritable(path: Path, kind: str) -> str | None:
+def _describe_unwritable(path: Path, kind: str) -> str | None:
     """Return the end of an error if an output cannot be written, or None."""
     if "\0" in str(path):
         return f" cannot be written: {input_files.NUL_BYTE}"
@@ -365,7 +365,7 @@ def _can_create(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _framework(config: RunConfig, num_gpus: int) -> list[str]:
+def _check_framework(config: RunConfig, num_gpus: int) -> list[str]:
     """Check that another framework supports the options."""
     framework = config.frameworks.framework
     flag = f"--framework={framework}"

@@ -380,9 +380,9 @@ def broken_rule(field: dataclasses.Field, value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if rules["minimum"] is not None and value < rules["minimum"]:
-        return f"at least {_plain_number(rules['minimum'])}"
+        return f"at least {_format_plain_number(rules['minimum'])}"
     if rules["maximum"] is not None and value > rules["maximum"]:
-        return f"at most {_plain_number(rules['maximum'])}"
+        return f"at most {_format_plain_number(rules['maximum'])}"
     return ""
 
 
@@ -458,5 +458,5 @@ def _assign(
     return []
 
 
-def _plain_number(value: float) -> str:
+def _format_plain_number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)

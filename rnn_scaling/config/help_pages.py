@@ -52,14 +52,14 @@ class Page:
         Raises:
           Refusal: If there is no such topic.
         """
-        flags = {field.name.rstrip("_"): field for field in self._fields()}
+        flags = {field.name.rstrip("_"): field for field in self._list_fields()}
         if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
-            lines = self._head()
+            lines = self._head_lines()
             for name in self.groups:
                 lines += [*self._group(name), ""]
             return "\n".join([*lines, *self.notes])
         if not topic:
-            return "\n".join([*self._head(), *self._first_screen()])
+            return "\n".join([*self._head_lines(), *self._first_screen_lines()])
         if topic in self.groups:
             return "\n".join(self._group(topic))
         name = topic.lstrip("-")
@@ -71,17 +71,17 @@ class Page:
             hint = f"did you mean {' or '.join(similar)}?"
         raise entry.Refusal(f"--help={topic} is not a group or flag; {hint}")
 
-    def _fields(self) -> list[Field]:
+    def _list_fields(self) -> list[Field]:
         fields: list[Field] = []
         for group in self.groups.values():
             fields += dataclasses.fields(group)
         return fields
 
-    def _head(self) -> list[str]:
+    def _head_lines(self) -> list[str]:
         words = [entry.program(), self.command]
         # Subcommands such as add|import have different arguments.
         if "|" not in self.command:
-            for field in self._fields():
+            for field in self._list_fields():
                 if field.metadata.get("positional"):
                     words.append(positional_text(field))
         usage = self.usage.replace("./run.sh", entry.program()).rstrip()
@@ -92,7 +92,7 @@ class Page:
             "",
         ]
 
-    def _first_screen(self) -> list[str]:
+    def _first_screen_lines(self) -> list[str]:
         lines = ["Flags that most runs need:"]
         lines += [f"  --{name:17}{text}" for name, text in COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]

@@ -22,7 +22,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     preset = presets.current_name(options["preset"])
     model = presets.find_model(preset)
     defaults = {
-        **_defaults(preset, options["device"], options.get("model", model)),
+        **_default_options(preset, options["device"], options.get("model", model)),
         "model": model,
     }
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(options)}
@@ -34,12 +34,14 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
         if value is None or name in excluded:
             continue
         is_default = value == defaults.get(name, value)
-        if name in always or not (is_default or _follows(name, value, options)):
+        if name in always or not (
+            is_default or _follows_from_others(name, value, options)
+        ):
             words.append(shlex.quote(spell(name, value)))
     return " ".join(words)
 
 
-def _follows(name: str, value: Any, options: Mapping[str, Any]) -> bool:
+def _follows_from_others(name: str, value: Any, options: Mapping[str, Any]) -> bool:
     """Return whether the other options give an option this value."""
     if name == "decoder_type":
         return bool(value == options["encoder_type"])
@@ -52,6 +54,6 @@ def _follows(name: str, value: Any, options: Mapping[str, Any]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _defaults(preset: str, device: str, model: str) -> Mapping[str, Any]:
+def _default_options(preset: str, device: str, model: str) -> Mapping[str, Any]:
     options = {"preset": preset, "device": device, "model": model}
     return configs.resolve(options, num_gpus=0, num_cores=1).flat()

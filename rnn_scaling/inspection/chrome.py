@@ -42,7 +42,7 @@ def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, 
 
     Times are in microseconds from the start of the first step, to the nanosecond.
     """
-    tracks = _tracks(steps)
+    tracks = _number_tracks(steps)
     entries = list(_name_events(num_towers, tracks))
     zero_ns = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
@@ -50,11 +50,11 @@ def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, 
         mark: dict[str, Any] = {
             "name": f"step {number}",
             "cat": "step",
-            **_first_track(None),
+            **_first_track_number(None),
         }
         entries.append(_complete_event(mark, step.start_ns, step.end_ns, zero_ns))
         for tower, parts in enumerate(phases.segments(step, num_towers)):
-            track = {"cat": "part", **_first_track(tower)}
+            track = {"cat": "part", **_first_track_number(tower)}
             for part, start, end in parts:
                 event = {"name": TITLES.get(part, part), **track, "args": at_step}
                 entries.append(_complete_event(event, start, end, zero_ns))
@@ -69,12 +69,12 @@ def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, 
                 continue
             if kernel.kind == COPY:
                 args["copy"] = True
-            process = _process(kernel.tower)
+            process = _process_number(kernel.tower)
             event = {
                 "name": kernel.type,
                 "cat": kernel.phase,
                 "pid": process,
-                "tid": tracks[process, _lane(kernel)],
+                "tid": tracks[process, _lane_name(kernel)],
                 "args": args,
             }
             entries.append(
@@ -83,13 +83,13 @@ def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, 
     return entries
 
 
-def _tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
+def _number_tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
     """Return the number of the track of each process and lane."""
     lanes = set()
     for step in steps:
         for kernel in step.kernels:
             if kernel.kind != WAIT:
-                lanes.add((_process(kernel.tower), _lane(kernel)))
+                lanes.add((_process_number(kernel.tower), _lane_name(kernel)))
     tracks: dict[tuple[int, str], int] = {}
     last = 0
     for process, lane in sorted(lanes):
@@ -102,7 +102,10 @@ def _complete_event(
     event: dict[str, Any], start_ns: int, end_ns: int, zero_ns: int
 ) -> dict[str, Any]:
     """Return a complete event with its times."""
-    times = {"ts": _us(start_ns - zero_ns), "dur": _us(end_ns - start_ns)}
+    times = {
+        "ts": _in_microseconds(start_ns - zero_ns),
+        "dur": _in_microseconds(end_ns - start_ns),
+    }
     return {"ph": "X", **event, **times}
 
 
@@ -111,38 +114,42 @@ def _name_events(
 ) -> Iterator[dict[str, Any]]:
     """Yield names and positions of processes and tracks, shared ones last."""
     processes = [
-        (_process(tower), f"tower {tower}", "parts of a step")
+        (_process_number(tower), f"tower {tower}", "parts of a step")
         for tower in range(num_towers)
     ]
-    processes.append((_process(None), "all towers", "steps"))
+    processes.append((_process_number(None), "all towers", "steps"))
     for index, (process, name, track_name) in enumerate(processes):
-        yield _metadata("process_name", process, process, name=name)
-        yield _metadata("process_sort_index", process, process, sort_index=index)
-        yield _metadata("thread_name", process, process, name=track_name)
-        yield _metadata("thread_sort_index", process, process, sort_index=0)
+        yield _metadata_event("process_name", process, process, name=name)
+        yield _metadata_event("process_sort_index", process, process, sort_index=index)
+        yield _metadata_event("thread_name", process, process, name=track_name)
+        yield _metadata_event("thread_sort_index", process, process, sort_index=0)
     for (process, lane), track in tracks.items():
-        yield _metadata("thread_name", process, track, name=lane)
-        yield _metadata("thread_sort_index", process, track, sort_index=track - process)
+        yield _metadata_event("thread_name", process, track, name=lane)
+        yield _metadata_event(
+            "thread_sort_index", process, track, sort_index=track - process
+        )
 
 
-def _metadata(kind: str, process: int, track: int, **values: Any) -> dict[str, Any]:
+def _metadata_event(
+    kind: str, process: int, track: int, **values: Any
+) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": values}
 
 
-def _process(tower: int | None) -> int:
+def _process_number(tower: int | None) -> int:
     """Return the number of a tower's process; None for all towers together."""
     return PROCESS_SPACING if tower is None else PROCESS_SPACING * (tower + 2)
 
 
-def _first_track(tower: int | None) -> dict[str, int]:
+def _first_track_number(tower: int | None) -> dict[str, int]:
     """Return the main thread of a process, which viewers put first.
 
     Its number is the number of the process.
     """
-    return {"pid": _process(tower), "tid": _process(tower)}
+    return {"pid": _process_number(tower), "tid": _process_number(tower)}
 
 
-def _lane(kernel: KernelEvent) -> str:
+def _lane_name(kernel: KernelEvent) -> str:
     """Return the name of a kernel's track: its device and its thread or stream."""
     # Streams of different GPUs have the same names.
     device = kernel.device.rpartition("/")[2].removeprefix("device:")
@@ -162,11 +169,16 @@ def _wait_events(
         "name": f"{kernel.type} (waits)",
         "cat": f"{kernel.phase}, waits",
         "id2": {"local": number},
-        **_first_track(kernel.tower),
+        **_first_track_number(kernel.tower),
     }
-    yield {"ph": "b", **wait, "ts": _us(kernel.start_ns - zero_ns), "args": args}
-    yield {"ph": "e", **wait, "ts": _us(kernel.end_ns - zero_ns)}
+    yield {
+        "ph": "b",
+        **wait,
+        "ts": _in_microseconds(kernel.start_ns - zero_ns),
+        "args": args,
+    }
+    yield {"ph": "e", **wait, "ts": _in_microseconds(kernel.end_ns - zero_ns)}
 
 
-def _us(nanoseconds: int) -> float:
+def _in_microseconds(nanoseconds: int) -> float:
     return nanoseconds / 1000

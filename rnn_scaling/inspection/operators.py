@@ -92,16 +92,16 @@ def owner(name: str) -> Owner:
     """
     scopes = name.split("/")
     for scope, inner in zip(scopes, [*scopes[1:], ""]):
-        tower = _tower(scope)
+        tower = _parse_tower(scope)
         if tower is not None:
             is_phase = inner in (INPUT, FORWARD, BACKWARD)
             return Owner(tower, inner if is_phase else OTHER)
         if scope in SHARED and inner:
-            return Owner(_tower(inner) if scope == UPDATE else None, scope)
+            return Owner(_parse_tower(inner) if scope == UPDATE else None, scope)
     return Owner(None, OTHER)
 
 
-def _tower(scope: str) -> int | None:
+def _parse_tower(scope: str) -> int | None:
     match = _TOWER.fullmatch(scope)
     return int(match[1]) if match else None
 
@@ -168,12 +168,12 @@ def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
     by_owner = Counter(node.owner for node in nodes.values())
     return {
         "operators": len(nodes),
-        **_by_kind(nodes.values()),
+        **_count_by_kind(nodes.values()),
         "by_phase": _list_owners(by_owner, "operators"),
     }
 
 
-def _by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
+def _count_by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
     """Count operators or kernels by type and by device."""
     types = Counter(item.type for item in items)
     devices = Counter(item.device for item in items)
@@ -195,7 +195,7 @@ def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
     by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in computing)
     return {
         "steps": [_count_places(step.kernels) for step in steps],
-        **_by_kind(computing),
+        **_count_by_kind(computing),
         "by_phase": _list_owners(by_owner, "kernels"),
     }
 

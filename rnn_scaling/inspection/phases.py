@@ -64,18 +64,20 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     Raises:
       ValueError: If the step has no length, or a kernel has the tower of another run.
     """
-    sweep = _sweep(step, num_towers)
+    sweep = _sweep_step(step, num_towers)
     compute_s = sweep.seconds(np.any(sweep.computes, axis=0))
     tower_compute_s = [sweep.seconds(computes) for computes in sweep.computes]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
-        "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
-        "shared": {"busy": _busy(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))},
+        "towers": [_tower_data(sweep, step, tower) for tower in range(num_towers)],
+        "shared": {
+            "busy": _busy_seconds(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))
+        },
         "concurrency": math.fsum(tower_compute_s) / compute_s if compute_s else None,
         "kernels": sum(
             kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels
         ),
-        "timeline": _timeline(sweep),
+        "timeline": _timeline_data(sweep),
     }
 
 
@@ -85,7 +87,7 @@ def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int
     Raises:
       ValueError: Like `split`.
     """
-    sweep = _sweep(step, num_towers)
+    sweep = _sweep_step(step, num_towers)
     by_tower = []
     for parts in sweep.parts:
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
@@ -100,7 +102,7 @@ def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int
     return by_tower
 
 
-def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
+def _sweep_step(step: TracedStep, num_towers: int) -> _Sweep:
     if step.end_ns <= step.start_ns:
         raise ValueError(
             f"expected a step of positive duration, "
@@ -116,16 +118,16 @@ def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
             )
         start = max(kernel.start_ns, step.start_ns)
         end = min(kernel.end_ns, step.end_ns)
-        activity = _activity(kernel)
+        activity = _kernel_activity(kernel)
         if start < end and activity is not None:
             spans[activity].append((start, end))
             edges += (start, end)
     points = np.unique(edges)
     active = {activity: covered(points, pairs) for activity, pairs in spans.items()}
-    return _partition(points, active, num_towers)
+    return _assign_parts(points, active, num_towers)
 
 
-def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
+def _kernel_activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     """Return the (tower, phase) for which a kernel works.
 
     Returns:
@@ -155,7 +157,7 @@ def covered(
     return np.cumsum(opened - closed)[:-1] > 0
 
 
-def _partition(
+def _assign_parts(
     points: np.ndarray,
     active: Mapping[tuple[int | None, str], np.ndarray],
     num_towers: int,
@@ -184,7 +186,7 @@ def _partition(
     return sweep
 
 
-def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
+def _tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     exchange = sweep.runs(None, names.EXCHANGE)
     computes = sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
@@ -202,7 +204,7 @@ def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
             part: sweep.seconds(sweep.parts[tower] == index)
             for index, part in enumerate(names.PARTS)
         },
-        "busy": _busy(sweep, tower, names.OWN),
+        "busy": _busy_seconds(sweep, tower, names.OWN),
         "exchange": {
             "busy": sweep.seconds(exchange),
             "hidden": sweep.seconds(exchange & computes),
@@ -214,11 +216,13 @@ def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     }
 
 
-def _busy(sweep: _Sweep, tower: int | None, phases: Sequence[str]) -> dict[str, float]:
+def _busy_seconds(
+    sweep: _Sweep, tower: int | None, phases: Sequence[str]
+) -> dict[str, float]:
     return {phase: sweep.seconds(sweep.runs(tower, phase)) for phase in phases}
 
 
-def _timeline(sweep: _Sweep) -> dict[str, Any]:
+def _timeline_data(sweep: _Sweep) -> dict[str, Any]:
     """Return one letter per bin: each tower's largest part, and whether exchange runs.
 
     Exchange runs in a bin if it takes at least half of it.

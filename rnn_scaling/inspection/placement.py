@@ -88,7 +88,7 @@ def list_copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, An
     A pair in a loop counts once.
     """
     by_direction: dict[tuple[str, str], list[_Transfer]] = defaultdict(list)
-    for transfer in _transfers(partitions, graph):
+    for transfer in _list_transfers(partitions, graph):
         by_direction[transfer.source, transfer.target].append(transfer)
     entries = []
     for (source, target), transfers in sorted(by_direction.items()):
@@ -123,7 +123,7 @@ def describe_slices(
     slice_keys = transfers_to(partitions, _SLICE.match)
     slice_transfers = [
         transfer
-        for transfer in _transfers(partitions, graph)
+        for transfer in _list_transfers(partitions, graph)
         if transfer.key in slice_keys or _SLICE.match(transfer.name)
     ]
     moves = []
@@ -145,7 +145,7 @@ def describe_slices(
                     "from": source,
                     "to": target,
                     "predicted": predicted,
-                    "counted": _total(sizes),
+                    "counted": _sum_or_none(sizes),
                 }
             )
     return {
@@ -155,14 +155,14 @@ def describe_slices(
     }
 
 
-def _total(sizes: Sequence[int | None]) -> int | None:
+def _sum_or_none(sizes: Sequence[int | None]) -> int | None:
     """Return the sum, or None if a size is unknown."""
     if None in sizes:
         return None
     return sum(size for size in sizes if size is not None)
 
 
-def _transfers(partitions: Sequence[Any], graph: tf.Graph) -> list[_Transfer]:
+def _list_transfers(partitions: Sequence[Any], graph: tf.Graph) -> list[_Transfer]:
     """Return every tensor that the partitions send to each other."""
     transfers = []
     for partition in partitions:
@@ -175,7 +175,7 @@ def _transfers(partitions: Sequence[Any], graph: tf.Graph) -> list[_Transfer]:
                     target=node.attr["recv_device"].s.decode(),
                     key=node.attr["tensor_name"].s.decode(),
                     name=node.input[0],
-                    bytes=_sent_bytes(node, graph, sources),
+                    bytes=_measure_send(node, graph, sources),
                 )
             )
     return transfers
@@ -188,7 +188,7 @@ def _gradient_data(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
         kind = "rows"
         tensors = [gradient.values, gradient.indices]
     sizes = [_static_bytes(tensor.shape, tensor.dtype) for tensor in tensors]
-    return {"kind": kind, "device": tensors[0].device, "bytes": _total(sizes)}
+    return {"kind": kind, "device": tensors[0].device, "bytes": _sum_or_none(sizes)}
 
 
 def _updates_by_handle(
@@ -227,7 +227,7 @@ def _import_sources(partition: Any, sends: Sequence[Any]) -> tf.Graph:
         if "_class" in node.attr:
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]
-    names = _source_names(copy, sends)
+    names = _find_source_names(copy, sends)
     nodes = [node for node in copy.node if node.name in names]
     sources = type(partition)(node=nodes, library=copy.library, versions=copy.versions)
     with tf.Graph().as_default() as graph:
@@ -235,7 +235,7 @@ def _import_sources(partition: Any, sends: Sequence[Any]) -> tf.Graph:
     return graph
 
 
-def _source_names(partition: Any, sends: Sequence[Any]) -> set[str]:
+def _find_source_names(partition: Any, sends: Sequence[Any]) -> set[str]:
     """Return the names of the sends and of all operators that they depend on.
 
     TensorFlow's function for this is deprecated.
@@ -251,7 +251,7 @@ def _source_names(partition: Any, sends: Sequence[Any]) -> set[str]:
     return names
 
 
-def _sent_bytes(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
+def _measure_send(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
     """Return the size of a sent tensor, or None if its shape is unknown.
 
     Args:
@@ -274,10 +274,10 @@ def _sent_bytes(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
         size = _static_bytes(tensor.shape, dtype)
         if tensor.dtype == dtype and size is not None:
             return size
-    return _static_bytes(_loop_input(imported).shape, dtype)
+    return _static_bytes(_find_loop_input(imported).shape, dtype)
 
 
-def _loop_input(tensor: tf.Tensor) -> tf.Tensor:
+def _find_loop_input(tensor: tf.Tensor) -> tf.Tensor:
     """Return the input of a loop for its result, and other tensors unchanged.
 
     Both have the same shape.

@@ -102,7 +102,7 @@ class _Event(NamedTuple):
         return stats
 
 
-def _events(plane: Any, *names: str) -> Iterator[_Event]:
+def _select_events(plane: Any, *names: str) -> Iterator[_Event]:
     """Yield the events of a plane, or only those with one of these names."""
     numbers = {
         number
@@ -142,11 +142,11 @@ def read(
     kernels: list[KernelEvent] = []
     for plane in space.planes:
         if plane.name == HOST_PLANE:
-            windows += [event.span for event in _events(plane, STEP_MARK)]
+            windows += [event.span for event in _select_events(plane, STEP_MARK)]
             _read_host(plane, nodes, executed, foreign_starts)
-            waits += _async_kernels(plane, nodes)
+            waits += _read_async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
-            kernels += _gpu_kernels(plane, nodes, exchange_transfers)
+            kernels += _read_gpu_kernels(plane, nodes, exchange_transfers)
     if not windows:
         raise TraceError(
             "the trace contains no step, because TensorFlow's profiler recorded "
@@ -190,21 +190,21 @@ def _read_host(
     foreign_starts: list[int],
 ) -> None:
     """Append kernels of the partitions' operators, and the starts of other kernels."""
-    find_execution = _execution_finder(plane)
-    for event in _events(plane):
+    find_execution = _make_execution_finder(plane)
+    for event in _select_events(plane):
         if not OPERATOR.fullmatch(event.name):
             continue
         operator, _, kind = event.name.rpartition(":")
         node = nodes.get(operator)
         start = event.span[0]
         if node is not None and node.type == kind:
-            kernel = _host_kernel(operator, node, event.span, event.lane, HOST)
+            kernel = _make_host_kernel(operator, node, event.span, event.lane, HOST)
             executed.append(_Executed(find_execution(event.line.id, start), kernel))
         elif kind not in PLUMBING:
             foreign_starts.append(start)
 
 
-def _host_kernel(
+def _make_host_kernel(
     name: str, node: Node, span: tuple[int, int], lane: str, kind: str
 ) -> KernelEvent:
     """Return the host's kernel for an operator.
@@ -217,13 +217,13 @@ def _host_kernel(
     )
 
 
-def _execution_finder(plane: Any) -> Callable[[int, int], int | None]:
+def _make_execution_finder(plane: Any) -> Callable[[int, int], int | None]:
     """Return a function that finds the execution on a thread at a point in time.
 
     The runtime marks executions of functions with ExecutorState::Process.
     """
     spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for event in _events(plane, PROCESS):
+    for event in _select_events(plane, PROCESS):
         number = int(event.stats().get("id", 0))
         spans[event.line.id].append((*event.span, number))
     for marks in spans.values():
@@ -241,13 +241,13 @@ def _execution_finder(plane: Any) -> Callable[[int, int], int | None]:
     return find
 
 
-def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:
+def _read_async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:
     """Yield asynchronous operators.
 
     A start belongs to the next "done" of the same operator in the same execution.
     """
     times: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-    for event in _events(plane, ASYNC_START, ASYNC_DONE):
+    for event in _select_events(plane, ASYNC_START, ASYNC_DONE):
         stats = event.stats()
         start, end = event.span
         key = (event.name, str(stats.get("name", "")), int(stats.get("step_id", 0)))
@@ -258,18 +258,18 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]
         ends = sorted(times[ASYNC_DONE, name, execution])
         for start, end in itertools.zip_longest(sorted(starts), ends[: len(starts)]):
             span = (start, max(start, end or start))
-            kernel = _host_kernel(name, nodes[name], span, "", WAIT)
+            kernel = _make_host_kernel(name, nodes[name], span, "", WAIT)
             yield _Executed(execution, kernel)
 
 
-def _gpu_kernels(
+def _read_gpu_kernels(
     plane: Any, nodes: Mapping[str, Node], exchange_transfers: Container[str]
 ) -> Iterator[KernelEvent]:
     """Yield the kernels and copies of a physical GPU.
 
     Several logical devices may share it, so the device is the operator's.
     """
-    for event in _events(plane):
+    for event in _select_events(plane):
         if not STREAM.match(event.line.name):
             continue
         stats = event.stats()
@@ -301,7 +301,7 @@ def drop_iterations(space: Any) -> None:
     Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
     """
     for plane in space.planes:
-        for event in _events(plane) if plane.name == HOST_PLANE else ():
+        for event in _select_events(plane) if plane.name == HOST_PLANE else ():
             stats = event.message.stats
             for index in reversed(range(len(stats))):
                 if plane.stat_metadata[stats[index].metadata_id].name == ITERATION:

@@ -16,7 +16,7 @@ def address(tensor: tf.Tensor) -> int:
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
 
 
-def _hand_over(
+def _make_copy_function(
     source: str, target: str, num_bytes: int
 ) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
     """Return a function that moves a tensor to another device, and its variable."""
@@ -41,7 +41,7 @@ def measure(
     copied_sizes = []
     jobs: list[tuple[int, rounds.Job]] = []
     for size in sizes:
-        run, variable = _hand_over(devices[0], devices[1], size)
+        run, variable = _make_copy_function(devices[0], devices[1], size)
         if address(run()) != address(variable.read_value()):
             copied_sizes.append(size)
         jobs.append((size, rounds.prepare(run)))

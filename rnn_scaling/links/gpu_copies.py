@@ -84,7 +84,7 @@ def find_library() -> Any:
     """
     errors = []
     for path in [
-        *_packaged(),
+        *_find_packaged_cudart(),
         "libcudart.so.13",
         "libcudart.so.12",
         ctypes.util.find_library("cudart"),
@@ -108,7 +108,7 @@ def find_library() -> Any:
     )
 
 
-def _packaged() -> list[Path]:
+def _find_packaged_cudart() -> list[Path]:
     """Find libcudart of pip packages such as nvidia-cuda-runtime-cu12.
 
     They share the namespace `nvidia`.
@@ -147,25 +147,25 @@ class Cuda:
 
     def device_memory(self, device: int, num_bytes: int) -> AbstractContextManager[int]:
         self.use(device)
-        return self._owned("cudaMalloc", "cudaFree", num_bytes)
+        return self._hold_resource("cudaMalloc", "cudaFree", num_bytes)
 
     def pinned_memory(self, num_bytes: int) -> AbstractContextManager[int]:
         """Allocate page-locked memory of the host."""
-        return self._owned("cudaMallocHost", "cudaFreeHost", num_bytes)
+        return self._hold_resource("cudaMallocHost", "cudaFreeHost", num_bytes)
 
     def stream(self, device: int) -> AbstractContextManager[int]:
         self.use(device)
-        return self._owned(
+        return self._hold_resource(
             "cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING
         )
 
     def event(self, device: int) -> AbstractContextManager[int]:
         """Create an event of a device that records its time."""
         self.use(device)
-        return self._owned("cudaEventCreate", "cudaEventDestroy")
+        return self._hold_resource("cudaEventCreate", "cudaEventDestroy")
 
     @contextmanager
-    def _owned(self, make: str, free: str, *arguments: Any) -> Iterator[int]:
+    def _hold_resource(self, make: str, free: str, *arguments: Any) -> Iterator[int]:
         handle = ctypes.c_void_p()
         self.call(make, ctypes.byref(handle), *arguments)
         try:
@@ -270,13 +270,13 @@ def links(
         own = buffers.device[d]
         if origin is not None:
             if d != origin:
-                all_links += _between(buffers, origin, d)
+                all_links += _make_peer_links(buffers, origin, d)
             continue
         for memory, host in (
             ("pinned", buffers.pinned),
             ("pageable", buffers.pageable),
         ):
-            all_links += _both_ways(
+            all_links += _make_both_way_links(
                 (f"host to GPU {d}, {memory}", f"GPU {d} to host, {memory}"),
                 f"host and GPU {d}, both ways, {memory}",
                 (d, buffers.copy(own[0], host[0], HOST_TO_DEVICE)),
@@ -289,7 +289,7 @@ def links(
     return all_links
 
 
-def _both_ways(
+def _make_both_way_links(
     names: tuple[str, str],
     both_name: str,
     forward: Lane,
@@ -305,10 +305,10 @@ def _both_ways(
     ]
 
 
-def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
+def _make_peer_links(buffers: Buffers, a: int, b: int) -> list[Link]:
     a_accesses_b = buffers.cuda.enable_peer_access(a, b)
     b_accesses_a = buffers.cuda.enable_peer_access(b, a)
-    return _both_ways(
+    return _make_both_way_links(
         (f"GPU {a} to GPU {b}", f"GPU {b} to GPU {a}"),
         f"GPU {a} and GPU {b}, both ways",
         (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a)),
@@ -346,7 +346,7 @@ def measure(
             timer = _LinkTimer(cuda, link, stack)
             jobs[name] = [(size, timer.prepare(size)) for size in sizes]
         points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "copies")
-        errors = _arrival_errors(buffers, devices, stack, origin)
+        errors = _find_arrival_errors(buffers, devices, stack, origin)
     series = []
     for name, link in measured.items():
         notes = (link.note, "" if link.by_events else HOST_CLOCK)
@@ -439,7 +439,7 @@ class _LinkTimer:
         return max(ended for _, ended in spans) - min(began for began, _ in spans)
 
 
-def _arrival_errors(
+def _find_arrival_errors(
     buffers: Buffers,
     devices: Sequence[int],
     stack: contextlib.ExitStack,

@@ -72,7 +72,7 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
 
 def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
     """Return a line per series and product of a measurement, and for its failure."""
-    lines = [_line(measured) for measured in outcome.series if measured.points]
+    lines = [_series_line(measured) for measured in outcome.series if measured.points]
     for product in outcome.products:
         gflops = product.best.median / table.GIGA
         lines.append(
@@ -83,7 +83,7 @@ def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
     return lines
 
 
-def _line(measured: Series) -> str:
+def _series_line(measured: Series) -> str:
     first = measured.points[0]
     last = measured.points[-1]
     unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
@@ -130,12 +130,12 @@ def collect(
         nothing,
         link_plan.left_out,
         tuple(gradient_bytes.items()),
-        _topology(),
+        _topology_text(),
         products=tuple(products),
     )
 
 
-def _topology() -> str:
+def _topology_text() -> str:
     try:
         connections = topology.read()
     except topology.TopologyError as e:

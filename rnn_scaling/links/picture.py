@@ -31,7 +31,7 @@ def render(results: Measurements, kind: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = _panels(results)
+    panels = _choose_panels(results)
     with matplotlib.rc_context(STYLE):
         columns = 2 if len(panels) == 4 else len(panels)
         rows = -(-len(panels) // columns)
@@ -68,7 +68,7 @@ def render(results: Measurements, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _panels(
+def _choose_panels(
     results: Measurements,
 ) -> list[
     tuple[str, str, Callable[[Axes, Series, dict[str, Any]], None], list[Series]]
@@ -82,17 +82,17 @@ def _panels(
         (
             "all-reduce: bus bandwidth, GB/s (median, quartiles)",
             "linear",
-            _bandwidth,
+            _draw_bandwidth,
             reduces,
         ),
         ("all-reduce: time, us; dashed: alpha + bytes/beta", "log", _time, reduces),
-        ("host memory: GB/s (median, quartiles)", "log", _bandwidth, memory),
-        ("copies: GB/s (median, quartiles)", "log", _bandwidth, copies),
+        ("host memory: GB/s (median, quartiles)", "log", _draw_bandwidth, memory),
+        ("copies: GB/s (median, quartiles)", "log", _draw_bandwidth, copies),
     ]
     return [panel for panel in panels if panel[3]]
 
 
-def _bandwidth(axes: Axes, series: Series, style: dict[str, Any]) -> None:
+def _draw_bandwidth(axes: Axes, series: Series, style: dict[str, Any]) -> None:
     rates = np.array([series.gb_per_s(point) for point in series.points])
     slow = rates * [p.median_s / p.quartiles_s[1] for p in series.points]
     fast = rates * [p.median_s / p.quartiles_s[0] for p in series.points]

@@ -159,9 +159,9 @@ def make(words: Sequence[str]) -> Plan:
         device = "gpu" if num_gpus else "cpu"
     default_ranks = num_gpus if device == "gpu" else min(4, max(2, num_cores))
     ranks = unchecked.num_devices or default_ranks
-    lines += _problems(unchecked, parts, device, num_gpus, num_cores)
-    smallest = _size("min_bytes", unchecked.min_bytes, lines)
-    largest = _size("max_bytes", unchecked.max_bytes, lines)
+    lines += _find_problems(unchecked, parts, device, num_gpus, num_cores)
+    smallest = _parse_size("min_bytes", unchecked.min_bytes, lines)
+    largest = _parse_size("max_bytes", unchecked.max_bytes, lines)
     if smallest > largest > 0:
         lines.append(
             f"--min_bytes={unchecked.min_bytes} must be at most "
@@ -190,7 +190,7 @@ def make(words: Sequence[str]) -> Plan:
     return Plan(options, device, ranks, devices, tuple(tasks), tuple(planner.left_out))
 
 
-def _problems(
+def _find_problems(
     options: LinkOptions,
     parts: Sequence[str],
     device: str,
@@ -231,7 +231,7 @@ def _problems(
     return [problem for problem in problems if problem]
 
 
-def _size(name: str, text: str, lines: list[str]) -> int:
+def _parse_size(name: str, text: str, lines: list[str]) -> int:
     """Return the bytes of a flag, or 0 after adding its error to `lines`."""
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
@@ -270,7 +270,9 @@ class _Planner:
             )
         self._free = free
 
-    def _task(self, title: str, part: str, series: str = "", **fields: Any) -> LinkTask:
+    def _make_task(
+        self, title: str, part: str, series: str = "", **fields: Any
+    ) -> LinkTask:
         """Return a task on all ranks; `fields` replace or extend its request."""
         pools = threads(self._device, self._ranks, self._num_cores)
         request = {
@@ -283,7 +285,7 @@ class _Planner:
         }
         return LinkTask(title, series or title, request | fields)
 
-    def _fitting(
+    def _select_fitting_sizes(
         self,
         title: str,
         sizes: Sequence[int],
@@ -305,18 +307,18 @@ class _Planner:
 
     def memory(self, smallest: int, largest: int) -> list[LinkTask]:
         first = min(max(smallest, SMALLEST_MEMORY), largest)
-        sizes = self._fitting(
+        sizes = self._select_fitting_sizes(
             "host memory",
             sizes_between(first, largest, FINE_STEP),
             lambda sizes: MEMORY_BUFFERS * sizes[-1],
             self._free,
         )
-        return [self._task("host memory", MEMORY, sizes=sizes)] if sizes else []
+        return [self._make_task("host memory", MEMORY, sizes=sizes)] if sizes else []
 
     def copies(self, smallest: int, largest: int) -> list[LinkTask]:
         on_gpus = self._device == "gpu"
         step = FINE_STEP if on_gpus else self._options.step_factor
-        sizes = self._fitting(
+        sizes = self._select_fitting_sizes(
             "copies",
             sizes_between(smallest, largest, step),
             lambda sizes: needed_bytes(sizes, 2),
@@ -326,7 +328,7 @@ class _Planner:
             return []
         if not on_gpus:
             # Two logical CPUs suffice, because all have the same memory.
-            task = self._task(
+            task = self._make_task(
                 "copies between logical CPU devices",
                 "cpu_copies",
                 sizes=sizes,
@@ -344,7 +346,7 @@ class _Planner:
                 title = f"copies between GPU {origin} and later ones"
             devices = gpus[origin or 0 :]
             tasks.append(
-                self._task(
+                self._make_task(
                     title, "gpu_copies", sizes=sizes, devices=devices, origin=origin
                 )
             )
@@ -359,7 +361,7 @@ class _Planner:
         for count in sorted({1, min(self._options.num_devices or real, real)}):
             pools = threads(self._device, count, self._num_cores, cores)
             tasks.append(
-                self._task(
+                self._make_task(
                     f"matrix products on {counted(count, 'device')}",
                     COMPUTE,
                     cores_per_device=0 if on_gpus else cores,
@@ -385,7 +387,7 @@ class _Planner:
                 "logical ones"
             )
             return []
-        sizes = self._fitting(
+        sizes = self._select_fitting_sizes(
             ALL_REDUCE_TITLE,
             sizes_between(smallest, largest, self._options.step_factor),
             lambda sizes: needed_bytes(sizes, self._ranks),
@@ -393,7 +395,7 @@ class _Planner:
         )
         if self._device == "gpu":
             per_gpu = -(-self._ranks // self._num_gpus)
-            sizes = self._fitting(
+            sizes = self._select_fitting_sizes(
                 ALL_REDUCE_TITLE,
                 sizes,
                 lambda sizes: needed_bytes(sizes, per_gpu),
@@ -414,7 +416,9 @@ class _Planner:
                     title += f", pass {turn + 1} of {passes}"
                 series = name or NOTHING
                 tasks.append(
-                    self._task(title, ALL_REDUCE, series, algorithm=name, sizes=sizes)
+                    self._make_task(
+                        title, ALL_REDUCE, series, algorithm=name, sizes=sizes
+                    )
                 )
         return tasks
 

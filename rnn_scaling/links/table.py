@@ -86,18 +86,20 @@ def render(results: Measurements, every_size: bool = False) -> str:
     reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
     sections: dict[str, list[str]] = {}
     if links:
-        sections["Memory and copies"] = [_links(links), _notes(links)]
+        sections["Memory and copies"] = [_links_section(links), _notes_text(links)]
     if results.products:
-        sections["Matrix products"] = [_products(results.products)]
+        sections["Matrix products"] = [_products_section(results.products)]
     if reduces:
-        sections[f"All-reduce, {results.devices}"] = _all_reduce(results, reduces)
+        sections[f"All-reduce, {results.devices}"] = _all_reduce_sections(
+            results, reduces
+        )
     if every_size:
-        sections["Every size"] = [_every_size(results)]
+        sections["Every size"] = [_sizes_section(results)]
     if results.topology:
         sections["Topology"] = [results.topology.rstrip() + "\n"]
     left_out = filter(None, [*results.left_out, results.interrupted])
-    sections["Not measured"] = [_bullets(list(left_out))]
-    sections["Failed or wrong"] = [_bullets(results.errors)]
+    sections["Not measured"] = [_bullet_list(list(left_out))]
+    sections["Failed or wrong"] = [_bullet_list(results.errors)]
     lines = ["# Links\n"]
     for title, texts in sections.items():
         if any(texts):
@@ -105,7 +107,7 @@ def render(results: Measurements, every_size: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _links(links: Sequence[Series]) -> str:
+def _links_section(links: Sequence[Series]) -> str:
     head = (
         "Link",
         "Largest",
@@ -118,9 +120,9 @@ def _links(links: Sequence[Series]) -> str:
     for series in links:
         first = series.points[0]
         last = series.points[-1]
-        rate = _rate(series, last) if series.traffic else NO_COPY
+        rate = _rate_text(series, last) if series.traffic else NO_COPY
         largest = (size_text(last.num_bytes), rate)
-        smallest = (size_text(first.num_bytes), _us(first))
+        smallest = (size_text(first.num_bytes), _time_text(first))
         line = _fit(series.fit_medians(), bool(series.traffic))
         rows.append((series.name, *largest, *smallest, *line))
     text = (
@@ -146,19 +148,19 @@ _FIT_TEXT = (
 def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     if line is None:
         return (MISSING,) * 4
-    alpha = _with_error(line.alpha_us, line.alpha_error_us)
+    alpha = _round_to_error(line.alpha_us, line.alpha_error_us)
     beta = "no growth"
     residual = f"{100 * line.largest_residual:.0f}"
     if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
         beta = NO_COPY
         if has_bandwidth:
-            beta = _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
+            beta = _round_to_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
     if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(line.from_bytes), residual
 
 
-def _products(products: Sequence[Gemm]) -> str:
+def _products_section(products: Sequence[Gemm]) -> str:
     shapes: set[gemm.Shape] = set()
     for device_products in products:
         shapes.update(product.shape for product in device_products.products)
@@ -192,10 +194,12 @@ def _products(products: Sequence[Gemm]) -> str:
     )
     titles = map(gemm.title, ordered_shapes)
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    return markdown_table(head, rows) + text + _bullets(notes)
+    return markdown_table(head, rows) + text + _bullet_list(notes)
 
 
-def _all_reduce(results: Measurements, all_series: Sequence[Series]) -> list[str]:
+def _all_reduce_sections(
+    results: Measurements, all_series: Sequence[Series]
+) -> list[str]:
     head = ("Size", *(series.name for series in all_series))
     points: dict[int, list[Point | None]] = {}
     for number, series in enumerate(all_series):
@@ -205,10 +209,13 @@ def _all_reduce(results: Measurements, all_series: Sequence[Series]) -> list[str
     times = []
     rates = []
     for size in sorted(points):
-        times.append([size_text(size), *map(_us, points[size])])
+        times.append([size_text(size), *map(_time_text, points[size])])
         cells = zip(all_series, points[size])
         rates.append(
-            [size_text(size), *(_rate(series, point, False) for series, point in cells)]
+            [
+                size_text(size),
+                *(_rate_text(series, point, False) for series, point in cells),
+            ]
         )
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
@@ -220,20 +227,20 @@ def _all_reduce(results: Measurements, all_series: Sequence[Series]) -> list[str
             [(series.name, *_fit(series.fit_medians())) for series in all_series],
         ),
         f"{_FIT_TEXT} Medians of {_repeats(all_series)}.\n",
-        _notes(all_series),
+        _notes_text(all_series),
         _comparison_text(all_series),
     ]
     if results.nothing and results.nothing.points:
         first = results.nothing.points[0]
         last = results.nothing.points[-1]
         parts.append(
-            f"Of each time, {_us(first)} us are the call itself: the same call with nothing "
-            f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
+            f"Of each time, {_time_text(first)} us are the call itself: the same call with nothing "
+            f"exchanged ({_time_text(last)} us at {size_text(last.num_bytes)}).\n"
         )
     return parts
 
 
-def _every_size(results: Measurements) -> str:
+def _sizes_section(results: Measurements) -> str:
     """Return a table with the shortest time, median and quartiles of each size."""
     head = (
         "What",
@@ -288,15 +295,17 @@ def _comparison_text(all_series: Sequence[Series]) -> str:
     return f"{text}\n"
 
 
-def _notes(all_series: Sequence[Series]) -> str:
+def _notes_text(all_series: Sequence[Series]) -> str:
     by_note: dict[str, list[str]] = {}
     for series in all_series:
         for note in series.notes:
             by_note.setdefault(note, []).append(series.name)
-    return _bullets([f"{', '.join(names)}: {note}" for note, names in by_note.items()])
+    return _bullet_list(
+        [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
+    )
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def _bullet_list(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
@@ -309,7 +318,7 @@ def _repeats(all_series: Sequence[Series]) -> str:
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
 
 
-def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> str:
+def _rate_text(series: Series, point: Point | None, with_quartiles: bool = True) -> str:
     if point is None:
         return MISSING
     rate = series.gb_per_s(point)
@@ -319,11 +328,11 @@ def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> s
     return f"{_number(rate)} ({_number(low)} to {_number(high)})"
 
 
-def _us(point: Point | None) -> str:
+def _time_text(point: Point | None) -> str:
     return MISSING if point is None else _number(1e6 * point.median_s)
 
 
-def _with_error(value: float, error: float) -> str:
+def _round_to_error(value: float, error: float) -> str:
     """Round a value to the second digit of its error, with at most three decimals."""
     digits = min(3, max(0, 1 - math.floor(math.log10(error)))) if error > 0 else 3
     return f"{round(value, digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"  # + 0.0: no "-0"

@@ -34,11 +34,11 @@ def main(argv: Sequence[str]) -> int:
     result = Path(argv[1])
     prepare_cuda_order()
     measure = {
-        "memory": _host_memory,
+        "memory": _measure_host_memory,
         "compute": _compute,
-        "all_reduce": _all_reduce,
-        "gpu_copies": _gpu_copies,
-        "cpu_copies": _cpu_copies,
+        "all_reduce": _measure_all_reduce,
+        "gpu_copies": _measure_gpu_copies,
+        "cpu_copies": _measure_cpu_copies,
     }
     try:
         measure[request["what"]](
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _host_memory(request: dict[str, Any], write: Write) -> None:
+def _measure_host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
     measured = host_memory.measure(
@@ -60,7 +60,7 @@ def _host_memory(request: dict[str, Any], write: Write) -> None:
     write(WorkerOutcome(tuple(measured)))
 
 
-def _gpu_copies(request: dict[str, Any], write: Write) -> None:
+def _measure_gpu_copies(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import gpu_copies
 
     runtime = gpu_copies.Cuda(gpu_copies.find_library())
@@ -72,7 +72,7 @@ def _gpu_copies(request: dict[str, Any], write: Write) -> None:
     write(WorkerOutcome(tuple(measured)))
 
 
-def _cpu_copies(request: dict[str, Any], write: Write) -> None:
+def _measure_cpu_copies(request: dict[str, Any], write: Write) -> None:
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
@@ -115,7 +115,7 @@ def _compute(request: dict[str, Any], write: Write) -> None:
     write(WorkerOutcome(products=tuple(products)))
 
 
-def _all_reduce(request: dict[str, Any], write: Write) -> None:
+def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
     """Measure one algorithm, or a call that exchanges nothing without a name."""
     engine = _start(request)
     from rnn_scaling.config import registry

@@ -151,7 +151,7 @@ class BatchSearch:
             rows.append([attempt.batch_size, attempt.outcome, gib, attempt.rate])
         command = ""
         if bounds.largest is not None:
-            command = self._command(bounds.largest, launch)
+            command = self._run_command(bounds.largest, launch)
         return Advice(
             name="largest_batch",
             schema="rnn_scaling.largest_batch/2",
@@ -172,7 +172,7 @@ class BatchSearch:
             },
         )
 
-    def _command(self, batch_size: int, launch: str) -> str:
+    def _run_command(self, batch_size: int, launch: str) -> str:
         run = self.run(batch_size)
         options = dict(run.flags)
         for name in FEW_BATCHES:

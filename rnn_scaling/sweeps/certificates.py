@@ -78,10 +78,10 @@ def verification_defaults(
     default_mode = DEFAULT_MODE if has_workers else "replicated"
     mode = user_options.get("variable_update", default_mode)
     is_distributed = registry.mode_of(mode).is_distributed
-    defaults = _training_defaults(user_options)
+    defaults = _choose_training_defaults(user_options)
     if "preset" not in user_options:
-        for name in _size_options(user_options):
-            defaults[name] = _small_size(name, user_options)
+        for name in _list_size_options(user_options):
+            defaults[name] = _choose_small_size(name, user_options)
     defaults["progress"] = False
     defaults["variable_update"] = mode
     defaults["num_devices"] = 1 if is_distributed else 2
@@ -90,7 +90,7 @@ def verification_defaults(
     return defaults
 
 
-def _training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
+def _choose_training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the default batches, learning rate and sentence lengths."""
     defaults = dict(DEFAULTS)
     rate = _choose_learning_rate(user_options)
@@ -105,7 +105,7 @@ def _training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
     return defaults
 
 
-def _small_size(name: str, user_options: Mapping[str, Any]) -> int:
+def _choose_small_size(name: str, user_options: Mapping[str, Any]) -> int:
     """Return a size of the small network that fits the other options."""
     if name == "num_units":
         workload = WORKLOADS.get(user_options.get("model", ""))
@@ -118,7 +118,7 @@ def _small_size(name: str, user_options: Mapping[str, Any]) -> int:
     return SMALL[name]
 
 
-def _size_options(user_options: Mapping[str, Any]) -> list[str]:
+def _list_size_options(user_options: Mapping[str, Any]) -> list[str]:
     """Return the sizes that this workload reads and that do not come from files.
 
     A workload with images has no such sizes.
@@ -233,8 +233,8 @@ def _plan_verification(run: Run) -> Run:
     if "optimizer" not in run.flags:
         flags.pop("learning_rate", None)
     flat = run.config.flat()
-    sizes = {name: flat[name] for name in _size_options(flags)}
-    options = {**_training_defaults(flags), **sizes, **flags}
+    sizes = {name: flat[name] for name in _list_size_options(flags)}
+    options = {**_choose_training_defaults(flags), **sizes, **flags}
     refused = {name: configs.OPTIONS[name].default for name in REFUSED_OPTIONS}
     config = configs.from_flat({**flat, **refused, **options})
     return Run(run.name, options, config)

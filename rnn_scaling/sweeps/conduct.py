@@ -389,14 +389,14 @@ def run_job(
     result = trainer.judge(job.run, job.path, written, ended)
     if result is None:
         error = trainer.explain(job.run, ended, limit)
-        result = _failed_result(job, written or unfinished, ended, error)
+        result = _make_failed_record(job, written or unfinished, ended, error)
     if result is not written:
         record.write(result, job.path)
     _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
     return result
 
 
-def _failed_result(
+def _make_failed_record(
     job: Job, written: RunRecord, ended: Ended, error: RunError
 ) -> RunRecord:
     """Return the record of a run without a result.

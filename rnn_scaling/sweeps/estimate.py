@@ -76,7 +76,7 @@ class Estimator:
     def add(self, options: Identity, seconds: float) -> None:
         """Learn that a run with these options took some seconds."""
         self._seconds.setdefault(options, []).append(seconds)
-        for key in (_towers(dict(options)), None):
+        for key in (_count_towers(dict(options)), None):
             self._ratios.setdefault(key, []).append(seconds / self._rough_s(options))
 
     def seconds(self, options: Identity) -> float:
@@ -87,7 +87,9 @@ class Estimator:
         basis = self.basis([options])
         if basis == Basis.UNKNOWN:
             return math.nan
-        ratios = self._ratios.get(_towers(dict(options))) or self._ratios.get(None)
+        ratios = self._ratios.get(_count_towers(dict(options))) or self._ratios.get(
+            None
+        )
         return self._rough_s(options) * statistics.fmean(ratios or [1.0])
 
     def _rough_s(self, options: Identity) -> float:
@@ -148,11 +150,11 @@ def oversubscription(options: Mapping[str, Any], num_cores: int) -> float:
     """Return needed cores / existing cores of a run on CPUs, at least 1."""
     if options["device"] == "gpu":
         return 1.0
-    needed = _towers(options) * options["cpu_cores_per_device"]
+    needed = _count_towers(options) * options["cpu_cores_per_device"]
     return max(1.0, needed / max(num_cores, 1))
 
 
-def _towers(options: Mapping[str, Any]) -> int:
+def _count_towers(options: Mapping[str, Any]) -> int:
     """Return the towers of all workers of a run."""
     return int(options["num_devices"] * options.get("num_workers", 1))
 

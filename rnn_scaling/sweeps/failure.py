@@ -58,14 +58,16 @@ def explain_end(
     """
     last_output = _find_last_output(lines)
     if timed_out:
-        return _error("Timeout", limit.words, _find_last_progress(lines) or last_output)
+        return _make_error(
+            "Timeout", limit.words, _find_last_progress(lines) or last_output
+        )
     if returncode in INTERRUPTED_STATUSES:
         message = "interrupted from outside the sweep (SIGINT or SIGTERM)"
-        return _error("Interrupted", message)
+        return _make_error("Interrupted", message)
     if returncode < 0:
-        return _error("Signal", describe_signal(-returncode), last_output)
+        return _make_error("Signal", describe_signal(-returncode), last_output)
     error = last_output.removeprefix("error: ") or "nothing on stderr"
-    return _error(
+    return _make_error(
         "NoRecord", f"ended with exit status {returncode} and no result: {error}"
     )
 
@@ -101,7 +103,7 @@ def find_write_error(lines: Sequence[str]) -> str | None:
     return None
 
 
-def _error(kind: str, message: str, last_output: str = "") -> RunError:
+def _make_error(kind: str, message: str, last_output: str = "") -> RunError:
     if last_output:
         message += f" (last output: {last_output})"
     return RunError(type=kind, message=message[:LONGEST_MESSAGE])

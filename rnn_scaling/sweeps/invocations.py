@@ -39,7 +39,7 @@ def run(
         trainer = SuiteTrainer(program, ranks.check_launcher(launch))
     except ValueError as e:
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
-    flags, config = conflicts.checked(_words(options))
+    flags, config = conflicts.checked(_to_command_line(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as folder:
         job = Job(Run("run", flags, config), Path(folder))
         record = conduct.run_job(job, estimate.user_limit(timeout_s), trainer)
@@ -70,7 +70,7 @@ def run_sweep(
     values = {"out": out, "repeats": repeats, **options}
     for name, axis_values in (axes or {}).items():
         values[f"axis:{name}"] = axis_values
-    result = sweep.run_sweep(_words(values), program, certificates.VERIFIER)
+    result = sweep.run_sweep(_to_command_line(values), program, certificates.VERIFIER)
     failures = result.outcome.failures()
     if failures:
         lines = [f"{label}: {message}" for label, message in failures.items()]
@@ -83,7 +83,7 @@ def run_sweep(
         raise RunFailed(message, [])
 
 
-def _words(options: Mapping[str, Any]) -> list[str]:
+def _to_command_line(options: Mapping[str, Any]) -> list[str]:
     """Return the options as a command line, so that one parser reads both."""
     if reserved := sorted(options.keys() & RESERVED):
         raise FlagErrors([f"{name} is reserved; leave it out" for name in reserved])

@@ -62,7 +62,7 @@ def plan_candidates(
     first = configs.resolve(first_values, num_gpus=num_gpus, num_cores=num_cores)
     if lists["num_devices"] == [0]:
         lists["num_devices"] = [first.devices.num_devices]
-    defaults = _defaults(first, lists)
+    defaults = _choose_defaults(first, lists)
     listed = [name for name, values in lists.items() if len(values) > 1]
     varied = dict.fromkeys([*NAMED, *defaults, *listed])
 
@@ -80,7 +80,7 @@ def plan_candidates(
     return with_distinct_names(runs)
 
 
-def _defaults(
+def _choose_defaults(
     first: RunConfig, lists: Mapping[str, Sequence[Any]]
 ) -> dict[str, list[Any]]:
     """Return the values to compare of options that the user does not give."""
@@ -133,7 +133,7 @@ class ModeSearch:
         if not self._affordable:
             self._choose_affordable(rounds)
         for number in range(1, MIN_ROUNDS + 1):
-            runs = self._missing(self._affordable, number, records)
+            runs = self._missing_runs(self._affordable, number, records)
             if runs:
                 is_affordable = number == 1 or rounds.has_time_for(runs)
                 return runs if is_affordable else []
@@ -143,7 +143,7 @@ class ModeSearch:
         unclear = worth_a_round(ranking, ranking.contenders)
         titles = {ranking.reference, *unclear} if unclear else set()
         candidates = [run for run in self._affordable if self.title(run) in titles]
-        runs = self._missing(candidates, MAX_ROUNDS, records)
+        runs = self._missing_runs(candidates, MAX_ROUNDS, records)
         return runs if rounds.has_time_for(runs) else []
 
     def _choose_affordable(self, rounds: Rounds) -> None:
@@ -171,7 +171,7 @@ class ModeSearch:
         measured = {}
         disturbed = []
         for run in self.runs:
-            counted = self._counted(run, records)
+            counted = self._undisturbed_records(run, records)
             if counted:
                 measured[self.title(run)] = process_rates(counted)
             if any(map(disturbance.is_disturbed, counted)):
@@ -196,8 +196,8 @@ class ModeSearch:
         all_counted = []
         for run in self.runs:
             title = self.title(run)
-            counted = self._counted(run, records)
-            num_disturbed += len(self._good(run, records)) - len(counted)
+            counted = self._undisturbed_records(run, records)
+            num_disturbed += len(self._good_records(run, records)) - len(counted)
             all_counted.append(counted)
             if run.name not in records:
                 left_out.append(title)
@@ -242,7 +242,9 @@ class ModeSearch:
             },
         )
 
-    def _missing(self, runs: Sequence[Run], number: int, records: Records) -> list[Run]:
+    def _missing_runs(
+        self, runs: Sequence[Run], number: int, records: Records
+    ) -> list[Run]:
         """Return the runs of a round that were not made.
 
         A candidate whose first run failed is not repeated.
@@ -250,20 +252,20 @@ class ModeSearch:
         missing = []
         for run in runs:
             repeated = dataclasses.replace(run, repeat=number)
-            has_rate = number == 1 or self._counted(run, records)
+            has_rate = number == 1 or self._undisturbed_records(run, records)
             if has_rate and repeated.label not in records:
                 missing.append(repeated)
         return missing
 
-    def _counted(self, run: Run, records: Records) -> list[RunRecord]:
+    def _undisturbed_records(self, run: Run, records: Records) -> list[RunRecord]:
         """Return the candidate's good runs without a disturbance.
 
         If too few of them were quiet, all count.
         """
-        good = self._good(run, records)
+        good = self._good_records(run, records)
         return list(disturbance.select_quiet(good, disturbance.is_disturbed))
 
-    def _good(self, run: Run, records: Records) -> list[RunRecord]:
+    def _good_records(self, run: Run, records: Records) -> list[RunRecord]:
         good = []
         for repeated in repeat_runs([run], MAX_ROUNDS):
             record = records.get(repeated.label)

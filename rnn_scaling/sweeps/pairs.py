@@ -205,7 +205,7 @@ def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:
         )
     for name, side in zip("ab", sides):
         try:
-            make_run = _program_run if side.has_program else _suite_run
+            make_run = _make_program_run if side.has_program else _make_suite_run
             runs.append(make_run(side))
         except flags.FlagErrors as e:
             lines += [f"--{name}: {line}" for line in e.lines]
@@ -214,7 +214,7 @@ def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:
     return runs
 
 
-def _suite_run(side: Setting) -> Run:
+def _make_suite_run(side: Setting) -> Run:
     machine = machine_size()
     config = configs.resolve(side.flags, **machine)
     (options,) = flags.build([TrainerOptions], side.program)
@@ -227,7 +227,7 @@ def _suite_run(side: Setting) -> Run:
     return Run("-".join(name_parts), side.flags, config)
 
 
-def _program_run(side: Setting) -> ProgramRun:
+def _make_program_run(side: Setting) -> ProgramRun:
     lists = {"num_devices": [1]}
     lists |= {name: [value] for name, value in side.flags.items()}
     (options,) = flags.build([TrainerOptions], side.program)

@@ -124,7 +124,7 @@ def plan(
     """
     user_flags = lists.keys()
     assumed = {name: [value] for name, value in configs.implied_options(lists).items()}
-    lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
+    lists = {**_default_values(lists, num_gpus, num_cores), **assumed, **lists}
     # Derived only from the lists, because a sweep resumes by the names of its files;
     # reports use the resolved options.
     varied = []
@@ -245,7 +245,7 @@ def device_counts(num_devices: int) -> list[int]:
     return [*counts, num_devices]
 
 
-def _defaults(
+def _default_values(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
 ) -> dict[str, Sequence[Any]]:
     """Return the values of the flags that a sweep varies by default."""

@@ -121,7 +121,7 @@ def plan(
         _check_run(run, options)
         runs[run.identity] = run
         if options.split:
-            copies = _copies_of(run, options)
+            copies = _make_copies(run, options)
             runs[copies.identity] = copies
     return with_distinct_names(list(runs.values()))
 
@@ -258,7 +258,7 @@ def _make_run(
     return ProgramRun("-".join(name_parts), config, texts, terms)
 
 
-def _copies_of(run: ProgramRun, options: TrainerOptions) -> ProgramRun:
+def _make_copies(run: ProgramRun, options: TrainerOptions) -> ProgramRun:
     """Return the run of uncoupled copies on the same number of devices."""
     texts = {**run.texts, "num_devices": "1"}
     terms = dataclasses.replace(

@@ -189,12 +189,12 @@ class ProgramTrainer(Trainer[ProgramRun]):
         try:
             measured = program_copies.add_rates(run, result_file, read_log)
         except ValueError as e:
-            return _failed_record(run, "NoRecord", f"ended well, but {e}")
+            return _make_failed_record(run, "NoRecord", f"ended well, but {e}")
         return dataclasses.replace(
             measured,
             resolved=_resolve(run),
             phases=Phases(total=ended.seconds),
-            environment=self._environment(time.time() - ended.seconds),
+            environment=self._read_environment(time.time() - ended.seconds),
         )
 
     def judge(
@@ -327,7 +327,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
             if name in logged.config:
                 sizes[name] = logged.config[name]
         if contradiction := _find_contradiction(run, sizes, "its log"):
-            return _failed_record(run, "Contradiction", contradiction)
+            return _make_failed_record(run, "Contradiction", contradiction)
         output = logged.output
         if warnings := self._output.warnings.lines():
             output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
@@ -341,12 +341,12 @@ class ProgramTrainer(Trainer[ProgramRun]):
             resolved=_resolve(run),
             phases=Phases(total=total_s, extra_fields={"process": ended.seconds}),
             output=output,
-            environment=self._environment(time.time() - ended.seconds),
+            environment=self._read_environment(time.time() - ended.seconds),
             unit=str(run.config.get("unit") or logged.unit or run.unit),
         )
         return record.from_json(complete.to_json())
 
-    def _environment(self, start_s: float) -> Environment:
+    def _read_environment(self, start_s: float) -> Environment:
         """Return the machine of a run that began at this time.
 
         The versions that its program loaded are unknown.
@@ -372,7 +372,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         errors = self._output.errors
         if errors.has_errors or not quotes_line:
             message += f"; last output: {errors.summarize(ended.lines)}"
-        return _failed_record(run, "NoRecord", _name_log(run, message))
+        return _make_failed_record(run, "NoRecord", _name_log(run, message))
 
 
 def _log_path(result_file: Path) -> Path:
@@ -445,7 +445,7 @@ def _describe_exit(ended: Ended) -> str | None:
     return f"exit status {ended.returncode}" if ended.returncode else None
 
 
-def _failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:
+def _make_failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:
     error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
     return RunRecord(
         "failed", error, Options(run.options), resolved=_resolve(run), unit=run.unit

@@ -48,8 +48,8 @@ class SuiteTrainer(Trainer[Run]):
         following: tuple[Run, Path] | None = None,
     ) -> Ended:
         is_alive = failure.PROGRESS.match if limit.is_rough else None
-        words = self._early_words(run, result_file)
-        next_words = self._early_words(*following) if following else None
+        words = self._early_command(run, result_file)
+        next_words = self._early_command(*following) if following else None
         present = self._next_process
         self._next_process = None
         if present is None and words and next_words:
@@ -74,7 +74,7 @@ class SuiteTrainer(Trainer[Run]):
 
         return process.run_together([present.child], limit.seconds, watch, is_alive)
 
-    def _early_words(self, run: Run, result_file: Path) -> list[str] | None:
+    def _early_command(self, run: Run, result_file: Path) -> list[str] | None:
         """Return the command of a run whose process can start early, or None."""
         if not self._starter.can_start_early(run.config):
             return None

@@ -267,8 +267,8 @@ def _read_certificate(options: TrainerOptions) -> ScriptCertificate:
     except ScriptCertificateError as e:
         rule = "give the file of ./run.sh verify --trainer --result_file=FILE"
         raise flags.FlagErrors([f"{flag}: {e}; {rule}"]) from None
-    scripts = _script_names(certificate.command)
-    if scripts and not scripts & _script_names(options.trainer):
+    scripts = _find_script_names(certificate.command)
+    if scripts and not scripts & _find_script_names(options.trainer):
         raise flags.FlagErrors(
             [
                 f"{flag} is of {certificate.command}, which is another script than "
@@ -282,7 +282,7 @@ def _read_certificate(options: TrainerOptions) -> ScriptCertificate:
     return certificate
 
 
-def _script_names(command: str) -> set[str]:
+def _find_script_names(command: str) -> set[str]:
     """Return the names of the Python files in a command."""
     return {Path(word).name for word in command.split() if word.endswith(".py")}
 
@@ -321,7 +321,7 @@ class _SweepRun:
           is_dry_run: Whether the runs are only listed.
         """
         runs = result.configurations
-        result.rounds = repeats or self._first_rounds(runs, result.out)
+        result.rounds = repeats or self._count_first_rounds(runs, result.out)
         if not repeats and not is_dry_run:
             self._run_until_precise(result)
             return
@@ -331,7 +331,7 @@ class _SweepRun:
         if result.exit_status == entry.EXIT_OK and not repeats:
             print(self._describe_rounds())
 
-    def _first_rounds(self, runs: Sequence[AnyRun], out: Path) -> int:
+    def _count_first_rounds(self, runs: Sequence[AnyRun], out: Path) -> int:
         """Return the number of rounds to begin with.
 
         Without a budget, it is more than MIN_ROUNDS if the folder has runs of a later
@@ -360,7 +360,7 @@ class _SweepRun:
                 self.show_first_round(result.out)
             is_first = False
         conductor.note_nothing_to_run()
-        result.remarks = self._remarks(rounds)
+        result.remarks = self._list_remarks(rounds)
 
     def _describe_rounds(self) -> str:
         if self.budget.is_limited:
@@ -374,7 +374,7 @@ class _SweepRun:
             f"up to {MAX_ROUNDS} rounds"
         )
 
-    def _remarks(self, rounds: SweepRounds) -> list[str]:
+    def _list_remarks(self, rounds: SweepRounds) -> list[str]:
         """Return which runs were repeated or left out, with the remedy."""
         remarks = []
         if rounds.num_replaced:

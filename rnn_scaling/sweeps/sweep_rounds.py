@@ -84,14 +84,16 @@ class SweepRounds:
 
     def _choose_first_rounds(self, rounds: Rounds) -> list[AnyRun]:
         if not self._has_budget:
-            return _missing(interleave(self._runs, self._num_rounds), rounds.records)
+            return _missing_runs(
+                interleave(self._runs, self._num_rounds), rounds.records
+            )
         for stage in self._stages:
             is_first_stage = stage is self._stages[0]
             ordered = interleave(stage, self._num_rounds)
             for repeat in range(1, self._num_rounds + 1):
                 # The very first round is made even if the time is too short for it.
                 in_round = [run for run in ordered if run.repeat == repeat]
-                missing = _missing(in_round, rounds.records)
+                missing = _missing_runs(in_round, rounds.records)
                 if not (is_first_stage and repeat == 1):
                     missing = [
                         run for run in missing if not _has_failed(run, rounds.records)
@@ -152,14 +154,14 @@ class SweepRounds:
 
 def split_into_stages(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
     """Return the configurations in groups, in the order in which they decide most."""
-    encoders = list(dict.fromkeys(_option(run, "encoder_type") for run in runs))
+    encoders = list(dict.fromkeys(_option_text(run, "encoder_type") for run in runs))
     devices = [run.options.get("num_devices", 1) for run in runs]
     ends = (min(devices), max(devices))
     stages: dict[tuple[bool, int, bool], list[AnyRun]] = {}
     for run in runs:
         is_between = run.options.get("num_devices", 1) not in ends
-        encoder = encoders.index(_option(run, "encoder_type"))
-        is_other_mode = _option(run, "variable_update") not in CORE_MODES
+        encoder = encoders.index(_option_text(run, "encoder_type"))
+        is_other_mode = _option_text(run, "variable_update") not in CORE_MODES
         stages.setdefault((is_between, encoder, is_other_mode), []).append(run)
     return [stages[key] for key in sorted(stages)]
 
@@ -190,11 +192,11 @@ def measure_precision(records: Iterable[RunRecord]) -> float:
     return widest
 
 
-def _option(run: AnyRun, name: str) -> str:
+def _option_text(run: AnyRun, name: str) -> str:
     return str(run.options.get(name, ""))
 
 
-def _missing(runs: Sequence[AnyRun], records: Records) -> list[AnyRun]:
+def _missing_runs(runs: Sequence[AnyRun], records: Records) -> list[AnyRun]:
     return [run for run in runs if run.label not in records]
 
 
@@ -206,7 +208,10 @@ def _choose_affordable(runs: Sequence[AnyRun], rounds: Rounds) -> list[AnyRun]:
     """
     by_series: dict[tuple[str, str], list[AnyRun]] = {}
     for run in runs:
-        series = (_option(run, "encoder_type"), _option(run, "variable_update"))
+        series = (
+            _option_text(run, "encoder_type"),
+            _option_text(run, "variable_update"),
+        )
         by_series.setdefault(series, []).append(run)
     chosen: list[AnyRun] = []
     for group in by_series.values():

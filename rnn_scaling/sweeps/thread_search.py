@@ -63,11 +63,11 @@ def plan_threads(
         default = pool_sizes(base.config, machine["num_cores"])[0]
         defaults[num_devices] = default
         counts = user_counts or thread_counts(num_devices, default)
-        runs += [_with_threads(base, count) for count in dict.fromkeys(counts)]
+        runs += [_set_threads(base, count) for count in dict.fromkeys(counts)]
     return runs, defaults
 
 
-def _with_threads(base: Run, num_threads: int) -> Run:
+def _set_threads(base: Run, num_threads: int) -> Run:
     """Return a run with this number of threads, which its name contains."""
     measure = dataclasses.replace(
         base.config.measure, inter_op_parallelism_threads=num_threads

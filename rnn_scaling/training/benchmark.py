@@ -107,7 +107,7 @@ def _train(
     saver.agree()
     saver.resume(step)
     run_batches(config, step, state, cluster, Observers([observer, saver]), engine)
-    for statement in _surplus(step):
+    for statement in _finish_steps(step):
         observer.notice(statement)
     state.skipped_updates = step.skipped_updates()
     observer.finish()
@@ -140,7 +140,7 @@ def _start(config: RunConfig, state: RunState, cluster: RunMembers) -> Engine:
     )
 
 
-def _surplus(step: TrainStep) -> Iterator[Statement]:
+def _finish_steps(step: TrainStep) -> Iterator[Statement]:
     """Finish the last steps; yield a warning if updates and steps do not match."""
     surplus = step.end()
     if surplus > 0:
@@ -206,7 +206,7 @@ def build(
         workload, source, update, engine, config
     )
     if state is not None:
-        state.parameters.update(_parameters(workload, step.variable_states()))
+        state.parameters.update(_count_parameters(workload, step.variable_states()))
         # A search also computes hypotheses that it drops.
         if not model.decode:
             flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
@@ -217,7 +217,7 @@ def build(
         if any(spec.kind == "embedding" for spec in workload.variables):
             operator_set = operators.name_for(model.compute_dtype)
         state.resolved.update(
-            **_kernels(config, workload),
+            **_kernel_names(config, workload),
             operators=operator_set,
             learning_rate=learning_rate.from_config(config).last if trains else None,
             train_samples=source.num_samples,
@@ -227,7 +227,7 @@ def build(
     return step
 
 
-def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
+def _kernel_names(config: RunConfig, workload: Workload) -> dict[str, str]:
     """Return the kernels that run.
 
     If the run does not train, the names lose the kernel of the gradients, which follows
@@ -242,7 +242,9 @@ def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
     return kernels
 
 
-def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
+def _count_parameters(
+    workload: Workload, states: Sequence[VariableState]
+) -> dict[str, int]:
     """Return the fields of a `records.parts.Parameters` for one copy of variables."""
     trainable = sum(math.prod(spec.shape) for spec in workload.variables)
     moving = sum(math.prod(spec.shape) for spec in workload.moving)

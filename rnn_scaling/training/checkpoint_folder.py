@@ -159,13 +159,13 @@ def read_newest(
       CheckpointError: If it is damaged, or belongs to a run with other options or data,
         or is later than the last batch of this run.
     """
-    folders, unfinished = _folders(Path(directory))
+    folders, unfinished = _list_checkpoints(Path(directory))
     for folder in unfinished if rank == 0 else ():
         shutil.rmtree(folder, ignore_errors=True)
     if not folders:
         return None
     folder = folders[-1]
-    batches = _batches(folder)
+    batches = _count_batches(folder)
     saved = _read(folder)
     _check_options(directory, batches, saved.config, config.flat())
     _check_length(directory, batches, config)
@@ -190,7 +190,7 @@ def find_trained(directory: str, config: RunConfig) -> Path:
       CheckpointError: If the folder has no checkpoint, or if it is damaged, or belongs
         to another network or vocabulary.
     """
-    folders, _ = _folders(Path(directory))
+    folders, _ = _list_checkpoints(Path(directory))
     if not folders:
         raise CheckpointError(
             f"--checkpoint_dir={directory} contains no checkpoint; train with this folder "
@@ -204,8 +204,8 @@ def find_trained(directory: str, config: RunConfig) -> Path:
         if name not in SAME_WEIGHTS
     }
     options = {name: value for name, value in saved.config.items() if name in network}
-    _check_options(directory, _batches(folder), options, network)
-    vocabularies = _vocabularies(config)
+    _check_options(directory, _count_batches(folder), options, network)
+    vocabularies = _vocabulary_checksums(config)
     for name in sorted({*saved.vocabularies} & {*vocabularies}):
         if saved.vocabularies[name] != vocabularies[name]:
             raise CheckpointError(
@@ -233,7 +233,7 @@ def _read(folder: Path) -> _SavedRun:
         if not saved.ranks:
             raise ValueError(f"{RUN} has no rank")
         for rank in saved.ranks:
-            _check_columns(rank.columns, _batches(folder))
+            _check_columns(rank.columns, _count_batches(folder))
         for name, size in saved.files.items():
             actual_size = (folder / name).stat().st_size
             if actual_size != size:
@@ -310,7 +310,7 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
     reason = str(error).partition("\n")[0]
     if isinstance(error, OSError) and error.strerror:
         reason = error.strerror
-    folders, _ = _folders(folder.parent)
+    folders, _ = _list_checkpoints(folder.parent)
     earlier = folders[:-1]
     remedy = (
         f"{earlier[-1].name} is then the last checkpoint"
@@ -343,37 +343,37 @@ def publish(
         "schema": SCHEMA,
         "config": config.flat(),
         "data": {path: stamp(path) for path in files},
-        "vocabularies": _vocabularies(config),
+        "vocabularies": _vocabulary_checksums(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,
     }
     for path in folder.iterdir():
-        _flush(path)
+        _flush_to_disk(path)
     write_text(input_files.json_text(saved), folder / RUN)
-    _flush(folder)
-    _flush(folder.parent)
-    complete, _ = _folders(folder.parent)
+    _flush_to_disk(folder)
+    _flush_to_disk(folder.parent)
+    complete, _ = _list_checkpoints(folder.parent)
     for old_folder in complete[:-NUM_KEPT]:
         shutil.rmtree(old_folder, ignore_errors=True)
 
 
-def _folders(directory: Path) -> tuple[list[Path], list[Path]]:
+def _list_checkpoints(directory: Path) -> tuple[list[Path], list[Path]]:
     """Return the complete and the incomplete checkpoints of a folder, oldest first."""
     complete: list[Path] = []
     incomplete: list[Path] = []
     with contextlib.suppress(OSError):
         folders = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
-        for path in sorted(folders, key=_batches):
+        for path in sorted(folders, key=_count_batches):
             is_complete = (path / RUN).exists()
             (complete if is_complete else incomplete).append(path)
     return complete, incomplete
 
 
-def _batches(folder: Path) -> int:
+def _count_batches(folder: Path) -> int:
     return int(folder.name.removeprefix("batch_"))
 
 
-def _vocabularies(config: RunConfig) -> dict[str, int]:
+def _vocabulary_checksums(config: RunConfig) -> dict[str, int]:
     """Return the CRC-32 of each readable vocabulary file by option."""
     checksums = {}
     for name in ("src_vocab_file", "tgt_vocab_file"):
@@ -384,7 +384,7 @@ def _vocabularies(config: RunConfig) -> dict[str, int]:
     return checksums
 
 
-def _flush(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

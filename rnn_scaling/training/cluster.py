@@ -216,7 +216,10 @@ class Cluster(RunMembers):
         # Time within which a fault ends the run.
         self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
         hello = Hello(
-            self.role, _compared_options(config), _versions(), launch.engine_address()
+            self.role,
+            _compared_options(config),
+            _compared_versions(),
+            launch.engine_address(),
         )
         # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()
@@ -392,7 +395,7 @@ def _compared_options(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def _compared_versions() -> dict[str, str]:
     """Return the versions that must be equal at all ranks."""
     packages = {
         name: version

@@ -100,7 +100,7 @@ class Half(Compression):
                 self._map(dense, lambda gradient, _: tf.cast(gradient, self._dtype))
             )
             return self._map(summed, lambda gradient, _: tf.cast(gradient, tf.float32))
-        scales = self._shared_scales(dense)
+        scales = self._compute_shared_scales(dense)
         summed = reduce(
             self._map(
                 dense,
@@ -153,7 +153,7 @@ class Half(Compression):
             self._devices, change_all, grads, scales or [None] * len(grads)
         )
 
-    def _shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
+    def _compute_shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
         """Return the scales of all gradients, equal on all towers of all workers.
 
         Returns:

@@ -50,7 +50,7 @@ class Ending:
         self.max_batches = max_batches(self._measure)
         if self._measure.num_epochs:
             self._limit = "num_epochs"
-            self.max_batches = _batches_of_epochs(config)
+            self.max_batches = _count_batches_of_epochs(config)
         done = len(state.timer.step_s)
         if done > self.max_batches:
             limit = spell(self._limit, getattr(self._measure, self._limit))
@@ -113,14 +113,14 @@ class Ending:
         return True
 
 
-def _batches_of_epochs(config: RunConfig) -> int:
+def _count_batches_of_epochs(config: RunConfig) -> int:
     """Return the batches of --num_epochs passes over the files; the last one is full.
 
     Raises:
       DataError: If the passes end within the warm-up.
     """
     measure = config.measure
-    samples = _samples_of_epoch(config)
+    samples = _count_samples_of_epoch(config)
     accumulated = config.training.gradient_accumulation_steps
     global_batch = sum(config.tower_batch_sizes()) * accumulated
     # The fraction of the flag's text is exact. In floating point, 1.1 * 50,000 is a
@@ -136,7 +136,7 @@ def _batches_of_epochs(config: RunConfig) -> int:
     return batches
 
 
-def _samples_of_epoch(config: RunConfig) -> int:
+def _count_samples_of_epoch(config: RunConfig) -> int:
     data = config.data
     if is_read(config, "data_dir"):
         return image_files.count_images(image_files.list_files(data))

@@ -54,10 +54,10 @@ class NativeLog:
 
     def tail(self, lines: int = 20) -> str:
         """Return the last hidden lines."""
-        return "" if self._file is None else _tail(self._file.fileno(), lines)
+        return "" if self._file is None else _read_tail(self._file.fileno(), lines)
 
 
-def _tail(file: int, lines: int) -> str:
+def _read_tail(file: int, lines: int) -> str:
     # pread, because all processes that have the file share one position.
     content = os.pread(file, os.fstat(file).st_size, 0)
     return "\n".join(content.decode("utf-8", "replace").splitlines()[-lines:])
@@ -85,7 +85,9 @@ def _wait_for_a_crash(crash: int, terminal: int, log: int, ready: int) -> NoRetu
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         text = os.read(0, 1 << 16)
         if text:
-            os.write(2, f"TensorFlow's last messages:\n{_tail(1, 20)}\n\n".encode())
+            os.write(
+                2, f"TensorFlow's last messages:\n{_read_tail(1, 20)}\n\n".encode()
+            )
         while text:
             os.write(2, text)
             text = os.read(0, 1 << 16)

@@ -145,7 +145,7 @@ def build(
     return Optimizer(name, learning_rate, first_slots, rule, weight_decay)
 
 
-def _sgd(update: _Update) -> Any:
+def _apply_sgd(update: _Update) -> Any:
     """w -= lr g."""
     handle = update.variable.handle
     rate = update.scaled_rate
@@ -159,7 +159,7 @@ def _sgd(update: _Update) -> Any:
     )
 
 
-def _momentum(update: _Update) -> Any:
+def _apply_momentum(update: _Update) -> Any:
     """a = 0.9 a - lr g; w += a."""
     return tf.raw_ops.ResourceApplyKerasMomentum(
         var=update.variable.handle,
@@ -170,7 +170,7 @@ def _momentum(update: _Update) -> Any:
     )
 
 
-def _adam(update: _Update) -> Any:
+def _apply_adam(update: _Update) -> Any:
     """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2.
 
     w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
@@ -202,7 +202,7 @@ def _adam(update: _Update) -> Any:
     )
 
 
-def _rmsprop(update: _Update) -> Any:
+def _apply_rmsprop(update: _Update) -> Any:
     """s = d s + (1 - d) g^2; a = 0.9 a + lr g / sqrt(s + eps); w -= a; s is 1 first."""
     dtype = update.variable.dtype
     square, accumulated = update.slots
@@ -220,9 +220,9 @@ def _rmsprop(update: _Update) -> Any:
 
 # The first values of each rule's slots, and the rule.
 _RULES: dict[str, tuple[tuple[float, ...], Callable[[_Update], Any]]] = {
-    "sgd": ((), _sgd),
-    "momentum": ((0.0,), _momentum),
-    "rmsprop": ((1.0, 0.0), _rmsprop),
-    "adam": ((0.0, 0.0), _adam),
+    "sgd": ((), _apply_sgd),
+    "momentum": ((0.0,), _apply_momentum),
+    "rmsprop": ((1.0, 0.0), _apply_rmsprop),
+    "adam": ((0.0, 0.0), _apply_adam),
 }
 DECOUPLED = ("adam",)

@@ -163,7 +163,7 @@ class Recorder:
             self.recording.program_folder = _current_folder()
         self._timer = self.recording.timer
 
-        self._rank, num_ranks, self._launcher = _place_of_process(rank, num_ranks)
+        self._rank, num_ranks, self._launcher = _detect_place(rank, num_ranks)
         self.recording.clients = num_ranks
         if self._rank == 0:
             _require_closed(self._path)
@@ -323,7 +323,7 @@ class Recorder:
             return self._unfinished_record()
         try:
             if self._result is None:
-                result = self._finished_record(error)
+                result = self._finish_record(error)
                 self._result = result if self._rank else acceptance.readable(result)
             if self._rank == 0 and not self._is_written:
                 record.write(self._result, self._path)
@@ -350,7 +350,7 @@ class Recorder:
                 "create another Recorder with its own result file"
             )
 
-    def _finished_record(self, error: BaseException | None) -> RunRecord:
+    def _finish_record(self, error: BaseException | None) -> RunRecord:
         """Stop all meters and return the record of the whole run."""
         recording = self.recording
         end_s = self._timer.since_last()
@@ -398,7 +398,7 @@ class Recorder:
         ranks, failure = meeting.end(report, message)
         if self._rank or not ranks:
             return None, error
-        failure = failure or _different_steps(ranks, len(self.step_s))
+        failure = failure or _find_different_steps(ranks, len(self.step_s))
         if error is None and failure:
             error = ClusterError(failure)
         workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
@@ -430,21 +430,23 @@ class Recorder:
         updates += [(None, None)] * (len(result.batches.seconds) - len(updates))
         batches = dataclasses.replace(
             result.batches,
-            learning_rate=_known([rate for rate, _ in updates]),
-            grad_norm=_known([norm for _, norm in updates]),
+            learning_rate=_none_if_all_missing([rate for rate, _ in updates]),
+            grad_norm=_none_if_all_missing([norm for _, norm in updates]),
             early_steps=self._early_steps,
         )
         return dataclasses.replace(result, batches=batches)
 
 
-def _known(values: Sequence[float | None]) -> tuple[float | None, ...] | None:
+def _none_if_all_missing(
+    values: Sequence[float | None],
+) -> tuple[float | None, ...] | None:
     """Return the values of all steps; None if no step has one."""
     if all(value is None for value in values):
         return None
     return tuple(values)
 
 
-def _place_of_process(rank: int | None, num_ranks: int | None) -> tuple[int, int, str]:
+def _detect_place(rank: int | None, num_ranks: int | None) -> tuple[int, int, str]:
     """Return this process's rank, the number of ranks and the launcher's name.
 
     Args:
@@ -476,7 +478,7 @@ def _place_of_process(rank: int | None, num_ranks: int | None) -> tuple[int, int
     return rank, num_ranks, launcher
 
 
-def _different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
+def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
     """Return an error if a rank took another number of steps than rank 0, or ""."""
     for rank in ranks:
         if len(rank.seconds) != num_steps:

@@ -173,9 +173,9 @@ class Recording:
           True if it was read, which takes some time.
         """
         meter = self._window_meter
-        return meter is not None and meter.end_batch(self._num_measured())
+        return meter is not None and meter.end_batch(self._count_measured())
 
-    def _num_measured(self) -> int:
+    def _count_measured(self) -> int:
         return len(self.timer.step_s) - self.timer.warmup_steps
 
     def stop_watching(self) -> list[str]:
@@ -188,11 +188,11 @@ class Recording:
         if self._meter is not None:
             self.load = self._meter.read()
         if self._window_meter is not None:
-            self._window_meter.finish(self._num_measured())
+            self._window_meter.finish(self._count_measured())
         if self._sampler is None:
             return []
         self._sampler.stop()
-        return list(map(caution_text, clock_cautions(self._clocks())))
+        return list(map(caution_text, clock_cautions(self._read_clocks())))
 
     def load_caution(self, record: RunRecord) -> str:
         """Return a warning about other processes on the run's cores, or "".
@@ -234,9 +234,9 @@ class Recording:
 
         They are the fields of a `records.workers.Rank`.
         """
-        return self._timed_batches(first, len(self.timer.step_loss))
+        return self._timed_columns(first, len(self.timer.step_loss))
 
-    def _timed_batches(self, first: int, stop: int) -> dict[str, list[Any]]:
+    def _timed_columns(self, first: int, stop: int) -> dict[str, list[Any]]:
         timer = self.timer
         losses = [
             loss if math.isfinite(loss) else None
@@ -257,7 +257,7 @@ class Recording:
         windows = self.load_windows()
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
-            "phases": encode(self._phases(self.timer.step_s)),
+            "phases": encode(self._phase_seconds(self.timer.step_s)),
             "load_others": self.load.others if self.load else None,
             "load_windows": encode(windows) if windows else None,
             "peak_process_bytes": memory.peak_process_bytes if memory else None,
@@ -322,12 +322,12 @@ class Recording:
             throughput=rate,
             memory=self._memory,
             steady_state=steady,
-            phases=self._phases(batches.seconds),
+            phases=self._phase_seconds(batches.seconds),
             environment=dataclasses.replace(
                 environment,
                 gpus_after=tuple(gpus_after),
                 load=load,
-                clocks=self._clocks(),
+                clocks=self._read_clocks(),
                 missing=frozenset(),
             ),
             unit=self.unit,
@@ -361,7 +361,7 @@ class Recording:
         steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))
         columns: dict[str, Any] = {
             name: tuple(values)
-            for name, values in self._timed_batches(0, steps).items()
+            for name, values in self._timed_columns(0, steps).items()
         }
         return Batches(
             warmup=min(steps, timer.warmup_steps),
@@ -381,11 +381,11 @@ class Recording:
             return None
         return peaks.run_peak(encode(environment), self.resolved, cores, dtype)
 
-    def _clocks(self) -> Clocks | None:
+    def _read_clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None
         return build(Clocks, sampled) if sampled else None
 
-    def _phases(self, step_s: Sequence[float]) -> Phases:
+    def _phase_seconds(self, step_s: Sequence[float]) -> Phases:
         """Return the seconds of each phase, which add up to the total.
 
         The phases of the batches are sums of their seconds.

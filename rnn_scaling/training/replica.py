@@ -275,7 +275,7 @@ class Updater:
         """
         norm = None
         if self._max_gradient_norm or self._loss_scale is not None:
-            norm = self._global_norm(grads)
+            norm = self._compute_global_norm(grads)
         if self._loss_scale is None:
             return self._update(grads, norm)
 
@@ -306,7 +306,7 @@ class Updater:
         self._updates.assign_add(1)
         return applied
 
-    def _global_norm(self, grads: Gradients) -> tf.Tensor:
+    def _compute_global_norm(self, grads: Gradients) -> tf.Tensor:
         """Return the L2 norm of all gradients together, on the updater's device."""
         squares = []
         for name, variable in self._variables.items():

@@ -142,7 +142,7 @@ class Run:
     ) -> None:
         self.config = config_of_rank(config, launch)
         self.state = RunState(config, started=started)
-        self.state.files = _data_files(config)
+        self.state.files = _list_data_files(config)
         self._launch = launch
         self._observer = observer
         self._cluster = clusters.join_run(launch, config)
@@ -171,7 +171,7 @@ class Run:
         if was_early:
             self._load_early()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, self._handle_signal)
         if self._cluster.rank:
             entry.be_quiet()
         try:
@@ -191,7 +191,7 @@ class Run:
         self._wait()
         assert self._record is not None
         return RunResult(
-            self._record, self._failure, self._is_recorded, self._cautions()
+            self._record, self._failure, self._is_recorded, self._list_cautions()
         )
 
     def measure(self) -> None:
@@ -203,10 +203,10 @@ class Run:
             step = benchmark.run(self.config, self.state, self._cluster, self._observer)
         except Exception as e:
             if not self._wait_for_failed_rank(e):
-                self.fail(self._explained(e))
+                self.fail(self._explain_error(e))
             return
         if change := corpus.describe_changes(self._stamps):
-            self._notice("warn-changed-data", text=change)
+            self._send_notice("warn-changed-data", text=change)
         self._save_finished(self._measured_record())
         if not self._inspect(step):
             return
@@ -216,7 +216,7 @@ class Run:
             self._cluster.leave()
         except ClusterError as e:
             entry.fail(str(e))
-            self._failure = e.failure or self._own_failure(str(e))
+            self._failure = e.failure or self._make_own_failure(str(e))
 
     def fail(self, error: Exception) -> None:
         """End the run at all ranks because of an error at this rank."""
@@ -228,11 +228,11 @@ class Run:
         entry.fail(message)
         self._cluster.report(self.state, finished=True)
         self._cluster.abort(message)
-        self._failure = self._own_failure(message)
+        self._failure = self._make_own_failure(message)
         error_fields = RunError(type=kind, message=message)
         self._save_unless_finished(self._make_record("failed", error_fields))
 
-    def _notice(self, kind: str, **values: Any) -> None:
+    def _send_notice(self, kind: str, **values: Any) -> None:
         self._observer.notice(Statement(kind, values=values))
 
     def _prepare(self) -> None:
@@ -277,10 +277,10 @@ class Run:
         self._cluster.cut_off_lost_ranks()
         lines = self._cluster.lost_ranks
         for line in lines[self._num_lost_ranks_reported :]:
-            self._notice("warn-lost-rank", text=line)
+            self._send_notice("warn-lost-rank", text=line)
         self._num_lost_ranks_reported = len(lines)
 
-    def _cautions(self) -> list[str]:
+    def _list_cautions(self) -> list[str]:
         """Return the reasons why this machine was slower than usual."""
         assert self._record is not None
         cautions = [self.state.load_caution(self._record)]
@@ -318,19 +318,19 @@ class Run:
         finally:
             self._finished.set()
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain_error(self, error: Exception) -> Exception:
         """Return the error, or the fault of the data that caused it."""
-        reason = corpus.describe_changes(self._stamps) or self._data_fault(error)
+        reason = corpus.describe_changes(self._stamps) or self._find_data_fault(error)
         return corpus.DataError(reason) if reason else error
 
-    def _data_fault(self, error: Exception) -> str:
+    def _find_data_fault(self, error: Exception) -> str:
         """Return the fault of the data that ended the run, or ""."""
         data = self.config.data
         module = sys.modules.get(DATA_SOURCES[data.data_source].module)
         is_pipeline_error = getattr(module, "is_pipeline_error", None)
         if is_pipeline_error is None or not is_pipeline_error(error):
             return ""
-        self._notice("run-looks-for-record", folder=data.data_dir)
+        self._send_notice("run-looks-for-record", folder=data.data_dir)
         return str(module.find_fault(data, error))  # type: ignore[union-attr]
 
     def _wait_for_failed_rank(self, error: Exception) -> bool:
@@ -398,7 +398,7 @@ class Run:
 
     def _record_missing_output(self, record: RunRecord, line: str) -> None:
         """Save a finished run's record with one more reason why an output is missing."""
-        self._notice("warn-missing-output", text=line)
+        self._send_notice("warn-missing-output", text=line)
         lines = [record.missing_output] if record.missing_output else []
         lines.append(line)
         missing_output = entry.plain("; ".join(lines))
@@ -411,7 +411,7 @@ class Run:
             if self._cluster.rank == 0:
                 record = self._make_record("ok")
                 self._record_missing_output(record, failure.message)
-        elif self._reports(failure):
+        elif self._must_report(failure):
             entry.fail(failure.message)
         self._cluster.report(self.state, finished=True)
         # Rank 0 waits a moment for the reports of the other ranks.
@@ -420,7 +420,7 @@ class Run:
         if not lacks_only_trace:
             self._failure = failure
 
-    def _reports(self, failure: Failure) -> bool:
+    def _must_report(self, failure: Failure) -> bool:
         """Return whether this rank prints a failure.
 
         Rank 0 does, once for all. The others do if rank 0 is gone, or if they could
@@ -441,7 +441,7 @@ class Run:
         error = RunError(type="ClusterError", message=failure.message)
         return self._make_record("failed", error)
 
-    def _own_failure(self, message: str) -> Failure:
+    def _make_own_failure(self, message: str) -> Failure:
         return Failure(FailureKind.ERROR, self._cluster.rank, message)
 
     def _make_record(self, status: str, error: RunError | None = None) -> RunRecord:
@@ -455,7 +455,7 @@ class Run:
             self.state.load = None
         return self.state.record(status, error, workers)
 
-    def _on_signal(self, number: int, _frame: object) -> None:
+    def _handle_signal(self, number: int, _frame: object) -> None:
         self._signal_name = signal.Signals(number).name
         self._interrupted.set()
 
@@ -498,7 +498,7 @@ class Run:
             self._observer.save(record)
         except OutputError as e:
             if self._is_recorded:
-                self._notice("warn-older-output", text=str(e), content=e.content)
+                self._send_notice("warn-older-output", text=str(e), content=e.content)
             else:
                 entry.fail(e.message_of_new_output)
             return False
@@ -520,7 +520,7 @@ def config_of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
     return dataclasses.replace(config, output=output)
 
 
-def _data_files(config: RunConfig) -> list[str]:
+def _list_data_files(config: RunConfig) -> list[str]:
     """Return the files that the run reads: texts and vocabularies, or images."""
     if is_read(config, "data_dir"):
         folder = Path(config.data.data_dir)

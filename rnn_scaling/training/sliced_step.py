@@ -49,7 +49,7 @@ class Slices:
         self._readers = {}
         for name, part in zip(batch._fields, batch):
             tables = {table for table, ids in lookups.items() if ids is part}
-            self._readers[name] = self._reader(name, tables, elsewhere)
+            self._readers[name] = self._find_reader(name, tables, elsewhere)
         self.host_slices = pipeline.cut(batch, batch_sizes, workload.layout)
 
     def describe_parts(self) -> tuple[SlicedPart, ...]:
@@ -82,7 +82,9 @@ class Slices:
         # Copied once per step, not in each iteration of a loop that reads it.
         return tf.identity(piece) if reader == slicing.TOWER else piece
 
-    def _reader(self, name: str, tables: set[str], elsewhere: Collection[str]) -> str:
+    def _find_reader(
+        self, name: str, tables: set[str], elsewhere: Collection[str]
+    ) -> str:
         if self._static_values[name] is not None:
             return slicing.STATIC
         if name in self._layout.labels:
@@ -123,7 +125,7 @@ class SlicedStep(TrainStep):
                 )
 
         inputs, outputs = zip(*self._update.run(forward))
-        sums, d_logits = self._loss(
+        sums, d_logits = self._compute_loss(
             batch,
             [output.logits for output in outputs],
             denominator,
@@ -140,7 +142,7 @@ class SlicedStep(TrainStep):
         self._assign_moving([output.moving for output in outputs])
         counts = []
         for tower, (outcome, piece) in enumerate(zip(sums, slices.host_slices)):
-            counts.append(self._tower_counts(tower, outcome, piece))
+            counts.append(self._count_on_host(tower, outcome, piece))
         return counts, None
 
     def _tables_elsewhere(self) -> set[str]:
@@ -150,7 +152,7 @@ class SlicedStep(TrainStep):
             state.name for state in states if state.variable.device != self.engine.host
         }
 
-    def _loss(
+    def _compute_loss(
         self,
         batch: Any,
         logits: Sequence[tf.Tensor],
@@ -192,7 +194,7 @@ class SlicedStep(TrainStep):
         pieces = tf.split(terms, self._config.tower_batch_sizes())
         return [tf.reduce_sum(piece) for piece in pieces]
 
-    def _tower_counts(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
+    def _count_on_host(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
         """Return the same numbers as `_counts`, computed on the host.
 
         So no part of the batch is copied for them.

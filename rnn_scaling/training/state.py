@@ -204,7 +204,7 @@ class RunState(Recording):
     def batches_since(self, first: int) -> dict[str, list[Any]]:
         """Return the batches like `Recording`, with the counts of the towers."""
         stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
-        batches = self._timed_batches(first, stop)
+        batches = self._timed_columns(first, stop)
         for name, values in self._columns.items():
             if values or name != "correct":
                 batches[name] = values[first:stop]

@@ -240,7 +240,7 @@ class TrainStep:
             return None
         computed: list[tf.Tensor] = []
         for grads in self.tower_gradients:
-            computed += map(_values, grads.values())
+            computed += map(_gradient_values, grads.values())
         with (
             tf.device(self.engine.host),
             tf.name_scope("exchange/ready/"),
@@ -282,7 +282,7 @@ class TrainStep:
         for batch, step in zip(batches, steps):
             # Without the dependency all micro-batches would run at once, and their
             # activations would be in memory together.
-            earlier = [_values(gradient) for gradient in summed.values()]
+            earlier = [_gradient_values(gradient) for gradient in summed.values()]
             with tf.control_dependencies(earlier):
                 inputs = self._inputs(index, batch, step, inputs)
                 with tf.name_scope(f"tower_{index}/forward/"):
@@ -419,7 +419,7 @@ def _add_gradients(summed: Gradients, grads: Gradients) -> Gradients:
     return {name: gradients.add([summed[name], grads[name]]) for name in grads}
 
 
-def _values(gradient: gradients.Gradient) -> tf.Tensor:
+def _gradient_values(gradient: gradients.Gradient) -> tf.Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 

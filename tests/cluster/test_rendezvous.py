@@ -133,7 +133,7 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
     The other rank has already joined.
     """
     both = connections_of(3, [(0, {}), (1, {})])
-    introduced = both[0]._introduce
+    introduced = both[0]._send_hello
 
     def interrupt():
         while not (both[0]._rendezvous and both[0]._rendezvous.other_ranks()) or (
@@ -148,7 +148,7 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
             both[0].failed.wait(PATIENCE_S)
         return connection
 
-    monkeypatch.setattr(both[0], "_introduce", introduce)
+    monkeypatch.setattr(both[0], "_send_hello", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
     assert together(both, RankConnection.join) == [line, line]

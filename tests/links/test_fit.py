@@ -205,4 +205,4 @@ def test_values_are_written_to_the_second_digit_of_their_error():
         (5.0, 0.0): "5.000 ± 0.000",
         (5.0, 1e-7): "5.000 ± 0.000",
     }
-    assert {pair: table._with_error(*pair) for pair in written} == written
+    assert {pair: table._round_to_error(*pair) for pair in written} == written

@@ -69,7 +69,7 @@ def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, 
     def fail(request, write):
         raise error
 
-    monkeypatch.setattr(worker, "_host_memory", fail)
+    monkeypatch.setattr(worker, "_measure_host_memory", fail)
     (tmp_path / "request").write_text('{"what": "memory"}')
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
     assert capsys.readouterr().err == f"error: {said}\n"

@@ -113,7 +113,7 @@ def test_programs_that_do_not_exist_are_named_with_their_package(monkeypatch):
 def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missing):
     command = ("sh", "-c", f"echo {said!r} >&2; exit 2")
     with pytest.raises(entry.Refusal) as refused:
-        network._need("the token bucket filter (tbf)", "sch_tbf", *command)
+        network._require_feature("the token bucket filter (tbf)", "sch_tbf", *command)
     (line,) = refused.value.lines
     assert line.startswith(f"--link_mbit and --link_latency_ms need {missing}")
     assert said in line

@@ -175,12 +175,12 @@ def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
 def test_pscpu_adds_on_the_host_of_gpus(tf):
     from rnn_scaling.training.all_reduce import pscpu
 
-    assert pscpu._host_cpu("/device:GPU:3").endswith("CPU:0")
+    assert pscpu._find_host_cpu("/device:GPU:3").endswith("CPU:0")
     assert (
-        pscpu._host_cpu("/job:worker/replica:0/task:2/device:GPU:1")
+        pscpu._find_host_cpu("/job:worker/replica:0/task:2/device:GPU:1")
         == "/job:worker/replica:0/task:2/device:CPU:0"
     )
-    assert pscpu._host_cpu("/device:CPU:3") == "/device:CPU:3"
+    assert pscpu._find_host_cpu("/device:CPU:3") == "/device:CPU:3"
 
 
 PACKING = [(0, 0, 10), (3, 0, 10), (0, 64, 3)]

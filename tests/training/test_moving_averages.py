@@ -137,7 +137,7 @@ def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):
                 num_cores=4,
             )
             update = benchmark.build_update(config, engine, workload)
-            numbers = benchmark._parameters(workload, update.variable_states())
+            numbers = benchmark._count_parameters(workload, update.variable_states())
             trainable = 27 * 4 + 4 + 4 + 4 * 5
             assert numbers == {
                 **{

@@ -68,7 +68,7 @@ def test_the_rank_that_failed_is_named_if_the_launcher_then_ends_the_others(
     monkeypatch, capsys
 ):
     run = run_of(monkeypatch, Others(LOST), measure=lambda self: wait_for_ever())
-    run._on_signal(runs.signal.SIGTERM, None)
+    run._handle_signal(runs.signal.SIGTERM, None)
     result = run.run()
     assert (result.failure, result.exit_status) == (LOST, 1)
     assert capsys.readouterr().err == f"error: {LOST.message}\n"
@@ -207,7 +207,7 @@ def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatc
     def measure(self):
         if is_recorded:
             self._save_finished(make_record())
-        self._on_signal(runs.signal.SIGINT, None)
+        self._handle_signal(runs.signal.SIGINT, None)
         wait_for_ever()
 
     others = Others()
@@ -230,7 +230,7 @@ def test_an_interruption_while_the_finished_record_is_saved_does_not_replace_it(
             if record.status == "interrupted":
                 interruption_is_saved.set()
             if record.status == "ok":
-                run._on_signal(runs.signal.SIGINT, None)
+                run._handle_signal(runs.signal.SIGINT, None)
                 # The main thread must not save meanwhile, so this wait times out.
                 interruption_is_saved.wait(3 * runs.TICK_S)
             saved_statuses.append(record.status)
@@ -251,7 +251,7 @@ def test_a_run_that_was_recorded_as_interrupted_cannot_finish(monkeypatch):
     has_tried_to_finish = threading.Event()
 
     def measure(self):
-        self._on_signal(runs.signal.SIGINT, None)
+        self._handle_signal(runs.signal.SIGINT, None)
         while outputs.saved[-1].status != "interrupted":
             time.sleep(0.01)
         self._save_finished(make_record())

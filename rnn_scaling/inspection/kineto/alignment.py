@@ -77,10 +77,10 @@ def align(traces: Mapping[int, RankTrace]) -> Alignment:
 
     clocks = {min(traces): Clock(0, 0)}
     unaligned = set(traces) - set(clocks)
-    while found := _next_pair(matched, unaligned, clocks):
+    while found := _find_next_pair(matched, unaligned, clocks):
         rank, other, pairs = found
         unaligned.remove(rank)
-        if difference := _difference(pairs):
+        if difference := _compare_clocks(pairs):
             offset_ns = clocks[other].offset_ns + difference.offset_ns
             clocks[rank] = Clock(offset_ns, difference.scatter_ns)
     calls = []
@@ -98,7 +98,7 @@ def _is_synchronising(call: Collective) -> bool:
     return _SYNCHRONISING.search(call.name.lower()) is not None
 
 
-def _next_pair(
+def _find_next_pair(
     calls: Sequence[Call], unaligned: set[int], aligned: Iterable[int]
 ) -> tuple[int, int, list[Pair]] | None:
     """Return a rank, an aligned one, if possible the first, and their common calls.
@@ -107,12 +107,12 @@ def _next_pair(
     """
     for other in aligned:
         for rank in sorted(unaligned):
-            if pairs := _common(calls, rank, other):
+            if pairs := _find_common_calls(calls, rank, other):
                 return rank, other, pairs
     return None
 
 
-def _common(calls: Sequence[Call], rank: int, other: int) -> list[Pair]:
+def _find_common_calls(calls: Sequence[Call], rank: int, other: int) -> list[Pair]:
     """Return the synchronising calls that both ranks made."""
     pairs = []
     for call in calls:
@@ -121,7 +121,7 @@ def _common(calls: Sequence[Call], rank: int, other: int) -> list[Pair]:
     return pairs
 
 
-def _difference(pairs: Sequence[Pair]) -> Clock | None:
+def _compare_clocks(pairs: Sequence[Pair]) -> Clock | None:
     """Return the clock of a rank compared with the clock of another.
 
     No rank leaves before the other arrives, which gives a lower and an upper limit.

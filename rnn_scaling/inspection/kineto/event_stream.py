@@ -82,14 +82,14 @@ class EventStream:
                 raise DoorError(self._path, reason)
         self._position = beginning.end()
         head = self._text[: self._position]
-        while self._next_character() != "]":
-            yield self._value()
+        while self._read_character() != "]":
+            yield self._read_value()
         while self._read_more():
             pass
         # The rest of the file, with an empty list of events.
         self.header = json.loads(head + self._text[self._position :])
 
-    def _next_character(self) -> str:
+    def _read_character(self) -> str:
         """Skip white space and commas; return the character after them."""
         while True:
             gap = _GAP.match(self._text, self._position)
@@ -99,7 +99,7 @@ class EventStream:
             if not self._read_more():
                 raise EOFError("the list of events does not end")
 
-    def _value(self) -> Any:
+    def _read_value(self) -> Any:
         """Return the next JSON value."""
         while True:
             try:

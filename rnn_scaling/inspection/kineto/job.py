@@ -104,7 +104,7 @@ def read_job(files: Sequence[Path]) -> TracedJob:
     if _start_at_different_steps(traces):
         # Otherwise the n-th calls of two ranks would be of different steps.
         for rank, trace in traces.items():
-            traces[rank] = _without_calls_before(trace, common[0])
+            traces[rank] = _drop_calls_before(trace, common[0])
     return TracedJob(traces, world_size, common)
 
 
@@ -112,7 +112,7 @@ def _start_at_different_steps(traces: Mapping[int, RankTrace]) -> bool:
     return len({min(trace.steps) for trace in traces.values()}) > 1
 
 
-def _without_calls_before(trace: RankTrace, step: int) -> RankTrace:
+def _drop_calls_before(trace: RankTrace, step: int) -> RankTrace:
     """Return a trace without the collectives that started before a step."""
     start_ns, _ = trace.steps[step]
     calls = [call for call in trace.collectives if call.start_ns >= start_ns]
@@ -121,13 +121,13 @@ def _without_calls_before(trace: RankTrace, step: int) -> RankTrace:
 
 def statements(job: TracedJob) -> list[Statement]:
     """Return the verdict about waiting, and cautions."""
-    found = _doubts(job)
+    found = _doubt_statements(job)
     if found:
         found = [Statement("kineto-inconclusive"), *found]
     elif job.world_size == 1:
         found = [Statement("kineto-one-rank")]
     else:
-        found = _verdict(job)
+        found = _verdict_statements(job)
     if exchange_s := job.mean("exchange_s"):
         exposed_s = job.mean("exposed_s")
         values = {
@@ -140,7 +140,7 @@ def statements(job: TracedJob) -> list[Statement]:
     return found
 
 
-def _doubts(job: TracedJob) -> list[Statement]:
+def _doubt_statements(job: TracedJob) -> list[Statement]:
     """Return why waiting cannot be judged; nothing if it can."""
     clocks = job.alignment.clocks
     num_unmatched = job.alignment.num_unmatched
@@ -176,7 +176,7 @@ def _doubts(job: TracedJob) -> list[Statement]:
     return [Statement(kind, values=values) for kind, holds in doubts.items() if holds]
 
 
-def _verdict(job: TracedJob) -> list[Statement]:
+def _verdict_statements(job: TracedJob) -> list[Statement]:
     """Return the late ranks and why they are late, or a statement that no rank is.
 
     Late ranks wait less than all others, by at least MIN_SHARE of a step and by more
@@ -198,22 +198,25 @@ def _verdict(job: TracedJob) -> list[Statement]:
         error = behind.std(ddof=1) / len(behind) ** 0.5
         if behind.mean() > max(quantile * error, MIN_SHARE * step_s):
             ranks = np.array(list(job.traces))[late]
-            waiting = _waiting(waits[others], step_s)
+            waiting = _waiting_values(waits[others], step_s)
             values = {"ranks": [str(rank) for rank in sorted(ranks)], **waiting}
-            return [Statement("kineto-late", values=values), _cause(job, late, others)]
-    values = _waiting(waits, step_s)
+            return [
+                Statement("kineto-late", values=values),
+                _cause_statement(job, late, others),
+            ]
+    values = _waiting_values(waits, step_s)
     is_balanced = waits.mean() <= MIN_SHARE * step_s
     return [
         Statement("kineto-balanced" if is_balanced else "kineto-mixed", values=values)
     ]
 
 
-def _waiting(waits: np.ndarray, step_s: float) -> dict[str, Any]:
+def _waiting_values(waits: np.ndarray, step_s: float) -> dict[str, Any]:
     mean_s = float(waits.mean())
     return {"waited": 1000 * mean_s, "share": mean_s / (step_s or 1.0)}
 
 
-def _cause(job: TracedJob, late: np.ndarray, others: np.ndarray) -> Statement:
+def _cause_statement(job: TracedJob, late: np.ndarray, others: np.ndarray) -> Statement:
     """Return the part that makes the late ranks late."""
     longer_s = {}
     for part in OWN_PARTS:

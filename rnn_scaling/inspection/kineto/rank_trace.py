@@ -94,10 +94,10 @@ def read_trace(file: Path) -> RankTrace:
     collectives = []
     num_left_out = 0
     for event in stream.events():
-        kind = _kind(event)
+        kind = _classify_event(event)
         if kind is None:
             continue
-        span = _span(event)
+        span = _read_span(event)
         if span is None:
             num_left_out += 1
         elif kind == _STEP:
@@ -115,11 +115,11 @@ def read_trace(file: Path) -> RankTrace:
             file,
             "has no ProfilerStep#; call step() of torch.profiler.profile after each batch",
         )
-    base_ns = _whole(stream.header.get("baseTimeNanoseconds")) or 0
+    base_ns = _whole_or_none(stream.header.get("baseTimeNanoseconds")) or 0
     info = stream.header.get("distributedInfo")
     if not isinstance(info, dict):
         info = {}
-    rank = _whole(info.get("rank"))
+    rank = _whole_or_none(info.get("rank"))
     in_name = _RANK_IN_NAME.search(file.name)
     if rank is None and in_name:
         rank = int(in_name[1])
@@ -132,7 +132,7 @@ def read_trace(file: Path) -> RankTrace:
     return RankTrace(
         file=file,
         rank=rank,
-        world_size=_whole(info.get("world_size")),
+        world_size=_whole_or_none(info.get("world_size")),
         steps=steps,
         spans=spans,
         collectives=tuple(shifted(call, base_ns) for call in collectives),
@@ -145,7 +145,7 @@ def shifted(call: Collective, by_ns: int) -> Collective:
     return Collective(call.start_ns + by_ns, call.end_ns + by_ns, *call[2:])
 
 
-def _kind(event: Any) -> str | None:
+def _classify_event(event: Any) -> str | None:
     """Return what an event is, or None if it is not needed."""
     if not isinstance(event, dict):
         return None
@@ -167,7 +167,7 @@ def _kind(event: Any) -> str | None:
     return OPERATOR if category in ("cpu_op", "operator") else None
 
 
-def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
+def _read_span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the start and the end in ns; None if they are not usable numbers."""
     times_ns = []
     for time_us in (event.get("ts"), event.get("dur", 0)):
@@ -180,6 +180,6 @@ def _span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     return (start_ns, start_ns + length_ns) if length_ns >= 0 else None
 
 
-def _whole(value: object) -> int | None:
+def _whole_or_none(value: object) -> int | None:
     """Return a number of the header; None if it is not a usable whole number."""
     return value if type(value) is int and 0 <= value < 2**61 else None

@@ -85,17 +85,17 @@ def split_steps(
         in_step = lengths[window]
         sums = {}
         for index, part in enumerate(PARTS):
-            sums[part] = _seconds(in_step[parts[window] == index])
+            sums[part] = _total_seconds(in_step[parts[window] == index])
         step = SplitStep(
             number=number,
             seconds=(end_ns - start_ns) / 1e9,
             parts=sums,
-            exchange_s=_seconds(in_step[masks[UNSPLIT][window]]),
+            exchange_s=_total_seconds(in_step[masks[UNSPLIT][window]]),
             exposed_s=sum(sums[part] for part in EXPOSED),
         )
         steps.append(step)
     return steps
 
 
-def _seconds(lengths_ns: np.ndarray) -> float:
+def _total_seconds(lengths_ns: np.ndarray) -> float:
     return int(lengths_ns.sum()) / 1e9

@@ -142,7 +142,7 @@ class EventTable:
         that a copy reads and writes; NULL replaces a column that the table lacks.
       owner: SQL for two columns: the process and the device.
 
-    `summary._clipped` selects `owner` and then `details`, and unpacks them in this order.
+    `summary._read_clipped_events` selects `owner` and then `details`, and unpacks them in this order.
     """
 
     table: str
@@ -189,14 +189,14 @@ class Layout:
 def detect_layout(db: TraceDatabase) -> Layout | None:
     """Return the layout of a database, or None if neither program wrote it."""
     if db.has("StringIds", "id", "value"):
-        return _nsys_layout(db)
+        return _read_nsys_layout(db)
     if db.has("StringTable", "_id_", "value"):
-        return _nvprof_layout(db)
+        return _read_nvprof_layout(db)
     return None
 
 
-def _nsys_layout(db: TraceDatabase) -> Layout:
-    read_string = _string_reader(db, "StringIds", "id")
+def _read_nsys_layout(db: TraceDatabase) -> Layout:
+    read_string = _make_string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
     clauses = "WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
@@ -218,15 +218,15 @@ def _nsys_layout(db: TraceDatabase) -> Layout:
         schema="nsys",
         tool="Nsight Systems (SQLite export)",
         versions=versions,
-        tables=_event_tables(db, _NSYS, read_name),
+        tables=_find_event_tables(db, _NSYS, read_name),
         memory_kinds={**_NSYS_MEMORY_KINDS, 7: "unknown"},
         models=models,
         gpus={(process, cuda): gpu for process, cuda, gpu in devices},
     )
 
 
-def _nvprof_layout(db: TraceDatabase) -> Layout:
-    read_string = _string_reader(db, "StringTable", "_id_")
+def _read_nvprof_layout(db: TraceDatabase) -> Layout:
+    read_string = _make_string_reader(db, "StringTable", "_id_")
     versions = [
         str(row[0]) for row in db.select("Version", "version", clauses="LIMIT 5")
     ]
@@ -241,13 +241,13 @@ def _nvprof_layout(db: TraceDatabase) -> Layout:
         versions={"schema": ", ".join(versions)}
         if db.has("Version", "version")
         else {},
-        tables=_event_tables(db, _NVPROF, read_name),
+        tables=_find_event_tables(db, _NVPROF, read_name),
         memory_kinds=MEMORY_KINDS,
         models={device: read_string(name) for device, name in devices},
     )
 
 
-def _event_tables(
+def _find_event_tables(
     db: TraceDatabase,
     known_tables: tuple[tuple[str, str, tuple[str, ...]], ...],
     read_name: Callable[[str, Any], str],
@@ -269,17 +269,17 @@ def _event_tables(
             columns = " or ".join(sorted(missing, reverse=True))
             db.note(f"{table}: has no column {columns}; left out")
             continue
-        name = _column(db, table, *name_columns)
+        name = _column_sql(db, table, *name_columns)
         if kind == COPY:
             name = _copy_kind(db, table, name)
             reader: Callable[[Any], str] = _copy_name
         else:
             reader = functools.partial(read_name, short_table)
-        size = _column(db, table, "bytes")
-        source = _column(db, table, "srcKind")
-        target = _column(db, table, "dstKind")
-        process = _column(db, table, "globalPid")
-        device = _column(db, table, "deviceId")
+        size = _column_sql(db, table, "bytes")
+        source = _column_sql(db, table, "srcKind")
+        target = _column_sql(db, table, "dstKind")
+        process = _column_sql(db, table, "globalPid")
+        device = _column_sql(db, table, "deviceId")
         usable_size = (
             f"CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END"
         )
@@ -296,7 +296,7 @@ def _event_tables(
     return tuple(tables)
 
 
-def _column(db: TraceDatabase, table: str, *candidates: str) -> str:
+def _column_sql(db: TraceDatabase, table: str, *candidates: str) -> str:
     """Return SQL for the first of these columns that has a value; NULL without any."""
     present = [quote(name) for name in candidates if db.has(table, name)]
     return f"coalesce({', '.join([*present, 'NULL'])}, NULL)"
@@ -318,7 +318,9 @@ def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
     return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {PEER_TO_PEER} ELSE {kind} END"  # noqa: E501
 
 
-def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object], str]:
+def _make_string_reader(
+    db: TraceDatabase, table: str, key: str
+) -> Callable[[object], str]:
     """Return a function that reads a text by its id; the table is never loaded."""
     sql = f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1"
 

@@ -79,21 +79,23 @@ def markdown(summary: Row, top: int) -> str:
         {"table": table, "rows": rows} for table, rows in summary["tables"].items()
     ]
     sections = [
-        _section("Devices", _DEVICES, devices),
-        _section(
+        _section_text("Devices", _DEVICES, devices),
+        _section_text(
             "Communication (nccl* and its like, copies between devices)",
             _COMMUNICATION,
             communicating,
         ),
-        _section(
+        _section_text(
             "Kernels by time",
             {"Device": "device", **_NAMES, "Kernel": "name"},
             _add_shares(summary["kernels"]),
             top,
         ),
-        _section("Copies by time", _COPIES, summary["copies"], top),
-        _section("Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top),
-        _section("Tables", {"Table": "table", "Rows": "rows"}, tables),
+        _section_text("Copies by time", _COPIES, summary["copies"], top),
+        _section_text(
+            "Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top
+        ),
+        _section_text("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
     return "\n".join(["\n".join(header) + "\n", *filter(None, sections), LEGEND])
 
@@ -103,10 +105,10 @@ def _add_rates(device: Row, window_ns: int) -> Row:
     kernels = device["count"][KERNEL]
     return device | {
         "kernels": kernels,
-        "kernels_per_s": _ratio(kernels * 1e9, window_ns),
+        "kernels_per_s": _ratio_or_none(kernels * 1e9, window_ns),
         "kernel_sum_ns": device["sum_ns"][KERNEL],
-        "busy_percent": _ratio(device["busy_ns"] * 100, window_ns),
-        "exposed_percent": _ratio(
+        "busy_percent": _ratio_or_none(device["busy_ns"] * 100, window_ns),
+        "exposed_percent": _ratio_or_none(
             device["communication"]["exposed_ns"] * 100, window_ns
         ),
     }
@@ -119,13 +121,13 @@ def _add_shares(rows: Sequence[Row]) -> list[Row]:
         sums[row["device"]] += row["ns"]
     with_shares = []
     for row in rows:
-        share = _ratio(row["ns"] * 100, sums[row["device"]])
+        share = _ratio_or_none(row["ns"] * 100, sums[row["device"]])
         mean_ns = row["ns"] / row["calls"]
         with_shares.append(row | {"mean_ns": mean_ns, "share": share})
     return with_shares
 
 
-def _section(
+def _section_text(
     title: str,
     columns: Mapping[str, str],
     rows: Sequence[Row],
@@ -136,7 +138,9 @@ def _section(
         return ""
     cells = []
     for row in rows[:limit]:
-        cells.append([_cell(header, row[key]) for header, key in columns.items()])
+        cells.append(
+            [_convert_cell(header, row[key]) for header, key in columns.items()]
+        )
     text = f"## {title}\n\n{markdown_table([*columns], cells)}"
     num_hidden = len(rows) - len(cells)
     if num_hidden:
@@ -144,7 +148,7 @@ def _section(
     return text
 
 
-def _cell(header: str, value: object) -> Value:
+def _convert_cell(header: str, value: object) -> Value:
     if value is None:
         return None
     if not isinstance(value, int | float):
@@ -156,7 +160,7 @@ def _cell(header: str, value: object) -> Value:
     return value
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
+def _ratio_or_none(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
 
 

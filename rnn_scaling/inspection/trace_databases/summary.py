@@ -100,15 +100,17 @@ def summarize(
       largest_gaps: Number of gaps that are listed per device.
     """
     totals: dict[str, Totals] = {KERNEL: {}, COPY: {}, layouts.MEMSET: {}}
-    sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
+    sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _list_gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
     end = window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)
     limits = {"lo": window[0], "hi": end}
-    streams = [_clipped(db, layout, table, limits) for table in layout.tables]
+    streams = [
+        _read_clipped_events(db, layout, table, limits) for table in layout.tables
+    ]
     for event in heapq.merge(*streams, key=lambda event: (event.start, event.end)):
         kind = event.table.kind
         text = event.table.read_name(event.name)
-        _add(totals[kind], layout, event, text)
+        _add_to_total(totals[kind], layout, event, text)
         label = "memset"
         communicates = False
         if kind == KERNEL:
@@ -127,7 +129,8 @@ def summarize(
         model = layout.models.get(device)
         devices.append({"device": device, "model": model, **numbers})
     copies = [
-        {**row, "gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], _COPY_FIELDS)
+        {**row, "gb_per_s": _gb_per_s(row)}
+        for row in _sorted_rows(totals[COPY], _COPY_FIELDS)
     ]
     return {
         "schema": SCHEMA,
@@ -138,22 +141,22 @@ def summarize(
         "span_ns": list(span),
         "window_ns": list(window),
         "devices": devices,
-        "kernels": _rows(totals[KERNEL], _KERNEL_FIELDS),
+        "kernels": _sorted_rows(totals[KERNEL], _KERNEL_FIELDS),
         "copies": copies,
-        "tables": {table: _num_rows(db, table) for table in db.columns},
+        "tables": {table: _count_rows(db, table) for table in db.columns},
         "notes": layout.notes,
         "problems": list(db.problems),
     }
 
 
-def _num_rows(db: TraceDatabase, table: str) -> int | None:
+def _count_rows(db: TraceDatabase, table: str) -> int | None:
     """Return the rows of a table, or None if it is too damaged to count them."""
     for (count,) in db.rows(table, f"SELECT count(*) FROM {quote(table)}"):
         return int(count)
     return None
 
 
-def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
+def _list_gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     """Return all devices of the trace by number; some may be idle in the window."""
     gpus = set()
     for table in layout.tables:
@@ -166,7 +169,7 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     )
 
 
-def _clipped(
+def _read_clipped_events(
     db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int]
 ) -> Iterator[_Event]:
     """Yield the events of a table in the window, clipped to it, in order of time."""
@@ -182,7 +185,7 @@ def _clipped(
         yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
 
 
-def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
+def _add_to_total(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
     """Add an event to the total of its name.
 
     `bytes` and `whole_ns` include the parts of a copy outside of the window.
@@ -193,8 +196,8 @@ def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
             "device": event.device,
             "name": text,
             "kind": text,
-            "source": _memory(layout, event.source),
-            "target": _memory(layout, event.target),
+            "source": _memory_kind(layout, event.source),
+            "target": _memory_kind(layout, event.target),
             "calls": 0,
             "ns": 0,
             "longest_ns": 0,
@@ -211,7 +214,7 @@ def _add(totals: Totals, layout: Layout, event: _Event, text: str) -> None:
         total["bytes"] = event.bytes + (total["bytes"] or 0)
 
 
-def _memory(layout: Layout, kind: Any) -> str:
+def _memory_kind(layout: Layout, kind: Any) -> str:
     return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
 
 
@@ -223,7 +226,7 @@ def _gb_per_s(copy: Row) -> float | None:
     return rate
 
 
-def _rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
+def _sorted_rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
     """Return these fields of all totals, the longest first."""
     ordered = sorted(
         totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"]))

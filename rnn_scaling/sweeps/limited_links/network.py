@@ -102,9 +102,9 @@ class Namespace:
         """Run a program in it, like the function `call`."""
         call(*self.command(command.split()))
 
-    def need(self, feature: str, module: str, command: str) -> None:
-        """Ask the kernel for a feature in it, like the function `_need`."""
-        _need(feature, module, *self.command(command.split()))
+    def require_feature(self, feature: str, module: str, command: str) -> None:
+        """Ask the kernel for a feature in it, like the function `_require_feature`."""
+        _require_feature(feature, module, *self.command(command.split()))
 
     def processes(self) -> list[int]:
         """Return the numbers of the processes in it."""
@@ -135,18 +135,18 @@ def network(
       Refusal: If the kernel lacks a feature, or this process may not use it.
     """
     with contextlib.ExitStack() as stack:
-        switch = stack.enter_context(_namespace())
+        switch = stack.enter_context(_make_namespace())
         nodes = []
         for number, name in enumerate(names, 1):
-            space = stack.enter_context(_namespace())
+            space = stack.enter_context(_make_namespace())
             address = f"{SUBNET}.{number}"
             nodes.append(NetworkNode(space.holder, space.identity, name, address))
-        _build(stack, switch, nodes, link)
+        _connect_nodes(stack, switch, nodes, link)
         yield tuple(nodes)
 
 
 @contextlib.contextmanager
-def _namespace() -> Iterator[Namespace]:
+def _make_namespace() -> Iterator[Namespace]:
     """Make a namespace that lasts as long as the block; kill what still runs in it."""
     with network_namespace.create() as private_network:
         if not private_network.enter:
@@ -177,7 +177,7 @@ def _kill_all(space: Namespace) -> None:
         time.sleep(PAUSE_S)
 
 
-def _build(
+def _connect_nodes(
     stack: contextlib.ExitStack,
     switch: Namespace,
     nodes: Sequence[NetworkNode],
@@ -186,7 +186,7 @@ def _build(
     """Connect the nodes with the switch."""
     bridges = [f"bridge{index if link.delay_s else 0}" for index in range(len(nodes))]
     for bridge in dict.fromkeys(bridges):
-        switch.need("bridges", "bridge", f"ip link add {bridge} type bridge")
+        switch.require_feature("bridges", "bridge", f"ip link add {bridge} type bridge")
         switch.call(f"ip link set {bridge} up")
     bucket = (
         f"tbf rate {link.bits_per_s:.0f}bit burst {link.burst_bytes} "
@@ -195,22 +195,24 @@ def _build(
     for index, (node, bridge) in enumerate(zip(nodes, bridges, strict=True)):
         port = f"port{index}"
         ends = f"{port} type veth peer name {DEVICE} netns {node.holder}"
-        switch.need("pairs of virtual Ethernet devices", "veth", f"ip link add {ends}")
+        switch.require_feature(
+            "pairs of virtual Ethernet devices", "veth", f"ip link add {ends}"
+        )
         switch.call(f"ip link set {port} master {bridge}")
         node.call(f"ip address add {node.address}/24 dev {DEVICE}")
         # The node's end limits what it sends, and the switch's end what it receives.
         for space, device in ((node, DEVICE), (switch, port)):
-            space.need(
+            space.require_feature(
                 "the token bucket filter (tbf)",
                 "sch_tbf",
                 f"tc qdisc add dev {device} root {bucket}",
             )
             space.call(f"ip link set {device} up")
     if link.delay_s:
-        _delay(stack, switch, bridges, link.delay_s)
+        _delay_frames(stack, switch, bridges, link.delay_s)
 
 
-def _delay(
+def _delay_frames(
     stack: contextlib.ExitStack,
     switch: Namespace,
     bridges: Sequence[str],
@@ -296,7 +298,7 @@ def call(*words: str) -> str:
     raise CallFailed(f"{' '.join(words)}: {error.splitlines()[0]}")
 
 
-def _need(feature: str, module: str, *words: str) -> None:
+def _require_feature(feature: str, module: str, *words: str) -> None:
     """Ask the kernel for a feature that it may lack.
 
     Args:
@@ -351,13 +353,13 @@ class Calibration:
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
     """Measure the links of two nodes or more; a CallFailed names the node."""
-    ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
+    ((_, round_trip_s),) = _measure_streams([(nodes[0], nodes[1])], IDLE)
     ring = list(zip(nodes, [*nodes[1:], nodes[0]]))
-    rates = [rate for rate, _ in _streams(ring, FULL)]
+    rates = [rate for rate, _ in _measure_streams(ring, FULL)]
     return Calibration(tuple(rates), round_trip_s)
 
 
-def _streams(
+def _measure_streams(
     pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
 ) -> list[tuple[float, float]]:
     """Return the results of one stream per pair, all at the same time."""
@@ -376,10 +378,12 @@ def _streams(
         for client, server in pairs:
             words = [*client_words, "-c", server.address, *flags]
             clients.append(stack.enter_context(running(client.command(words))))
-        return [_result(node, client) for (node, _), client in zip(pairs, clients)]
+        return [_read_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 
-def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, float]:
+def _read_result(
+    node: NetworkNode, client: subprocess.Popen[str]
+) -> tuple[float, float]:
     try:
         return parse_iperf3(client.communicate(timeout=CALL_TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:

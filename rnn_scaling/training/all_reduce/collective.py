@@ -40,7 +40,7 @@ class CollectiveGroup:
           merge: "Add" or "Max".
         """
         options = {
-            **self._options(),
+            **self._group_options(),
             "instance_key": next(_instance_keys),
             "merge_op": merge,
             "final_op": "Id",
@@ -51,7 +51,9 @@ class CollectiveGroup:
                 input=tensor, ordering_token=order, **options
             )
 
-        return map_devices(self.devices, reduce_tensor, tensors, self._orders())
+        return map_devices(
+            self.devices, reduce_tensor, tensors, self._ordering_resources()
+        )
 
     def gather(
         self, tensors: Tensors, shape_key: tf.Tensor | None = None
@@ -66,7 +68,7 @@ class CollectiveGroup:
           shape_key: int32 scalar below SHAPES that differs for each shape that the
             tensors may have, or None if their shape never changes.
         """
-        options = self._options()
+        options = self._group_options()
         instance_key = next(_instance_keys if shape_key is None else _shape_keys)
 
         def gather_tensor(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
@@ -75,22 +77,24 @@ class CollectiveGroup:
                 input=tensor, instance_key=key, ordering_token=order, **options
             )
 
-        return map_devices(self.devices, gather_tensor, tensors, self._orders())
+        return map_devices(
+            self.devices, gather_tensor, tensors, self._ordering_resources()
+        )
 
-    def _options(self) -> dict[str, Any]:
+    def _group_options(self) -> dict[str, Any]:
         return {
             "group_size": self.size,
             "group_key": _group_key(self.devices),
             "communication_hint": self.hint,
         }
 
-    def _orders(self) -> list[list[tf.Tensor]]:
+    def _ordering_resources(self) -> list[list[tf.Tensor]]:
         """Return one resource per device that orders its collective operations.
 
         Without an order the ranks of one tf.function may wait for each other without
         end.
         """
-        return [[_token(device).handle] for device in self.devices]
+        return [[_make_ordering_token(device).handle] for device in self.devices]
 
 
 class WorkerReduce:
@@ -192,7 +196,7 @@ def _group_key(devices: tuple[str, ...]) -> int:
 
 
 @functools.cache
-def _token(device: str) -> tf.Variable:
+def _make_ordering_token(device: str) -> tf.Variable:
     # Created outside of the tf.function that is traced now. A tf.Variable would fail
     # because later traces must not create variables.
 

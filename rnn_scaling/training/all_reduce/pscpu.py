@@ -13,10 +13,10 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 
     Each tensor is cut in `shards` pieces, which CPUs add.
     """
-    return psgpu.build(devices, shards, [_host_cpu(device) for device in devices])
+    return psgpu.build(devices, shards, [_find_host_cpu(device) for device in devices])
 
 
-def _host_cpu(device: str) -> str:
+def _find_host_cpu(device: str) -> str:
     """Return `device` if it is a CPU, otherwise the first CPU of the same host."""
     spec = tf.DeviceSpec.from_string(device)
     if spec.device_type == "CPU":

@@ -88,7 +88,7 @@ def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
     return variables
 
 
-def _network_interface(host: str) -> str:
+def _find_network_interface(host: str) -> str:
     """Return this machine's network interface that has the address of `host`.
 
     Raises:
@@ -119,7 +119,7 @@ def _prepare_gloo(place: Place) -> None:
         "HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s))
     )
     if "HOROVOD_GLOO_IFACE" not in os.environ:
-        os.environ["HOROVOD_GLOO_IFACE"] = _network_interface(
+        os.environ["HOROVOD_GLOO_IFACE"] = _find_network_interface(
             ports.split(place.addresses[JOB][place.index])[0]
         )
     if place.index:

@@ -52,7 +52,9 @@ class Engine:
         They come first if it also drives devices of other processes.
         """
         return tuple(
-            device for device in self.devices if _task(device) == _task(self.host)
+            device
+            for device in self.devices
+            if _parse_task(device) == _parse_task(self.host)
         )
 
     @property
@@ -182,7 +184,7 @@ def _configure_gpus(count: int, place: Place | None) -> None:
         tf.config.set_logical_device_configuration(gpu, [logical_device] * towers)
 
 
-def _task(device: str) -> tuple[str | None, int | None]:
+def _parse_task(device: str) -> tuple[str | None, int | None]:
     spec = tf.DeviceSpec.from_string(device)
     return spec.job, spec.task
 

@@ -18,7 +18,7 @@ class Horovod(Replicas):
         self._hvd = horovod.load()
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [self._over_workers("items", tf.add_n(list(items)))] * len(items)
+        return [self._sum_over_workers("items", tf.add_n(list(items)))] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"), tf.device(self._host):
@@ -36,9 +36,9 @@ class Horovod(Replicas):
         """Return the sum over the towers of all workers, dense or as all their rows."""
         if name not in self.gathered:
             grads = [gradients.densify(gradient) for gradient in grads]
-        return self._over_workers(name, gradients.add(grads))
+        return self._sum_over_workers(name, gradients.add(grads))
 
-    def _over_workers(
+    def _sum_over_workers(
         self, name: str, gradient: gradients.Gradient
     ) -> gradients.Gradient:
         return self._hvd.allreduce(gradient, op=self._hvd.Sum, name=name)

@@ -70,7 +70,7 @@ class Mirrored(Replicas):
         results: dict[int, T] = {}
 
         def replica() -> tf.Tensor:
-            index = self._index()
+            index = self._current_tower()
             results[index] = tower(index)
             return tf.zeros([])
 
@@ -81,7 +81,7 @@ class Mirrored(Replicas):
         names = list(tower_gradients[0])
 
         def replica() -> tf.Tensor:
-            index = self._index()
+            index = self._current_tower()
             context = tf.distribute.get_replica_context()
             with tf.name_scope("exchange/"):
                 local = [tower_gradients[index][name] for name in names]
@@ -92,7 +92,7 @@ class Mirrored(Replicas):
 
         self._strategy.run(replica)
 
-    def _index(self) -> int:
+    def _current_tower(self) -> int:
         """Return the number of this process's tower that is built now."""
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(number)) - self._first_tower

@@ -49,13 +49,13 @@ class Replicated(Replicas):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            exchanged = self._exchange(self.due(tower_gradients))
+            exchanged = self._sum_over_towers(self.due(tower_gradients))
         super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in self._segments]
 
-    def _exchange(
+    def _sum_over_towers(
         self, tower_gradients: Sequence[Gradients]
     ) -> list[dict[str, gradients.Gradient]]:
         """Return the sums over the towers, on every tower's device."""
@@ -78,7 +78,7 @@ class Replicated(Replicas):
             for tensors in self._compression.sum(names, dense, self._reduce)
         ]
         for name in gathered:
-            slices = self._with_rows(
+            slices = self._change_rows(
                 [tower[name] for tower in rows], self._compression.shrink
             )
             if workers is None:
@@ -90,7 +90,7 @@ class Replicated(Replicas):
             restore = functools.partial(
                 self._compression.restore, width=rows[0][name].values.shape[1]
             )
-            for index, gradient in enumerate(self._with_rows(summed, restore)):
+            for index, gradient in enumerate(self._change_rows(summed, restore)):
                 result[index][name] = gradient
         return result
 
@@ -106,7 +106,7 @@ class Replicated(Replicas):
             group=self._group,
         )
 
-    def _with_rows(
+    def _change_rows(
         self,
         slices: Sequence[tf.IndexedSlices],
         change: Callable[[tf.Tensor], tf.Tensor],

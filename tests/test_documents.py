@@ -73,16 +73,40 @@ def test_every_command_and_flag_exists(path):
 
 
 CHECK = runpy.run_path(str(ROOT / "tools" / "docs" / "check.py"))
-RUN_PAGES = [
-    path
-    for path in DOCUMENTS
-    if any(step.runs for step in CHECK["steps_of"](path.read_text()))
-]
+GROUPS = CHECK["groups_of"](DOCUMENTS)
 
 
-@pytest.mark.parametrize("path", RUN_PAGES, ids=lambda path: path.name)
-def test_a_page_shows_what_its_commands_print(path):
-    assert CHECK["faults_of"](path) == []
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0][0].name)
+def test_a_page_shows_what_its_commands_print(group):
+    assert CHECK["faults_of"](group) == []
+
+
+def test_pages_share_a_run_only_if_all_their_commands_are_equal(tmp_path):
+    block = "```bash\n{}\n```\n"
+    texts = [block.format("a"), block.format("a") + "more", block.format("a") * 2]
+    pages = []
+    for number, text in enumerate(texts):
+        page = tmp_path / f"{number}.md"
+        page.write_text(text)
+        pages.append(page)
+    groups = CHECK["groups_of"](pages)
+    assert [[page for page, _ in group] for group in groups] == [pages[:2], pages[2:]]
+
+
+def test_a_served_command_has_the_folder_streams_and_status_of_its_client(tmp_path):
+    with CHECK["server"]() as socket:
+        for words, status, text in [
+            (["report", "none"], 2, "none"),
+            (["predict", "--help"], 0, "--num_devices"),
+        ]:
+            done = subprocess.run(
+                [*CHECK["program_words"](socket), *words],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == status
+            assert text in (done.stderr if status else done.stdout)
 
 
 def test_a_command_is_skipped_only_with_a_reason():
@@ -114,7 +138,8 @@ def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
         ("", "a", False),
     ]:
         (step,) = step_of(block.format(comment, shown))
-        assert (CHECK["fault_of"](step, tmp_path) == "") == is_right
+        done = CHECK["output_of"](step, tmp_path)
+        assert (CHECK["fault_of"](step, done) == "") == is_right
 
 
 LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))

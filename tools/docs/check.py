@@ -11,13 +11,19 @@ Comments in a ```bash block steer the check. On the first line they hold for the
 
 A ```text block or a quotation that follows is the output of the block. Lines of "..."
 stand for any output. If the sentence before another block ends with "`NAME`:", the block is written
-to the file NAME. Each page is checked in a folder of its own with a copy of docs/results.
+to the file NAME. Each page is checked in a folder of its own, with a copy of the folders of
+docs/results that its commands name.
+
+Commands of the suite run in forks of one process (served.py). Pages that run the same
+commands share one run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 import shlex
@@ -26,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,10 +42,12 @@ COMMENT = re.compile(r"(?:^|\s)#\s(.*)$")
 NOT_RUN = re.compile(r"\b(?:takes|needs) .*")
 STATUS = re.compile(r"(?<=exit status )\d+")
 FILE_NAME = re.compile(r"`([\w./-]+)`:\s*\Z")
+RESULT_FOLDER = re.compile(r"docs/results/[\w-]+")
 LEFT_OUT = "..."
 LIMIT_S = 300  # of one block, on a busy machine
 NUMBER = r"-?\d[\d,.]*(?:e[+-]\d+)?"
 INTERVAL = re.compile(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]|{NUMBER} ± {NUMBER}|{NUMBER}")
+SERVED = ROOT / "tools" / "docs" / "served.py"
 LINKED = (".venv", "benchmarks", "models", "rnn_scaling", "tests", "tools")
 
 
@@ -177,19 +186,41 @@ def difference(shown: str, printed: str, numbers_vary: bool = False) -> str:
     return "" if not rest.strip() or normalized(chunks[-1]) == "" else rest.strip()
 
 
-def prepare(folder: Path) -> None:
-    """Fill a folder with what the commands read, so that they leave the project alone."""
-    shutil.copytree(ROOT / "docs" / "results", folder / "docs" / "results")
+@contextlib.contextmanager
+def server() -> Iterator[Path]:
+    """Run the process that serves the commands; yield its socket."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "socket"
+        process = subprocess.Popen(
+            [sys.executable, SERVED, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with process:
+            process.stdout.readline()
+            yield path
+            process.stdin.close()
+
+
+def program_words(socket: Path | None) -> list[str]:
+    """Return the words that run a command of the suite: in the server, if there is one."""
+    if socket:
+        return [sys.executable, "-IS", str(SERVED), str(socket)]
+    start = ROOT / "rnn_scaling" / "system" / "processes" / "start.py"
+    return [sys.executable, str(start), "./run.sh", "rnn_scaling"]
+
+
+def prepare(folder: Path, steps: list[Step], socket: Path | None = None) -> None:
+    """Fill a folder with what the steps read, so that they leave the project alone."""
+    for step in steps:
+        for command in step.commands:
+            for name in RESULT_FOLDER.findall(command.text):
+                shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
     for name in LINKED:
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
-    start = ROOT / "rnn_scaling" / "system" / "processes" / "start.py"
     program = folder / "run.sh"
-    program.write_text(
-        "#!/bin/sh\n"
-        f"exec {shlex.quote(sys.executable)} {shlex.quote(str(start))} ./run.sh rnn_scaling"
-        ' "$@"\n'
-    )
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(program_words(socket))} "$@"\n')
     program.chmod(0o755)
 
 
@@ -206,8 +237,8 @@ def script_of(step: Step) -> str:
     return "\n".join(lines)
 
 
-def fault_of(step: Step, folder: Path) -> str:
-    """Run a block; return what is wrong with it, or an empty string."""
+def output_of(step: Step, folder: Path) -> subprocess.CompletedProcess[str] | None:
+    """Run a block; return how it ended, or None if it takes too long."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -215,7 +246,7 @@ def fault_of(step: Step, folder: Path) -> str:
         "RNN_SCALING_NO_PROGRESS": "1",
     }
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["bash", "-c", script_of(step)],
             cwd=folder,
             env=environment,
@@ -224,6 +255,12 @@ def fault_of(step: Step, folder: Path) -> str:
             timeout=LIMIT_S,
         )
     except subprocess.TimeoutExpired:
+        return None
+
+
+def fault_of(step: Step, done: subprocess.CompletedProcess[str] | None) -> str:
+    """Return what is wrong with a block that was run, or an empty string."""
+    if done is None:
         return f"takes more than {LIMIT_S} s; say so: # takes 3 minutes"
     if done.returncode:
         return (done.stderr or done.stdout).strip()[-1000:]
@@ -237,19 +274,46 @@ def fault_of(step: Step, folder: Path) -> str:
     return f"not printed as shown: {missing[:300]}" if missing else ""
 
 
-def faults_of(page: Path) -> list[str]:
-    """Check a page; return one text for each block with a fault."""
-    steps = steps_of(page.read_text())
-    if not any(step.runs for step in steps):
-        return []
-    faults = []
+def run_steps(
+    steps: list[Step], socket: Path | None = None
+) -> list[subprocess.CompletedProcess[str] | None]:
+    """Run the blocks of a page in a new folder; return how each of them ended."""
+    ended = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare(folder)
+        prepare(folder, steps, socket)
         for step in steps:
             if step.file_name:
                 (folder / step.file_name).write_text(step.content)
-            elif step.runs and (fault := fault_of(step, folder)):
+            else:
+                ended.append(output_of(step, folder))
+    return ended
+
+
+def groups_of(pages: list[Path]) -> list[list[tuple[Path, list[Step]]]]:
+    """Group pages that write the same files and run the same commands, in order."""
+    groups = {}
+    for page in pages:
+        steps = [
+            step for step in steps_of(page.read_text()) if step.runs or step.file_name
+        ]
+        if not any(step.runs for step in steps):
+            continue
+        key = tuple((step.file_name, step.content, step.commands) for step in steps)
+        groups.setdefault(key, []).append((page, steps))
+    return list(groups.values())
+
+
+def faults_of(
+    group: list[tuple[Path, list[Step]]], socket: Path | None = None
+) -> list[str]:
+    """Run the commands of a group of pages once; return one text for each fault."""
+    ended = run_steps(group[0][1], socket)
+    faults = []
+    for page, steps in group:
+        blocks = [step for step in steps if not step.file_name]
+        for step, done in zip(blocks, ended, strict=True):
+            if fault := fault_of(step, done):
                 faults.append(f"{page.relative_to(ROOT)}:{step.line}: {fault}")
     return faults
 
@@ -277,8 +341,11 @@ def main() -> int:
         print_commands_not_run(pages)
         return 0
     start = time.monotonic()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        faults = [fault for found in pool.map(faults_of, pages) for fault in found]
+    with server() as socket, ThreadPoolExecutor(os.cpu_count()) as pool:
+        check = functools.partial(faults_of, socket=socket)
+        faults = [
+            fault for found in pool.map(check, groups_of(pages)) for fault in found
+        ]
     duration_s = time.monotonic() - start
     print("\n".join(faults) or "the documents show what their commands print")
     print(f"{duration_s:.0f} s", file=sys.stderr)

@@ -326,13 +326,13 @@ class _Attributor:
         shares = self._split_efficiency_loss(efficiencies, max_efficiency)
         parts = tuple(self._make_part(name, share) for name, share in shares.items())
 
-        known = [share for share in shares.values() if not share.missing]
+        known_shares = [share for share in shares.values() if not share.missing]
         significant = [shares[part.name] for part in parts if part.is_significant]
-        residual = self._subtract_parts(loss, known, len(shares))
+        residual = self._subtract_parts(loss, known_shares, len(shares))
         unexplained = self._subtract_parts(loss, significant, len(shares))
         loss_points = self._to_points(loss)
         residual_points = self._to_points(residual)
-        keys = loss.keys.union(*[share.keys for share in known])
+        keys = loss.keys.union(*[share.keys for share in known_shares])
         return Attribution(
             row=self._row,
             ideal=self._ideal,
@@ -367,8 +367,10 @@ class _Attributor:
 
     def _make_part(self, name: LossPartName, share: Share) -> LossPart:
         if share.missing:
-            missing = share.missing if self._row.is_ours else ()
-            commands = [command(self._row.options, **changes) for changes in missing]
+            missing_changes = share.missing if self._row.is_ours else ()
+            commands = [
+                command(self._row.options, **changes) for changes in missing_changes
+            ]
             return LossPart(name, None, None, tuple(dict.fromkeys(commands)))
         points = self._to_points(share)
         items = self._to_items_per_s(points)
@@ -480,13 +482,13 @@ class _Attributor:
         """
         denominator = denominator or self._row.key_with(**denominator_changes)
         numerator = self._row.key_with(**numerator_changes)
-        missing = []
+        missing_changes = []
         if denominator not in self._by_key:
-            missing.append(denominator_changes)
+            missing_changes.append(denominator_changes)
         if numerator not in self._by_key:
-            missing.append(numerator_changes)
+            missing_changes.append(numerator_changes)
         interval = None
-        if numerator != denominator and not missing:
+        if numerator != denominator and not missing_changes:
             interval = ratio(
                 _require_rate(self._by_key[numerator]),
                 _require_rate(self._by_key[denominator]),
@@ -495,7 +497,7 @@ class _Attributor:
             lambda rates: rates[numerator] / rates[denominator],
             frozenset((denominator, numerator)),
             interval,
-            tuple(missing),
+            tuple(missing_changes),
         )
 
     def _to_points(self, share: Share) -> Interval:

@@ -107,9 +107,9 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
         values = [
             _median_under_load(clocks, i, field) for i in range(len(clocks.devices))
         ]
-        known = [value for value in values if value is not None]
-        if known:
-            medians_by_kind[kind] = known
+        known_values = [value for value in values if value is not None]
+        if known_values:
+            medians_by_kind[kind] = known_values
     return medians_by_kind
 
 
@@ -142,8 +142,8 @@ def _median_under_load(clocks: Clocks, i: int, field: str) -> float | None:
     values = [
         getattr(reading, field) for reading in _select_readings_under_load(clocks, i)
     ]
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
 def _group_by_value(

@@ -97,10 +97,10 @@ def counted_batches(
     first = record.batches.warmup
     if all_batches or not _has_disturbed_batches(record):
         return record.batches.seconds[first:], record.batches.items[first:]
-    counted = counted_indices(record)
+    indices = counted_indices(record)
     seconds = record.batches.seconds
     items = record.batches.items
-    return [seconds[i] for i in counted], [items[i] for i in counted]
+    return [seconds[i] for i in indices], [items[i] for i in indices]
 
 
 def counted_indices(record: RunRecord) -> Sequence[int]:
@@ -112,11 +112,11 @@ def counted_indices(record: RunRecord) -> Sequence[int]:
       window is unknown, all measured batches.
     """
     first = record.batches.warmup
-    measured = range(first, len(record.batches.seconds))
+    measured_indices = range(first, len(record.batches.seconds))
     disturbed = _find_disturbed_batches(record)
     if disturbed is None:
-        return measured
-    return [i for i in measured if not disturbed[i - first]]
+        return measured_indices
+    return [i for i in measured_indices if not disturbed[i - first]]
 
 
 def has_counted_windows(record: RunRecord) -> bool:
@@ -140,21 +140,21 @@ def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
       if no run has any.
     """
     batches = 0
-    measured = 0
+    num_measured = 0
     runs = 0
-    counted: list[RunRecord] = []
+    counted_runs: list[RunRecord] = []
     for group in groups:
         if not any_disturbed(group):
-            counted += group
-    for record in counted:
+            counted_runs += group
+    for record in counted_runs:
         disturbed = _find_disturbed_batches(record)
         if disturbed and any(disturbed):
             batches += sum(disturbed)
-            measured += len(disturbed)
+            num_measured += len(disturbed)
             runs += 1
     if not runs:
         return {}
-    return {"batches": batches, "measured": measured, "runs": runs}
+    return {"batches": batches, "measured": num_measured, "runs": runs}
 
 
 def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
@@ -163,14 +163,14 @@ def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
     Returns:
       None if all batches count: too few are quiet, or the load of some is unknown.
     """
-    measured = len(record.batches.seconds) - record.batches.warmup
+    num_measured = len(record.batches.seconds) - record.batches.warmup
     processes = _watched_processes(record)
-    if measured <= 0 or not processes:
+    if num_measured <= 0 or not processes:
         return None
-    disturbed = [False] * measured
+    disturbed = [False] * num_measured
     for process in processes:
         windows = process.windows
-        if windows is None or sum(windows.batches) != measured:
+        if windows is None or sum(windows.batches) != num_measured:
             return None
         first = 0
         disturbed_windows = _find_disturbed_windows(record, process, windows)
@@ -179,8 +179,8 @@ def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
                 disturbed[first : first + num_batches] = [True] * num_batches
             first += num_batches
     num_quiet = disturbed.count(False)
-    is_enough = num_quiet == measured or num_quiet >= max(
-        FEWEST_QUIET_BATCHES, LEAST_QUIET_BATCHES_SHARE * measured
+    is_enough = num_quiet == num_measured or num_quiet >= max(
+        FEWEST_QUIET_BATCHES, LEAST_QUIET_BATCHES_SHARE * num_measured
     )
     return disturbed if is_enough else None
 
@@ -199,9 +199,9 @@ def _find_disturbed_windows(
 
 def _watched_processes(record: RunRecord) -> list[WatchedCores]:
     """Return the load of each process that reports it, during the whole run."""
-    found = []
+    processes = []
     if watched := record.environment.load:
-        found.append(
+        processes.append(
             WatchedCores(
                 len(bound_cores(record)),
                 watched.others,
@@ -213,10 +213,10 @@ def _watched_processes(record: RunRecord) -> list[WatchedCores]:
     for rank in ranks:
         if rank.load_others is not None:
             num_cores = len(rank.cpu_affinity or ())
-            found.append(
+            processes.append(
                 WatchedCores(num_cores, rank.load_others, windows=rank.load_windows)
             )
-    return found
+    return processes
 
 
 def watched_cores(record: RunRecord, all_batches: bool = False) -> list[WatchedCores]:
@@ -312,11 +312,11 @@ def noticed_shares(
 ) -> list[tuple[float, int]]:
     """Return (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
-    noticed = []
+    shares = []
     for share, cores in recorded_shares(record, all_batches):
         is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE
-        noticed.append((share if is_noticed else 0.0, cores))
-    return noticed
+        shares.append((share if is_noticed else 0.0, cores))
+    return shares
 
 
 def recorded_shares(

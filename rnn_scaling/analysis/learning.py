@@ -263,17 +263,19 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
     values = list(itertools.chain.from_iterable(curve.values for curve in curves))
     choose_best = max if target.kind == ACCURACY else min
     best = choose_best(values, default=None)
-    reached = [items for items in run_items if items is not None]
-    if len(reached) < len(run_items):
+    reached_items = [items for items in run_items if items is not None]
+    if len(reached_items) < len(run_items):
         return LearningResult(row, run_items, None, None, best)
-    items = interval_over_runs(reached)
-    if len(reached) > 1 and len(set(reached)) == 1:
+    items = interval_over_runs(reached_items)
+    if len(reached_items) > 1 and len(set(reached_items)) == 1:
         # Runs on equal data have no scatter except the rounding of logarithms.
         kind = IntervalKind(Basis.EQUAL_RUNS)
-        items = Interval(float(reached[0]), kind=kind, run_counts=items.run_counts)
+        items = Interval(
+            float(reached_items[0]), kind=kind, run_counts=items.run_counts
+        )
     rates = {id(run): rate for run, rate in zip(row.counted_runs, row.run_rates)}
     seconds = []
-    for num_items, run in zip(reached, row.good_runs):
+    for num_items, run in zip(reached_items, row.good_runs):
         if id(run) in rates:
             seconds.append(num_items / rates[id(run)])
     mean_seconds = interval_over_runs(seconds).with_rounding(row.rounding)
@@ -282,10 +284,14 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
 
 def find_loss_growth(losses: Sequence[float | None]) -> float | None:
     """Return the last loss / the first one; None if below DIVERGENCE_FACTOR, or unknown."""
-    known = [loss for loss in losses if loss is not None]
-    if len(known) < 2 or known[0] <= 0 or known[-1] < DIVERGENCE_FACTOR * known[0]:
+    known_losses = [loss for loss in losses if loss is not None]
+    if (
+        len(known_losses) < 2
+        or known_losses[0] <= 0
+        or known_losses[-1] < DIVERGENCE_FACTOR * known_losses[0]
+    ):
         return None
-    return known[-1] / known[0]
+    return known_losses[-1] / known_losses[0]
 
 
 def has_diverged(run: RunRecord) -> bool:

@@ -371,10 +371,10 @@ def _longest_step(measured: Measured) -> Interval | None:
 
 def _process_mean(values: Sequence[float | None]) -> Interval | None:
     """Return the geometric mean over processes; None if one has no value."""
-    known = [value for value in values if value]
-    if not known or len(known) < len(values):
+    known_values = [value for value in values if value]
+    if not known_values or len(known_values) < len(values):
         return None
-    mean = interval_over_runs(known)
+    mean = interval_over_runs(known_values)
     if mean.ends:
         return mean
     return dataclasses.replace(mean, kind=IntervalKind(Basis.ONE_PROCESS))

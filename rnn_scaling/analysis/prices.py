@@ -125,18 +125,20 @@ def read_price_lists(
         return [NO_PRICES] * num_folders
     path = path or DEFAULT_PATH
     machines = {priced.name: priced for priced in _read_machines(path)}
-    chosen = names.split(",") if "," in names else [names] * num_folders
-    unknown_names = [name for name in chosen if name and name not in machines]
-    surplus_names = chosen[num_folders:]
+    chosen_names = names.split(",") if "," in names else [names] * num_folders
+    unknown_names = [name for name in chosen_names if name and name not in machines]
+    surplus_names = chosen_names[num_folders:]
     wrong_names = unknown_names or surplus_names
     if wrong_names:
-        known = ", ".join(machines) or "no machine"
+        known_names = ", ".join(machines) or "no machine"
         raise entry.Refusal(
-            f"--machine={names}: expected one name, or one per folder, out of {known};"
+            f"--machine={names}: expected one name, or one per folder, out of {known_names};"
             f" got {wrong_names[0]}"
         )
-    listed = tuple(machines.values())
-    return [PriceList(str(path), listed, machines.get(name)) for name in chosen]
+    all_machines = tuple(machines.values())
+    return [
+        PriceList(str(path), all_machines, machines.get(name)) for name in chosen_names
+    ]
 
 
 def _read_machines(path: Path) -> list[PricedMachine]:
@@ -180,19 +182,21 @@ def _find_faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> lis
     faults = []
     for key in priced.extra_fields or ():
         faults.append(f"unknown key {key}; expected {', '.join(fields)}")
-    if "," in priced.name or any(priced.name == known.name for known in earlier):
+    if "," in priced.name or any(
+        priced.name == earlier_price.name for earlier_price in earlier
+    ):
         faults.append("expected a unique name without a comma; rename the machine")
     if bool(priced.price_per_hour) != bool(priced.currency):
         faults.append(
             "price_per_hour and currency belong together; give both, such as 0.714 and"
             ' "USD"'
         )
-    for known in earlier:
-        currencies = {priced.currency, known.currency} - {""}
+    for earlier_price in earlier:
+        currencies = {priced.currency, earlier_price.currency} - {""}
         if len(currencies) > 1:
             faults.append(
                 f"currency is {priced.currency}, other machines have"
-                f" {known.currency}; convert the prices to one"
+                f" {earlier_price.currency}; convert the prices to one"
             )
             break
     return faults

@@ -205,10 +205,10 @@ class Row:
             return None
         if self.corrected is not None:
             return None
-        counted = disturbance.counted_batches(
+        counted_batches = disturbance.counted_batches(
             self.counted_runs[0], self.counts_all_batches
         )
-        rate = interval_over_batches(*counted)
+        rate = interval_over_batches(*counted_batches)
         return rate.with_rounding(self.rounding)
 
     def reported(self, name: str) -> Any:
@@ -352,7 +352,7 @@ def build_rows(
 
 def build_compared_rows(
     sides: Sequence[Sequence[RunRecord]],
-    changed: Collection[str] = (),
+    changed_options: Collection[str] = (),
     *,
     prices: PriceList = NO_PRICES,
     finds_totals: bool = False,
@@ -363,7 +363,7 @@ def build_compared_rows(
 
     Args:
       sides: Runs that are compared with each other, or one set of runs.
-      changed: Options in which the sides differ on purpose.
+      changed_options: Options in which the sides differ on purpose.
       prices: Prices of the machines.
       finds_totals: Whether runs of another trainer with one total of samples scale
         strongly.
@@ -372,7 +372,7 @@ def build_compared_rows(
     if finds_totals:
         totals = [fixed_totals(list(map(_split_off_size, side))) for side in sides]
     keys = list(map(build_keys, sides, totals))
-    facts = separation.separating_facts(sides, keys, changed)
+    facts = separation.separating_facts(sides, keys, changed_options)
     rows_of_sides = []
     for side in zip(sides, keys, facts, totals):
         rows_of_sides.append(_add_baselines(_make_rows(*side, prices)))
@@ -383,15 +383,15 @@ def build_keys(
     records: Sequence[RunRecord], totals: Sequence[int | None] = ()
 ) -> list[Key]:
     """Return the key of each run; `totals` as from `fixed_totals`."""
-    known: dict[tuple[int, str, int | None], Key] = {}
+    key_cache: dict[tuple[int, str, int | None], Key] = {}
     keys = []
     for run, total in itertools.zip_longest(records, totals):
         # Records of one configuration share the object.
         identity = (id(run.options), run.unit, total)
-        if identity not in known:
+        if identity not in key_cache:
             changes = {"global_batch_size": total} if total else {}
-            known[identity] = build_key(run.options, run.unit, **changes)
-        keys.append(known[identity])
+            key_cache[identity] = build_key(run.options, run.unit, **changes)
+        keys.append(key_cache[identity])
     return keys
 
 
@@ -427,14 +427,14 @@ def _add_baselines(rows: Sequence[Row]) -> list[Row]:
     baselines = group_by(
         ((row.facts, row) for row in on_one_device), map(_work_key, on_one_device)
     )
-    completed = []
+    rows_with_baselines = []
     for row in rows:
         if not row.baseline:
             candidates = baselines.get(_work_key(row), ())
             baseline = separation.find_baseline(row.facts, candidates)
             row = dataclasses.replace(row, one_device=baseline)
-        completed.append(row)
-    return completed
+        rows_with_baselines.append(row)
+    return rows_with_baselines
 
 
 def with_all_batches(row: Row) -> Row:
@@ -471,14 +471,14 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     Rows with the same devices, workers and way of measuring share it, except that
     disturbed rows share none with quiet ones: they would widen their intervals.
     """
-    good = [row for row in rows if row.good_runs]
+    measured_rows = [row for row in rows if row.good_runs]
     conditions = []
-    for row in good:
+    for row in measured_rows:
         methods = frozenset(map(_method_key, row.counted_runs))
         load = (disturbance.any_disturbed(row.counted_runs), row.is_slowed)
         conditions.append((row.num_devices, row.num_workers, methods, load))
     scatters: dict[Key, Scatter | None] = {}
-    for members in group_by(good, conditions).values():
+    for members in group_by(measured_rows, conditions).values():
         rates = [row.run_rates for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
@@ -525,23 +525,25 @@ def fixed_totals(
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]
     """
-    known = set(filter(None, runs))
-    groups = group_by((size for _, size in known), (group for group, _ in known))
-    fixed: set[tuple[Hashable, DevicesAndSamples]] = set()
+    known_totals = set(filter(None, runs))
+    groups = group_by(
+        (size for _, size in known_totals), (group for group, _ in known_totals)
+    )
+    sizes_of_runs: set[tuple[Hashable, DevicesAndSamples]] = set()
     for group, sizes in groups.items():
         strong = _select_shared_sizes(sizes, lambda size: size[1])
         weak = _select_shared_sizes(sizes, lambda size: size[1] / size[0])
         if len(strong) > len(weak):
-            fixed.update((group, size) for size in strong)
-    return [run[1][1] if run and run in fixed else None for run in runs]
+            sizes_of_runs.update((group, size) for size in strong)
+    return [run[1][1] if run and run in sizes_of_runs else None for run in runs]
 
 
 def _select_shared_sizes(
     sizes: Sequence[DevicesAndSamples], constant: Callable[[DevicesAndSamples], float]
 ) -> list[DevicesAndSamples]:
     """Return the sizes whose constant occurs with several numbers of devices."""
-    shared: list[DevicesAndSamples] = []
+    shared_sizes: list[DevicesAndSamples] = []
     for members in group_by(sizes, map(constant, sizes)).values():
         if len({devices for devices, _ in members}) > 1:
-            shared += members
-    return shared
+            shared_sizes += members
+    return shared_sizes

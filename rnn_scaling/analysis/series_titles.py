@@ -42,16 +42,16 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     first_rows = [members[0] for members in series]
     names = _optional_title_options(first_rows)
     used_options = [_options_in_use(row, names) for row in first_rows]
-    varied = naming.distinguishing(names, used_options)
+    varied_options = naming.distinguishing(names, used_options)
     if len({row.batch_size for row in first_rows} - {None}) > 1:
-        varied.append("batch_size")
+        varied_options.append("batch_size")
     if len(set(map(_differing_decoder_kernel, first_rows))) > 1:
-        varied.append(DECODER)
+        varied_options.append(DECODER)
     options = list(map(_options_with_batch_size, first_rows, used_options))
     all_facts = distinguishing_facts(series)
     titles = []
     for members, row_options, facts in zip(series, options, all_facts):
-        parts = _title_parts(members, row_options, varied)
+        parts = _title_parts(members, row_options, varied_options)
         titles.append(", ".join([*parts, *separation.in_words(facts)]))
     titles = disambiguate(titles, [row.unit for row in first_rows])
     return _add_distinct_options(titles, options)
@@ -82,14 +82,14 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
 
 
 def _title_parts(
-    members: Sequence[Row], options: Mapping[str, Any], varied: Sequence[str]
+    members: Sequence[Row], options: Mapping[str, Any], varied_options: Sequence[str]
 ) -> list[str]:
     """Return the parts of a title.
 
     Args:
       members: The rows of the series.
       options: The values of its options, with its batch size.
-      varied: Options that differ between series.
+      varied_options: Options that differ between series.
     """
     first = members[0]
     config = first.options
@@ -103,8 +103,12 @@ def _title_parts(
     decoder = _differing_decoder_kernel(first)
     if decoder:
         values[DECODER] = decoder
-    named = [name for name in naming.without_network(varied, config) if name in values]
-    parts += [f"{name}={values[name]}" for name in named]
+    named_options = [
+        name
+        for name in naming.without_network(varied_options, config)
+        if name in values
+    ]
+    parts += [f"{name}={values[name]}" for name in named_options]
     global_batch_size = config["global_batch_size"]
     if global_batch_size:
         work = f"{global_batch_size} {first.samples} a step"
@@ -135,13 +139,13 @@ def _add_distinct_options(
     """Add options to equal names: all that differ, or that only some runs record."""
     options_by_name = group_by(options, names)
     longer_names = []
-    for name, known in zip(names, options):
+    for name, title_options in zip(names, options):
         parts = [name]
         candidates = options_by_name[name]
         for option in dict.fromkeys(itertools.chain.from_iterable(candidates)):
             values = {candidate.get(option, UNKNOWN) for candidate in candidates}
-            if len(values) > 1 and option in known:
-                parts.append(f"{option}={known[option]}")
+            if len(values) > 1 and option in title_options:
+                parts.append(f"{option}={title_options[option]}")
         longer_names.append(", ".join(parts))
     return longer_names
 
@@ -181,7 +185,9 @@ def _options_in_use(row: Row, names: Sequence[str]) -> dict[str, Any]:
     ignored = set(unread_options(row.options))
     if row.is_ours:
         ignored.update(("encoder_type", *RESOLVED))
-    known = row.options.known
+    known_options = row.options.known
     return {
-        name: known[name] for name in names if name in known and name not in ignored
+        name: known_options[name]
+        for name in names
+        if name in known_options and name not in ignored
     }

@@ -115,7 +115,7 @@ def find_other_training(rows: Sequence[Row]) -> list[OtherTraining]:
 
     Each row is compared with the row of its series on the fewest devices.
     """
-    found = []
+    other_training = []
     references: dict[object, Row] = {}
     comparable = [row for row in rows if _has_the_same_batches(row)]
     for row in sorted(comparable, key=lambda row: row.num_devices):
@@ -123,8 +123,8 @@ def find_other_training(rows: Sequence[Row]) -> list[OtherTraining]:
         if reference is row:
             continue
         if differences := compare_training(row, reference):
-            found.append(OtherTraining(row, reference, differences))
-    return found
+            other_training.append(OtherTraining(row, reference, differences))
+    return other_training
 
 
 def find_changed_training(
@@ -155,10 +155,10 @@ def compare_training(row: Row, reference: Row) -> tuple[TrainingDifference, ...]
       The differences, the first step first; in the same step, nearest to the cause
       first.
     """
-    found = filter(
+    differences = filter(
         None, [_compare_quantity(row, reference, quantity) for quantity in Quantity]
     )
-    return tuple(sorted(found, key=lambda difference: difference.step))
+    return tuple(sorted(differences, key=lambda difference: difference.step))
 
 
 def _has_the_same_batches(row: Row) -> bool:
@@ -184,26 +184,26 @@ def _compare_quantity(
         return None
     runs = [*row.good_runs, *reference.good_runs]
     num_steps = min(len(values), len(reference_values), len(_common_items(runs)))
-    allowed = _tolerance([row, reference], quantity)
+    tolerance = _tolerance([row, reference], quantity)
     digits = _last_digit(runs) if quantity is Quantity.LOSS else 0.0
-    differing = []
+    differing_steps = []
     for step in range(num_steps):
         value = values[step]
         reference_value = reference_values[step]
         if value is None or reference_value is None:
             continue
-        if abs(value - reference_value) > allowed * abs(reference_value) + digits:
-            differing.append((step, value, reference_value))
-    if not differing:
+        if abs(value - reference_value) > tolerance * abs(reference_value) + digits:
+            differing_steps.append((step, value, reference_value))
+    if not differing_steps:
         return None
-    first, value, reference_value = differing[0]
+    first, value, reference_value = differing_steps[0]
     # Training does not amplify the rounding of a learning rate.
     is_rate = quantity is Quantity.LEARNING_RATE
     if first >= FIRST_STEPS and not is_rate:
         return None
     if not is_rate and not all(_is_stable(run, first) for run in runs):
         return None
-    if 2 * len(differing) <= num_steps - first:  # a single outlier
+    if 2 * len(differing_steps) <= num_steps - first:  # a single outlier
         return None
     repeats = min(len(row.good_runs), len(reference.good_runs))
     is_logged = any(run.log_format for run in runs)
@@ -215,8 +215,8 @@ def _compare_quantity(
 def _is_stable(run: RunRecord, step: int) -> bool:
     """Return whether a run had not begun to diverge before a step, counted from 0."""
     column = run.batches.loss or run.batches.grad_norm or ()
-    known = [value for value in column[:step] if value is not None]
-    return not known or max(known) <= MAX_GROWTH * abs(known[0])
+    known_losses = [value for value in column[:step] if value is not None]
+    return not known_losses or max(known_losses) <= MAX_GROWTH * abs(known_losses[0])
 
 
 def _deterministic_values(
@@ -228,8 +228,8 @@ def _deterministic_values(
     columns = [getattr(run.batches, quantity.value) or () for run in runs]
     num_steps = min(map(len, columns))
     values = [tuple(column[:num_steps]) for column in columns]
-    known = [value for value in values[0] if value is not None]
-    return values[0] if known and len(set(values)) == 1 else None
+    known_values = [value for value in values[0] if value is not None]
+    return values[0] if known_values and len(set(values)) == 1 else None
 
 
 def _common_items(runs: Sequence[RunRecord]) -> list[int]:

@@ -346,13 +346,13 @@ def _find_part_faults(run: RunRecord, check_derived: bool) -> list[str]:
 
 def _load_windows(run: RunRecord) -> dict[str, LoadWindows]:
     """Return the windows of the recording process and of each rank, by their path."""
-    found = {}
+    windows = {}
     if run.environment and run.environment.load and run.environment.load.windows:
-        found["environment.load.windows"] = run.environment.load.windows
+        windows["environment.load.windows"] = run.environment.load.windows
     for i, rank in enumerate(run.workers.ranks if run.workers else ()):
         if rank.load_windows:
-            found[f"workers.ranks[{i}].load_windows"] = rank.load_windows
-    return found
+            windows[f"workers.ranks[{i}].load_windows"] = rank.load_windows
+    return windows
 
 
 def _run_check(
@@ -419,5 +419,5 @@ def _decode_environment(
     if shared is None or specific is None:
         return None
     fields = {name: getattr(specific, name) for name in varying}
-    missing = shared.missing & specific.missing
-    return dataclasses.replace(shared, missing=missing, **fields)
+    missing_fields = shared.missing & specific.missing
+    return dataclasses.replace(shared, missing=missing_fields, **fields)

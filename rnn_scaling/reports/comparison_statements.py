@@ -85,19 +85,19 @@ def step_time_statements(
       The highest percentile that changed in each configuration, the largest changes
       first.
     """
-    found = []
+    facts = []
     for result in report.results:
         if result.verdict is not Verdict.SAME:
             continue
-        shown = [
+        visible_changes = [
             (change.percentile, change.ratio)
             for change in result.step_times
             if change.is_shown and change.ratio
         ]
-        if shown:
-            percentile, ratio = shown[-1]
+        if visible_changes:
+            percentile, ratio = visible_changes[-1]
             kind = "step-time-grew" if ratio.value > 1 else "step-time-shrank"
-            found.append(
+            facts.append(
                 state(
                     kind,
                     result.label,
@@ -109,8 +109,8 @@ def step_time_statements(
                     **_percent_values(ratio),
                 )
             )
-    found.sort(key=lambda statement: -statement.values["change"])
-    return found[:MOST_STEP_TIMES]
+    facts.sort(key=lambda statement: -statement.values["change"])
+    return facts[:MOST_STEP_TIMES]
 
 
 def _percent_values(ratio: Interval) -> dict[str, float]:
@@ -122,10 +122,10 @@ def _percent_values(ratio: Interval) -> dict[str, float]:
 
 def _machine_statements(report: Report) -> list[Statement]:
     """Return which machine is faster and, with prices, which is the cheapest."""
-    found = []
+    machine_statements = []
     for scope in SCOPES:
-        found += _scope_statements(report, scope)
-    return [*found, *statements(report.machine_costs)]
+        machine_statements += _scope_statements(report, scope)
+    return [*machine_statements, *statements(report.machine_costs)]
 
 
 def _gate_statements(report: Report) -> list[Statement]:
@@ -133,34 +133,34 @@ def _gate_statements(report: Report) -> list[Statement]:
     sessions = session_statements(report)
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
-    slower = []
+    regressions = []
     unjudged = []
     for result in report.results:
         if result.gate is Gate.REGRESSION and result.comparison:
-            slower.append((result.comparison.ratio.value, result.label))
+            regressions.append((result.comparison.ratio.value, result.label))
         if result.gate is not Gate.PASSED:
             unjudged.append(result)
-    if slower:
-        ratio, label = min(slower)
-        values |= {"slower": len(slower), "change": 100 * (ratio - 1)}
+    if regressions:
+        ratio, label = min(regressions)
+        values |= {"slower": len(regressions), "change": 100 * (ratio - 1)}
         kind = "regressions" if total > 1 else "regression"
         return [state(kind, label, **values), *sessions]
     if not unjudged and report.exit_status == 0:
         return [state("no-regression", **values), *sessions]
 
-    incomparable = [
+    incomparable_differences = [
         f.difference for f in report.differences if f.difference.is_incomparable
     ]
     if not unjudged:
-        names = [difference.name for difference in incomparable]
+        names = [difference.name for difference in incomparable_differences]
         return [state("not-judged", reasons=names)]
     reasons = list(dict.fromkeys(map(reason_text, unjudged)))
     values |= {"unjudged": len(unjudged), "reasons": reasons}
     kind = "some-not-judged" if total > 1 else "not-judged"
-    found = [state(kind, **values)]
-    if any(map(describes_machine, incomparable)):
-        found.append(state("compare-machines-instead"))
-    return [*found, *sessions]
+    gate_statements = [state(kind, **values)]
+    if any(map(describes_machine, incomparable_differences)):
+        gate_statements.append(state("compare-machines-instead"))
+    return [*gate_statements, *sessions]
 
 
 def session_statements(report: Report) -> list[Statement]:
@@ -168,27 +168,37 @@ def session_statements(report: Report) -> list[Statement]:
     if report.minutes_apart is None:
         return []
     values: dict[str, Any] = {"apart": report.minutes_apart}
-    drifting = [
+    drift_comparisons = [
         (result.drift, result.comparison)
         for result in report.results
         if result.drift and result.comparison
     ]
-    if not drifting:
+    if not drift_comparisons:
         return [state("two-sittings-of-ratios", **values)]
-    largest, comparison = max(drifting, key=lambda pair: pair[0].half_width or 0.0)
+    largest, comparison = max(
+        drift_comparisons, key=lambda pair: pair[0].half_width or 0.0
+    )
     values["drift"] = 100 * (largest.half_width or 0.0)
     values["sessions"] = largest.sessions
     kind = "two-sittings"
     if largest.source is Source.HISTORY:
         kind = "two-sittings-with-history"
-    found = [state(kind, **values)]
+    facts = [state(kind, **values)]
     interleaved = verdicts.detectable_if_interleaved(comparison, largest)
-    now = comparison.detectable
-    if now is not None and interleaved is not None and interleaved < now:
-        found.append(
-            state("interleaved-runs-would-show", now=now, interleaved=interleaved)
+    detectable_now = comparison.detectable
+    if (
+        detectable_now is not None
+        and interleaved is not None
+        and interleaved < detectable_now
+    ):
+        facts.append(
+            state(
+                "interleaved-runs-would-show",
+                now=detectable_now,
+                interleaved=interleaved,
+            )
         )
-    return found
+    return facts
 
 
 def _scope_statements(report: Report, scope: str) -> list[Statement]:
@@ -214,11 +224,11 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
         ]
 
     groups = group_by(ratios, [ratio.kind for ratio in ratios])
-    found = []
+    scope_statements = []
     for kind in MachineVerdict:
         if kind in groups:
             name = f"machine-{kind.value}-series"
-            found.append(
+            scope_statements.append(
                 state(
                     name,
                     SCOPES[scope],
@@ -227,7 +237,7 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
                     **_range_values(groups[kind]),
                 )
             )
-    return found
+    return scope_statements
 
 
 def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
@@ -245,32 +255,32 @@ def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
     for result in report.results:
         for name, disturbed in zip(sides.names, result.disturbed):
             files.extend(f"{name} {file}" for file in disturbed)
-    found = []
+    disturbed_notes = []
     if files:
         kind = "disturbed-pairs" if report.paired else "disturbed-runs"
         names = list(dict.fromkeys(files))
-        found.append(state(kind, files=names, threshold=NOTICEABLE))
+        disturbed_notes.append(state(kind, files=names, threshold=NOTICEABLE))
     if report.batches_left_out:
-        found.append(
+        disturbed_notes.append(
             state("disturbed-batches", **report.batches_left_out, threshold=NOTICEABLE)
         )
-    return found
+    return disturbed_notes
 
 
 def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]:
     """Return the tests, their corrections, runs that do not count, and caveats."""
     # An answer about A and B already contains the disturbed runs.
-    found = disturbed_statements(report, sides) if sides.is_gate else []
+    method_notes = disturbed_statements(report, sides) if sides.is_gate else []
     kinds: dict[str, None] = {}
     for result in report.results:
         for side in (result.before, result.after):
             if side and has_interval(side):
                 kinds[interval_text(side.kind)] = None
-    found += [state("interval-kind", kind) for kind in kinds]
-    found += _test_statements(report)
+    method_notes += [state("interval-kind", kind) for kind in kinds]
+    method_notes += _test_statements(report)
     if any(map(_has_step_time_interval, report.results)):
-        found.append(state("step-time-intervals", report.step_time))
-    return [*found, *_single_run_statements(report)]
+        method_notes.append(state("step-time-intervals", report.step_time))
+    return [*method_notes, *_single_run_statements(report)]
 
 
 def _test_statements(report: Report) -> list[Statement]:
@@ -292,18 +302,18 @@ def _test_statements(report: Report) -> list[Statement]:
     elif report.paired:
         test = "paired-test"
 
-    found = []
+    test_statements = []
     if num_judged:
-        found.append(state(test))
+        test_statements.append(state(test))
         if any(map(_includes_drift, report.results)):
-            found.append(state("drift-in-interval"))
+            test_statements.append(state("drift-in-interval"))
     if num_judged > 1:
-        found.append(state("corrected-p", configurations=num_judged))
+        test_statements.append(state("corrected-p", configurations=num_judged))
     if caveat:
-        found.append(state(caveat))
+        test_statements.append(state(caveat))
     elif num_judged and test == "unpaired-test":
-        found.append(state("independent-sides"))
-    return found
+        test_statements.append(state("independent-sides"))
+    return test_statements
 
 
 def _includes_drift(result: Result) -> bool:
@@ -318,16 +328,18 @@ def _has_step_time_interval(result: Result) -> bool:
 
 def _single_run_statements(report: Report) -> list[Statement]:
     """Return why one run on a side shows no change, and how many runs would show one."""
-    single = [
+    single_run_results = [
         result
         for result in report.results
         if result.comparison is not None and result.comparison.p_value is None
     ]
-    if not single:
+    if not single_run_results:
         return []
 
-    are_both_single = all(max(result.runs) == 1 for result in single)
-    found = [state("one-run-a-side" if are_both_single else "one-run-on-one-side")]
+    are_both_single = all(max(result.runs) == 1 for result in single_run_results)
+    single_run_statements = [
+        state("one-run-a-side" if are_both_single else "one-run-on-one-side")
+    ]
     limit = report.max_regression
     runs = [
         f"{count} at {100 * spread:.0f} %"
@@ -335,22 +347,22 @@ def _single_run_statements(report: Report) -> list[Statement]:
         if (count := verdicts.runs_for_spread(spread, limit))
     ]
     if runs:
-        found.append(state("runs-needed", limit=100 * limit, runs=runs))
-    return found
+        single_run_statements.append(state("runs-needed", limit=100 * limit, runs=runs))
+    return single_run_statements
 
 
 def ab_statements(report: Report) -> list[Statement]:
     """Return which of two settings is faster, or why that is not clear."""
-    differing: dict[str, None] = {
-        found.difference.name: None
-        for found in report.differences
-        if found.difference.is_incomparable
+    differing_facts: dict[str, None] = {
+        labelled.difference.name: None
+        for labelled in report.differences
+        if labelled.difference.is_incomparable
     }
-    options = [name for name in differing if name.startswith("--")]
+    options = [name for name in differing_facts if name.startswith("--")]
     if options:
         return [state("ab-other-work", options=options)]
-    if differing:
-        return [state("ab-unlike", facts=list(differing))]
+    if differing_facts:
+        return [state("ab-unlike", facts=list(differing_facts))]
 
     results = report.results
     if len(results) == 1 and results[0].comparison is not None:

@@ -71,18 +71,23 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
     details = []
     for group in groups:
         title = [each for each in group if each.kind == "scaling"]
-        others = [each for each in group if each not in title]
-        first = others
-        rest: list[Statement] = []
+        later_statements = [each for each in group if each not in title]
+        first = later_statements
+        remaining_statements: list[Statement] = []
         if has_first:
-            first = [each for each in others if each.kind in headline.KINDS]
-            rest = [each for each in others if each.kind not in headline.KINDS]
-        shown = _fitting_statements(title, first, headlines)
-        if shown:
-            headlines.append(sentences([*title, *shown]))
-        rest = [*first[len(shown) :], *rest]
-        if rest:
-            details.append(sentences([*title, *rest]))
+            first = [each for each in later_statements if each.kind in headline.KINDS]
+            remaining_statements = [
+                each for each in later_statements if each.kind not in headline.KINDS
+            ]
+        headline_statements = _fitting_statements(title, first, headlines)
+        if headline_statements:
+            headlines.append(sentences([*title, *headline_statements]))
+        remaining_statements = [
+            *first[len(headline_statements) :],
+            *remaining_statements,
+        ]
+        if remaining_statements:
+            details.append(sentences([*title, *remaining_statements]))
     return headlines, details
 
 
@@ -96,20 +101,20 @@ def _fitting_statements(
     Without any headline, the first statement fits.
     """
     num_lines = sum(map(_num_lines, headlines))
-    explained: list[list[Statement]] = []
+    explained_groups: list[list[Statement]] = []
     for statement in statements:
-        if explained and statement.kind in headline.EXPLANATIONS:
-            explained[-1].append(statement)
+        if explained_groups and statement.kind in headline.EXPLANATIONS:
+            explained_groups[-1].append(statement)
         else:
-            explained.append([statement])
-    shown: list[Statement] = []
-    for group in explained:
-        text = sentences([*title, *shown, *group])
-        is_first = not headlines and not shown
+            explained_groups.append([statement])
+    fitting_statements: list[Statement] = []
+    for group in explained_groups:
+        text = sentences([*title, *fitting_statements, *group])
+        is_first = not headlines and not fitting_statements
         if not is_first and num_lines + _num_lines(text) > MOST_HEADLINES:
             break
-        shown += group
-    return shown
+        fitting_statements += group
+    return fitting_statements
 
 
 def _num_lines(text: str) -> int:
@@ -129,33 +134,33 @@ def answer_statements(summary: Summary) -> list[Statement]:
     """
     if not summary.measured:
         return [Statement("no-run-succeeded")]
-    found = [*certificates.alarms(summary), *training_differences.alarms(summary)]
+    answer = [*certificates.alarms(summary), *training_differences.alarms(summary)]
     if summary.has_many_models:
         for name, series in summary.tables:
-            found += _model_statements(summary, name, series)
+            answer += _model_statements(summary, name, series)
     for name, series in _answered_scalings(summary):
-        found += _title_statement(summary, name)
-        found += _fastest_statements(series)
-        found += _cost_statements(summary, series)
-    found += disturbed_left_out(summary)
+        answer += _title_statement(summary, name)
+        answer += _fastest_statements(series)
+        answer += _cost_statements(summary, series)
+    answer += disturbed_left_out(summary)
     # Disturbed runs that do not count change no number.
     loaded = [
         name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
     ]
     if loaded:
-        found.append(Statement("loaded-runs", values={"files": loaded}))
+        answer.append(Statement("loaded-runs", values={"files": loaded}))
     if trainers := summary.trainers_of_unknown_work:
-        found.append(Statement("unknown-work", values={"trainers": trainers}))
-    return [*found, *summary.checked_predictions]
+        answer.append(Statement("unknown-work", values={"trainers": trainers}))
+    return [*answer, *summary.checked_predictions]
 
 
 def overview_statements(summary: Summary) -> list[Statement]:
     """Return the range over several series, and how many can be judged."""
-    found = []
+    overview = []
     for name, series in _answered_scalings(summary):
         if ranges := _range_statements(series):
-            found += [*_title_statement(summary, name), *ranges]
-    return found
+            overview += [*_title_statement(summary, name), *ranges]
+    return overview
 
 
 def _answered_scalings(summary: Summary) -> list[Scaling]:
@@ -177,14 +182,14 @@ def _model_statements(
     In modes that train one model, also return whether the efficiencies follow the work
     per exchanged MB.
     """
-    found = []
+    model_statements = []
     if len(summary.tables) > 1 or _answered_scalings(summary):
-        found.append(Statement("scaling", name))
+        model_statements.append(Statement("scaling", name))
     without_range = Statement("none-on-several", values={"series": len(series)})
-    found += _range_statements(series) or [without_range]
-    found += _unranked_statements(series)
+    model_statements += _range_statements(series) or [without_range]
+    model_statements += _unranked_statements(series)
     if not registry.mode_of(series[0].mode).trains_one_model:
-        return found
+        return model_statements
 
     compared: dict[int, list[tuple[Interval, Interval, str]]] = {}
     for member in series:
@@ -202,7 +207,7 @@ def _model_statements(
         [efficiency for _, efficiency, _ in models],
         [name for _, _, name in models],
     )
-    return [*found, follows]
+    return [*model_statements, follows]
 
 
 def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -212,8 +217,8 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     unranked = _unranked_statements(series)
     parallel = [member for member in series if most_devices(member) > 1]
     if not parallel:
-        measured, excluded = _select_sound([s for s in series if s.row_on(1)])
-        first = fastest(measured, 1) if len(measured) > 1 else []
+        sound_series, excluded = _select_sound([s for s in series if s.row_on(1)])
+        first = fastest(sound_series, 1) if len(sound_series) > 1 else []
         none = Statement("none-on-several", values={"series": len(series)})
         return [*first, *excluded, none, *unranked]
 
@@ -226,15 +231,17 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
         return [none, *excluded, *unranked]
 
     sound, _ = _select_sound(parallel)
-    found = headline.statements(sound)
-    found += _fastest_on_one_device(candidates)
+    fastest_statements = headline.statements(sound)
+    fastest_statements += _fastest_on_one_device(candidates)
     if len(candidates) == 1:
-        found.append(Statement("one-ranked", values={"series": len(series)}))
+        fastest_statements.append(
+            Statement("one-ranked", values={"series": len(series)})
+        )
     ranked = _fastest_on_several(candidates)
-    if any(each.kind in headline.DECISIONS for each in found):
+    if any(each.kind in headline.DECISIONS for each in fastest_statements):
         # One decision is enough.
         ranked = [each for each in ranked if each.kind not in DECISIONS]
-    return [*found, *ranked, *excluded, *unranked]
+    return [*fastest_statements, *ranked, *excluded, *unranked]
 
 
 def _select_one_model(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
@@ -307,9 +314,9 @@ def _select_sound(
 
 def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which program is fastest on one device; [] of a single program."""
-    measured = [member for member in series if member.row_on(1)]
-    programs = {program(member.rows[0].row.options) for member in measured}
-    return fastest(measured, 1) if len(programs) > 1 else []
+    measured_series = [member for member in series if member.row_on(1)]
+    programs = {program(member.rows[0].row.options) for member in measured_series}
+    return fastest(measured_series, 1) if len(programs) > 1 else []
 
 
 def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
@@ -324,36 +331,43 @@ def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
 
 def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the range of efficiencies; [] of one series, or without efficiencies."""
-    scaled = []
+    scaled_series = []
     for member in series:
         row = member.largest_row
         if row and row.row.num_devices > 1 and row.efficiency:
-            scaled.append(member)
-    if len(series) < 2 or not scaled:
+            scaled_series.append(member)
+    if len(series) < 2 or not scaled_series:
         return []
-    ordered = sorted(scaled, key=lambda member: _efficiency(member).value)
-    single = []
-    judged = []
+    ordered = sorted(scaled_series, key=lambda member: _efficiency(member).value)
+    single_run_series = []
+    judged_series = []
     for member in ordered:
         if not one_series.is_known(_efficiency(member)):
-            single.append(member)
+            single_run_series.append(member)
         elif not one_series.is_too_wide(_efficiency(member)):
-            judged.append(member)
+            judged_series.append(member)
 
-    found = []
-    if len(judged) > 1:
-        found.append(_range_statement(judged))
-        if not is_above(_efficiency(judged[-1]), _efficiency(judged[0]), len(judged)):
-            found.append(Statement("range-within-noise"))
-    if len(single) > 1 and not judged:
-        found += [_range_statement(single), Statement("single-runs")]
-    elif single:
-        values = {"single": len(single), "series": len(series)}
-        found.append(Statement("series-of-single-runs", values=values))
-    if unjudged := len(series) - len(judged) - len(single):
-        values = {"unjudged": unjudged, "series": len(series)}
-        found.append(Statement("series-unjudged", values=values))
-    return found
+    range_statements = []
+    if len(judged_series) > 1:
+        range_statements.append(_range_statement(judged_series))
+        if not is_above(
+            _efficiency(judged_series[-1]),
+            _efficiency(judged_series[0]),
+            len(judged_series),
+        ):
+            range_statements.append(Statement("range-within-noise"))
+    if len(single_run_series) > 1 and not judged_series:
+        range_statements += [
+            _range_statement(single_run_series),
+            Statement("single-runs"),
+        ]
+    elif single_run_series:
+        values = {"single": len(single_run_series), "series": len(series)}
+        range_statements.append(Statement("series-of-single-runs", values=values))
+    if num_unjudged := len(series) - len(judged_series) - len(single_run_series):
+        values = {"unjudged": num_unjudged, "series": len(series)}
+        range_statements.append(Statement("series-unjudged", values=values))
+    return range_statements
 
 
 def _range_statement(ordered: Sequence[SeriesSummary]) -> Statement:
@@ -400,15 +414,15 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     They are worth repeating, whether or not they count.
     """
     num_good = 0
-    disturbed = []
+    disturbed_files = []
     for row in summary.row_summaries:
-        good = {id(run) for run in row.row.good_runs}
-        num_good += len(good)
+        good_run_ids = {id(run) for run in row.row.good_runs}
+        num_good += len(good_run_ids)
         for name, run in zip(row.files, row.row.records):
-            if id(run) in good and disturbance.is_disturbed(run):
-                disturbed.append((name, row.row))
-    is_few = len(disturbed) <= min(MOST_LOADED, num_good // 6)
-    return disturbed if is_few else []
+            if id(run) in good_run_ids and disturbance.is_disturbed(run):
+                disturbed_files.append((name, row.row))
+    is_few = len(disturbed_files) <= min(MOST_LOADED, num_good // 6)
+    return disturbed_files if is_few else []
 
 
 def disturbed_left_out(summary: Summary) -> list[Statement]:
@@ -416,16 +430,16 @@ def disturbed_left_out(summary: Summary) -> list[Statement]:
     files = []
     loads = []
     num_good = 0
-    counted = []
+    counted_runs = []
     for row in summary.row_summaries:
         num_good += len(row.row.good_runs)
-        counted.append(row.row.counted_runs)
+        counted_runs.append(row.row.counted_runs)
         left_out = {id(run) for run in row.row.disturbed_runs}
         for name, run in zip(row.files, row.row.records):
             if id(run) in left_out:
                 files.append(name)
                 loads.append(disturbance.load(run))
-    found = []
+    left_out_facts = []
     if files:
         values = {
             "files": files,
@@ -433,11 +447,11 @@ def disturbed_left_out(summary: Summary) -> list[Statement]:
             "share": max(loads),
             "threshold": NOTICEABLE,
         }
-        found.append(Statement("disturbed-left-out", values=values))
-    if batches := disturbance.batches_left_out(counted):
+        left_out_facts.append(Statement("disturbed-left-out", values=values))
+    if batches := disturbance.batches_left_out(counted_runs):
         values = {**batches, "threshold": NOTICEABLE}
-        found.append(Statement("batches-left-out", values=values))
-    return found
+        left_out_facts.append(Statement("batches-left-out", values=values))
+    return left_out_facts
 
 
 def all_missing_run_commands(summary: Summary) -> list[str]:

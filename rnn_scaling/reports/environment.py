@@ -84,8 +84,8 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
     for record in records:
         for key, finding in _find_cautions(record):
             counts[key] += 1
-            known = findings.setdefault(key, finding)
-            if finding.values.get("most", 0) > known.values.get("most", 0):
+            earlier_finding = findings.setdefault(key, finding)
+            if finding.values.get("most", 0) > earlier_finding.values.get("most", 0):
                 findings[key] = finding
     has_gpus = any(run.resolved.device_type not in ("CPU", None) for run in records)
     found = []
@@ -105,32 +105,34 @@ def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
       Pairs of a key, which is equal for the same finding in other runs, and the finding.
     """
     resolved = record.resolved
-    found = []
+    machine_cautions = []
     if resolved.logical_devices:
         is_cpu = resolved.device_type == "CPU"
-        found.append(state("cpu-devices" if is_cpu else "gpus-shared"))
+        machine_cautions.append(state("cpu-devices" if is_cpu else "gpus-shared"))
     if resolved.oversubscribed:
-        found.append(state("too-few-cores"))
+        machine_cautions.append(state("too-few-cores"))
     if any(map(_is_throttled, record.environment.gpus_after)):
-        found.append(state("gpus-throttled"))
+        machine_cautions.append(state("gpus-throttled"))
     workers = record.workers
     if workers and len(workers.workers) > 1:
         if 0 < len(workers.hosts) < len(workers.workers):
-            found.append(state("workers-on-one-host"))
+            machine_cautions.append(state("workers-on-one-host"))
         if workers.link:
-            found.append(state("network-simulated", workers.link))
+            machine_cautions.append(state("network-simulated", workers.link))
         if deviation := _window_deviation(record, workers.window_seconds):
-            found.append(state("window-off", most=deviation))
+            machine_cautions.append(state("window-off", most=deviation))
     if skipped := record.batches.skipped_updates:
-        found.append(state(UPDATES_SKIPPED, most=skipped))
+        machine_cautions.append(state(UPDATES_SKIPPED, most=skipped))
     if links := _link_statement(record):
-        found.append(links)
-    keyed: list[tuple[Hashable, Statement]] = []
-    keyed += [((finding.kind, finding.subject), finding) for finding in found]
+        machine_cautions.append(links)
+    keyed_cautions: list[tuple[Hashable, Statement]] = []
+    keyed_cautions += [
+        ((finding.kind, finding.subject), finding) for finding in machine_cautions
+    ]
     # The text of a caution contains numbers, so its key identifies it.
     for caution in clock_cautions(record.environment.clocks):
-        keyed.append((caution.key, state("clocks", caution_text(caution))))
-    return keyed
+        keyed_cautions.append((caution.key, state("clocks", caution_text(caution))))
+    return keyed_cautions
 
 
 def _window_deviation(run: RunRecord, window_s: float | None) -> float:
@@ -141,10 +143,10 @@ def _window_deviation(run: RunRecord, window_s: float | None) -> float:
     """
     if not run.throughput or not window_s:
         return 0.0
-    measured = math.fsum(run.batches.seconds[run.batches.warmup :])
-    difference = abs(window_s - measured)
-    is_explained = difference <= max(BARRIERS_S, BARRIERS_SHARE * measured)
-    return 0.0 if is_explained else difference / measured
+    measured_s = math.fsum(run.batches.seconds[run.batches.warmup :])
+    difference = abs(window_s - measured_s)
+    is_explained = difference <= max(BARRIERS_S, BARRIERS_SHARE * measured_s)
+    return 0.0 if is_explained else difference / measured_s
 
 
 def _link_statement(record: RunRecord) -> Statement | None:
@@ -172,14 +174,14 @@ def _find_nearer_gpus(
     """
     try:
         links = topology.parse(matrix)
-        used = [int(index) for index in indices]
+        used_indices = [int(index) for index in indices]
     except ValueError:
         return None
-    best = topology.better(links, used)
+    best = topology.better(links, used_indices)
     if best is None:
         return None
     return {
-        "farthest": topology.farthest(links, used),
+        "farthest": topology.farthest(links, used_indices),
         "devices": ",".join(map(str, best.subsets[0])),
         "worst": best.worst,
     }

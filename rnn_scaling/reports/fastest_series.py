@@ -59,7 +59,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
             *conditions(series, count),
         ]
 
-    found = [
+    facts = [
         state(
             "fastest",
             first.title,
@@ -70,10 +70,10 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         *common,
     ]
     if count > 1:
-        found += one_series.scaling_statements(first)
-        found += _worker_statements(first, None)
-    found += _faster_elsewhere_statements(ordered, count, first)
-    return [*found, *conditions(series, count, first if count > 1 else None)]
+        facts += one_series.scaling_statements(first)
+        facts += _worker_statements(first, None)
+    facts += _faster_elsewhere_statements(ordered, count, first)
+    return [*facts, *conditions(series, count, first if count > 1 else None)]
 
 
 def _unclear_statements(
@@ -100,18 +100,23 @@ def _unclear_statements(
         if is_below and not lost_workers(member.row_on(count)):
             slowed.append(member)
     all_slowed = len(slowed) == len(rivals)
-    tied = [first]
-    tied += [member for member in rivals if member not in slowed or all_slowed]
+    tied_series = [first]
+    tied_series += [member for member in rivals if member not in slowed or all_slowed]
 
-    found = [state("fastest-unclear", **place, tied=_rate_values(tied, count)), *common]
+    unclear_statements = [
+        state("fastest-unclear", **place, tied=_rate_values(tied_series, count)),
+        *common,
+    ]
     if num_slower := len(ordered) - 1 - len(rivals):
-        found.append(state("others-slower", others=num_slower))
+        unclear_statements.append(state("others-slower", others=num_slower))
     if all_slowed:
-        return [*found, state("quiet-runs-would-tell")]
+        return [*unclear_statements, state("quiet-runs-would-tell")]
     if slowed:
-        found.append(state("slowed-by-load", slowed=_rate_values(slowed, count)))
-    rates = [_rate_on(member, count) for member in tied]
-    return [*found, *_tie_statements(rates, len(ordered))]
+        unclear_statements.append(
+            state("slowed-by-load", slowed=_rate_values(slowed, count))
+        )
+    rates = [_rate_on(member, count) for member in tied_series]
+    return [*unclear_statements, *_tie_statements(rates, len(ordered))]
 
 
 def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
@@ -131,26 +136,30 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
     for rate in rates[1:]:
         change = joint_ratio(rates[0], rate, among)
         bounds.append((change.high or change.value) - 1)
-    seen = changes[0]
+    seen_difference = changes[0]
     repeats = None
-    if seen.value > 1:
+    if seen_difference.value > 1:
         num_runs, _ = more_repeats(rates)
         repeats = needed_repeats(
-            math.log(seen.value),
-            seen.relative_error or 0.0,
-            seen.degrees,
+            math.log(seen_difference.value),
+            seen_difference.relative_error or 0.0,
+            seen_difference.degrees,
             num_runs,
             among,
         )
-    found = []
+    tie_statements = []
     if max(bounds) <= NEAR or repeats is None:
-        found.append(state("take-either", others=len(bounds), within=max(bounds)))
-    if Note.CORRECTED in seen.kind.notes:
+        tie_statements.append(
+            state("take-either", others=len(bounds), within=max(bounds))
+        )
+    if Note.CORRECTED in seen_difference.kind.notes:
         # Repeats do not reduce the error of a correction.
-        return [*found, state("quiet-machine")]
+        return [*tie_statements, state("quiet-machine")]
     kind = "seen-difference" if repeats else "seen-difference-too-small"
-    decision = state(kind, seen=seen.value - 1, repeats=repeats, most=MOST_REPEATS)
-    return [*found, decision]
+    decision = state(
+        kind, seen=seen_difference.value - 1, repeats=repeats, most=MOST_REPEATS
+    )
+    return [*tie_statements, decision]
 
 
 def _faster_elsewhere_statements(
@@ -165,14 +174,14 @@ def _faster_elsewhere_statements(
     """
     if count == 1:
         return []
-    found = [
+    elsewhere_statements = [
         one_series.scaling_statements(member)[0]
         for member in series
         if member.faster_on_fewer_devices and member is not ranked
     ]
     for member in series:
-        found += one_series.failure_statements(member)
-    return found
+        elsewhere_statements += one_series.failure_statements(member)
+    return elsewhere_statements
 
 
 def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
@@ -235,11 +244,14 @@ def conditions(
     different_records = {id(record): record for record in records}
 
     shared_cores = filter(None, map(one_series.shared_core_statements, rows))
-    found = list(next(shared_cores, []))
+    condition_statements = list(next(shared_cores, []))
     for member in series:
         if member is not ranked:
-            found += _worker_statements(member, count)
-    return [*found, *one_series.other_load_statements([*different_records.values()])]
+            condition_statements += _worker_statements(member, count)
+    return [
+        *condition_statements,
+        *one_series.other_load_statements([*different_records.values()]),
+    ]
 
 
 def _worker_statements(series: SeriesSummary, count: int | None) -> list[Statement]:

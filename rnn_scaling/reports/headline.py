@@ -85,12 +85,12 @@ def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     if any(map(lost_workers, summaries)):
         return []
     rows = [summary.row for summary in summaries if summary]
-    found = _speedup_statements(series, rows, count)
+    facts = _speedup_statements(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)
         for effect in find_option_effects(rows)[:MOST_EFFECTS]:
-            found += _effect_statements(effect, has_corrected)
-    return found
+            facts += _effect_statements(effect, has_corrected)
+    return facts
 
 
 def _speedup_statements(
@@ -104,15 +104,15 @@ def _speedup_statements(
       count: The number of devices.
     """
     hidden = []
-    judged = []
+    judged_speedups = []
     for member, row in zip(series, rows):
         if is_hidden_by_load(row):
             hidden.append(member)
         else:
-            judged.append(row)
-    speedups = [row.metric(SPEEDUP) for row in judged]
-    found = []
-    if judged and all(map(is_precise, speedups)):
+            judged_speedups.append(row)
+    speedups = [row.metric(SPEEDUP) for row in judged_speedups]
+    speedup_statements = []
+    if judged_speedups and all(map(is_precise, speedups)):
         ordered = sorted(speedup.value for speedup in speedups if speedup)
         range_values = {
             "low": ordered[0],
@@ -121,22 +121,27 @@ def _speedup_statements(
             "high_share": 100 * ordered[-1] / count,
         }
         place = devices_text(series, count)
-        found.append(Statement("speedup-range", place, range_values))
-        num_corrected = sum(map(is_corrected, judged))
+        speedup_statements.append(Statement("speedup-range", place, range_values))
+        num_corrected = sum(map(is_corrected, judged_speedups))
         if num_corrected:
-            corrected = {
+            corrected_values = {
                 "corrected": num_corrected,
-                "series": len(judged),
+                "series": len(judged_speedups),
                 "points": max(map(_half_width_percent, speedups)) / count,
             }
-            found.append(Statement("speedups-corrected", values=corrected))
+            speedup_statements.append(
+                Statement("speedups-corrected", values=corrected_values)
+            )
     if len(hidden) == len(series):
-        found += [Statement("all-speedups-hidden-by-load"), repeat_quietly(hidden)]
+        speedup_statements += [
+            Statement("all-speedups-hidden-by-load"),
+            repeat_quietly(hidden),
+        ]
     elif hidden:
         values = {"names": [member.title for member in hidden], "series": len(series)}
-        found.append(Statement("speedups-hidden-by-load", values=values))
-        found.append(repeat_quietly(hidden))
-    return found
+        speedup_statements.append(Statement("speedups-hidden-by-load", values=values))
+        speedup_statements.append(repeat_quietly(hidden))
+    return speedup_statements
 
 
 def _half_width_percent(speedup: Interval | None) -> float:
@@ -178,20 +183,28 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
         return [Statement("effect-equal", values=values), *take_any]
     if effect.is_significant and is_precise(effect.ratio):
         kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
-        found = [Statement(kind, names[0], values)]
+        effect_statements = [Statement(kind, names[0], values)]
         if _gains_by_exchange(effect):
-            found.append(Statement("effect-without-exchange", names[-1]))
-        return found
+            effect_statements.append(Statement("effect-without-exchange", names[-1]))
+        return effect_statements
     if effect.max_difference > TOO_NOISY:
         return []
-    found = [Statement("effect-open", values=values)]
+    effect_statements = [Statement("effect-open", values=values)]
     if has_corrected:
-        return [*found, Statement("effect-needs-quiet-runs")]
+        return [*effect_statements, Statement("effect-needs-quiet-runs")]
     repeats = effect.needed_repeats
-    seen = {"seen": effect.seen_difference, "repeats": repeats, "most": MOST_REPEATS}
+    seen_values = {
+        "seen": effect.seen_difference,
+        "repeats": repeats,
+        "most": MOST_REPEATS,
+    }
     if repeats is None:
-        return [*found, *take_any, Statement("seen-effect-too-small", values=seen)]
-    return [*found, Statement("seen-effect", values=seen)]
+        return [
+            *effect_statements,
+            *take_any,
+            Statement("seen-effect-too-small", values=seen_values),
+        ]
+    return [*effect_statements, Statement("seen-effect", values=seen_values)]
 
 
 def _values_train_one_model(effect: OptionEffect) -> list[bool]:

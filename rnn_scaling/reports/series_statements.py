@@ -40,7 +40,7 @@ def statements(series: SeriesSummary) -> list[Statement]:
     if row is None:
         return [state("series-failed", series.title)]
     first, *details = scaling_statements(series)
-    found = [
+    facts = [
         first,
         *shared_core_statements(row),
         *details,
@@ -50,10 +50,10 @@ def statements(series: SeriesSummary) -> list[Statement]:
     ]
     if series.num_diverged:
         runs = sum(len(row.row.good_runs) for row in series.rows)
-        found.append(
+        facts.append(
             state("diverged", series.title, diverged=series.num_diverged, runs=runs)
         )
-    return found
+    return facts
 
 
 def scaling_statements(series: SeriesSummary) -> list[Statement]:
@@ -73,10 +73,10 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
     if speedup is not None and fastest.row.num_devices > 1:
         kind = "fastest-on-fewer-scaled"
         values["speedup"] = interval_values(speedup)
-    found = [state(kind, series.title, **values)]
+    scaling_facts = [state(kind, series.title, **values)]
     if not is_known(fastest.row.rate):
-        found.append(state("single-runs"))
-    return [*found, *scaling]
+        scaling_facts.append(state("single-runs"))
+    return [*scaling_facts, *scaling]
 
 
 def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
@@ -138,11 +138,11 @@ def _single_run_statement(row: RowSummary) -> Statement:
     """Return which side of a speedup is a single run."""
     baseline = row.row.baseline
     sides = [side for side in (baseline, row.row) if side is not None]
-    single = [side for side in sides if len(side.counted_runs) == 1]
-    if len(single) == 2 and baseline is not row.row:
+    single_run_sides = [side for side in sides if len(side.counted_runs) == 1]
+    if len(single_run_sides) == 2 and baseline is not row.row:
         return state("single-runs")
-    if single:
-        return state("single-run-on", devices=single[0].devices)
+    if single_run_sides:
+        return state("single-run-on", devices=single_run_sides[0].devices)
     return state("interval-unknown")
 
 
@@ -208,10 +208,14 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
         default=0,
     )
     kind = "shared-cores-alone" if baseline_cores > 1 else "shared-cores"
-    found = [state(kind, devices=row.devices, cores=cores, alone=baseline_cores)]
+    core_statements = [
+        state(kind, devices=row.devices, cores=cores, alone=baseline_cores)
+    ]
     if row.loss.is_bound:
-        found.append(state("shared-cores-bound", share=row.loss.max_efficiency))
-    return found
+        core_statements.append(
+            state("shared-cores-bound", share=row.loss.max_efficiency)
+        )
+    return core_statements
 
 
 def records_behind(row: RowSummary) -> list[RunRecord]:
@@ -239,16 +243,16 @@ def _loss_statements(loss: Attribution | None) -> list[Statement]:
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return [state("above-ideal")]
-    found = [state("near-ideal")]
+    loss_statements = [state("near-ideal")]
     repeats, points = loss.useful_repeats()
     if is_corrected(loss.row):
         # Repeats do not reduce the error of a correction.
-        found.append(state("quiet-machine"))
+        loss_statements.append(state("quiet-machine"))
     elif points:
-        found.append(
+        loss_statements.append(
             state("repeats-would-show-loss", repeats=repeats, points=round_up(points))
         )
-    return found
+    return loss_statements
 
 
 def failure_statements(series: SeriesSummary) -> list[Statement]:
@@ -266,46 +270,48 @@ def unsplit_statements(loss: Attribution) -> list[Statement]:
     """Return why no part is shown, and a remedy; [] if a part is shown."""
     if loss.is_significant:
         return []
-    known = [
+    known_parts = [
         part.name
         for part in loss.parts
         if part.points and part.points.ends != (0.0, 0.0)
     ]
-    if not known:
-        missing = _missing_parts_statements(loss)
+    if not known_parts:
+        missing_statements = _missing_parts_statements(loss)
         return (
-            [_unsplit_points_statement(loss.loss_points), *missing] if missing else []
+            [_unsplit_points_statement(loss.loss_points), *missing_statements]
+            if missing_statements
+            else []
         )
 
-    found = _hidden_by_load_statements(loss)
+    unsplit_facts = _hidden_by_load_statements(loss)
     hidden = _names_hidden_by_load(loss)
-    within_noise = [name for name in known if name not in hidden]
+    within_noise = [name for name in known_parts if name not in hidden]
     if within_noise:
-        found.append(state("parts-within-noise", parts=within_noise))
-        found.append(_noise_remedy_statement(loss))
+        unsplit_facts.append(state("parts-within-noise", parts=within_noise))
+        unsplit_facts.append(_noise_remedy_statement(loss))
     if hidden:
-        found.append(state("quiet-machine"))
-    return [*found, *_missing_parts_statements(loss)]
+        unsplit_facts.append(state("quiet-machine"))
+    return [*unsplit_facts, *_missing_parts_statements(loss)]
 
 
 def part_statements(loss: Attribution) -> list[Statement]:
     """Return each measured part, and the unexplained points."""
     significant = [part for part in loss.significant_parts if _points_or_zero(part)]
-    found = []
+    part_facts = []
     for part in significant:
-        found.append(_part_statement(part))
+        part_facts.append(_part_statement(part))
         if part.load_points >= MIN_LOAD_POINTS:
-            found.append(state("part-with-load", part.name, load=part.load_points))
+            part_facts.append(state("part-with-load", part.name, load=part.load_points))
     if any(part.name == OVERSUBSCRIPTION for part in significant):
-        found.append(state("part-computed", OVERSUBSCRIPTION))
+        part_facts.append(state("part-computed", OVERSUBSCRIPTION))
 
     unexplained = loss.unexplained.points
     if unexplained is None or unexplained.ends == (0.0, 0.0):
-        return found
+        return part_facts
     hidden_by_load = _hidden_by_load_statements(loss)
     if any(part.points is None for part in loss.parts):
         return [
-            *found,
+            *part_facts,
             _unsplit_points_statement(unexplained),
             *_missing_parts_statements(loss),
             *hidden_by_load,
@@ -317,9 +323,9 @@ def part_statements(loss: Attribution) -> list[Statement]:
     ]
     values = {"parts": names or [UNEXPLAINED], "points": interval_values(unexplained)}
     if loss.unexplained.is_significant:
-        return [*found, state("rest-not-separated", **values), *hidden_by_load]
+        return [*part_facts, state("rest-not-separated", **values), *hidden_by_load]
     kind = "rest-within-noise-or-load" if _may_be_load(loss) else "rest-within-noise"
-    return [*found, state(kind, **values)]
+    return [*part_facts, state(kind, **values)]
 
 
 def noise_text(losses: Sequence[Attribution]) -> str:
@@ -353,11 +359,11 @@ def _noise_remedy_statement(loss: Attribution) -> Statement:
     """Return the remedy for parts that are within the noise."""
     if is_corrected(loss.row):
         return state("quiet-machine")
-    known = [part.points for part in loss.parts if part.points]
+    known_points = [part.points for part in loss.parts if part.points]
     repeats, points = loss.useful_repeats()
-    if points is None and all(value.rounding and value.ends for value in known):
+    if points is None and all(value.rounding and value.ends for value in known_points):
         return state("few-digits")
-    if points is None or any(value.ends is None for value in known):
+    if points is None or any(value.ends is None for value in known_points):
         return state("repeats-would-show-spread", repeats=repeats)
     return state("repeats-would-show-parts", repeats=repeats, points=round_up(points))
 

@@ -38,7 +38,7 @@ def alarms(summary: Summary) -> list[Statement]:
     The statements are about the fewest devices of each series that train otherwise.
     """
     titles = [summary.row_titles[proof.row] for proof in summary.other_training]
-    found = []
+    alarm_statements = []
     for title, proofs in group_by(summary.other_training, titles).items():
         first = proofs[0]
         names = {
@@ -48,10 +48,14 @@ def alarms(summary: Summary) -> list[Statement]:
         }
         for difference in first.differences:
             kind = ON_MORE_DEVICES[difference.quantity]
-            found.append(state(kind, title, **names, **_difference_values(difference)))
-        found += _harmless_reason_statements(first.differences[0])
-        found.append(_remedy_statement(first.differences, check_command(first.row)))
-    return found
+            alarm_statements.append(
+                state(kind, title, **names, **_difference_values(difference))
+            )
+        alarm_statements += _harmless_reason_statements(first.differences[0])
+        alarm_statements.append(
+            _remedy_statement(first.differences, check_command(first.row))
+        )
+    return alarm_statements
 
 
 def change_statements(
@@ -67,15 +71,17 @@ def change_statements(
         return []
     change = changes[0]
     names = {"before": sides[0], "after": sides[1]}
-    found = []
+    change_facts = []
     for difference in change.differences:
         kind = AFTER_A_CHANGE[difference.quantity]
-        found.append(
+        change_facts.append(
             state(kind, change.label, **names, **_difference_values(difference))
         )
     if len(changes) > 1:
-        found.append(state(MORE_CONFIGURATIONS, **names, others=len(changes) - 1))
-    return [*found, _remedy_statement(change.differences, change.command)]
+        change_facts.append(
+            state(MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
+        )
+    return [*change_facts, _remedy_statement(change.differences, change.command)]
 
 
 def _remedy_statement(

@@ -82,29 +82,33 @@ def explain(
       The explanation of each wrong variable, UNKNOWN if no fault explains it.
     """
     share = Guarantee.from_config(config).share
-    right = list(trials.UNCHANGED.compute_changes(config, updates))
-    judged = range(first, len(updates))
+    right_changes = list(trials.UNCHANGED.compute_changes(config, updates))
+    judged_numbers = range(first, len(updates))
     if config.training.optimizer != "sgd":
-        judged = judged[:1]
-    wrong: dict[str, list[int]] = {}
-    for name in right[0]:
+        judged_numbers = judged_numbers[:1]
+    wrong_batches: dict[str, list[int]] = {}
+    for name in right_changes[0]:
         indices = [
             index
-            for index in judged
-            if not is_change(updates[index], name, right[index][name], share)
+            for index in judged_numbers
+            if not is_change(updates[index], name, right_changes[index][name], share)
         ]
         if indices:
-            wrong[name] = indices[:MAX_EXPLAINED]
-    if not wrong:
+            wrong_batches[name] = indices[:MAX_EXPLAINED]
+    if not wrong_batches:
         return {}
-    number = min(min(indices) for indices in wrong.values())
-    if chunk := _wrong_chunk_statement(updates[number], right[number], share):
-        return dict.fromkeys(wrong, chunk)
-    explanations = _explain_sums(config, updates, right, wrong)
-    unknown = {name: wrong[name][0] for name in wrong if name not in explanations}
-    explanations |= _explain_elements(updates, unknown, right, share)
+    number = min(min(indices) for indices in wrong_batches.values())
+    if chunk := _wrong_chunk_statement(updates[number], right_changes[number], share):
+        return dict.fromkeys(wrong_batches, chunk)
+    explanations = _explain_sums(config, updates, right_changes, wrong_batches)
+    unexplained = {
+        name: wrong_batches[name][0]
+        for name in wrong_batches
+        if name not in explanations
+    }
+    explanations |= _explain_elements(updates, unexplained, right_changes, share)
     if config.training.optimizer == "sgd":
-        for name, index in unknown.items():
+        for name, index in unexplained.items():
             if explanations[name] is UNKNOWN:
                 explanations[name] = _explain_weights(updates[index], name)
     return explanations
@@ -113,25 +117,27 @@ def explain(
 def _explain_sums(
     config: RunConfig,
     updates: Sequence[ReplicaUpdate],
-    right: Sequence[Arrays],
-    wrong: Mapping[str, Sequence[int]],
+    right_changes: Sequence[Arrays],
+    wrong_batches: Mapping[str, Sequence[int]],
 ) -> Explanations:
     """Explain variables whose change is a multiple, or another sum of gradients.
 
     Args:
       config: The options of the run.
       updates: The updates of the replica in order.
-      right: The right change of each update.
-      wrong: Indices of the wrong updates of each variable.
+      right_changes: The right change of each update.
+      wrong_batches: Indices of the wrong updates of each variable.
     """
     guarantee = Guarantee.from_config(config)
     share = guarantee.share
     # Per variable: explanations, the likelier first, and how many updates each explains.
-    candidates: dict[str, list[tuple[Statement, int]]] = {name: [] for name in wrong}
+    candidates: dict[str, list[tuple[Statement, int]]] = {
+        name: [] for name in wrong_batches
+    }
     num_towers = config.num_towers if guarantee.shares_one_model else 1
-    for name, indices in wrong.items():
+    for name, indices in wrong_batches.items():
         factors = [
-            _change_factor(updates[index], name, right[index][name], share)
+            _change_factor(updates[index], name, right_changes[index][name], share)
             for index in indices
         ]
         if factors[0] is not None:
@@ -140,13 +146,13 @@ def _explain_sums(
             candidates[name].append((statement, num_alike))
     for trial in trials.wrong_sums(config):
         predicted = list(trial.compute_changes(config, updates))
-        for name, indices in wrong.items():
-            explained = [
+        for name, indices in wrong_batches.items():
+            explained_names = [
                 is_change(updates[index], name, predicted[index][name], share)
                 for index in indices
             ]
-            if explained[0]:
-                candidates[name].append((trial.fault, sum(explained)))
+            if explained_names[0]:
+                candidates[name].append((trial.fault, sum(explained_names)))
     explanations = {}
     for name, statements in candidates.items():
         if statements:
@@ -180,30 +186,32 @@ def _factor_statement(factor: float, num_towers: int) -> Statement:
 
 def _explain_elements(
     updates: Sequence[ReplicaUpdate],
-    unknown: Mapping[str, int],
-    right: Sequence[Arrays],
+    unexplained: Mapping[str, int],
+    right_changes: Sequence[Arrays],
     share: float,
 ) -> Explanations:
     """Explain variables by the pattern of their wrong elements.
 
     Args:
       updates: The updates of the run.
-      unknown: Index of the first wrong update of each variable that is not explained.
-      right: The right change of each update.
+      unexplained: Index of the first wrong update of each variable that is not explained.
+      right_changes: The right change of each update.
       share: Share of a change by which it may differ.
     """
-    if not unknown:
+    if not unexplained:
         return {}
     pairs = [
-        (updates[index].change[name], right[index][name])
-        for name, index in unknown.items()
+        (updates[index].change[name], right_changes[index][name])
+        for name, index in unexplained.items()
     ]
     if _are_reordered(pairs, share):
-        return dict.fromkeys(unknown, Statement("update-wrong-order", "wrong order"))
+        return dict.fromkeys(
+            unexplained, Statement("update-wrong-order", "wrong order")
+        )
     explanations = {}
-    for name, index in unknown.items():
+    for name, index in unexplained.items():
         update = updates[index]
-        expected = right[index][name]
+        expected = right_changes[index][name]
         if _is_decayed(update, name, expected, share):
             statement = Statement("update-weight-decay", "weight decay")
         else:
@@ -222,11 +230,15 @@ def _explain_weights(update: ReplicaUpdate, name: str) -> Statement:
         passes = part.micro_gradients or [part.gradient]
         local_gradients.append([{name: arrays[name].ravel()} for arrays in passes])
     change = {name: -update.change[name].ravel()}
-    found = sums.weigh(change, local_gradients, {name: update.before[name].ravel()})
-    if found is None or found.residual > sums.MIN_SHARE:
+    sum_weights = sums.weigh(
+        change, local_gradients, {name: update.before[name].ravel()}
+    )
+    if sum_weights is None or sum_weights.residual > sums.MIN_SHARE:
         return UNKNOWN
-    right = np.ones_like(found.weights)
-    over_ranks, over_micro = sums.pattern(update.tower or 0, found.weights, right)
+    right_weights = np.ones_like(sum_weights.weights)
+    over_ranks, over_micro = sums.pattern(
+        update.tower or 0, sum_weights.weights, right_weights
+    )
     features = GradientFeatures(over_ranks=over_ranks, over_micro=over_micro)
     cause = signatures.find_cause(Subject.GRADIENTS, features)
     return WRONG_WEIGHTS.get(cause, UNKNOWN)
@@ -245,13 +257,13 @@ def _is_decayed(
     update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> bool:
     """Return whether the weights were also decayed."""
-    before = update.before[name]
-    if before.size < MIN_DECAYED_ELEMENTS:
+    weights_before = update.before[name]
+    if weights_before.size < MIN_DECAYED_ELEMENTS:
         return False
-    decay = _nearest_factor(update.change[name] - change, before)
+    decay = _nearest_factor(update.change[name] - change, weights_before)
     if decay is None or decay >= 0:
         return False
-    return is_change(update, name, change + np.float32(decay) * before, share)
+    return is_change(update, name, change + np.float32(decay) * weights_before, share)
 
 
 def _rows_statement(
@@ -262,22 +274,26 @@ def _rows_statement(
     expected = change.reshape(actual.shape)
     largest = np.abs(expected).max(axis=1)
     size = np.abs(update.before[name]).max() + largest.max(initial=0.0)
-    allowed = 4 * share * largest + 4 * ROUNDING * size
+    allowed_error = 4 * share * largest + 4 * ROUNDING * size
     num_moving = int((largest + np.abs(actual).max(axis=1) > 0).sum())
-    wrong = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed)
-    if not 0 < len(wrong) <= MAX_WRONG_ROWS * num_moving:
+    wrong_rows = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed_error)
+    if not 0 < len(wrong_rows) <= MAX_WRONG_ROWS * num_moving:
         return None
     repeated = _find_repeated_rows(update, name)
-    if len(wrong) > 1 and set(wrong) <= repeated and len(wrong) > 0.5 * len(repeated):
+    if (
+        len(wrong_rows) > 1
+        and set(wrong_rows) <= repeated
+        and len(wrong_rows) > 0.5 * len(repeated)
+    ):
         return Statement("update-duplicate-rows", "duplicate rows")
-    values = {"wrong": len(wrong), "rows": num_moving, "first": int(wrong[0])}
-    if not actual[wrong].any():
+    values = {"wrong": len(wrong_rows), "rows": num_moving, "first": int(wrong_rows[0])}
+    if not actual[wrong_rows].any():
         return Statement("update-rows-lost", "rows lost", values)
     return Statement("update-part-wrong", "part wrong", values)
 
 
 def _wrong_chunk_statement(
-    update: ReplicaUpdate, right: Arrays, share: float
+    update: ReplicaUpdate, right_change: Arrays, share: float
 ) -> Statement | None:
     """Return the fault if the wrong elements are one part of all variables in order.
 
@@ -285,29 +301,35 @@ def _wrong_chunk_statement(
     inside of a variable and continues in the next one.
     """
     masks = []
-    for name, expected in right.items():
+    for name, expected in right_change.items():
         actual = update.change[name]
         largest = np.abs(expected).max(initial=0.0)
         size = np.abs(update.before[name]).max(initial=0.0) + largest
-        allowed = 4 * share * largest + 4 * ROUNDING * size
+        allowed_error = 4 * share * largest + 4 * ROUNDING * size
         is_moving = (expected != 0) | (actual != 0)
-        masks.append((np.abs(actual - expected) > allowed)[is_moving])
-    wrong = np.flatnonzero(np.concatenate(masks))
-    if not len(wrong):
+        masks.append((np.abs(actual - expected) > allowed_error)[is_moving])
+    wrong_elements = np.flatnonzero(np.concatenate(masks))
+    if not len(wrong_elements):
         return None
     ends = np.cumsum([mask.size for mask in masks])
-    first, last = np.searchsorted(ends, (wrong[0], wrong[-1]), side="right")
+    first, last = np.searchsorted(
+        ends, (wrong_elements[0], wrong_elements[-1]), side="right"
+    )
     # Elements of the first and the last variable that are outside of the chunk.
-    num_before = wrong[0] - (ends[first] - masks[first].size)
-    num_after = ends[last] - 1 - wrong[-1]
+    num_before = wrong_elements[0] - (ends[first] - masks[first].size)
+    num_after = ends[last] - 1 - wrong_elements[-1]
     is_part = (
         num_before > MIN_RIGHT_SHARE * masks[first].size
         or num_after > MIN_RIGHT_SHARE * masks[last].size
     )
-    length = int(wrong[-1] - wrong[0]) + 1
-    if first == last or not is_part or len(wrong) < MIN_CHUNK_SHARE * length:
+    length = int(wrong_elements[-1] - wrong_elements[0]) + 1
+    if first == last or not is_part or len(wrong_elements) < MIN_CHUNK_SHARE * length:
         return None
-    values = {"elements": len(wrong), "of": int(ends[-1]), "first": [*right][first]}
+    values = {
+        "elements": len(wrong_elements),
+        "of": int(ends[-1]),
+        "first": [*right_change][first],
+    }
     return Statement("update-wrong-chunk", "wrong chunk", values)
 
 

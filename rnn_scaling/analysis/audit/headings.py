@@ -38,13 +38,13 @@ def find_swapped(layout: Measurements) -> Iterator[Swap]:
     """
     layout = candidates.first_rows(layout)
     targets = [k for k in _target_columns(layout) if not _find_clean(layout, k)]
-    used: set[int] = set()  # columns of the swaps so far
+    swapped_columns: set[int] = set()  # columns of the swaps so far
     for pair in itertools.combinations(targets[:_MAX_TARGETS], 2):
-        if used.isdisjoint(pair):
+        if swapped_columns.isdisjoint(pair):
             exchanged = _exchange_columns(layout, *pair)
             first, second = (_find_clean(exchanged, k) for k in pair)
             if first and second:
-                used |= set(pair)
+                swapped_columns |= set(pair)
                 yield first, second
 
 
@@ -96,16 +96,16 @@ def find_mistakes(
         title = layout.columns[target].name
         if title in names or any(_mentions_label(title, name) for name in names):
             continue  # "speedup_low"
-        found = []
+        mistakes = []
         # The header is not "Weak scaling", and there is no other speedup.
         if _SPEEDUP.search(title.lower()) and not has_speedup:
             for reading in candidates.stated(layout, target, MISTAKES):
                 if reading.bits >= _CERTAIN and reading.is_clean:
-                    found.append(reading)
-        if target not in confirmed and not found:
+                    mistakes.append(reading)
+        if target not in confirmed and not mistakes:
             tried = candidates.stated(layout, target, RELATIONS)
-            found += [reading for reading in tried if _is_broken(reading, confirmed)]
-        yield from found[:1]
+            mistakes += [reading for reading in tried if _is_broken(reading, confirmed)]
+        yield from mistakes[:1]
 
 
 def _is_broken(reading: Reading, confirmed: set[int]) -> bool:

@@ -80,23 +80,23 @@ def cheapest(
       The price in bits and the name.
     """
     low, high = (bound / item.scale for bound in bounds)
-    printed = item.number
-    if item.low == item.high or not printed.value or not math.isfinite(low + high):
+    number = item.number
+    if item.low == item.high or not number.value or not math.isfinite(low + high):
         return None
-    found = list(_list_digit_slips(printed, low, high))
-    if printed.value < 0:
+    candidates = list(_list_digit_slips(number, low, high))
+    if number.value < 0:
         low, high = sorted((-low, -high))
-    smallest = abs(printed.value) - 0.5 * printed.step
+    smallest = abs(number.value) - 0.5 * number.step
     if high > 0 and smallest > 0:
-        logs = math.log(smallest), math.log(abs(printed.value) + printed.step)
+        logs = math.log(smallest), math.log(abs(number.value) + number.step)
         for slip in SLIPS:
             least, most = map(math.exp, slip.correct(*logs, math.log(devices)))
             if least <= high and low <= most:
-                found.append((_FACTOR_BITS, slip.name))
-    if column and column.value_counts[printed.value] > 1:
+                candidates.append((_FACTOR_BITS, slip.name))
+    if column and column.value_counts[number.value] > 1:
         bits = _COPY_BITS + math.log2(len(column.numbers))
-        found.append((bits, "copied from another row"))
-    return min(found, default=None)
+        candidates.append((bits, "copied from another row"))
+    return min(candidates, default=None)
 
 
 def _list_digit_slips(

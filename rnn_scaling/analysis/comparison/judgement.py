@@ -238,12 +238,12 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
             before, after, configurations, metric
         )
     ]
-    missing = [each.label for each in configurations if each.after is None]
+    only_before = [each.label for each in configurations if each.after is None]
     labelled = _label_differences(common)
     if question.across:
         _check_two_machines(common, labelled)
-    elif missing:
-        difference = differences.missing_configurations(missing)
+    elif only_before:
+        difference = differences.missing_configurations(only_before)
         # Without labels, because it does not concern the other configurations.
         labelled.append(LabelledDifference(difference, ()))
     obstacles = [each for each in labelled if not question.accepts(each.difference)]
@@ -279,7 +279,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         ),
         only_after=tuple([c.label for c in configurations if c.before is None]),
         exit_status=exit_status(results, bool(obstacles)),
-        only_before=tuple(missing) if question.across else (),
+        only_before=tuple(only_before) if question.across else (),
         machines=machines,
         machine_ratios=tuple(_compute_machine_ratios(common, results)),
         machine_costs=tuple(
@@ -297,8 +297,10 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
 def _find_changed_training(
     configurations: Sequence[Configuration],
 ) -> tuple[ChangedTraining, ...]:
-    found = [find_changed_training(each.label, *each.sides) for each in configurations]
-    return tuple(filter(None, found))
+    training_changes = [
+        find_changed_training(each.label, *each.sides) for each in configurations
+    ]
+    return tuple(filter(None, training_changes))
 
 
 def _find_differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
@@ -330,13 +332,13 @@ def _common_configurations(
         )
     if metric.ideal is None:
         return common
-    scaled = [each for each in common if each.max_devices > 1]
-    if not scaled:
+    multi_device = [each for each in common if each.max_devices > 1]
+    if not multi_device:
         raise InputError(
             "no configuration with several devices is on both sides; "
             f"--metric={metric.name} of one device is 1"
         )
-    return scaled
+    return multi_device
 
 
 def _check_two_machines(
@@ -442,17 +444,17 @@ def _label_differences(
 
     Options that leave the work unchanged are left out, because they are compared.
     """
-    found: list[tuple[Difference, str]] = []
+    labelled_differences: list[tuple[Difference, str]] = []
     for configuration in configurations:
         before, after = [side.good_runs for side in configuration.sides]
         if not before or not after:
             continue
         for difference in differences.find_differences(before, after):
             if difference.is_incomparable or not difference.name.startswith("--"):
-                found.append((difference, configuration.label))
-    keys = [(each.name, each.effect, each.severity) for each, _ in found]
+                labelled_differences.append((difference, configuration.label))
+    keys = [(each.name, each.effect, each.severity) for each, _ in labelled_differences]
     labelled = []
-    for members in group_by(found, keys).values():
+    for members in group_by(labelled_differences, keys).values():
         labels = tuple([label for _, label in members])
         labelled.append(LabelledDifference(members[0][0], labels))
     return sorted(labelled, key=lambda each: not each.difference.is_incomparable)

@@ -156,17 +156,19 @@ def read(path: Path) -> ComparedRuns:
 
 def match(before: ComparedRuns, after: ComparedRuns) -> Match:
     """Return the changes, and the configurations that are equal except for them."""
-    changed = _find_changed_options(before, after)
-    rows_before, rows_after = _build_rows(before, after, changed)
-    by_key_before = {drop_options(row.key, changed): row for row in rows_before}
-    by_key_after = {drop_options(row.key, changed): row for row in rows_after}
+    changed_options = _find_changed_options(before, after)
+    rows_before, rows_after = _build_rows(before, after, changed_options)
+    by_key_before = {drop_options(row.key, changed_options): row for row in rows_before}
+    by_key_after = {drop_options(row.key, changed_options): row for row in rows_after}
     keys = list(dict.fromkeys([*by_key_before, *by_key_after]))
     names = {**before.names, **after.names}
     configurations = [
         Configuration(label, by_key_before.get(key), by_key_after.get(key), names)
-        for key, label in zip(keys, build_labels(keys, changed))
+        for key, label in zip(keys, build_labels(keys, changed_options))
     ]
-    return _list_changes(rows_before, rows_after, changed), tuple(configurations)
+    return _list_changes(rows_before, rows_after, changed_options), tuple(
+        configurations
+    )
 
 
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
@@ -177,22 +179,24 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
     Raises:
       InputError: If a side contains runs of several machines.
     """
-    changed = _find_changed_options(before, after)
-    sides = _build_rows(before, after, changed)
+    changed_options = _find_changed_options(before, after)
+    sides = _build_rows(before, after, changed_options)
     series: dict[Key, tuple[list[Row], list[Row]]] = {}
     for number, (side, side_rows) in enumerate(zip((before, after), sides)):
         _check_one_machine(side.path, side_rows)
         for row in side_rows:
-            varied = {*changed, scale.axis(row.options), *OF_MACHINES}
-            pair = series.setdefault(drop_options(row.key, varied), ([], []))
+            varied_options = {*changed_options, scale.axis(row.options), *OF_MACHINES}
+            pair = series.setdefault(drop_options(row.key, varied_options), ([], []))
             pair[number].append(row)
-    varied = {*changed, *scale.AXES}
-    labels = build_labels([drop_options(key, varied) for key in series], varied)
+    varied_options = {*changed_options, *scale.AXES}
+    labels = build_labels(
+        [drop_options(key, varied_options) for key in series], varied_options
+    )
     names = {**before.names, **after.names}
     configurations: list[Configuration] = []
     for label, pair in zip(labels, series.values()):
         configurations.extend(_match_device_counts(label, *pair, names))
-    changes = _list_changes(*sides, changed - {"device", *scale.AXES})
+    changes = _list_changes(*sides, changed_options - {"device", *scale.AXES})
     return changes, tuple(configurations)
 
 
@@ -213,23 +217,23 @@ def _find_changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]
     names: set[str] = set()
     for options in (*options_before, *options_after):
         names.update(options)
-    changed = set()
+    changed_names = set()
     for name in names:
         default = DEFAULTS.get(name, UNKNOWN)
         values_before = {options.get(name, default) for options in options_before}
         values_after = {options.get(name, default) for options in options_after}
         is_constant = len(values_before) == len(values_after) == 1
         if is_constant and values_before != values_after:
-            changed.add(name)
-    return changed
+            changed_names.add(name)
+    return changed_names
 
 
 def _build_rows(
-    before: ComparedRuns, after: ComparedRuns, changed: Collection[str]
+    before: ComparedRuns, after: ComparedRuns, changed_options: Collection[str]
 ) -> tuple[list[Row], list[Row]]:
     """Return the rows of each side; rows of the same work are next to each other."""
     records = [before.records, after.records]
-    rows_before, rows_after = rows.build_compared_rows(records, changed)
+    rows_before, rows_after = rows.build_compared_rows(records, changed_options)
     return _group_by_work(rows_before), _group_by_work(rows_after)
 
 
@@ -239,13 +243,13 @@ def _group_by_work(side: Sequence[Row]) -> list[Row]:
 
 
 def _list_changes(
-    before: Sequence[Row], after: Sequence[Row], changed: Collection[str]
+    before: Sequence[Row], after: Sequence[Row], changed_options: Collection[str]
 ) -> tuple[Change, ...]:
     changes = []
     is_recorded = all(row.is_ours for row in (*before, *after))
     first_before = compared_options(before[0].options)
     first_after = compared_options(after[0].options)
-    for name in sorted(changed):
+    for name in sorted(changed_options):
         values_before = {row.options.get(name) for row in before}
         values_after = {row.options.get(name) for row in after}
         # The keys also differ if only one side's mode reads an option.
@@ -312,9 +316,9 @@ def without_disturbed(
     for side in configuration.sides:
         excluded = excluded_runs(side)
         excluded_bases = excluded_runs(side.one_device)
-        named = excluded + excluded_bases if is_relative else excluded
-        disturbed = filter(disturbance.is_disturbed, named)
-        names.append(tuple([configuration.names[id(run)] for run in disturbed]))
+        runs_to_name = excluded + excluded_bases if is_relative else excluded
+        disturbed_runs = filter(disturbance.is_disturbed, runs_to_name)
+        names.append(tuple([configuration.names[id(run)] for run in disturbed_runs]))
         sides.append(_exclude_runs(side, set(map(id, excluded + excluded_bases))))
     if disturbance.any_disturbed(compared_runs(sides, is_relative)):
         sides = [with_all_batches(side) for side in sides]
@@ -326,14 +330,14 @@ def without_disturbed(
 def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[int]:
     """Return the repeat numbers of the pairs that do not count."""
     repeats = []
-    disturbed: set[int] = set()
+    disturbed_ids: set[int] = set()
     for side in configuration.sides:
         repeats.append(set(map(configuration.repeat, side.good_runs)))
         runs = filter(disturbance.is_disturbed, compared_runs([side], is_relative))
-        disturbed.update(map(configuration.repeat, runs))
+        disturbed_ids.update(map(configuration.repeat, runs))
     pairs = sorted(set.intersection(*repeats))
-    quiet = disturbance.select_quiet(pairs, disturbed.__contains__)
-    return set(pairs).difference(quiet)
+    quiet_pairs = disturbance.select_quiet(pairs, disturbed_ids.__contains__)
+    return set(pairs).difference(quiet_pairs)
 
 
 def _exclude_runs(row: Row, excluded: Collection[int]) -> Row:
@@ -383,14 +387,16 @@ def _unrounded_times(run: RunRecord) -> tuple[float, ...]:
     return ()
 
 
-def build_labels(keys: Sequence[Key], changed: Collection[str] = ()) -> list[str]:
+def build_labels(
+    keys: Sequence[Key], changed_options: Collection[str] = ()
+) -> list[str]:
     """Return a name for each key: encoder, update mode, devices, and other differences.
 
     Args:
       keys: The keys.
-      changed: Options that the keys do not contain.
+      changed_options: Options that the keys do not contain.
     """
-    defaults = {name: v for name, v in DEFAULTS.items() if name not in changed}
+    defaults = {name: v for name, v in DEFAULTS.items() if name not in changed_options}
     program_defaults = {name: v for name, v in defaults.items() if name not in ASSUMED}
     settings = []
     values = []  # the known settings
@@ -407,22 +413,24 @@ def build_labels(keys: Sequence[Key], changed: Collection[str] = ()) -> list[str
         )
     facts = [name for name in separation.NAMED if name in names]
     names -= {*NAMED, *scale.AXES, TRAINER, UNIT, DECODER, *facts}
-    varied = distinguishing([*sorted(names), *facts], values)
+    varied_names = distinguishing([*sorted(names), *facts], values)
     if any(s.get(DECODER) != s.get("encoder_type") for s in settings):
-        varied += distinguishing([DECODER], settings)
-    labels = [_label(options, varied) for options in values]
+        varied_names += distinguishing([DECODER], settings)
+    labels = [_label(options, varied_names) for options in values]
     return disambiguate(labels, [str(options.get(UNIT, "")) for options in values])
 
 
-def _label(options: Mapping[str, Any], varied: Sequence[str]) -> str:
+def _label(options: Mapping[str, Any], varied_options: Sequence[str]) -> str:
     """Return the name of a configuration, with the options that vary."""
     mode = options.get("variable_update")
     parts = [part for part in (network(options), mode, _size_text(options)) if part]
     if parts:
-        varied = without_network(varied, options)
-    known = [name for name in varied if name in options]
+        varied_options = without_network(varied_options, options)
+    known_options = [name for name in varied_options if name in options]
     parts += [
-        f"{name}={options[name]}" for name in known if not _is_unread(name, options)
+        f"{name}={options[name]}"
+        for name in known_options
+        if not _is_unread(name, options)
     ]
     return ", ".join(parts)
 

@@ -107,8 +107,8 @@ def compare_percentiles(
         return ()
     percentiles = [
         percentile
-        for percentile, needed in PERCENTILE_BATCHES.items()
-        if num_batches >= needed
+        for percentile, min_batches in PERCENTILE_BATCHES.items()
+        if num_batches >= min_batches
     ]
     random = np.random.default_rng(SEED)
     logs_before, variances_before = _estimate(before, percentiles, random)
@@ -124,8 +124,10 @@ def compare_percentiles(
             confidence.ratio(mean_after, mean_before, drift)
             for mean_before, mean_after in zip(means_before, means_after)
         ]
-    known = dict(zip(percentiles, ratios))
-    return tuple([StepTimeChange(p, known.get(p)) for p in PERCENTILE_BATCHES])
+    ratios_by_percentile = dict(zip(percentiles, ratios))
+    return tuple(
+        [StepTimeChange(p, ratios_by_percentile.get(p)) for p in PERCENTILE_BATCHES]
+    )
 
 
 def _estimate(

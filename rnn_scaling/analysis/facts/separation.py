@@ -82,7 +82,7 @@ VARIED = {*NAMED, *scale.AXES}
 def separating_facts(
     sides: Sequence[Sequence[RunRecord]],
     keys: Sequence[Sequence[Key]],
-    changed: Collection[str] = (),
+    changed_options: Collection[str] = (),
 ) -> list[list[Facts]]:
     """Return the facts that distinguish each run from others of the same options.
 
@@ -90,14 +90,14 @@ def separating_facts(
       sides: Sets of runs that are compared, or one set. A fact that distinguishes runs
         of one side is returned for the runs of all sides.
       keys: The key of each run.
-      changed: Options in which the sides differ on purpose.
+      changed_options: Options in which the sides differ on purpose.
     """
     runs = list(itertools.chain.from_iterable(sides))
     run_keys = list(itertools.chain.from_iterable(keys))
     numbers: list[int] = []  # of the side of each run
     for number, side in enumerate(sides):
         numbers += [number] * len(side)
-    works = [drop_options(key, {*changed, *scale.AXES}) for key in run_keys]
+    works = [drop_options(key, {*changed_options, *scale.AXES}) for key in run_keys]
     facts: list[Facts] = [()] * len(runs)
     for members in group_by(range(len(runs)), works).values():
         for fact in _FACTS:
@@ -110,11 +110,11 @@ def separating_facts(
             # Runs that must agree: of one side or, for some facts, of one key.
             for group in group_by(members, identities).values():
                 if _must_agree(fact, runs[group[0]].options["device"] == "gpu"):
-                    settled = _fill_agreed_values(fact, [runs[i] for i in group])
-                    values |= zip(group, settled)
+                    agreed_texts = _fill_agreed_values(fact, [runs[i] for i in group])
+                    values |= zip(group, agreed_texts)
                     # Failed runs do not count.
-                    measured = {values[i] for i in group if runs[i].throughput}
-                    is_apart = is_apart or len(measured) > 1
+                    measured_values = {values[i] for i in group if runs[i].throughput}
+                    is_apart = is_apart or len(measured_values) > 1
             if is_apart:
                 for i, value in values.items():
                     facts[i] += ((fact.name, value),)
@@ -129,16 +129,18 @@ def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
     the fact is vital, its value is UNKNOWN, unless the run measured nothing.
     """
     values = list(map(fact.read, runs))
-    known = [str(value) for value in values if value is not None]
-    distinct = list(dict.fromkeys(known)) or [UNKNOWN]
-    unknown = distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
-    settled = []
+    known_texts = [str(value) for value in values if value is not None]
+    distinct = list(dict.fromkeys(known_texts)) or [UNKNOWN]
+    text_of_unknown = (
+        distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
+    )
+    texts = []
     for run, value in zip(runs, values):
         if value is not None:
-            settled.append(str(value))
+            texts.append(str(value))
         else:
-            settled.append(unknown if run.throughput else distinct[0])
-    return settled
+            texts.append(text_of_unknown if run.throughput else distinct[0])
+    return texts
 
 
 def find_baseline(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:

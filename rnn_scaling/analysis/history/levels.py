@@ -137,10 +137,10 @@ def find_levels(
     least_variance = max(explained, MIN_DEVIATION**2)
     probability = 1 - FALSE_ALARMS / num_curves / TESTS / 2
     cuts: list[int] = []
-    found: list[int] = []
+    found_cuts: list[int] = []
     closed_squares = 0.0  # sum of squares of the levels before the last one
     for stop in range(2 * MIN_ENTRIES, len(y) + 1):
-        if cuts and stop <= found[-1] + 1 + SETTLING:
+        if cuts and stop <= found_cuts[-1] + 1 + SETTLING:
             start = cuts[-2] if len(cuts) > 1 else 0
             cuts[-1] = start + _find_best_cut(y[start:stop], weights[start:stop])[0]
             closed_squares = _squares_around_levels(
@@ -160,8 +160,10 @@ def find_levels(
         if _holds_without_one(left, right):
             closed_squares += _weighted_squares(y[start:cut], weights[start:cut])
             cuts.append(cut)
-            found.append(stop - 1)
-    return Levels(y, weights, tuple(cuts), tuple(found), is_outlier, least_variance)
+            found_cuts.append(stop - 1)
+    return Levels(
+        y, weights, tuple(cuts), tuple(found_cuts), is_outlier, least_variance
+    )
 
 
 def _find_outliers(y: np.ndarray, deviation: float) -> np.ndarray:

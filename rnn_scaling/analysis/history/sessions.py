@@ -77,15 +77,15 @@ def _rates_by_session(
 
     If an option was changed, these are the sessions of the side that has more.
     """
-    most: list[list[float]] = []
+    longest_rates: list[list[float]] = []
     for side in configuration.sides:
         if not side.good_runs:
             continue
         key = entries.curve_key_of_row(side)
         rates = list(_curve_rates(key, sessions, past))
-        if len(rates) > len(most):
-            most = rates
-    return most
+        if len(rates) > len(longest_rates):
+            longest_rates = rates
+    return longest_rates
 
 
 def _curve_rates(
@@ -105,13 +105,13 @@ def _curve_rates(
         if time - last < gap_s:
             continue
         for configuration in entry.configurations:
-            found = entries.curve_key(
+            entry_key = entries.curve_key(
                 configuration.options,
                 configuration.facts,
                 configuration.unit,
                 entry.machine,
             )
-            if found == key:
+            if entry_key == key:
                 yield list(configuration.rates)
                 last = time
 
@@ -129,18 +129,18 @@ def read(paths: Sequence[Path]) -> PastSessions:
     Raises:
       InputError: If a folder has neither.
     """
-    found: list[Entry] = []
+    all_entries: list[Entry] = []
     for path in paths:
         try:
             in_history = history.read(path).entries
             records = [file.record for file in folders.read(path).runs]
         except OSError as e:
             raise InputError(f"{path}: {e.strerror or e}") from None
-        new = [*in_history, *entries.build_entries(records)]
-        if not new:
+        folder_entries = [*in_history, *entries.build_entries(records)]
+        if not folder_entries:
             raise InputError(
                 f"{path} has no history entries and no good run records; "
                 "name a history or the results of a sweep"
             )
-        found += new
-    return PastSessions(tuple(found))
+        all_entries += folder_entries
+    return PastSessions(tuple(all_entries))

@@ -205,8 +205,10 @@ def _align_coefficients(
     A term that a candidate lacks has the coefficient 0. The rows of all candidates follow
     each other.
     """
-    used = itertools.chain.from_iterable(candidate.terms for candidate in candidates)
-    terms = list(dict.fromkeys(used))
+    used_terms = itertools.chain.from_iterable(
+        candidate.terms for candidate in candidates
+    )
+    terms = list(dict.fromkeys(used_terms))
     blocks = []
     for candidate, posterior in zip(candidates, posteriors):
         block = np.zeros((len(posterior.weights), len(terms) + len(known_terms)))
@@ -231,11 +233,11 @@ def build_known_terms(curve: Curve) -> list[models.Term]:
             points=knowledge.independent,
             knowledge=Knowledge(cores=knowledge.cores),
         )
-        fitted = average(replicas)
+        average_model = average(replicas)
 
         def contention(n: np.ndarray) -> np.ndarray:
             local = map(curve.local_devices, n.astype(int).tolist())
-            losses = [fitted.losses(devices).sum(axis=1) for devices in local]
+            losses = [average_model.losses(devices).sum(axis=1) for devices in local]
             return np.median(losses, axis=1)
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
@@ -349,11 +351,11 @@ def _make_coefficient_grid(
     totals = np.unique(np.concatenate([[0.0], coarse, fine[fine > 0]]))
     edges = np.concatenate([[0.0], (totals[1:] + totals[:-1]) / 2, [np.inf]])
     mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
-    split = np.ones((1, 1))  # [J, shares]
+    shares = np.ones((1, 1))  # [J, shares]
     if len(shapes) == 2:
-        split = np.stack([SHARES, 1 - SHARES])
-    num_shares = split.shape[1]
-    rows = totals[:, None, None] * (split / shapes).T  # [totals, shares, J]
+        shares = np.stack([SHARES, 1 - SHARES])
+    num_shares = shares.shape[1]
+    rows = totals[:, None, None] * (shares / shapes).T  # [totals, shares, J]
     prior = np.repeat(mass, num_shares) / num_shares
     return rows.reshape(-1, len(shapes)), prior
 
@@ -386,11 +388,13 @@ def _leave_one_out_densities(
     precision = float((1 / w).sum())
     log_variances = np.log(w)
     for i, variance in enumerate(w):
-        reduced = precision - 1 / variance
-        point_squares = (d[:, i] - location) ** 2 / variance * (precision / reduced)
+        precision_of_others = precision - 1 / variance
+        point_squares = (
+            (d[:, i] - location) ** 2 / variance * (precision / precision_of_others)
+        )
         yield _log_density(
             len(w) - 1,
-            reduced,
+            precision_of_others,
             float(log_variances.sum() - log_variances[i]),
             np.maximum(squares - point_squares, 0.0),
         )
@@ -407,16 +411,16 @@ def _log_density(
       log_variances: Sum of log(w).
       squares: [G], sum of squares about a, in units of w.
     """
-    free = count - 1
+    degrees = count - 1
     prior = NOISE_DEGREES * NOISE**2
     constant = (
-        math.lgamma((NOISE_DEGREES + free) / 2)
+        math.lgamma((NOISE_DEGREES + degrees) / 2)
         - math.lgamma(NOISE_DEGREES / 2)
-        - free / 2 * math.log(math.pi)
+        - degrees / 2 * math.log(math.pi)
         + NOISE_DEGREES / 2 * math.log(prior)
         - 0.5 * (math.log(precision) + log_variances)
     )
-    return constant - (NOISE_DEGREES + free) / 2 * np.log(prior + squares)
+    return constant - (NOISE_DEGREES + degrees) / 2 * np.log(prior + squares)
 
 
 def _log_sum(logs: np.ndarray) -> float:

@@ -107,10 +107,12 @@ def changes_to_compare(
     outermost = curve.knowledge.links[-1:]
     present = [link for link in outermost if math.isfinite(link.bytes_per_s)]
     if user_changes:
-        possible = [change for change in user_changes if present or not change.link]
-        if not possible:
+        possible_changes = [
+            change for change in user_changes if present or not change.link
+        ]
+        if not possible_changes:
             raise CannotPredict(Statement("whatif-no-link", curve.name))
-        return possible
+        return possible_changes
     standard = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
     if curve.knowledge.algorithm != "none":
         standard.append(Change(EXCHANGE, 0.0))
@@ -251,10 +253,10 @@ class _Step:
         error = NORMAL_QUANTILE * UNREPEATED_ERROR
         value = interval.value
         ends = interval.ends or (value * math.exp(-error), value * math.exp(error))
-        below, above = (
+        error_below, error_above = (
             abs(math.log(max(end, 1e-9) / value)) / NORMAL_QUANTILE for end in ends
         )
-        return value * np.exp(normal * np.where(normal < 0, below, above))
+        return value * np.exp(normal * np.where(normal < 0, error_below, error_above))
 
     def _split(
         self,
@@ -277,10 +279,14 @@ class _Step:
         is_open = contention is None
         exchanges = self._knowledge.algorithm != "none"
         has_fixed = self._curve.scaling == STRONG or not exchanges
-        possible = np.array([is_open, exchanges, has_fixed, is_open or not exchanges])
-        random_shares = self._random.dirichlet(np.ones(len(LOSSES)), DRAWS) * possible
+        possible_parts = np.array(
+            [is_open, exchanges, has_fixed, is_open or not exchanges]
+        )
+        random_shares = (
+            self._random.dirichlet(np.ones(len(LOSSES)), DRAWS) * possible_parts
+        )
         random_shares /= random_shares.sum(axis=1, keepdims=True)
-        model = [max(0.0, predicted.get(name, 0.0)) for name in LOSSES] * possible
+        model = [max(0.0, predicted.get(name, 0.0)) for name in LOSSES] * possible_parts
         unsplit = max(predicted.get("not split", 0.0), 1e-9)
         shares = model + unsplit * random_shares
         shares /= shares.sum(axis=1, keepdims=True)
@@ -292,18 +298,18 @@ class _Step:
             limit = np.minimum(lost, self._local_devices - 1) if exchanges else lost
             contention = contention_share * limit
         uncontended = lost - np.clip(contention, 0.0, lost)
-        fixed = fixed_share / shares[:, 1:].sum(axis=1) * uncontended
+        fixed_cost = fixed_share / shares[:, 1:].sum(axis=1) * uncontended
         jitter = jitter_share * np.minimum(uncontended, 1.0)
         step_times = self._knowledge.step_times
         if len(step_times) >= ENOUGH_STEPS:
             # Devices that are slow at the same time wait less for each other than
             # independent ones.
             longest = float(longest_share(step_times, np.array([self._devices]))[0])
-            waiting = longest * self._random.uniform(0.5, 1.0, DRAWS)
-            jitter = np.minimum(waiting, uncontended - fixed)
-        exchange = np.maximum(uncontended - fixed - jitter, 0.0) * exchanges
-        remaining = lost - fixed - jitter - exchange
-        return dict(zip(LOSSES, (remaining, exchange, fixed, jitter)))
+            waiting_share = longest * self._random.uniform(0.5, 1.0, DRAWS)
+            jitter = np.minimum(waiting_share, uncontended - fixed_cost)
+        exchange = np.maximum(uncontended - fixed_cost - jitter, 0.0) * exchanges
+        remaining = lost - fixed_cost - jitter - exchange
+        return dict(zip(LOSSES, (remaining, exchange, fixed_cost, jitter)))
 
     def _exchange_cost(
         self, links: Sequence[Link], gathered_factor: float = 1.0
@@ -314,17 +320,21 @@ class _Step:
           links: Innermost first.
           gathered_factor: Factor of the gathered bytes.
         """
-        known = self._knowledge
-        if not (links and known.algorithm and known.step_s):
+        knowledge = self._knowledge
+        if not (links and knowledge.algorithm and knowledge.step_s):
             return None
-        if known.summed_bytes is None:
+        if knowledge.summed_bytes is None:
             return None
-        ideal_s = known.step_s
+        ideal_s = knowledge.step_s
         if self._curve.scaling == STRONG:
             ideal_s /= self._devices
-        gathered_bytes = gathered_factor * (known.gathered_bytes or 0.0)
+        gathered_bytes = gathered_factor * (knowledge.gathered_bytes or 0.0)
         seconds = exchange_s(
-            known.algorithm, self._devices, known.summed_bytes, gathered_bytes, links
+            knowledge.algorithm,
+            self._devices,
+            knowledge.summed_bytes,
+            gathered_bytes,
+            links,
         )
         return seconds / ideal_s
 
@@ -378,9 +388,9 @@ class _Step:
         ratio = outer.bytes_per_s / link.bytes_per_s
         exponent = 1 / 8
         present = self._exchange_cost([*inner, outer])
-        changed = self._exchange_cost([*inner, link])
-        if present and changed:
-            ratio = changed / present
+        changed_cost = self._exchange_cost([*inner, link])
+        if present and changed_cost:
+            ratio = changed_cost / present
             exponent = 1 / 40
         following = self._coupling["wire"] ** exponent
         return 1 + following * (self._achieved_ratio * ratio - 1)
@@ -398,8 +408,8 @@ class _Step:
             return statements
         if not self._knowledge.algorithm:
             return [*statements, Statement("whatif-no-cause")]
-        measured = {point.devices for point in self._knowledge.independent}
-        if self._local_devices not in measured:
+        measured_counts = {point.devices for point in self._knowledge.independent}
+        if self._local_devices not in measured_counts:
             values = {"devices": self._local_devices}
             statements.append(Statement("whatif-no-independent", values=values))
         if self._knowledge.hidden_share is None:

@@ -146,7 +146,7 @@ def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     ]
 
 
-def loss_part(term: Term, known: Knowledge) -> str:
+def loss_part(term: Term, knowledge: Knowledge) -> str:
     """Return the part of the loss that a term is, given the facts about the exchange.
 
     The shape of a curve is no evidence for a cause. Without an algorithm it is unknown
@@ -158,59 +158,68 @@ def loss_part(term: Term, known: Knowledge) -> str:
     part = term.part
     if part == JITTER:
         return part
-    is_contention_known = known.algorithm == "none" or bool(known.independent)
+    is_contention_known = knowledge.algorithm == "none" or bool(knowledge.independent)
     if part == CONTENTION:
         return CONTENTION if is_contention_known else UNSPLIT
-    if not known.algorithm:
+    if not knowledge.algorithm:
         return UNSPLIT
     if term.name == "linear":
-        grows = known.algorithm == "parameter_server" or (known.gathered_bytes or 0) > 0
-        has_none = known.summed_bytes == 0 and not known.gathered_bytes
+        grows = (
+            knowledge.algorithm == "parameter_server"
+            or (knowledge.gathered_bytes or 0) > 0
+        )
+        has_none = knowledge.summed_bytes == 0 and not knowledge.gathered_bytes
         part = UNSPLIT
         if grows:
             part = EXCHANGE
         elif has_none:
             part = FIXED
-    if part == EXCHANGE and known.algorithm == "none":
+    if part == EXCHANGE and knowledge.algorithm == "none":
         return CONTENTION
     return part
 
 
 def exchange_terms(curve: Curve) -> list[Term]:
     """Return the known exchange and jitter, as shares of one device's step."""
-    known = curve.knowledge
+    knowledge = curve.knowledge
 
     def exchange(n: np.ndarray) -> np.ndarray:
-        summed_bytes = known.summed_bytes or 0.0
-        gathered_bytes = known.gathered_bytes or 0.0
+        summed_bytes = knowledge.summed_bytes or 0.0
+        gathered_bytes = knowledge.gathered_bytes or 0.0
         seconds = [
             costs.exchange_s(
-                known.algorithm, devices, summed_bytes, gathered_bytes, known.links
+                knowledge.algorithm,
+                devices,
+                summed_bytes,
+                gathered_bytes,
+                knowledge.links,
             )
             for devices in map(int, n)
         ]
-        exposed_share = (1 - (known.hidden_share or 0.0)) / (known.step_s or 1.0)
+        exposed_share = (1 - (knowledge.hidden_share or 0.0)) / (
+            knowledge.step_s or 1.0
+        )
         exposed = exposed_share * np.array(seconds)
         return exposed * n if curve.scaling == STRONG else exposed
 
     terms = []
-    if knows_exchange(known):
+    if knows_exchange(knowledge):
         terms.append(Term("exchange", EXCHANGE, exchange))
-    if len(known.step_times) >= ENOUGH_STEPS and known.algorithm != "none":
+    if len(knowledge.step_times) >= ENOUGH_STEPS and knowledge.algorithm != "none":
         terms.append(
-            Term("jitter", JITTER, lambda n: longest_share(known.step_times, n))
+            Term("jitter", JITTER, lambda n: longest_share(knowledge.step_times, n))
         )
     return terms
 
 
-def knows_exchange(known: Knowledge) -> bool:
+def knows_exchange(knowledge: Knowledge) -> bool:
     """Return whether the seconds of an exchange can be calculated, even if partly."""
-    has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
+    has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)
     return bool(
         has_speed
-        and known.step_s
-        and known.algorithm not in ("", "none")
-        and known.summed_bytes is not None
+        and knowledge.step_s
+        and knowledge.algorithm not in ("", "none")
+        and knowledge.summed_bytes is not None
     )
 
 

@@ -58,12 +58,12 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
         measured ones, and curves that stop growing in a way that no model explains.
     """
     _check(curve, devices)
-    fitted = average(dataclasses.replace(curve, points=fitted_points(curve)))
+    average_model = average(dataclasses.replace(curve, points=fitted_points(curve)))
     if max(devices) > curve.points[-1].devices:
-        _check_growth(curve, fitted)
-    points = tuple(_predict_point(curve, fitted, n) for n in devices)
-    statements = _statements(curve, points, fitted)
-    return Prediction(curve, points, fitted.weights, tuple(statements))
+        _check_growth(curve, average_model)
+    points = tuple(_predict_point(curve, average_model, n) for n in devices)
+    statements = _statements(curve, points, average_model)
+    return Prediction(curve, points, average_model.weights, tuple(statements))
 
 
 def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
@@ -82,7 +82,7 @@ def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
 
 def _check(curve: Curve, devices: Sequence[int]) -> None:
     """Raise CannotPredict if no model applies to the curve or to the devices."""
-    measured = [point.devices for point in curve.points]
+    measured_counts = [point.devices for point in curve.points]
     invalid = [
         point.devices
         for point in curve.points
@@ -90,11 +90,11 @@ def _check(curve: Curve, devices: Sequence[int]) -> None:
     ]
     if invalid:
         _refuse("prediction-bad-rate", curve, devices=invalid)
-    if len(measured) < 2:
-        _refuse("prediction-few-points", curve, devices=measured)
-    too_few = [n for n in devices if n < measured[0]]
+    if len(measured_counts) < 2:
+        _refuse("prediction-few-points", curve, devices=measured_counts)
+    too_few = [n for n in devices if n < measured_counts[0]]
     if too_few:
-        values = {"devices": too_few, "smallest": measured[0]}
+        values = {"devices": too_few, "smallest": measured_counts[0]}
         _refuse("prediction-below-measured", curve, **values)
 
 
@@ -102,7 +102,7 @@ def _refuse(kind: str, curve: Curve, **values: Any) -> NoReturn:
     raise CannotPredict(Statement(kind, curve.name, values))
 
 
-def _check_growth(curve: Curve, fitted: Average) -> None:
+def _check_growth(curve: Curve, average_model: Average) -> None:
     """Refuse a curve whose last points gain far less than the average of models predicts.
 
     The rates that each device added over about the last quarter of the measured n are
@@ -115,13 +115,13 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
         if point.devices <= WINDOW * last.devices:
             start = point
     span = last.devices - start.devices
-    measured = (last.rate - start.rate) / span
-    doubled = float(np.exp(np.median(fitted.log_rates(2 * last.devices))))
+    measured_growth = (last.rate - start.rate) / span
+    doubled = float(np.exp(np.median(average_model.log_rates(2 * last.devices))))
     expected = (doubled - last.rate) / last.devices
     error = NOISE * math.sqrt(float(variances([last, start]).sum()))
     noise = error * last.rate / span
-    is_small = expected > 0 and measured < MIN_GAIN * expected
-    if is_small and expected - measured > SIGNIFICANT * noise:
+    is_small = expected > 0 and measured_growth < MIN_GAIN * expected
+    if is_small and expected - measured_growth > SIGNIFICANT * noise:
         _refuse(
             "prediction-stops-growing",
             curve,
@@ -132,8 +132,8 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
         )
 
 
-def _predict_point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
-    logs = fitted.log_rates(n)
+def _predict_point(curve: Curve, average_model: Average, n: int) -> PredictedPoint:
+    logs = average_model.log_rates(n)
     quantiles = np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
     low, value, high = map(float, quantiles)
     rate = Interval(
@@ -144,30 +144,30 @@ def _predict_point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
         return PredictedPoint(n, rate, None, {})
     efficiency = rate.scaled(1 / (n * first.rate))
     return PredictedPoint(
-        n, rate, efficiency, _lost_shares(fitted, n, 1 - efficiency.value)
+        n, rate, efficiency, _lost_shares(average_model, n, 1 - efficiency.value)
     )
 
 
-def _lost_shares(fitted: Average, n: int, lost: float) -> dict[str, float]:
+def _lost_shares(average_model: Average, n: int, lost: float) -> dict[str, float]:
     """Return the share of the ideal that each of PARTS loses, averaged over the models.
 
     The last part is the remainder of `lost`.
     """
     parts = dict.fromkeys(PARTS, 0.0)
-    losses = fitted.losses(n)
-    y = np.exp(fitted.log_y(n))
-    shared = y / (1 + losses.sum(axis=1))
-    parts["contention"] = float(np.mean((shared - 1) / y))
-    for term, loss in zip(fitted.terms, losses.T):
-        part = loss_part(term, fitted.curve.knowledge)
-        parts[part] += float(np.mean(loss * shared / y))
+    losses = average_model.losses(n)
+    y = np.exp(average_model.log_y(n))
+    loss_factor = y / (1 + losses.sum(axis=1))
+    parts["contention"] = float(np.mean((loss_factor - 1) / y))
+    for term, loss in zip(average_model.terms, losses.T):
+        part = loss_part(term, average_model.curve.knowledge)
+        parts[part] += float(np.mean(loss * loss_factor / y))
     *causes, unsplit = PARTS
     parts[unsplit] = lost - sum(parts[cause] for cause in causes)
     return parts
 
 
 def _statements(
-    curve: Curve, points: Sequence[PredictedPoint], fitted: Average
+    curve: Curve, points: Sequence[PredictedPoint], average_model: Average
 ) -> list[Statement]:
     """Return assumptions and limits of the predicted points."""
     last = curve.points[-1].devices
@@ -187,7 +187,7 @@ def _statements(
     if uncertain and curve.knowledge.links:
         add("prediction-crossing-unknown", uncertain)
     elif uncertain:
-        covered = _topology_step_coverage(fitted, uncertain[-1])
+        covered = _topology_step_coverage(average_model, uncertain[-1])
         kind = "prediction-topology-unknown"
         if curve.counts_machines:
             kind = "prediction-switch-unknown"
@@ -225,18 +225,18 @@ def superlinear(curve: Curve) -> list[int]:
     return devices
 
 
-def _topology_step_coverage(fitted: Average, devices: int) -> float:
+def _topology_step_coverage(average_model: Average, devices: int) -> float:
     """Return how often the interval contains a rate after a step of the topology.
 
     Returns:
       The share inside the interval of the drawn curves that have such a step; 1 if none
       has it, because it is so unlikely.
     """
-    logs = fitted.log_rates(devices)
+    logs = average_model.log_rates(devices)
     low, high = np.quantile(logs, (0.025, 0.975))
-    largest = fitted.curve.points[-1].devices
-    chance = step_chance(fitted.curve.knowledge, largest, devices)
-    stepped = logs[fitted.step_threshold < chance]
+    largest = average_model.curve.points[-1].devices
+    chance = step_chance(average_model.curve.knowledge, largest, devices)
+    stepped = logs[average_model.step_threshold < chance]
     if not len(stepped):
         return 1.0
     return float(np.mean((low <= stepped) & (stepped <= high)))
@@ -248,8 +248,10 @@ def answer(prediction: Prediction) -> list[Statement]:
     The efficiency, and the change that it needs, belong to the narrow interval.
     """
     curve = prediction.curve
-    measured = {point.devices for point in curve.points}
-    new_points = [point for point in prediction.points if point.devices not in measured]
+    measured_counts = {point.devices for point in curve.points}
+    new_points = [
+        point for point in prediction.points if point.devices not in measured_counts
+    ]
     if not new_points:
         is_device = {"is_device": not curve.counts_machines}
         return [Statement("predict-measured", curve.name, is_device)]
@@ -348,20 +350,20 @@ def assumptions(prediction: Prediction) -> list[Statement]:
     return [*statements, *_used_facts(curve.knowledge), *prediction.statements]
 
 
-def _used_facts(known: Knowledge) -> list[Statement]:
+def _used_facts(knowledge: Knowledge) -> list[Statement]:
     """Return the bytes and the links that the models use."""
     statements = []
-    num_bytes = (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0)
-    has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
+    num_bytes = (knowledge.summed_bytes or 0.0) + (knowledge.gathered_bytes or 0.0)
+    has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)
     if num_bytes:
         values = {"mb": _exact_values(num_bytes / 1e6)}
         statements.append(Statement("predict-bytes", values=values))
-    elif known.summed_bytes is None and has_speed:
+    elif knowledge.summed_bytes is None and has_speed:
         return [Statement("predict-links-unused")]
     kinds = ["predict-link"]
-    if len(known.links) > 1:
+    if len(knowledge.links) > 1:
         kinds = ["predict-link-inside", "predict-link-between"]
-    for link, kind in zip(known.links, kinds):
+    for link, kind in zip(knowledge.links, kinds):
         if math.isfinite(link.bytes_per_s):
             gbit = _exact_values(8e-9 * link.bytes_per_s)
             values = {"gbit": gbit, "latency_us": _exact_values(1e6 * link.alpha_s)}

@@ -130,8 +130,8 @@ def memory_gib(
                 peaks.append(num_bytes / GIB)
     if not peaks:
         return None
-    measured = row.num_devices if row.options["global_batch_size"] else devices
-    samples = batch_factor * (measured * samples_per_device(row)) / devices
+    measured_devices = row.num_devices if row.options["global_batch_size"] else devices
+    samples = batch_factor * (measured_devices * samples_per_device(row)) / devices
     local_devices = min(devices, per_machine or devices)
     if row.is_distributed:
         local_devices = row.options["num_devices"]
@@ -165,11 +165,11 @@ def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interv
     It is between no growth and growth of all activations.
     """
     parameters = row.good_runs[0].parameters
-    fixed = 0.0
+    fixed_gib = 0.0
     if parameters:
         gradients = 2 * parameters.bytes
-        fixed = (gradients + FLOAT_BYTES * (parameters.optimizer or 0)) / GIB
-    activations = max(0.0, memory.value - fixed)
+        fixed_gib = (gradients + FLOAT_BYTES * (parameters.optimizer or 0)) / GIB
+    activations = max(0.0, memory.value - fixed_gib)
     grown = memory.value + (batch_factor - 1) * activations
     low, high = sorted((memory.value, grown))
     middle = math.fsum((low, high)) / 2

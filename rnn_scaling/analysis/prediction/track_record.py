@@ -57,10 +57,10 @@ def make_kept_prediction(
       version: The version of the program.
     """
     curve = prediction.curve
-    measured = {point.devices for point in curve.points}
+    measured_counts = {point.devices for point in curve.points}
     points = []
     for point in prediction.points:
-        if point.devices in measured or not point.rate.ends:
+        if point.devices in measured_counts or not point.rate.ends:
             continue
         low, high = point.rate.ends
         kept_point = Predicted(
@@ -133,8 +133,8 @@ def find_cases(
 
 def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
     """Return the rows of a series that have good runs, with its row on one device."""
-    known = filter(None, (rows[0].one_device, *rows))
-    return {row.num_devices: row for row in known if row.good_runs}
+    known_rows = filter(None, (rows[0].one_device, *rows))
+    return {row.num_devices: row for row in known_rows if row.good_runs}
 
 
 def _run_keys(rows_by_devices: Mapping[int, Row]) -> set[predictions.Key]:
@@ -142,8 +142,8 @@ def _run_keys(rows_by_devices: Mapping[int, Row]) -> set[predictions.Key]:
 
     Since the prediction, a fitted run may have been left out in favour of quieter runs.
     """
-    fitted = [_fit_to_runs(row, row.good_runs) for row in rows_by_devices.values()]
-    return set().union(*(each.keys for each in fitted))
+    fits_by_row = [_fit_to_runs(row, row.good_runs) for row in rows_by_devices.values()]
+    return set().union(*(each.keys for each in fits_by_row))
 
 
 def _fit_to_runs(row: Row, runs: Sequence[RunRecord]) -> Fitted:

@@ -81,8 +81,11 @@ def _find_family_lines(option: str, family: Sequence[CountGroup]) -> list[Line]:
     for encoder, num_devices in sorted(configurations):
         points = {}
         for length, group in sorted(by_length.items()):
-            if found := group.find(encoder, num_devices):
-                points[length] = {"all": found.kernels, **found.kernels_by_phase}
+            if encoder_counts := group.find(encoder, num_devices):
+                points[length] = {
+                    "all": encoder_counts.kernels,
+                    **encoder_counts.kernels_by_phase,
+                }
         if len(points) < 2:
             continue
         for phase in PHASES:

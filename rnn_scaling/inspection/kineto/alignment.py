@@ -54,34 +54,34 @@ class Alignment:
 
 def last_arrival(call: Call, rank: int) -> int:
     """Return when the last rank arrived, in ns; at most the end of the call on `rank`."""
-    own = call[rank]
-    arrivals = [other.start_ns for other in call.values()]
-    if not _is_synchronising(own):
+    own_call = call[rank]
+    arrivals = [rank_call.start_ns for rank_call in call.values()]
+    if not _is_synchronising(own_call):
         # Rank 0 of a broadcast may leave before the others arrive. The clocks may be
         # wrong by a part of a call.
-        latest_ns = own.end_ns + (own.end_ns - own.start_ns) // 10
+        latest_ns = own_call.end_ns + (own_call.end_ns - own_call.start_ns) // 10
         arrivals = [arrival for arrival in arrivals if arrival <= latest_ns]
-    return min(max(arrivals), own.end_ns)
+    return min(max(arrivals), own_call.end_ns)
 
 
 def align(traces: Mapping[int, RankTrace]) -> Alignment:
     """Return the collectives that several ranks called, on one clock."""
-    numbered: dict[tuple[str, str, int], dict[int, Collective]] = defaultdict(dict)
+    calls_by_key: dict[tuple[str, str, int], dict[int, Collective]] = defaultdict(dict)
     for rank, trace in traces.items():
         counts: Counter[tuple[str, str]] = Counter()
         for call in trace.collectives:
             kind = (call.group, call.name)
-            numbered[(*kind, counts[kind])][rank] = call
+            calls_by_key[(*kind, counts[kind])][rank] = call
             counts[kind] += 1
-    matched = [by_rank for by_rank in numbered.values() if len(by_rank) > 1]
+    matched = [by_rank for by_rank in calls_by_key.values() if len(by_rank) > 1]
 
     clocks = {min(traces): Clock(0, 0)}
     unaligned = set(traces) - set(clocks)
-    while found := _find_next_pair(matched, unaligned, clocks):
-        rank, other, pairs = found
+    while next_pair := _find_next_pair(matched, unaligned, clocks):
+        rank, aligned_rank, pairs = next_pair
         unaligned.remove(rank)
         if difference := _compare_clocks(pairs):
-            offset_ns = clocks[other].offset_ns + difference.offset_ns
+            offset_ns = clocks[aligned_rank].offset_ns + difference.offset_ns
             clocks[rank] = Clock(offset_ns, difference.scatter_ns)
     calls = []
     for by_rank in matched:
@@ -91,7 +91,7 @@ def align(traces: Mapping[int, RankTrace]) -> Alignment:
                 on_one_clock[rank] = shifted(call, -clocks[rank].offset_ns)
         if len(on_one_clock) > 1:
             calls.append(on_one_clock)
-    return Alignment(clocks, calls, len(numbered) - len(matched))
+    return Alignment(clocks, calls, len(calls_by_key) - len(matched))
 
 
 def _is_synchronising(call: Collective) -> bool:
@@ -105,19 +105,19 @@ def _find_next_pair(
 
     A rank that shares no group with the first rank may share one with another.
     """
-    for other in aligned:
+    for aligned_rank in aligned:
         for rank in sorted(unaligned):
-            if pairs := _find_common_calls(calls, rank, other):
-                return rank, other, pairs
+            if pairs := _find_common_calls(calls, rank, aligned_rank):
+                return rank, aligned_rank, pairs
     return None
 
 
-def _find_common_calls(calls: Sequence[Call], rank: int, other: int) -> list[Pair]:
+def _find_common_calls(calls: Sequence[Call], rank: int, other_rank: int) -> list[Pair]:
     """Return the synchronising calls that both ranks made."""
     pairs = []
     for call in calls:
-        if rank in call and other in call and _is_synchronising(call[rank]):
-            pairs.append((call[rank], call[other]))
+        if rank in call and other_rank in call and _is_synchronising(call[rank]):
+            pairs.append((call[rank], call[other_rank]))
     return pairs
 
 
@@ -131,19 +131,21 @@ def _compare_clocks(pairs: Sequence[Pair]) -> Clock | None:
     Returns:
       The clock; None if the limits contradict each other.
     """
-    own = np.array([call[:2] for call, _ in pairs])
-    others = np.array([call[:2] for _, call in pairs])
+    own_spans = np.array([call[:2] for call, _ in pairs])
+    other_spans = np.array([call[:2] for _, call in pairs])
     # Times since 1970 have more digits than a float.
-    base_ns = int(own[0, 1] - others[0, 1])
-    own -= base_ns
-    low_ns = np.percentile(own[:, 0] - others[:, 1], 100 - _CONTRADICTING_PERCENT)
-    high_ns = np.percentile(own[:, 1] - others[:, 0], _CONTRADICTING_PERCENT)
+    base_ns = int(own_spans[0, 1] - other_spans[0, 1])
+    own_spans -= base_ns
+    low_ns = np.percentile(
+        own_spans[:, 0] - other_spans[:, 1], 100 - _CONTRADICTING_PERCENT
+    )
+    high_ns = np.percentile(own_spans[:, 1] - other_spans[:, 0], _CONTRADICTING_PERCENT)
     if low_ns > high_ns:
         return None
-    lengths_ns = np.minimum(np.ptp(own, axis=1), np.ptp(others, axis=1))
+    lengths_ns = np.minimum(np.ptp(own_spans, axis=1), np.ptp(other_spans, axis=1))
     num_shortest = max(len(pairs) // 3, _MIN_SHORTEST)
     shortest = np.argsort(lengths_ns)[:num_shortest]
-    ends_ns = (own[:, 1] - others[:, 1])[shortest]
+    ends_ns = (own_spans[:, 1] - other_spans[:, 1])[shortest]
     offset_ns = float(np.clip(np.median(ends_ns), low_ns, high_ns))
     scatter_ns = float(np.median(np.abs(ends_ns - offset_ns)))
     return Clock(base_ns + round(offset_ns), round(scatter_ns))

@@ -121,23 +121,23 @@ def _drop_calls_before(trace: RankTrace, step: int) -> RankTrace:
 
 def statements(job: TracedJob) -> list[Statement]:
     """Return the verdict about waiting, and cautions."""
-    found = _doubt_statements(job)
-    if found:
-        found = [Statement("kineto-inconclusive"), *found]
+    facts = _doubt_statements(job)
+    if facts:
+        facts = [Statement("kineto-inconclusive"), *facts]
     elif job.world_size == 1:
-        found = [Statement("kineto-one-rank")]
+        facts = [Statement("kineto-one-rank")]
     else:
-        found = _verdict_statements(job)
+        facts = _verdict_statements(job)
     if exchange_s := job.mean("exchange_s"):
         exposed_s = job.mean("exposed_s")
         values = {
             "exposed": exposed_s / job.mean("seconds"),
             "hidden": 1 - exposed_s / exchange_s,
         }
-        found.append(Statement("kineto-exchange", values=values))
+        facts.append(Statement("kineto-exchange", values=values))
     if num_left_out := sum(trace.num_left_out for trace in job.traces.values()):
-        found.append(Statement("kineto-left-out", values={"events": num_left_out}))
-    return found
+        facts.append(Statement("kineto-left-out", values={"events": num_left_out}))
+    return facts
 
 
 def _doubt_statements(job: TracedJob) -> list[Statement]:
@@ -192,17 +192,17 @@ def _verdict_statements(job: TracedJob) -> list[Statement]:
     quantile = t_quantile(LEVEL, len(job.steps) - 1)
     order = np.argsort(waits.mean(axis=1), kind="stable")
     for size in range(1, min(MAX_LATE_RANKS, len(order) // 2) + 1):
-        late = order[:size]
-        others = order[size:]
-        behind = waits[others].min(axis=0) - waits[late].max(axis=0)
-        error = behind.std(ddof=1) / len(behind) ** 0.5
-        if behind.mean() > max(quantile * error, MIN_SHARE * step_s):
-            ranks = np.array(list(job.traces))[late]
-            waiting = _waiting_values(waits[others], step_s)
-            values = {"ranks": [str(rank) for rank in sorted(ranks)], **waiting}
+        late_ranks = order[:size]
+        other_ranks = order[size:]
+        extra_wait_s = waits[other_ranks].min(axis=0) - waits[late_ranks].max(axis=0)
+        error = extra_wait_s.std(ddof=1) / len(extra_wait_s) ** 0.5
+        if extra_wait_s.mean() > max(quantile * error, MIN_SHARE * step_s):
+            ranks = np.array(list(job.traces))[late_ranks]
+            waiting_values = _waiting_values(waits[other_ranks], step_s)
+            values = {"ranks": [str(rank) for rank in sorted(ranks)], **waiting_values}
             return [
                 Statement("kineto-late", values=values),
-                _cause_statement(job, late, others),
+                _cause_statement(job, late_ranks, other_ranks),
             ]
     values = _waiting_values(waits, step_s)
     is_balanced = waits.mean() <= MIN_SHARE * step_s
@@ -216,11 +216,13 @@ def _waiting_values(waits: np.ndarray, step_s: float) -> dict[str, Any]:
     return {"waited": 1000 * mean_s, "share": mean_s / (step_s or 1.0)}
 
 
-def _cause_statement(job: TracedJob, late: np.ndarray, others: np.ndarray) -> Statement:
+def _cause_statement(
+    job: TracedJob, late_ranks: np.ndarray, other_ranks: np.ndarray
+) -> Statement:
     """Return the part that makes the late ranks late."""
     longer_s = {}
     for part in OWN_PARTS:
         means_s = np.array([job.part(part, rank).mean for rank in job.traces])
-        longer_s[part] = float(means_s[late].mean() - means_s[others].mean())
+        longer_s[part] = float(means_s[late_ranks].mean() - means_s[other_ranks].mean())
     part = max(longer_s, key=longer_s.__getitem__)
     return Statement(f"kineto-late-{part}", values={"longer": 1000 * longer_s[part]})

@@ -79,8 +79,8 @@ def rank_correlation_with_errors(
     values = np.concatenate([*map(_rank_correlations, x_blocks, y_blocks)])
     errors = _fisher_error(values, num_families)
     draws = _fisher_z(values, num_families) + errors * random.normal(size=NUM_DRAWS)
-    outside = (1 - LEVEL) / 2
-    low, high = np.tanh(np.quantile(draws, [outside, 1 - outside]))
+    tail_share = (1 - LEVEL) / 2
+    low, high = np.tanh(np.quantile(draws, [tail_share, 1 - tail_share]))
     assert without_errors.ends is not None
     return Interval(
         without_errors.value,

@@ -91,13 +91,13 @@ def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
             return None
         power_w += math.fsum(counters_w.values())
 
-        missing = {}
+        missing_counters = {}
         for energy in energies:
             for name, reason in energy.not_measured.items():
                 if name not in counters_w:
-                    missing[_counter_kind(name)] = reason
-        measured = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
-        sources.add(EnergySource(measured, tuple(missing.items())))
+                    missing_counters[_counter_kind(name)] = reason
+        measured_counters = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
+        sources.add(EnergySource(measured_counters, tuple(missing_counters.items())))
     if len(sources) != 1:
         return None
     return power_w * throughput.seconds / throughput.items, sources.pop()

@@ -92,8 +92,8 @@ def find_option_effects(rows: Sequence[Row]) -> list[OptionEffect]:
         # Copies of another program have a mode, but its other runs do not.
         if UNKNOWN in column:
             continue
-        others = [columns[other] for other in columns if other != name]
-        settings = list(zip(*others)) or [()] * len(rows)
+        other_columns = [columns[other] for other in columns if other != name]
+        settings = list(zip(*other_columns)) or [()] * len(rows)
         effect = _measure_effect(name, column, settings, rates)
         if effect is not None:
             effects.append(effect)
@@ -145,8 +145,8 @@ def _measure_effect(
         for faster, slower in itertools.combinations(ordered, 2)
     ]
     max_difference = max(change.high or 0.0 for change in ratios) - 1
-    seen = joint_ratio(means[ordered[0]], means[ordered[-1]], count)
-    return OptionEffect(option, tuple(ordered), seen, max_difference)
+    seen_ratio = joint_ratio(means[ordered[0]], means[ordered[-1]], count)
+    return OptionEffect(option, tuple(ordered), seen_ratio, max_difference)
 
 
 def _mean_rate(rates: Sequence[Interval], degrees: float, num_runs: int) -> Interval:

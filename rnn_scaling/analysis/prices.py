@@ -130,9 +130,9 @@ def read_price_lists(
     surplus_names = chosen_names[num_folders:]
     wrong_names = unknown_names or surplus_names
     if wrong_names:
-        known_names = ", ".join(machines) or "no machine"
+        choices = ", ".join(machines) or "no machine"
         raise entry.Refusal(
-            f"--machine={names}: expected one name, or one per folder, out of {known_names};"
+            f"--machine={names}: expected one name, or one per folder, out of {choices};"
             f" got {wrong_names[0]}"
         )
     all_machines = tuple(machines.values())

@@ -23,11 +23,11 @@ def slow_link_statements(reading: Reading) -> list[Statement]:
         rates = matrix.cells()
         if matrix.is_time:
             rates = {pair: 1 / value for pair, value in rates.items()}
-        for kind, links, slow, usual in slow_links(rates):
+        for kind, links, slow_rate, usual_rate in slow_links(rates):
             values = {
                 "links": links,
-                "slow": 1 / slow if matrix.is_time else slow,
-                "usual": 1 / usual if matrix.is_time else usual,
+                "slow": 1 / slow_rate if matrix.is_time else slow_rate,
+                "usual": 1 / usual_rate if matrix.is_time else usual_rate,
             }
             results.append(_matrix_statement(kind, reading.source, matrix, values))
     return results
@@ -37,8 +37,8 @@ def _matrix_statement(
     kind: str, source: str, matrix: LinkMatrix, values: Mapping[str, object]
 ) -> Statement:
     unit = "us" if matrix.is_time else "GB/s"
-    named = {"title": matrix.title, **values, "unit": unit}
-    return Statement(f"import-{kind}", f"{source}:{matrix.line}", named)
+    statement_values = {"title": matrix.title, **values, "unit": unit}
+    return Statement(f"import-{kind}", f"{source}:{matrix.line}", statement_values)
 
 
 def _slow_peer_copy_statements(
@@ -99,13 +99,13 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float
     Machines have links of several kinds (NVLink, PCIe, another socket): one is slow if
     its other direction is faster, or if few links are slower than all others.
     """
-    one_way = []
+    one_way_links = []
     for (a, b), rate in rates.items():
         opposite = rates.get((b, a), rate)
         if rate < SLOWER * opposite:
-            one_way.append(("one-way-link", f"{a} to {b}", rate, opposite))
-    if one_way:
-        return one_way
+            one_way_links.append(("one-way-link", f"{a} to {b}", rate, opposite))
+    if one_way_links:
+        return one_way_links
     ordered = sorted(rates, key=lambda link: rates[link])
     slowest = ordered[:1]
     for link in ordered[1:]:
@@ -115,16 +115,20 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float
     faster = ordered[len(slowest) :]
     if not faster:
         return []
-    slow = statistics.median(rates[link] for link in slowest)
-    usual = statistics.median(rates[link] for link in faster)
-    if slow >= SLOWER * usual:
+    slow_rate = statistics.median(rates[link] for link in slowest)
+    usual_rate = statistics.median(rates[link] for link in faster)
+    if slow_rate >= SLOWER * usual_rate:
         return []
-    shared = set.intersection(*(set(link) for link in slowest))
+    shared_devices = set.intersection(*(set(link) for link in slowest))
     num_devices = len(set().union(*rates))
-    if len(shared) == 1 and len(slowest) == 2 * (num_devices - 1) and num_devices > 2:
-        return [("slow-device", str(shared.pop()), slow, usual)]
+    if (
+        len(shared_devices) == 1
+        and len(slowest) == 2 * (num_devices - 1)
+        and num_devices > 2
+    ):
+        return [("slow-device", str(shared_devices.pop()), slow_rate, usual_rate)]
     if len(slowest) > max(2, MAX_SLOW_LINKS * len(rates)):
         return []
     pairs = dict.fromkeys((min(link), max(link)) for link in slowest)
     names = ", ".join(f"{a} and {b}" for a, b in pairs)
-    return [("slow-links", names, slow, usual)]
+    return [("slow-links", names, slow_rate, usual_rate)]

@@ -348,8 +348,8 @@ def _find_outliers(
     for a, b in zip(ends, ends[1:]):
         residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
     low, high = change_points.outlier_bounds(residual)
-    far = np.flatnonzero((residual < low) | (residual > high))
-    return {*far[far >= series.lead].tolist(), *disturbed}
+    far_batches = np.flatnonzero((residual < low) | (residual > high))
+    return {*far_batches[far_batches >= series.lead].tolist(), *disturbed}
 
 
 def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
@@ -370,12 +370,14 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
             sequences.append([])
         sequences[-1].append(i)
     max_length = max(5, MAX_DISTURBED * len(series.y))
-    short = [
+    short_runs = [
         batches
         for batches in sequences
         if MIN_SLOW_BATCHES <= len(batches) <= max_length
     ]
-    return max(short, key=lambda batches: float(residual[batches].sum()), default=[])
+    return max(
+        short_runs, key=lambda batches: float(residual[batches].sum()), default=[]
+    )
 
 
 def _complete_unsteady(state: SteadyState, series: _Series) -> SteadyState:

@@ -84,10 +84,12 @@ def _checksums_text(contents: Mapping[str, bytes]) -> str:
 
 def _pack_archive(contents: Mapping[str, bytes], root: str) -> bytes:
     """Return a compressed archive without times and owners."""
-    plain = io.BytesIO()
-    with tarfile.TarFile(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    uncompressed = io.BytesIO()
+    with tarfile.TarFile(
+        fileobj=uncompressed, mode="w", format=tarfile.PAX_FORMAT
+    ) as archive:
         for name, content in contents.items():
             member = tarfile.TarInfo(f"{root}/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return gzip.compress(plain.getvalue(), mtime=0)
+    return gzip.compress(uncompressed.getvalue(), mtime=0)

@@ -117,24 +117,24 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
 
 def _late_failure_statements(summary: Summary) -> list[Statement]:
     """Return which programs failed after they had written their records."""
-    failed = [
+    failed_texts = [
         f"{name} ({run.ended})"
         for name, run in summary.named_runs
         if run.status == "ok" and run.ended
     ]
-    return [state("failed-late", files=failed)] if failed else []
+    return [state("failed-late", files=failed_texts)] if failed_texts else []
 
 
 def _log_statements(summary: Summary) -> list[Statement]:
     """Return the unknown facts about runs whose rates are from logs."""
-    good = summary.good_runs
-    logs = [run for run in good if not run.batches.seconds]
+    good_runs = summary.good_runs
+    logs = [run for run in good_runs if not run.batches.seconds]
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
-    rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
+    rounding = max((run.log_rounding or 0.0 for run in good_runs), default=0.0)
 
     statements = []
     if logs:
-        statements.append(state("rates-from-logs", logs=len(logs), runs=len(good)))
+        statements.append(state("rates-from-logs", logs=len(logs), runs=len(good_runs)))
     if formats:
         statements.append(state("log-formats", formats=formats))
     if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
@@ -193,8 +193,8 @@ def _warning_statements(
         if output.warnings:
             files.append(name)
         for line in output.warnings or ():
-            plain = line.replace("`", "'")
-            lines.setdefault(mask_numbers(plain), f"`{plain}`")
+            plain_line = line.replace("`", "'")
+            lines.setdefault(mask_numbers(plain_line), f"`{plain_line}`")
     if not lines:
         return []
     return [state("program-warnings", files=files, warnings=list(lines.values()))]

@@ -27,16 +27,18 @@ def certificate_text(certificate: Certificate) -> str:
 def verdict_text(rows: Sequence[Row]) -> str:
     """Return the worst verdict of rows in a word or two."""
     certificates = [row_certificate(row) for row in rows]
-    known = [certificate for certificate in certificates if certificate]
-    worst = merge(known)
+    known_certificates = [certificate for certificate in certificates if certificate]
+    worst = merge(known_certificates)
     if worst is None:
         return NOT_CERTIFIED
     if not worst.holds:
         return f"WRONG: {worst.verdict}"
-    num_missing = len(rows) - len(known)
+    num_missing = len(rows) - len(known_certificates)
     if num_missing:
         return f"{num_missing} of {len(rows)} {NOT_CERTIFIED}"
-    return " and ".join(dict.fromkeys(certificate.verdict for certificate in known))
+    return " and ".join(
+        dict.fromkeys(certificate.verdict for certificate in known_certificates)
+    )
 
 
 def trains_wrong(series: SeriesSummary) -> bool:

@@ -155,26 +155,28 @@ def steps_grid(run: RunRecord) -> Grid | None:
 def ranks_grid(lateness: Lateness, unit: str) -> Grid:
     """Return a line for each rank that timed its batches."""
     columns: Columns = {
-        "Host": lambda timed: timed.rank.host or "n/a",
-        f"{unit_heading(unit)}/s": lambda timed: three_digits(timed.items_per_second),
-        "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
+        "Host": lambda rank_times: rank_times.rank.host or "n/a",
+        f"{unit_heading(unit)}/s": lambda rank_times: three_digits(
+            rank_times.items_per_second
+        ),
+        "Batch (ms)": lambda rank_times: milliseconds(spread(rank_times.seconds)),
     }
     if lateness.by_ready:
-        columns["Gradients ready after (ms)"] = lambda timed: milliseconds(
-            spread(timed.ready)
+        columns["Gradients ready after (ms)"] = lambda rank_times: milliseconds(
+            spread(rank_times.ready)
         )
-    columns["Last in batches"] = lambda timed: str(timed.num_last)
-    if any(timed.rank.load_others is not None for timed in lateness.ranks):
-        columns["Load of others"] = lambda timed: _load_text(timed.rank)
+    columns["Last in batches"] = lambda rank_times: str(rank_times.num_last)
+    if any(rank_times.rank.load_others is not None for rank_times in lateness.ranks):
+        columns["Load of others"] = lambda rank_times: _load_text(rank_times.rank)
 
     compared_times = operator.attrgetter("ready" if lateness.by_ready else "seconds")
     slowest_first = sorted(
-        lateness.ranks, key=lambda timed: -spread(compared_times(timed)).mean
+        lateness.ranks, key=lambda rank_times: -spread(compared_times(rank_times)).mean
     )
     lines = []
-    for timed, remark in _select_ranks(lateness.ranks, slowest_first):
-        cells = [cell(timed) for cell in columns.values()]
-        lines.append([f"{timed.rank.rank}{remark}", *cells])
+    for rank_times, remark in _select_ranks(lateness.ranks, slowest_first):
+        cells = [cell(rank_times) for cell in columns.values()]
+        lines.append([f"{rank_times.rank.rank}{remark}", *cells])
     return Grid("By rank", ["Rank", *columns], lines, text_columns=(1,))
 
 
@@ -192,10 +194,12 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
             count = len(lateness.ranks)
             notes.append(state("ranks-folded", ranks=count))
     if run.workers:
-        failed = [rank for rank in run.workers.ranks if rank.failure or rank.error]
+        failed_ranks = [
+            rank for rank in run.workers.ranks if rank.failure or rank.error
+        ]
         for rank in run.workers.lost[:MOST_RANKS]:
             notes.append(state("rank-lost", _failure_text(rank)))
-        for rank in failed[:MOST_RANKS]:
+        for rank in failed_ranks[:MOST_RANKS]:
             notes.append(state("rank-failed", _failure_text(rank)))
         if run.workers.window:
             notes.append(state("common-window", run.workers.window))
@@ -205,15 +209,22 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
 def phases_grid(run: RunRecord) -> Grid:
     """Return the seconds of each phase of the run, and of its ranks if recorded."""
     names = [name for name in PHASES if name != "cluster" or run.workers]
-    timed = [(rank, rank.phases) for rank in _ranks_of_run(run) if rank.phases]
-    slowest_first = sorted(timed, key=lambda pair: -_seconds_before_training(pair[1]))
+    ranks_with_phases = [
+        (rank, rank.phases) for rank in _ranks_of_run(run) if rank.phases
+    ]
+    slowest_first = sorted(
+        ranks_with_phases, key=lambda pair: -_seconds_before_training(pair[1])
+    )
 
     lines = []
-    for (rank, phases), remark in _select_ranks(timed, slowest_first):
+    for (rank, phases), remark in _select_ranks(ranks_with_phases, slowest_first):
         name = f"{rank.rank} ({rank.role}){remark}"
         lines.append([name, *_phase_cells(phases, names)])
     lines.append(["the run", *_phase_cells(run.phases, names)])
-    head = ["Rank" if timed else "Seconds", *(f"{PHASES[name]} (s)" for name in names)]
+    head = [
+        "Rank" if ranks_with_phases else "Seconds",
+        *(f"{PHASES[name]} (s)" for name in names),
+    ]
     return Grid("Seconds of the run", [*head, "Total (s)"], lines)
 
 
@@ -259,8 +270,8 @@ def row_data(row: Row) -> dict[str, Any]:
     for run in row.good_runs:
         lost = [rank.rank for rank in run.workers.lost] if run.workers else []
         staleness = dict(run.workers.staleness or {}) if run.workers else {}
-        late = _late_data(run)
-        runs.append({"late": late, "lost": lost, "staleness": staleness or None})
+        late_data = _late_data(run)
+        runs.append({"late": late_data, "lost": lost, "staleness": staleness or None})
     return {"runs": runs}
 
 

@@ -237,11 +237,11 @@ def _head_lines(report: Report, sides: Sides) -> list[str]:
     second = f"{sides.second} {report.after} ({counted(report.runs[1], 'run')})"
     lines = [f"{report.metric.title}: {first}, {second}"]
     if sides.is_gate and not report.is_history:
-        changed = []
+        changed_options = []
         for change in report.changes:
             texts = " -> ".join(_option_texts(change, value_text))
-            changed.append(f"--{change.name}={texts}")
-        lines.append(f"changed: {', '.join(changed) or 'no option'}")
+            changed_options.append(f"--{change.name}={texts}")
+        lines.append(f"changed: {', '.join(changed_options) or 'no option'}")
     if report.machines:
         before, after = report.machines
         lines += [f"machine before: {before}", f"machine after: {after}"]
@@ -317,21 +317,21 @@ def _step_times_grid(report: Report) -> Grid | None:
 
 def _missing_percentiles(report: Report) -> list[Statement]:
     """Return how many batches percentiles need, if a shown configuration lacks one."""
-    needed = {
+    batches_needed = {
         f"p{percentile}": batches for percentile, batches in PERCENTILE_BATCHES.items()
     }
     for result in report.results:
         ratios = [change.ratio for change in result.step_times]
         if any(ratios) and None in ratios:
-            return [state("batches-needed", report.step_time, **needed)]
+            return [state("batches-needed", report.step_time, **batches_needed)]
     return []
 
 
 def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
     """Return the verdict about a configuration."""
-    unjudged = f"{Verdict.UNJUDGED.value}: {reason_text(result)}"
+    unjudged_text = f"{Verdict.UNJUDGED.value}: {reason_text(result)}"
     if result.p_adjusted is None or result.comparison is None:
-        return unjudged
+        return unjudged_text
     verdict = result.verdict.value
     detectable = result.comparison.detectable
     if result.verdict is Verdict.SAME and detectable is not None:
@@ -341,7 +341,7 @@ def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
     if result.gate is Gate.REGRESSION:
         return f"REGRESSION, {verdict}"
     if result.gate is Gate.UNJUDGED:
-        return f"{verdict}; {unjudged}"
+        return f"{verdict}; {unjudged_text}"
     if result.verdict is Verdict.SLOWER and report.machines is None:
         return f"{verdict}, within the limit"
     return verdict
@@ -386,7 +386,7 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
     """Return the differences between the sides, by the title of their list."""
     num_configurations = sum(all(result.runs) for result in report.results)
     machines = []
-    incomparable = []
+    incomparable_notes = []
     cautions = []
     not_recorded: dict[str, None] = {}
     for labelled in report.differences:
@@ -396,14 +396,14 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
             machines.append(difference)
         elif difference.is_incomparable:
             is_accepted = difference.name in report.accepted
-            incomparable.append(f"{text} (accepted)" if is_accepted else text)
+            incomparable_notes.append(f"{text} (accepted)" if is_accepted else text)
         elif difference.effect == NOT_RECORDED:
             not_recorded[difference.name] = None
         else:
             cautions.append(text)
     return {
         "differences between the machines": _list_machine_notes(machines),
-        "incomparable": incomparable,
+        "incomparable": incomparable_notes,
         "differences to be careful with": cautions,
         "not recorded on both sides": [", ".join(not_recorded)] if not_recorded else [],
     }

@@ -80,8 +80,8 @@ def inspect_summary(summary: Summary) -> Inspection | None:
     for row in summary.row_summaries:
         if row.step_parts:
             runs.update(zip(row.files, row.row.records))
-    counted = {name: run for name, run in runs.items() if run.trace and run.graph}
-    return counts.inspect(counted) if counted else None
+    counted_runs = {name: run for name, run in runs.items() if run.trace and run.graph}
+    return counts.inspect(counted_runs) if counted_runs else None
 
 
 def content(inspection: Inspection) -> dict[str, Any]:

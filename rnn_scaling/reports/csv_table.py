@@ -96,23 +96,27 @@ def _row_columns(summary: Summary) -> list[RowColumn]:
 
     A column without a value in any row is left out, except the ones of every report.
     """
-    own = [columns.KERNEL, *columns.WORK, columns.RUNS_OK, columns.RUNS_FAILED]
+    own_columns = [columns.KERNEL, *columns.WORK, columns.RUNS_OK, columns.RUNS_FAILED]
     if any(row.disturbed_runs for row in summary.rows):
-        own.append(columns.RUNS_DISTURBED)
-    own.append(columns.SECONDS)
-    own += map(columns.metric_column, select_metrics(summary.rows))
-    own += [_INTERVAL_OVER, _INTERVAL_KIND]
+        own_columns.append(columns.RUNS_DISTURBED)
+    own_columns.append(columns.SECONDS)
+    own_columns += map(columns.metric_column, select_metrics(summary.rows))
+    own_columns += [_INTERVAL_OVER, _INTERVAL_KIND]
     # Another program may have an option with the name of one of our columns.
-    reserved = {*_SERIES_NAMES, columns.MACHINE.name, *(column.name for column in own)}
-    reserved -= {*configs.OPTIONS}
+    reserved_names = {
+        *_SERIES_NAMES,
+        columns.MACHINE.name,
+        *(column.name for column in own_columns),
+    }
+    reserved_names -= {*configs.OPTIONS}
     return [
-        *(_option_column(name, reserved) for name in further_options(summary)),
-        *own,
+        *(_option_column(name, reserved_names) for name in further_options(summary)),
+        *own_columns,
     ]
 
 
-def _option_column(name: str, reserved: Collection[str]) -> RowColumn:
-    column_name = f"option_{name}" if name in reserved else name
+def _option_column(name: str, reserved_names: Collection[str]) -> RowColumn:
+    column_name = f"option_{name}" if name in reserved_names else name
     return RowColumn(column_name, lambda row: row.reported(name))
 
 

@@ -159,14 +159,14 @@ def _lend_baselines(rows: Sequence[Row]) -> list[Row]:
     flatter the speedup.
     """
     baselines = [row for row in rows if row.baseline is row and row.rate]
-    completed = []
+    rows_with_baselines = []
     for row in rows:
         candidates = [base for base in baselines if _work_key(base) == _work_key(row)]
         if row.baseline is None and candidates:
             fastest = max(candidates, key=_rate_or_zero)
             row = dataclasses.replace(row, one_device=fastest)
-        completed.append(row)
-    return completed
+        rows_with_baselines.append(row)
+    return rows_with_baselines
 
 
 def _rate_or_zero(row: Row) -> float:
@@ -226,8 +226,8 @@ def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
                     "series": _label(row),
                     "devices": row.num_devices,
                 }
-                slow = Statement("import-slow-repeat", member.location, values)
-                results.append(slow)
+                slow_repeat = Statement("import-slow-repeat", member.location, values)
+                results.append(slow_repeat)
     return results
 
 
@@ -278,9 +278,9 @@ def all_tables(imported: Imported) -> list[Table]:
         tables.append(scores)
     for reading in imported.readings:
         prefix = f"{reading.source}: " if len(imported.readings) > 1 else ""
-        for printed in reading.tables:
-            title = prefix + printed.title
-            tables.append(dataclasses.replace(printed, title=title))
+        for printed_table in reading.tables:
+            title = prefix + printed_table.title
+            tables.append(dataclasses.replace(printed_table, title=title))
     return tables
 
 
@@ -370,8 +370,8 @@ def _findings_table(findings: Sequence[AuditFinding], comparisons: int) -> Table
     for finding in findings:
         for cell in finding.places:
             location = f"{finding.source}:{cell.line}"
-            printed = (cell.row, cell.column, cell.printed)
-            rows.append((location, finding.strength, *printed, finding.relation))
+            printed_cells = (cell.row, cell.column, cell.printed)
+            rows.append((location, finding.strength, *printed_cells, finding.relation))
     title = f"Findings of the audit: {len(findings)} in {comparisons} comparisons"
     return Table(title, _FINDING_COLUMNS, tuple(rows))
 
@@ -461,9 +461,11 @@ def render_json(imported: Imported) -> str:
 def _log_json(reading: Reading) -> dict[str, Any]:
     points = []
     for run in reading.runs:
-        extra = {name: cell.value for name, cell in run.extra.items()}
+        extra_values = {name: cell.value for name, cell in run.extra.items()}
         member = Member(reading.source, run, None)
-        points.append({**_run_json(member), "options": run.options, "extra": extra})
+        points.append(
+            {**_run_json(member), "options": run.options, "extra": extra_values}
+        )
     tables: list[dict[str, Any]] = []
     if points:
         tables.append({"title": reading.format, "points": points})

@@ -108,13 +108,13 @@ def _comparison_statements(
     """Compare a configuration that reached the target with one device."""
     baseline = learning.baseline(result)
     ratio = learning.time_speedup(result)
-    reached = _reached_statement(learning.target, result, title)
+    reached_statement = _reached_statement(learning.target, result, title)
     if baseline is None:
-        return [reached, state("target-without-baseline", title)]
+        return [reached_statement, state("target-without-baseline", title)]
     if ratio is None or not (baseline.seconds and baseline.items and result.items):
-        return [reached, _missed_statement(learning.target, baseline, title)]
+        return [reached_statement, _missed_statement(learning.target, baseline, title)]
     values = {
-        **reached.values,
+        **reached_statement.values,
         "sooner": interval_values(ratio),
         "work": result.items.value / baseline.items.value,
         "baseline_seconds": interval_values(baseline.seconds),

@@ -28,8 +28,8 @@ def summary_statements(summary: Summary) -> list[Statement]:
         findings += [(name, run.unit, finding) for finding in run.log_findings or ()]
     by_kind = group_by(findings, [finding.kind for *_, finding in findings])
     statements = []
-    for (name, unit, finding), *others in by_kind.values():
-        source = f"{name} (and {len(others)} more)" if others else name
+    for (name, unit, finding), *other_findings in by_kind.values():
+        source = f"{name} (and {len(other_findings)} more)" if other_findings else name
         statements += log_statements(source, [finding], unit)
     return statements
 
@@ -44,11 +44,11 @@ def log_statements(
       findings: Its findings; kinds of newer versions are omitted.
       unit: What the rates count, without "/s".
     """
-    known = {kind.value for kind in LogFindingKind}
+    known_kinds = {kind.value for kind in LogFindingKind}
     return [
         _statement(source, finding, unit)
         for finding in findings
-        if finding.kind in known
+        if finding.kind in known_kinds
         and (finding.other is not None or finding.kind in WITHOUT_RATE)
     ]
 

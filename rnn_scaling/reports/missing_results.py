@@ -6,20 +6,22 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 
 
-def message(what: str, records: Collection[RunRecord], remedy: str) -> str:
+def message(missing: str, records: Collection[RunRecord], remedy: str) -> str:
     """Return an error that names the reason and the remedy.
 
     Args:
-      what: What is missing, such as "no run was counted".
+      missing: What is missing, such as "no run was counted".
       records: The runs of the command.
       remedy: What helps if no run failed.
     """
     failed = [record for record in records if record.status != "ok"]
     if not failed:
-        return f"{what}, although {counted(len(records), 'run')} ended well; {remedy}"
+        return (
+            f"{missing}, although {counted(len(records), 'run')} ended well; {remedy}"
+        )
     error = failed[0].error
     reason = " ".join((error.message if error else failed[0].status).split())
     return (
-        f"{what}: {len(failed)} of {counted(len(records), 'run')} failed, the first with "
+        f"{missing}: {len(failed)} of {counted(len(records), 'run')} failed, the first with "
         f'"{reason}"; remove the cause and repeat the command with --retry_failed'
     )

@@ -45,13 +45,15 @@ def find_scores(readings: Sequence[Reading]) -> tuple[Table | None, list[Stateme
         limit = outliers.slow_limit([1 / seconds for seconds in times])
         for source, seconds in runs:
             if seconds is not None and 1 / seconds < limit:
-                slow = {"seconds": seconds, "usual": statistics.median(times)}
-                outlying.append(Statement("import-slow-run", source, slow))
+                slow_values = {"seconds": seconds, "usual": statistics.median(times)}
+                outlying.append(Statement("import-slow-run", source, slow_values))
         if num_failed:
-            failed = ", ".join(source for source, seconds in runs if seconds is None)
+            failed_sources = ", ".join(
+                source for source, seconds in runs if seconds is None
+            )
             group = ", ".join(str(value) for value in key if value is not None)
             counts = {"count": num_failed, "total": len(runs), "group": group}
-            outlying.append(Statement("import-no-score", failed, counts))
+            outlying.append(Statement("import-no-score", failed_sources, counts))
     return Table("MLPerf scores (time to target)", COLUMNS, tuple(rows)), outlying
 
 

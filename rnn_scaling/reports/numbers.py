@@ -37,8 +37,8 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     if not interval.half_width or interval.ends is None:
         return plain(value, digits)
     if interval.is_wide:
-        known = WITHOUT_INTERVAL - 1 - _first_digit_power(value)
-        decimals = max(0, min(digits, known))
+        known_digits = WITHOUT_INTERVAL - 1 - _first_digit_power(value)
+        decimals = max(0, min(digits, known_digits))
         return f"{_rounded_text(value, decimals)} ({spread_text(interval)})"
 
     low, high = interval.ends
@@ -92,15 +92,15 @@ def has_ends(interval: Interval) -> bool:
     return shorter < (1 - UNEVEN) * longer
 
 
-def interval_notes(named: Iterable[tuple[str, Interval | None]]) -> list[str]:
+def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> list[str]:
     """Return a line for each kind of interval: its signs, its numbers and its meaning.
 
     Args:
-      named: The name of each number, such as the title of its column.
+      named_intervals: The name of each number, such as the title of its column.
     """
     names_by_kind: dict[str, dict[str, None]] = {}
     signs_by_kind: dict[str, set[str]] = {}
-    for name, value in named:
+    for name, value in named_intervals:
         if value is not None and has_interval(value):
             kind = interval_text(value.kind)
             sign = "[low, high]" if has_ends(value) else "±"

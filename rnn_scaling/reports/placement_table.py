@@ -89,13 +89,13 @@ def _slicing_grid(slicing: Slicing) -> Grid:
 def devices_grid(graph: Graph) -> Grid:
     """Return the bytes, updates and operators on each device."""
     variables = _placed_variables(graph)
-    sizes, unknown = _sizes_by_device(variables)
+    sizes, unknown_counts = _sizes_by_device(variables)
     updates = _updates_by_device(variables)
     operators = graph.partitions.by_device or {}
     lines = []
     for device in sorted({*sizes, *updates, *operators}):
         line = [short(device)]
-        line += [_size_text(sizes[device][k], unknown[device][k]) for k in KINDS]
+        line += [_size_text(sizes[device][k], unknown_counts[device][k]) for k in KINDS]
         kinds = sorted(updates[device].items())
         line.append(", ".join(f"{count} {kind}" for kind, count in kinds) or "0")
         line.append(f"{operators.get(device, 0):,}")
@@ -118,15 +118,15 @@ Counts = defaultdict[str, Counter[str]]  # device -> kind -> number
 def _sizes_by_device(variables: Sequence[PlacedVariable]) -> tuple[Counts, Counts]:
     """Return bytes by device and kind, and numbers of tensors of unknown size."""
     sizes: Counts = defaultdict(Counter)
-    unknown: Counts = defaultdict(Counter)
+    unknown_counts: Counts = defaultdict(Counter)
     for variable in variables:
         sizes[variable.device]["variables"] += variable.bytes
         for slot in variable.slots:
             sizes[slot.device]["slots"] += slot.bytes
     for gradient in _unique_gradients(variables):
         sizes[gradient.device][gradient.kind] += gradient.bytes or 0
-        unknown[gradient.device][gradient.kind] += gradient.bytes is None
-    return sizes, unknown
+        unknown_counts[gradient.device][gradient.kind] += gradient.bytes is None
+    return sizes, unknown_counts
 
 
 def _updates_by_device(variables: Sequence[PlacedVariable]) -> Counts:
@@ -191,11 +191,13 @@ def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
-    known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
+    known_sizes = [
+        gradient.bytes for gradient in gradients if gradient.bytes is not None
+    ]
     kinds = "/".join(sorted({gradient.kind for gradient in gradients}))
     places = _devices_text(gradient.device for gradient in gradients)
-    num_unknown = len(gradients) - len(known)
-    return f"{kinds}, {_size_text(sum(known), num_unknown)} on {places}"
+    num_unknown = len(gradients) - len(known_sizes)
+    return f"{kinds}, {_size_text(sum(known_sizes), num_unknown)} on {places}"
 
 
 def short(device: str) -> str:
@@ -222,8 +224,8 @@ def _size_text(num_bytes: int, num_unknown: int) -> str:
     """
     if not num_unknown:
         return size(num_bytes)
-    unknown = f"{num_unknown} of unknown size"
-    return f"{size(num_bytes)} + {unknown}" if num_bytes else unknown
+    unknown_text = f"{num_unknown} of unknown size"
+    return f"{size(num_bytes)} + {unknown_text}" if num_bytes else unknown_text
 
 
 def _placed_variables(graph: Graph) -> tuple[PlacedVariable, ...]:

@@ -54,10 +54,10 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 
     Measured points have no parts, and replace predicted ones.
     """
-    measured = prediction.curve.points
-    first = measured[0]
+    measured_points = prediction.curve.points
+    first = measured_points[0]
     by_devices = {point.devices: point for point in prediction.points}
-    for point in measured:
+    for point in measured_points:
         efficiency = None
         if first.devices == 1:
             efficiency = Interval(point.rate / point.devices / first.rate)
@@ -112,17 +112,17 @@ def quantity(curve: Curve) -> str:
 
 def loss_tables(prediction: Prediction) -> list[Grid]:
     """Return the losses on each predicted number of devices; [] if they are unknown."""
-    split = [point for point in prediction.points if point.parts]
-    if not split:
+    split_points = [point for point in prediction.points if point.parts]
+    if not split_points:
         return []
     parts = []
-    for part in split[0].parts:
-        if any(point.parts[part] >= LEAST_LOSS for point in split):
+    for part in split_points[0].parts:
+        if any(point.parts[part] >= LEAST_LOSS for point in split_points):
             parts.append(part)
     if not parts:
         return []
     lines = []
-    for point in split:
+    for point in split_points:
         cells = [plain(PERCENT * point.parts[part], 1) for part in parts]
         lines.append([f"{point.devices:,}", *cells])
     head = ["Devices", *(f"{part.capitalize()} (%)" for part in parts)]

@@ -89,22 +89,22 @@ class Group:
 def groups(summary: Summary) -> list[Group]:
     """Return the groups that measured something, which have separate pictures."""
     report_metrics = select_metrics(summary.rows)
-    measured = []
+    measured_series = []
     for name, series in summary.tables:
         if members := [member for member in series if member.largest_row]:
-            measured.append((name, members))
+            measured_series.append((name, members))
     result = []
-    for name, members in measured:
-        title = name if len(measured) > 1 else ""
+    for name, members in measured_series:
+        title = name if len(measured_series) > 1 else ""
         rows: list[Row] = []
         for member in members:
             rows += member.configurations
         picture_metrics = _picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
         metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
-        described = list(map(Metric.from_analysis, picture_metrics))
+        explorer_metrics = list(map(Metric.from_analysis, picture_metrics))
         lines = _make_lines(summary, members, title, metrics)
-        result.append(Group(name, title, lines, described))
+        result.append(Group(name, title, lines, explorer_metrics))
     return result
 
 
@@ -293,7 +293,7 @@ def _run(
     step_ms, bucket = _thin_out(record.batches.seconds, most_steps)
     facts = {**environment.run_facts(record), "Started": record.environment.started}
     facts["Batch times"] = steady.text if steady else None
-    known = _drop_unknown(dict(row.row.options.known))
+    known_options = _drop_unknown(dict(row.row.options.known))
     phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
     command = str(record.config.get("trainer_command") or "")
     if row.row.is_ours:
@@ -301,7 +301,11 @@ def _run(
     return Run(
         name=file,
         title=f"{summary.row_titles[row.row]}, {row.devices}",
-        options={name: str(known[name]) for name in known if name not in NOT_COMPARED},
+        options={
+            name: str(known_options[name])
+            for name in known_options
+            if name not in NOT_COMPARED
+        },
         status=record.status,
         values=values,
         step_ms=step_ms,

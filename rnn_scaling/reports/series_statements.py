@@ -259,9 +259,9 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
     """Return that no run on more devices succeeded; [] if none was tried."""
     if not series.failed_above:
         return []
-    *failed, last = series.failed_above
+    *failed_rows, last = series.failed_above
     counts = []
-    for row in failed:
+    for row in failed_rows:
         counts.append(str(row.num_workers if row.is_distributed else row.num_devices))
     return [state("failed-above", series.title, devices=[*counts, last.devices])]
 

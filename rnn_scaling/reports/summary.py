@@ -129,8 +129,10 @@ class SeriesSummary:
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
         """The rows without a good run on more devices than the largest row."""
-        measured = self.largest_row.row.num_devices if self.largest_row else 0
-        return tuple(row for row in self.configurations if row.num_devices > measured)
+        largest_measured = self.largest_row.row.num_devices if self.largest_row else 0
+        return tuple(
+            row for row in self.configurations if row.num_devices > largest_measured
+        )
 
     @functools.cached_property
     def num_diverged(self) -> int:
@@ -203,10 +205,10 @@ class Summary:
     @functools.cached_property
     def named_runs(self) -> list[tuple[str, RunRecord]]:
         """The (file, record) of all runs."""
-        named: list[tuple[str, RunRecord]] = []
+        names_and_runs: list[tuple[str, RunRecord]] = []
         for row in self.row_summaries:
-            named += zip(row.files, row.row.records)
-        return named
+            names_and_runs += zip(row.files, row.row.records)
+        return names_and_runs
 
     @functools.cached_property
     def good_runs(self) -> list[RunRecord]:

@@ -184,18 +184,18 @@ def _analyse_steady_states(
     """
     most_runs = max((len(row.good_runs) for row in rows), default=0)
     largest_first = sorted(rows, key=lambda row: -row.num_devices)
-    timed = []
+    timed_runs = []
     for k in range(most_runs):
         for row in largest_first:
             if k < len(row.good_runs) and row.good_runs[k].batches.seconds:
-                timed.append((row, row.good_runs[k]))
+                timed_runs.append((row, row.good_runs[k]))
 
-    judged = timed[:MOST_JUDGED]
+    judged_runs = timed_runs[:MOST_JUDGED]
     states = [
         RunSteadyState(names[id(record)], record, steady_state.analyse_run(record))
-        for _, record in judged
+        for _, record in judged_runs
     ]
-    return group_by(states, [row for row, _ in judged])
+    return group_by(states, [row for row, _ in judged_runs])
 
 
 def _list_failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
@@ -203,9 +203,9 @@ def _list_failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
     failures = []
     for member in series:
         for row in member.rows:
-            good = {id(record) for record in row.row.good_runs}
+            good_run_ids = {id(record) for record in row.row.good_runs}
             for file, record in zip(row.files, row.row.records):
-                if id(record) not in good:
+                if id(record) not in good_run_ids:
                     devices = row.row.num_devices
                     failures.append(
                         Failure(file, member.title, devices, _failure_reason(record))

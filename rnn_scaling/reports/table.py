@@ -91,10 +91,13 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
             [*_place_columns(rows), *_metric_columns(further_metrics, is_single)]
         )
         grids.append(make_grid("Other metrics", further_columns, rows))
-    named = []
+    named_intervals = []
     for metric in (*main_metrics, *further_metrics):
-        named += [(metric.title, row.metric(metric)) for row in rows]
-    notes = (*interval_notes(named), *_energy_source_lines(rows, further_metrics))
+        named_intervals += [(metric.title, row.metric(metric)) for row in rows]
+    notes = (
+        *interval_notes(named_intervals),
+        *_energy_source_lines(rows, further_metrics),
+    )
     return Section(title, grids, notes)
 
 
@@ -269,8 +272,8 @@ def _batches_text(rows: Sequence[Row]) -> str:
         counts.update(len(measured_batches(run)[0]) for run in row.good_runs)
     counts -= {0}
     if not counts:
-        failed = [row for row in rows if not row.good_runs]
-        counts = {row.options["num_batches"] or 0 for row in failed} - {0}
+        failed_rows = [row for row in rows if not row.good_runs]
+        counts = {row.options["num_batches"] or 0 for row in failed_rows} - {0}
     if not counts:
         return ""
     numbers = "/".join(map(str, sorted(counts)))

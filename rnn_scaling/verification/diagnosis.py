@@ -194,7 +194,7 @@ def _explain_elements(
 
     Args:
       updates: The updates of the run.
-      unexplained: Index of the first wrong update of each variable that is not explained.
+      unexplained: Index of the first wrong update of each unexplained variable.
       right_changes: The right change of each update.
       share: Share of a change by which it may differ.
     """

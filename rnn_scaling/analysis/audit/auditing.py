@@ -114,24 +114,24 @@ def join_tables(
     The same relations hold in all of them. The last table is the one that reaches
     `max_numbers`.
     """
-    waiting: dict[Hashable, list[Table]] = {}
+    open_tables: dict[Hashable, list[Table]] = {}
     num_rows = 0
     num_numbers = 0
     for table in tables:
         num_numbers += table.count
         if num_numbers >= max_numbers:
-            yield from map(_join, waiting.values())
+            yield from map(_join, open_tables.values())
             yield table
             return
         # If columns are named after devices, the title names their quantity.
         quantity = headers.find_quantity(f"{table.caption} {table.title}".lower())
-        waiting.setdefault((table.header, quantity), []).append(table)
+        open_tables.setdefault((table.header, quantity), []).append(table)
         num_rows += len(table.rows)
         if num_rows > _MAX_WAITING:
-            yield from map(_join, waiting.values())
-            waiting.clear()
+            yield from map(_join, open_tables.values())
+            open_tables.clear()
             num_rows = 0
-    yield from map(_join, waiting.values())
+    yield from map(_join, open_tables.values())
 
 
 def _join(tables: Sequence[Table]) -> Table:

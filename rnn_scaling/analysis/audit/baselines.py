@@ -43,8 +43,8 @@ def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
     """Return by row whether a number is printed as 1 or 100 %, or as no change."""
     one = shift[1] * (1.0 - shift[0])
     # The bounds also allow numbers that were cut off.
-    rounded = column.low + 2 / 3 * (column.high - column.low)
-    return (column.low <= one) & (one <= rounded + _EXACT)
+    upper_limit = column.low + 2 / 3 * (column.high - column.low)
+    return (column.low <= one) & (one <= upper_limit + _EXACT)
 
 
 def _label_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
@@ -107,13 +107,13 @@ def choices(
       columns: The target and the sources of a relation.
       shift: How the numbers of the target count.
     """
-    seen = set()
+    seen_rows = set()
     for keys, groups in _list_groupings(layout):
         for rule, price in _RULES.items():
             base = _choose(layout, columns, shift, groups, rule)
             mark = base.tobytes()
-            if mark not in seen and (base >= 0).any():
-                seen.add(mark)
+            if mark not in seen_rows and (base >= 0).any():
+                seen_rows.add(mark)
                 rows = np.unique(base[base >= 0])
                 price += _improbability(layout.columns[columns[0]], rows, shift)
                 yield Choice(base, keys, rule, price)
@@ -173,8 +173,8 @@ def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
 
 def _improbability(target: Column, rows: np.ndarray, shift: Shift) -> float:
     """Return how much less likely it is that these rows are the baselines."""
-    printed = rows[~np.isnan(target.low[rows])]
-    is_one = bool(prints_one(target, shift)[printed].all())
-    if not len(printed) or not (target.is_derived or is_one):
+    printed_rows = rows[~np.isnan(target.low[rows])]
+    is_one = bool(prints_one(target, shift)[printed_rows].all())
+    if not len(printed_rows) or not (target.is_derived or is_one):
         return 0.0
     return -_PRINTED_ONE if is_one else _PRINTED_ONE

@@ -53,16 +53,16 @@ def believed_readings(layout: Measurements) -> list[Reading]:
     """Return the believed readings of the columns and the rows of totals."""
     head = first_rows(layout)
     by_target = [list(stated(head, k, RELATIONS)) for k in range(len(head.columns))]
-    chosen = []
-    for target, tried in enumerate(by_target):
-        if not any(reading.is_clear for reading in tried):
-            tried += _propose_unstated_relations(head, target)
-        chosen += _select_agreeing_readings(filter(evidence.is_believed, tried))
+    selected = []
+    for target, readings in enumerate(by_target):
+        if not any(reading.is_clear for reading in readings):
+            readings += _propose_unstated_relations(head, target)
+        selected += _select_agreeing_readings(filter(evidence.is_believed, readings))
     # If a relation computes the same numbers for two columns, and only one has faults,
     # that column is something else, such as "efficiency vs ceiling".
-    clean = {_relation_sources(reading) for reading in chosen if reading.is_clean}
+    clean = {_relation_sources(reading) for reading in selected if reading.is_clean}
     believed = []
-    for reading in chosen:
+    for reading in selected:
         if reading.is_clean or _relation_sources(reading) not in clean:
             believed.append(_extend_to_all_rows(layout, reading))
     return [*filter(None, believed), *_propose_row_totals(layout)]
@@ -75,17 +75,19 @@ def _relation_sources(reading: Reading) -> tuple[str, tuple[int, ...]]:
 def _select_agreeing_readings(believed: Iterable[Reading]) -> list[Reading]:
     """Return the best reading of a column, and others that blame no other rows."""
     ranked = sorted(believed, key=lambda reading: -reading.bits)
-    chosen: dict[str, Reading] = {}
-    explained: set[int] = set()
+    chosen_readings: dict[str, Reading] = {}
+    explained_columns: set[int] = set()
     for reading in ranked:
         # Two rows are believed with less than no bits, because of their headers.
         is_likely = reading is ranked[0] or reading.bits >= ranked[0].bits / 2
         is_likely &= set(reading.missed) <= set(ranked[0].missed)
-        is_repeated = reading.relation.is_generic and explained >= set(reading.columns)
+        is_repeated = reading.relation.is_generic and explained_columns >= set(
+            reading.columns
+        )
         if is_likely and not is_repeated:
-            chosen.setdefault(reading.relation.text, reading)
-            explained |= set(reading.columns)
-    return list(chosen.values())
+            chosen_readings.setdefault(reading.relation.text, reading)
+            explained_columns |= set(reading.columns)
+    return list(chosen_readings.values())
 
 
 def first_rows(layout: Measurements) -> Measurements:
@@ -108,9 +110,9 @@ def _extend_to_all_rows(layout: Measurements, reading: Reading) -> Reading | Non
         return reading
     shift = reading.relation.shift
     choice = baselines.choose_again(layout, reading.columns, shift, reading.choice)
-    applied = dataclasses.replace(reading, layout=layout, choice=choice)
-    max_missed = max(HEAD, _MAX_BROKEN * len(applied.rows))
-    return applied if len(applied.missed) <= max_missed else None
+    extended_reading = dataclasses.replace(reading, layout=layout, choice=choice)
+    max_missed = max(HEAD, _MAX_BROKEN * len(extended_reading.rows))
+    return extended_reading if len(extended_reading.missed) <= max_missed else None
 
 
 def stated(
@@ -123,9 +125,9 @@ def stated(
             for reading in filter(
                 _may_hold, _propose_readings(layout, target, relation)
             ):
-                judged = evidence.judge(reading)
-                is_clear |= judged.is_clear
-                yield judged
+                judged_reading = evidence.judge(reading)
+                is_clear |= judged_reading.is_clear
+                yield judged_reading
 
 
 def _propose_readings(
@@ -147,9 +149,9 @@ def _find_source_columns(layout: Measurements, target: int, quantity: str) -> li
     if not words:
         return []
     common = functools.reduce(operator.and_, words.values())
-    named = _header_words(layout.columns[target]) - common
-    highest = max(len(named & words[k]) for k in words)
-    return [k for k in words if len(named & words[k]) == highest][:_MAX_SOURCES]
+    target_words = _header_words(layout.columns[target]) - common
+    highest = max(len(target_words & words[k]) for k in words)
+    return [k for k in words if len(target_words & words[k]) == highest][:_MAX_SOURCES]
 
 
 def _header_words(column: Column) -> set[str]:
@@ -183,10 +185,10 @@ def _propose_unstated_relations(layout: Measurements, target: int) -> Iterator[R
     column = layout.columns[target]
     if column.quantity in CHOSEN or column.is_exact or column.meaning.is_statistic:
         return
-    tried = _propose_sums(layout, target)
+    readings = _propose_sums(layout, target)
     if column.quantity != Quantity.ASIDE:
-        tried = itertools.chain(_propose_ratios(layout, target), tried)
-    yield from map(evidence.judge, filter(_may_hold, tried))
+        readings = itertools.chain(_propose_ratios(layout, target), readings)
+    yield from map(evidence.judge, filter(_may_hold, readings))
 
 
 def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
@@ -204,17 +206,19 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
         if k != target and not is_excluded:
             usable.append(k)
     usable = sorted(sorted(usable, key=lambda k: abs(k - target))[:_NEAREST])
-    required = layout.before_brackets(target)
+    required_columns = layout.before_brackets(target)
     is_percent = column.factor == 0.01 and column.quantity != Quantity.EFFICIENCY
     may_change = column.quantity == Quantity.CHANGE or is_percent
     for relation in GENERIC if column.is_derived else GENERIC[:1]:
-        tried = list(itertools.permutations(usable, len(relation.sources)))
-        if required is not None:
-            tried = [sources for sources in tried if required in sources]
-        price = math.log2(max(1, len(tried) / 2))
-        if len(tried) == 2 and column.quantity == Quantity.SPEEDUP:
+        column_tuples = list(itertools.permutations(usable, len(relation.sources)))
+        if required_columns is not None:
+            column_tuples = [
+                sources for sources in column_tuples if required_columns in sources
+            ]
+        price = math.log2(max(1, len(column_tuples) / 2))
+        if len(column_tuples) == 2 and column.quantity == Quantity.SPEEDUP:
             price = -_ONLY
-        for source_columns in tried[:_MAX_RATIOS]:
+        for source_columns in column_tuples[:_MAX_RATIOS]:
             sources = [layout.columns[k] for k in source_columns]
             if _is_impossible(column, sources[0], relation):
                 continue
@@ -294,17 +298,17 @@ def _propose_sums(layout: Measurements, target: int) -> Iterator[Reading]:
             similar.append(k)
     left = [k for k in similar if k < target]
     right = similar[len(left) :]
-    tried = {tuple(similar), *itertools.combinations(similar[:_NEAREST], 2)}
+    source_sets = {tuple(similar), *itertools.combinations(similar[:_NEAREST], 2)}
     for size in range(3, len(similar)):
-        tried |= {tuple(left[-size:]), tuple(right[:size])}
-    tried = {parts for parts in tried if len(parts) > 1}
+        source_sets |= {tuple(left[-size:]), tuple(right[:size])}
+    source_sets = {parts for parts in source_sets if len(parts) > 1}
     prior = _TOTAL if headers.is_total(column.name) else PRIOR
-    for parts in sorted(tried):
+    for parts in sorted(source_sets):
         formula = " + ".join(layout.columns[k].name for k in parts)
         if len(parts) > _MAX_NAMED:
             formula = f"sum of {len(parts)} columns"
         name = f"{column.name} = {formula}"
-        bits = prior - math.log2(len(tried)) / 2
+        bits = prior - math.log2(len(source_sets)) / 2
         yield from _sum(layout, name, (target, *parts), bits, column.inner_range)
 
 

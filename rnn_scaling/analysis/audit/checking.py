@@ -98,7 +98,7 @@ def _detect_faults(
     layout: Measurements, readings: Sequence[Reading]
 ) -> Iterator[_Detected]:
     """Yield the numbers that break believed relations."""
-    explained: set[Cell] = set()
+    explained_cells: set[Cell] = set()
     instances: dict[Mark, Instance] = {}
     bits: dict[Mark, float] = {}
     has_fault = not all(reading.is_clean for reading in readings)
@@ -109,12 +109,12 @@ def _detect_faults(
             for instance in missed:
                 cell = instance.terms[0].item.place
                 fits[cell] = instance.fits(cell)
-            explained |= set(fits)
+            explained_cells |= set(fits)
             fault = Fault(missed, [Change(reading.pattern, fits)])
             yield from _detected_fault(layout, fault, reading.bits)
     for reading in readings if has_fault else ():
         for instance in () if reading.pattern else reading.instances(reading.rows):
-            is_new = explained.isdisjoint(instance.places) or instance.holds()
+            is_new = explained_cells.isdisjoint(instance.places) or instance.holds()
             if is_new and bits.get(instance.mark, -math.inf) < reading.bits:
                 instances[instance.mark] = instance
                 bits[instance.mark] = reading.bits
@@ -161,8 +161,10 @@ def _detect_wrong_columns(
             cells = _target_cells(dataclasses.replace(reading, layout=layout))
             name = reading.relation.name
             fits = {cells[0]: _UNKNOWN}
-            shown = cells[1:_MAX_SHOWN]
-            yield _Detected("column", True, fits, name, reading.bits, shown, cells)
+            shown_cells = cells[1:_MAX_SHOWN]
+            yield _Detected(
+                "column", True, fits, name, reading.bits, shown_cells, cells
+            )
 
 
 def _detect_outliers(
@@ -202,12 +204,12 @@ def _excerpt(
     table: Table, cells: Sequence[Cell]
 ) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return the header and the rows of some cells, with their columns."""
-    shown = {0, *(column % len(table.header) for _, column in cells)}
+    shown_columns = {0, *(column % len(table.header) for _, column in cells)}
     rows = {row for row, _ in cells[:_MAX_SHOWN] if row >= 0}
     excerpt = []
     lines = [(table.line, table.header), *(table.rows[row] for row in sorted(rows))]
     for line, texts in lines:
-        columns = sorted(shown)[:_MAX_SHOWN]
+        columns = sorted(shown_columns)[:_MAX_SHOWN]
         excerpt.append(
             (line, tuple(cell_numbers.strip_markup(texts[k]) for k in columns))
         )

@@ -69,10 +69,12 @@ def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
         for bits in _bits_after_changes(reading, missed, tolerance):
             yield _Explanation(bits - price, tolerance)
         for pattern, ends in _find_slip_patterns(reading, missed):
-            explained = missed[reading.holds(tolerance, ends)[missed]]
+            explained_rows = missed[reading.holds(tolerance, ends)[missed]]
             # A shift by one row leaves one row unexplained.
-            if len(explained) >= max(2, len(missed) - (pattern == "shifted")):
-                bits = gained + float(reading.gains(tolerance, ends)[explained].sum())
+            if len(explained_rows) >= max(2, len(missed) - (pattern == "shifted")):
+                bits = gained + float(
+                    reading.gains(tolerance, ends)[explained_rows].sum()
+                )
                 bits -= _PATTERN_BITS + math.log2(len(reading.rows))
                 yield _Explanation(bits, tolerance, pattern=pattern)
 
@@ -105,10 +107,10 @@ def _bits_after_changes(
         rows = reading.rows[reading.base[reading.rows] == base]
         # The baseline of the target counts as 1, although it is printed differently.
         ends = reading.without(reading.shares[-1][3])
-        explained = rows[reading.holds(tolerance, ends)[rows]]
+        explained_rows = rows[reading.holds(tolerance, ends)[rows]]
         if not reading.relation.is_generic:
-            gained = float(reading.gains(tolerance, ends)[explained].sum())
-            yield gained - _MISS * (1 + len(rows) - len(explained))
+            gained = float(reading.gains(tolerance, ends)[explained_rows].sum())
+            yield gained - _MISS * (1 + len(rows) - len(explained_rows))
         low, high = reading.ends
         error = np.median(low[rows] + high[rows]) / 2
         is_explained = reading.holds(tolerance, (low - error, high - error))[rows]
@@ -143,12 +145,12 @@ def _find_slip_patterns(
     is_proportion = relation.is_generic and relation.has_baseline
     if not reading.column.is_derived or relation.is_sum or is_proportion:
         return
-    printed = reading.shares[0][3]
-    others = reading.without(printed)
+    printed_share = reading.shares[0][3]
+    others = reading.without(printed_share)
     texts = {number.text for number in reading.column.numbers}
     if missed[-1] - missed[0] <= len(missed) and len(texts) > 2:
         for step in (1, -1):
-            yield "shifted", _sum(others, np.roll(printed, step, axis=1))
+            yield "shifted", _sum(others, np.roll(printed_share, step, axis=1))
     devices = reading.layout.device_counts
     is_scaling = np.all(devices[missed] > 1) and len(set(devices)) > 1
     for slip in slips.SLIPS:
@@ -156,13 +158,13 @@ def _find_slip_patterns(
         if kind == "not-divided" and relation.target != "efficiency":
             kind = "per-device"
         if kind and (is_scaling or not slip.needs_devices):
-            yield kind, _sum(others, slip.correct(*printed, np.log(devices)))
+            yield kind, _sum(others, slip.correct(*printed_share, np.log(devices)))
     if relation.has_baseline:
         for row in np.setdiff1d(reading.rows, missed)[:_MAX_BASELINES]:
             base = np.full_like(reading.base, row)
             choice = reading.choice._replace(base=base)
-            other = dataclasses.replace(reading, choice=choice)
-            yield "other-baseline", other.without(other.shares[-1][3])
+            other_reading = dataclasses.replace(reading, choice=choice)
+            yield "other-baseline", other_reading.without(other_reading.shares[-1][3])
 
 
 def _sum(others: Ends, own: Any) -> Ends:

@@ -115,7 +115,11 @@ def _find_order_violations(layout: Measurements) -> Iterator[Outlier]:
         if not is_comparable or not headers.is_below(low.name, high.name):
             continue
         pairs = [(a, b) for a, b in zip(low.items, high.items) if a and b]
-        above = [(a, b) for a, b in pairs if a.low > b.high]
-        if len(above) == 1 and len(pairs) > 2 and not above[0][0].number.is_rough:
-            item, exceeded = above[0]
+        violations = [(a, b) for a, b in pairs if a.low > b.high]
+        if (
+            len(violations) == 1
+            and len(pairs) > 2
+            and not violations[0][0].number.is_rough
+        ):
+            item, exceeded = violations[0]
             yield Outlier("order", item, (-math.inf, exceeded.high), exceeded)

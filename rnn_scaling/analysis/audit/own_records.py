@@ -59,18 +59,18 @@ def _derived_numbers(
             yield name, rate.items_per_second, "words / seconds", quotient
         workers = run.workers
         ranks = workers.ranks if workers and not workers.lost else ()
-        timed = [rank for rank in ranks if rank.seconds]
-        if timed:
-            total = sum(sum(rank.items[first:]) for rank in timed)
-            last = max(math.fsum(rank.seconds[first:]) for rank in timed)
+        timed_ranks = [rank for rank in ranks if rank.seconds]
+        if timed_ranks:
+            total = sum(sum(rank.items[first:]) for rank in timed_ranks)
+            last = max(math.fsum(rank.seconds[first:]) for rank in timed_ranks)
             yield words, rate.items, "words of all ranks", total
             yield time, rate.seconds, "latest end of the ranks", last
     if any(run.phases.parts.values()):
         total_s = math.fsum(run.phases.parts.values())
         yield "phases.total", run.phases.total, "sum of phases", total_s
     if seconds:
-        measured = run.batches.measured
-        yield "batches.measured", measured, "batches after warm-up", len(seconds)
+        num_measured = run.batches.measured
+        yield "batches.measured", num_measured, "batches after warm-up", len(seconds)
 
 
 def check(records: Sequence[tuple[Path, RunRecord]]) -> tuple[int, list[Finding]]:

@@ -256,9 +256,9 @@ class Reading:
 
     def confirms(self, place: Place) -> bool:
         """Return whether a number follows from others."""
-        held = np.setdiff1d(self.rows, self.missed)
+        confirmed_rows = np.setdiff1d(self.rows, self.missed)
         for _, column, rows, _ in self.shares:
-            for row in np.unique(rows[held]):
+            for row in np.unique(rows[confirmed_rows]):
                 item = column.items[row] if row >= 0 else None
                 if item and item.place == place:
                     return True

@@ -71,9 +71,9 @@ def faults(
         for marks in sorted(groups, key=lambda m: (-len(m), groups[m][0].rank)):
             if marks <= remaining.keys():
                 causes = [remaining.pop(mark) for mark in broken if mark in marks]
-                named = _select_named_changes(groups[marks], causes)
-                if named:
-                    yield Fault(causes, named)
+                named_changes = _select_named_changes(groups[marks], causes)
+                if named_changes:
+                    yield Fault(causes, named_changes)
         broken = remaining
 
 
@@ -96,13 +96,13 @@ def _find_changes(
     for place in sorted(broken):
         for term in next(iter(broken[place].values())).terms:
             items[term.item.place] = term.item
-        certain = []
+        certain_changes = []
         num_confirming = 0
         for mark, instance in by_place[place].items():
             if mark in confirming or mark in broken[place]:
-                certain.append(instance)
+                certain_changes.append(instance)
             num_confirming += mark in confirming and instance.holds()
-        fit = _fit(items[place], certain)
+        fit = _fit(items[place], certain_changes)
         if fit:
             yield Change("number", {place: fit}, num_confirming)
     pairs = itertools.combinations([items[place] for place in sorted(broken)], 2)

@@ -84,13 +84,13 @@ def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """
     machines = {cost.folder: cost.machine for cost in costs}
     names = list(machines.values())
-    named = []
+    named_costs = []
     for cost in costs:
         if names.count(cost.machine) > 1:
             name = f"{cost.machine} ({cost.folder})"
             cost = dataclasses.replace(cost, machine=name)
-        named.append(cost)
-    by_series = group_by(named, [cost.series for cost in costs])
+        named_costs.append(cost)
+    by_series = group_by(named_costs, [cost.series for cost in costs])
     complete = [
         series for series in by_series.values() if len(series) == len(machines) > 1
     ]
@@ -122,19 +122,19 @@ def _cheapest_folder(series: Sequence[MachineCost]) -> str:
 
 def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """Return the cheapest machine, and the price at which it costs as much as the second."""
-    first, second, tied = _rank_machines(costs, lambda cost: cost.cost.inverse())
+    first, second, tied_names = _rank_machines(costs, lambda cost: cost.cost.inverse())
     common = {
         "currency": first.currency,
         "second": second.machine,
         "unit": first.unit,
-        "tied": tied,
+        "tied": tied_names,
     }
     values = {
         **common,
         "cost": interval_values(first.cost),
         "second_cost": interval_values(second.cost),
     }
-    if tied:
+    if tied_names:
         return [Statement("machines-cheapest-unclear", first.machine, values)]
     price_ratio = second.price * second.nodes / first.nodes
     price = ratio(first.rate, second.rate).scaled(price_ratio)
@@ -146,15 +146,15 @@ def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
 
 
 def _fastest_statement(costs: Sequence[MachineCost]) -> Statement:
-    first, second, tied = _rank_machines(costs, lambda cost: cost.rate)
+    first, second, tied_names = _rank_machines(costs, lambda cost: cost.rate)
     values = {
         "rate": interval_values(first.rate),
         "ratio": interval_values(ratio(first.rate, second.rate)),
         "second": second.machine,
         "unit": first.unit,
-        "tied": tied,
+        "tied": tied_names,
     }
-    kind = "machines-fastest-unclear" if tied else "machines-fastest"
+    kind = "machines-fastest-unclear" if tied_names else "machines-fastest"
     return Statement(kind, first.machine, values)
 
 
@@ -169,9 +169,9 @@ def _rank_machines(
     """
     ranking = sorted(costs, key=lambda cost: -score(cost).value)
     first = ranking[0]
-    tied = [
+    tied_names = [
         cost.machine
         for cost in ranking[1:]
         if not is_above(score(first), score(cost), len(costs))
     ]
-    return first, ranking[1], [first.machine, *tied] if tied else []
+    return first, ranking[1], [first.machine, *tied_names] if tied_names else []

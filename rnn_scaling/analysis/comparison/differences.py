@@ -160,10 +160,10 @@ def missing_configurations(labels: Sequence[str]) -> Difference:
 def join_some(texts: Iterable[str], separator: str = " or ") -> str:
     """Join the first texts, and the number of texts that were left out."""
     texts = list(texts)
-    listed = texts[:MAX_LISTED]
+    listed_texts = texts[:MAX_LISTED]
     if len(texts) > MAX_LISTED:
-        listed.append(f"{len(texts) - MAX_LISTED} more")
-    return separator.join(listed)
+        listed_texts.append(f"{len(texts) - MAX_LISTED} more")
+    return separator.join(listed_texts)
 
 
 def find_differences(
@@ -212,8 +212,8 @@ def find_differences_inside(records: Sequence[RunRecord]) -> list[Difference]:
             differences += _compare_fact(fact, *_split_usual(fact, group))
     settings = [frozenset(run.variables.items()) for run in runs]
     if len(set(settings)) > 1:
-        usual = statistics.mode(settings)
-        parts = group_by(runs, [setting == usual for setting in settings])
+        usual_setting = statistics.mode(settings)
+        parts = group_by(runs, [setting == usual_setting for setting in settings])
         differences += _compare_variables(parts[True], parts[False])
     return _sort(differences, runs)
 
@@ -407,8 +407,10 @@ def _program_work(side: Side) -> tuple[Any, ...]:
         return (UNKNOWN,)
     texts = []
     for sizes in filter(None, works):
-        named = zip(("model", "batch_size", "global_batch_size"), sizes)
-        texts.append(", ".join([f"{name}={size}" for name, size in named if size]))
+        named_sizes = zip(("model", "batch_size", "global_batch_size"), sizes)
+        texts.append(
+            ", ".join([f"{name}={size}" for name, size in named_sizes if size])
+        )
     return tuple(dict.fromkeys(texts))
 
 
@@ -512,18 +514,22 @@ def _disturbed_run_loads(runs: Side) -> list[Difference]:
     differences = []
     for field, name in LOAD_NAMES.items():
         loads = _compute_loads(runs, field, all_batches=False)
-        noticed = [load for load in loads if load.compared_share > NOTICEABLE]
-        if not noticed:
+        noticeable_loads = [load for load in loads if load.compared_share > NOTICEABLE]
+        if not noticeable_loads:
             continue
-        values: dict[str, object] = {"load": _load_statement(noticed)}
-        usual = Statement("load-of-all-runs", values=values)
-        disturbed = usual
-        if num_quiet := len(loads) - len(noticed):
-            quiet = {"threshold": NOTICEABLE, "runs": num_quiet}
-            usual = Statement("quiet-runs", values=quiet)
-            values = {**values, "runs": len(noticed)}
-            disturbed = Statement("load-in-runs", values=values)
-        differences.append(Difference(name, (usual,), (disturbed,), "load", CAUTION))
+        values: dict[str, object] = {"load": _load_statement(noticeable_loads)}
+        usual_statement = Statement("load-of-all-runs", values=values)
+        disturbed_statement = usual_statement
+        if num_quiet := len(loads) - len(noticeable_loads):
+            quiet_values = {"threshold": NOTICEABLE, "runs": num_quiet}
+            usual_statement = Statement("quiet-runs", values=quiet_values)
+            values = {**values, "runs": len(noticeable_loads)}
+            disturbed_statement = Statement("load-in-runs", values=values)
+        differences.append(
+            Difference(
+                name, (usual_statement,), (disturbed_statement,), "load", CAUTION
+            )
+        )
     return differences
 
 

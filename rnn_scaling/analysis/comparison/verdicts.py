@@ -102,8 +102,8 @@ def measure(
     reason = reason or _describe_missing_data(after, "after", metric)
     if before is None or after is None or reason:
         return dataclasses.replace(result, reason=reason)
-    if shared := matching.count_shared_runs(before, after):
-        return _leave_unjudged(result, "shared-runs", runs=shared)
+    if num_shared := matching.count_shared_runs(before, after):
+        return _leave_unjudged(result, "shared-runs", runs=num_shared)
     if before.unit != after.unit:
         return _leave_unjudged(
             result, "other-units", before=before.unit, after=after.unit
@@ -212,8 +212,8 @@ def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
     adjusted = {}
     highest = 0.0
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        corrected = (len(p_values) - rank) * p_values[name]
-        highest = max(highest, min(1.0, corrected))
+        corrected_p = (len(p_values) - rank) * p_values[name]
+        highest = max(highest, min(1.0, corrected_p))
         adjusted[name] = highest
     return adjusted
 
@@ -328,13 +328,13 @@ def _conclude(
         gate = Gate.UNJUDGED
     reason = None
     if gate is Gate.UNJUDGED:
-        needed = runs_needed(comparison, max_regression, result.drift)
+        num_runs_needed = runs_needed(comparison, max_regression, result.drift)
         kind = "undecided"
-        if needed is not None and needed > min(result.runs):
+        if num_runs_needed is not None and num_runs_needed > min(result.runs):
             kind = "undecided-runs-needed"
-        elif needed is None and result.drift is not None:
+        elif num_runs_needed is None and result.drift is not None:
             kind = "undecided-drift"
-        values = {"limit": 100 * max_regression, "needed": needed}
+        values = {"limit": 100 * max_regression, "needed": num_runs_needed}
         reason = Statement(kind, values=values)
     return dataclasses.replace(
         result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason
@@ -420,18 +420,18 @@ def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
         side: Row | None = getattr(configuration, name)
         if side is None:
             continue
-        good = set(map(id, side.good_runs))
-        bad = [run for run in side.records if id(run) not in good]
-        if not bad:
+        good_run_ids = set(map(id, side.good_runs))
+        bad_runs = [run for run in side.records if id(run) not in good_run_ids]
+        if not bad_runs:
             continue
-        error = bad[0].error or RunError(type=bad[0].status)
+        error = bad_runs[0].error or RunError(type=bad_runs[0].status)
         message = " ".join(error.message.split())[:MAX_ERROR_LENGTH]
         values = {
-            "bad": len(bad),
+            "bad": len(bad_runs),
             "runs": len(side.records),
             "side": name,
-            "status": bad[0].status,
-            "file": configuration.names[id(bad[0])],
+            "status": bad_runs[0].status,
+            "file": configuration.names[id(bad_runs[0])],
             "why": f"{error.type}: {message}".rstrip(": "),
         }
         yield Statement("bad-runs", values=values)

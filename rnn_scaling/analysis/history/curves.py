@@ -269,14 +269,14 @@ def check(name: str, timeline: Timeline, max_regression: float) -> Report:
       timeline: Its entries and curves.
       max_regression: The largest slow-down that passes, a share.
     """
-    judged = []
+    judged_curves = []
     only_before = []
     for curve in timeline.curves:
         if _is_measured_last(curve, timeline):
-            judged.append(curve)
+            judged_curves.append(curve)
         else:
             only_before.append(curve.title)
-    results = verdicts.conclude(list(map(_measure, judged)), max_regression)
+    results = verdicts.conclude(list(map(_measure, judged_curves)), max_regression)
     return Report(
         before=f"the level in {name}",
         after=f"the latest entry, {timeline.entries[-1].name}",
@@ -284,7 +284,7 @@ def check(name: str, timeline: Timeline, max_regression: float) -> Report:
             sum(result.runs[0] for result in results),
             sum(result.runs[1] for result in results),
         ),
-        metric=RATE.with_unit(common_unit(curve.unit for curve in judged)),
+        metric=RATE.with_unit(common_unit(curve.unit for curve in judged_curves)),
         max_regression=max_regression,
         results=tuple(results),
         exit_status=judgement.exit_status(results),
@@ -316,14 +316,14 @@ def _measure(curve: Curve) -> Result:
     last = len(curve.points) - 1
     edges = [0, *levels.cuts]
     if levels.found[-1:] == (last,):
-        before = (edges[-2], edges[-1])
-        after = (edges[-1], last + 1)
+        level_before = (edges[-2], edges[-1])
+        level_after = (edges[-1], last + 1)
         stop = last + 1
     else:
-        before = (edges[-1], last)
-        after = (last, last + 1)
+        level_before = (edges[-1], last)
+        level_after = (last, last + 1)
         stop = last
-    runs = (_num_processes(curve, before), _num_processes(curve, after))
+    runs = (_num_processes(curve, level_before), _num_processes(curve, level_after))
     if len(curve.points) < 3:
         return Result(
             curve.title,
@@ -331,7 +331,7 @@ def _measure(curve: Curve) -> Result:
             after=curve.points[-1].rate,
             reason=Statement("too-few-entries"),
         )
-    change = levels.change(before, after, stop)
+    change = levels.change(level_before, level_after, stop)
     error = change.relative_error or 1.0
     t = abs(math.log(change.value)) / error
     detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
@@ -345,8 +345,8 @@ def _measure(curve: Curve) -> Result:
     return Result(
         curve.title,
         runs,
-        levels.rate(before, stop),
-        levels.rate(after, stop),
+        levels.rate(level_before, stop),
+        levels.rate(level_after, stop),
         comparison,
     )
 

@@ -71,12 +71,12 @@ def batches_left_out(
     Returns:
       As from `disturbance.batches_left_out`.
     """
-    counted = []
+    counted_batches = []
     for folder in folders:
         records = [file.record for file in folder.runs]
         for runs in _group_by_source(records, commit):
-            counted += [row.counted_runs for row in build_rows(runs)]
-    return disturbance.batches_left_out(counted)
+            counted_batches += [row.counted_runs for row in build_rows(runs)]
+    return disturbance.batches_left_out(counted_batches)
 
 
 def _group_by_source(

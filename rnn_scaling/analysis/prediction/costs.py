@@ -93,7 +93,7 @@ def _parameter_server_s(
     longest = 0.0
     group_size = 1
     for link, groups in levels:
-        joined = min(devices, group_size * groups)
-        longest = max(longest, link.message_s((joined - group_size) * num_bytes))
-        group_size = joined
+        num_joined = min(devices, group_size * groups)
+        longest = max(longest, link.message_s((num_joined - group_size) * num_bytes))
+        group_size = num_joined
     return 2 * longest

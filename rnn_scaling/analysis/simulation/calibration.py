@@ -33,18 +33,18 @@ def make_base_system(curve: Curve) -> System:
     Raises:
       CannotPredict: If there is no rate, or no step time, of one device.
     """
-    known = curve.knowledge
+    knowledge = curve.knowledge
     rates = {point.devices: point.rate for point in curve.points}
-    if 1 not in rates or not known.step_s:
+    if 1 not in rates or not knowledge.step_s:
         raise CannotPredict(Statement("simulation-no-base", curve.name))
-    replicas = curve.points if known.algorithm == "none" else known.independent
+    replicas = curve.points if knowledge.algorithm == "none" else knowledge.independent
     slowdown = {1: 1.0}
     for point in replicas:
         slowdown[point.devices] = point.devices * rates[1] / point.rate
-    fields = dict(vars(known))
-    fields["algorithm"] = known.algorithm or "ring"
-    fields["summed_bytes"] = known.summed_bytes or 0.0
-    fields["gathered_bytes"] = known.gathered_bytes or 0.0
+    fields = dict(vars(knowledge))
+    fields["algorithm"] = knowledge.algorithm or "ring"
+    fields["summed_bytes"] = knowledge.summed_bytes or 0.0
+    fields["gathered_bytes"] = knowledge.gathered_bytes or 0.0
     is_strong = curve.scaling == STRONG
     return System(**fields, is_strong=is_strong, slowdown=slowdown)
 
@@ -177,13 +177,13 @@ def simulate_curve(
     points = tuple(simulate(system, count, steps, seed, one_rate) for count in devices)
     error = max(point.rate.relative_error or 0.0 for point in points)
     statements.append(Statement("simulation-error", curve.name, {"error": error}))
-    for measured in curve.points[1:]:
-        rate = simulate(unchanged, measured.devices, steps, seed, one_rate).rate
+    for measured_point in curve.points[1:]:
+        rate = simulate(unchanged, measured_point.devices, steps, seed, one_rate).rate
         values = {
-            "devices": measured.devices,
+            "devices": measured_point.devices,
             "unit": curve.unit,
-            "percent": 100 * (rate.value / measured.rate - 1),
-            "measured": interval_values(Interval(measured.rate)),
+            "percent": 100 * (rate.value / measured_point.rate - 1),
+            "measured": interval_values(Interval(measured_point.rate)),
             "simulated": interval_values(rate),
         }
         statements.append(Statement("simulation-check", curve.name, values))

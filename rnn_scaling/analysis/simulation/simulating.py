@@ -145,13 +145,13 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     random = np.random.default_rng([seed, 3])
     computing = _draw_computing_times(system, devices, jobs, length, seed)
     for number, computing_s in enumerate(computing, start=1):
-        done = clock + computing_s
+        computed_at = clock + computing_s
         if exchange is None or number % every:
-            clock = done
+            clock = computed_at
         else:
-            start = np.maximum(clock, done - system.overlap_s)
+            start = np.maximum(clock, computed_at - system.overlap_s)
             start = _delay_by_failures(system, start, failed_until, random)
-            clock = np.maximum(done, exchange(start))
+            clock = np.maximum(computed_at, exchange(start))
         if number % length == 0:
             job_ends[number // length] = clock
     seconds = np.diff(job_ends, axis=0)
@@ -202,26 +202,26 @@ def _delay_by_failures(
 
 
 def make_exchange(
-    known: Knowledge, devices: int, sharing: float = LINK_SHARING
+    knowledge: Knowledge, devices: int, sharing: float = LINK_SHARING
 ) -> Exchange | None:
     """Return the exchange of n devices.
 
     Returns:
       None without an exchange, or if bytes or links are unknown.
     """
-    summed = known.summed_bytes or 0.0
-    gathered = known.gathered_bytes or 0.0
-    links = known.links
-    is_single = devices == 1 and not known.servers
-    if known.algorithm == "none" or is_single or not links or not summed + gathered:
+    summed = knowledge.summed_bytes or 0.0
+    gathered = knowledge.gathered_bytes or 0.0
+    links = knowledge.links
+    is_single = devices == 1 and not knowledge.servers
+    if knowledge.algorithm == "none" or is_single or not links or not summed + gathered:
         return None
-    if known.algorithm == "parameter_server":
-        link = links[-1] if known.servers else joined_groups(devices, links)[-1][0]
+    if knowledge.algorithm == "parameter_server":
+        link = links[-1] if knowledge.servers else joined_groups(devices, links)[-1][0]
         device_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _server_finish(
-            start, device_s, link.alpha_s, known.servers, sharing
+            start, device_s, link.alpha_s, knowledge.servers, sharing
         )
-    if known.algorithm == "ring":
+    if knowledge.algorithm == "ring":
         # 2(n-1) rounds that sum and n-1 that gather, of the same mean size.
         sums = 2 * (summed > 0)
         passes = sums + (gathered > 0)
@@ -233,7 +233,7 @@ def make_exchange(
             message_s[::group_size] = link.message_s(num_bytes)
             group_size *= groups
         return lambda start: ring_finish(start, message_s, passes * (devices - 1))
-    seconds = exchange_s(known.algorithm, devices, summed, gathered, links)
+    seconds = exchange_s(knowledge.algorithm, devices, summed, gathered, links)
     return lambda start: np.full(devices, start.max() + seconds)
 
 
@@ -255,19 +255,23 @@ def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.nda
     slowest = message_s.max()
     if message_s.min() == slowest:
         return np.full(n, start.max() + rounds * slowest)
-    saved = np.cumsum(np.tile(message_s - slowest, 3))
-    latest = np.maximum.accumulate(np.tile(start, 3) - saved)
+    saved_s = np.cumsum(np.tile(message_s - slowest, 3))
+    latest = np.maximum.accumulate(np.tile(start, 3) - saved_s)
     is_slowest = np.tile(message_s == slowest, 3)
     stay = np.maximum.accumulate(np.where(is_slowest, np.arange(3 * n), 0))
-    return (latest[stay] + saved)[2 * n :] + rounds * slowest
+    return (latest[stay] + saved_s)[2 * n :] + rounds * slowest
 
 
 def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
     """Return when a first come, first served queue has finished each arrival (Lindley)."""
     order = np.argsort(arrival, kind="stable")
-    served = service_s * np.arange(len(arrival))
+    service_before_s = service_s * np.arange(len(arrival))
     finish = np.empty_like(arrival)
-    finish[order] = np.maximum.accumulate(arrival[order] - served) + served + service_s
+    finish[order] = (
+        np.maximum.accumulate(arrival[order] - service_before_s)
+        + service_before_s
+        + service_s
+    )
     return finish
 
 
@@ -287,7 +291,7 @@ def _server_finish(
     finish = np.maximum(queue_finish(arrival, service_s), arrival + device_s)
     summed = finish.max() + alpha_s
     turn = np.arange(1, len(arrival) + 1)
-    shared = sharing * len(turn) + (1 - sharing) * turn
+    share_of_service = sharing * len(turn) + (1 - sharing) * turn
     back = np.zeros(len(start))
-    back[clients] = alpha_s + np.maximum(service_s * shared, device_s)
+    back[clients] = alpha_s + np.maximum(service_s * share_of_service, device_s)
     return np.asarray(max(start.max(), summed) + back)

@@ -136,14 +136,16 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     runs_by_group = group_by(traced, keys).values()
     settings = [records[runs[0][0]].options for runs in runs_by_group]
     for title, options, runs in zip(group_titles(settings), settings, runs_by_group):
-        merged = []
+        merged_counts = []
         configurations = [(counts.encoder, counts.num_devices) for _, counts in runs]
         for first_run, *repeats in group_by(runs, configurations).values():
             for repeat in repeats:
                 run_differences = _run_differences(first_run, repeat)
                 differences[has_varying_lengths(options)] += run_differences
-            merged.append(dataclasses.replace(first_run[1], runs=1 + len(repeats)))
-        groups.append(CountGroup(title, options, tuple(merged)))
+            merged_counts.append(
+                dataclasses.replace(first_run[1], runs=1 + len(repeats))
+            )
+        groups.append(CountGroup(title, options, tuple(merged_counts)))
     return Inspection(
         tuple(groups),
         tuple(differences[False]),
@@ -175,10 +177,10 @@ def group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a title per group: the update mode, and options that differ."""
     left_out = {*NOT_COMPARED, *VARIED_OPTIONS, "variable_update"}
     compared = [name for name in configs.OPTIONS if name not in left_out]
-    varied = distinguishing(compared, settings)
+    varied_options = distinguishing(compared, settings)
     titles = []
     for config in settings:
-        names = without_network(varied, config)
+        names = without_network(varied_options, config)
         title_parts = [str(config["variable_update"])]
         title_parts += [f"{name}={config[name]}" for name in names]
         if decoder := own_decoder(config):
@@ -257,27 +259,30 @@ def _run_differences(
     first: tuple[str, StepCounts], second: tuple[str, StepCounts]
 ) -> list[Statement]:
     """Return the counts that differ between two runs of one configuration."""
-    first_run, old = first
-    second_run, new = second
+    first_run, first_counts = first
+    second_run, second_counts = second
     runs = {"first_run": first_run, "second_run": second_run}
     statements = []
-    if old.onednn is not new.onednn:
-        states = {"old": ONEDNN_STATES[old.onednn], "new": ONEDNN_STATES[new.onednn]}
+    if first_counts.onednn is not second_counts.onednn:
+        states = {
+            "old": ONEDNN_STATES[first_counts.onednn],
+            "new": ONEDNN_STATES[second_counts.onednn],
+        }
         statements.append(Statement("onednn-differs", values={**runs, **states}))
     for number in NUMBERS:
-        count = getattr(new, number)
-        expected = getattr(old, number)
+        count = getattr(second_counts, number)
+        expected = getattr(first_counts, number)
         if count != expected:
             values = {
-                "name": old.unit if number == "items" else number,
+                "name": first_counts.unit if number == "items" else number,
                 "old": expected,
                 "new": count,
                 "difference": count - expected,
             }
             statements.append(Statement("number-differs", values={**runs, **values}))
     for table in BY_NAME:
-        differences = Counter(getattr(new, table))
-        differences.subtract(getattr(old, table))
+        differences = Counter(getattr(second_counts, table))
+        differences.subtract(getattr(first_counts, table))
         changes = []
         for name, difference in sorted(differences.items()):
             if difference:

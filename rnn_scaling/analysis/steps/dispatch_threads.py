@@ -120,12 +120,12 @@ def _make_probe(
     title: str, num_devices: int, default: int, rows: Sequence[Row]
 ) -> Probe:
     rows = sorted(rows, key=lambda row: row.options[OPTION])
-    measured = [row for row in rows if row.rate is not None]
+    measured_rows = [row for row in rows if row.rate is not None]
     best = max(
-        measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None
+        measured_rows, key=lambda row: row.rate.value if row.rate else 0.0, default=None
     )
     settings = tuple(_make_setting(row, best) for row in rows)
-    runs = itertools.chain.from_iterable(row.good_runs for row in measured)
+    runs = itertools.chain.from_iterable(row.good_runs for row in measured_rows)
     fastest = best.options[OPTION] if best else None
     return Probe(
         title=title,
@@ -143,12 +143,18 @@ def _find_sufficient_threads(
     settings: Sequence[Setting], fastest: int | None
 ) -> int | None:
     """Return `sufficient` of a probe."""
-    measured = [setting for setting in settings if setting.rate]
-    others = [setting for setting in measured if setting.threads != fastest]
-    if fastest is None or not others or not all(s.comparison for s in others):
+    measured_settings = [setting for setting in settings if setting.rate]
+    other_settings = [
+        setting for setting in measured_settings if setting.threads != fastest
+    ]
+    if (
+        fastest is None
+        or not other_settings
+        or not all(s.comparison for s in other_settings)
+    ):
         return None
     sufficient = fastest
-    for setting in reversed(others):
+    for setting in reversed(other_settings):
         if setting.threads < fastest:
             if setting.is_slower:
                 break
@@ -182,20 +188,22 @@ def _mean_concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not name their tower.
     traces = [run.trace for run in records if run.trace and not run.options["xla"]]
     steps = itertools.chain.from_iterable(trace.steps for trace in traces)
-    known = [step.concurrency for step in steps if step.concurrency is not None]
-    return statistics.median(known) if known else None
+    known_concurrencies = [
+        step.concurrency for step in steps if step.concurrency is not None
+    ]
+    return statistics.median(known_concurrencies) if known_concurrencies else None
 
 
 def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     # Towers that wait for a core look as if they waited for a thread.
-    quiet = [
+    quiet_runs = [
         run
         for run in records
         if not (disturbance.load(run) or run.resolved.oversubscribed)
     ]
-    means = [_mean_concurrency([run]) for run in quiet]
-    known = [mean for mean in means if mean is not None]
-    return interval_over_runs(known) if len(known) > 1 else None
+    means = [_mean_concurrency([run]) for run in quiet_runs]
+    known_means = [mean for mean in means if mean is not None]
+    return interval_over_runs(known_means) if len(known_means) > 1 else None
 
 
 def statements(probe: Probe) -> list[Statement]:
@@ -205,10 +213,12 @@ def statements(probe: Probe) -> list[Statement]:
             *_disturbance_statements(probe),
         ]
     statements = _limit_statements(probe, probe.fastest)
-    failed = [setting for setting in probe.settings if setting.rate is None]
-    if failed:
+    failed_settings = [setting for setting in probe.settings if setting.rate is None]
+    if failed_settings:
         statements.append(
-            _probe_statement(probe, "threads-failed", threads=_thread_names(failed))
+            _probe_statement(
+                probe, "threads-failed", threads=_thread_names(failed_settings)
+            )
         )
     statements += _concurrency_statements(probe)
     return [*statements, _default_statement(probe), *_disturbance_statements(probe)]
@@ -227,19 +237,27 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
     enough = probe.sufficient
     if enough is None:
         return [_probe_statement(probe, "threads-one-run-each")]
-    measured = [setting for setting in probe.settings if setting.relative_rate]
-    slow = [setting for setting in measured if setting.threads < enough]
-    if not slow:
+    measured_settings = [setting for setting in probe.settings if setting.relative_rate]
+    slow_settings = [
+        setting for setting in measured_settings if setting.threads < enough
+    ]
+    if not slow_settings:
         return _no_limit_statements(probe, best)
     slower = []
-    for setting in slow:
+    for setting in slow_settings:
         values = {"threads": setting.threads, "share": setting.percent}
         slower.append(_probe_statement(probe, "threads-slower", **values))
     candidates = [each for each in probe.settings if enough <= each.threads < best]
-    noisy = [setting for setting in candidates if setting.detectable > TOO_NOISY]
-    if noisy:
-        limit = max(setting.detectable for setting in noisy)
-        unclear = {"best": best, "threads": _thread_names(noisy), "limit": limit}
+    noisy_settings = [
+        setting for setting in candidates if setting.detectable > TOO_NOISY
+    ]
+    if noisy_settings:
+        limit = max(setting.detectable for setting in noisy_settings)
+        unclear = {
+            "best": best,
+            "threads": _thread_names(noisy_settings),
+            "limit": limit,
+        }
         return [_probe_statement(probe, "threads-unclear", **unclear), *slower]
     return [
         _probe_statement(probe, "threads-enough", enough=enough, best=best),
@@ -253,8 +271,8 @@ def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
     The slow-down that the runs could have shown follows.
     """
     fewest = next(setting.threads for setting in probe.settings if setting.rate)
-    others = [setting for setting in probe.settings if setting.threads != best]
-    limit = max((setting.detectable for setting in others), default=0.0)
+    other_settings = [setting for setting in probe.settings if setting.threads != best]
+    limit = max((setting.detectable for setting in other_settings), default=0.0)
     if limit > TOO_NOISY:
         return [_probe_statement(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"

@@ -78,8 +78,8 @@ class StepParts:
     def compute(self, tower: int | None = None) -> Spread:
         """Return the seconds per step in which a tower computes, in any phase."""
 
-        def seconds(timed: TowerStep) -> float:
-            return math.fsum(timed.parts[phase] for phase in OWN)
+        def seconds(tower_step: TowerStep) -> float:
+            return math.fsum(tower_step.parts[phase] for phase in OWN)
 
         return self._spread_over_towers(seconds, tower)
 
@@ -132,12 +132,12 @@ class StepParts:
         for run in self.runs:
             timed_ratios += [s / run.cost.untraced_s for s in run.cost.timed_s]
             counted_ratios += [s / run.cost.untraced_s for s in run.cost.counted_s]
-        timed = interval_over_runs(timed_ratios)
+        timed_ratio = interval_over_runs(timed_ratios)
         return Cost(
-            ratio=timed.value,
-            low=timed.low,
-            high=timed.high,
-            count=sum(timed.run_counts),
+            ratio=timed_ratio.value,
+            low=timed_ratio.low,
+            high=timed_ratio.high,
+            count=sum(timed_ratio.run_counts),
             counted=interval_over_runs(counted_ratios).value,
             start_s=spread([run.cost.start_s for run in self.runs]).mean,
             stop_s=spread([run.cost.stop_s for run in self.runs]).mean,

@@ -47,9 +47,9 @@ def name_straggler(
     end must be later by MIN_SHARE of a step, and by more than its standard deviation
     between steps.
     """
-    missing = _missing_evidence_statement(steps, synchronous, clustered)
-    if missing:
-        return None, missing
+    missing_evidence = _missing_evidence_statement(steps, synchronous, clustered)
+    if missing_evidence:
+        return None, missing_evidence
     last_towers = [max(step.towers, key=_arrival) for step in steps]
     tower = last_towers[0].tower
     if any(last.tower != tower for last in last_towers):
@@ -125,12 +125,12 @@ def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
     """
     earlier_towers = [tower for tower in step.towers if tower.tower != last.tower]
     second = max(earlier_towers, key=_arrival)
-    late = _arrival(last) - _arrival(second)
-    duration = late - ((last.first_s or 0.0) - (second.first_s or 0.0))
-    compute = _compute(last) - _compute(second)
+    lateness_s = _arrival(last) - _arrival(second)
+    duration_s = lateness_s - ((last.first_s or 0.0) - (second.first_s or 0.0))
+    compute_s = _compute(last) - _compute(second)
     # Without rounding to nanoseconds, the error of floating point would be above 0 in
     # every step and have no scatter.
-    return round(late, 9), round(duration, 9), round(compute, 9)
+    return round(lateness_s, 9), round(duration_s, 9), round(compute_s, 9)
 
 
 def _compute(tower: TowerStep) -> float:
@@ -201,31 +201,37 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     Returns:
       The judgement; None if fewer than two ranks have times.
     """
-    timed = [
+    timed_ranks = [
         RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
         for rank in workers.ranks
         if len(rank.seconds) > warmup
     ]
-    if len(timed) < 2:
+    if len(timed_ranks) < 2:
         return None
-    has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)
+    has_ready = all(
+        len(times.ready) == len(timed_ranks[0].ready) > 0 for times in timed_ranks
+    )
     if exchanges and not has_ready:
-        return Lateness(tuple(timed), (), Statement("ranks-not-timed"), by_ready=False)
-    num_batches = min(len(times.seconds) for times in timed)
+        return Lateness(
+            tuple(timed_ranks), (), Statement("ranks-not-timed"), by_ready=False
+        )
+    num_batches = min(len(times.seconds) for times in timed_ranks)
     if num_batches < MIN_BATCHES:
         reason = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
-        return Lateness(tuple(timed), (), reason, exchanges)
-    seconds = np.asarray([times.seconds[:num_batches] for times in timed])
+        return Lateness(tuple(timed_ranks), (), reason, exchanges)
+    seconds = np.asarray([times.seconds[:num_batches] for times in timed_ranks])
     ends = seconds
     if exchanges:
-        ends = np.asarray([times.ready[:num_batches] for times in timed])
-    num_last = np.bincount(ends.argmax(axis=0), minlength=len(timed))
+        ends = np.asarray([times.ready[:num_batches] for times in timed_ranks])
+    num_last = np.bincount(ends.argmax(axis=0), minlength=len(timed_ranks))
     ranks = [
         dataclasses.replace(times, num_last=count)
-        for times, count in zip(timed, num_last.tolist())
+        for times, count in zip(timed_ranks, num_last.tolist())
     ]
-    late, reason = _find_late_ranks(ranks, ends, float(seconds.mean()), exchanges)
-    return Lateness(tuple(ranks), late, reason, exchanges)
+    late_numbers, reason = _find_late_ranks(
+        ranks, ends, float(seconds.mean()), exchanges
+    )
+    return Lateness(tuple(ranks), late_numbers, reason, exchanges)
 
 
 def _find_late_ranks(
@@ -242,16 +248,16 @@ def _find_late_ranks(
     order = np.argsort(-ends.mean(axis=1), kind="stable")
     num_batches = ends.shape[1]
     for size in range(1, min(MAX_LATE_RANKS, len(ranks) // 2) + 1):
-        late = order[:size]
-        behind = ends[late].min(axis=0) - ends[order[size:]].max(axis=0)
-        if not _is_late(behind, batch_s):
+        late_indices = order[:size]
+        delay_s = ends[late_indices].min(axis=0) - ends[order[size:]].max(axis=0)
+        if not _is_late(delay_s, batch_s):
             continue
-        numbers = sorted(ranks[i].rank.rank for i in late)
+        numbers = sorted(ranks[i].rank.rank for i in late_indices)
         values: dict[str, object] = {
             "ranks": [str(number) for number in numbers],
-            "behind": in_ms(behind.tolist()),
-            "behind_share": float(behind.mean()) / batch_s,
-            "batches": int((behind > 0).sum()),
+            "behind": in_ms(delay_s.tolist()),
+            "behind_share": float(delay_s.mean()) / batch_s,
+            "batches": int((delay_s > 0).sum()),
             "measured": num_batches,
         }
         kind = "ranks-late" if exchanges else "ranks-slower"
@@ -265,16 +271,18 @@ def _find_late_ranks(
     return (), Statement("ranks-not-late", values=values)
 
 
-def _is_late(behind: np.ndarray, batch_s: float) -> bool:
+def _is_late(delay_s: np.ndarray, batch_s: float) -> bool:
     """Return whether a delay is certain, matters, and exceeds its own variation.
 
     Args:
-      behind: Seconds of the delay in each batch.
+      delay_s: Seconds of the delay in each batch.
       batch_s: The mean seconds of a batch.
     """
-    mean = _mean(behind.tolist())
-    quantile = t_quantile(RANK_LEVEL, num_cosines(len(behind)))
-    error = math.sqrt(long_run_variance(behind) / len(behind))
+    mean = _mean(delay_s.tolist())
+    quantile = t_quantile(RANK_LEVEL, num_cosines(len(delay_s)))
+    error = math.sqrt(long_run_variance(delay_s) / len(delay_s))
     is_significant = mean - quantile * error > 0
     is_material = mean >= MIN_SHARE * batch_s
-    return is_significant and is_material and mean > standard_deviation(behind.tolist())
+    return (
+        is_significant and is_material and mean > standard_deviation(delay_s.tolist())
+    )

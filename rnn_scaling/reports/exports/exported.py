@@ -107,10 +107,10 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
         all_batches = row.counts_all_batches or any_disturbed(row.counted_runs)
         disturbed_ids = {id(run) for run in row.disturbed_runs}
         for record in row.good_runs:
-            single = dataclasses.replace(
+            single_run_row = dataclasses.replace(
                 row, records=(record,), counts_all_batches=all_batches
             )
-            values = _measured_metrics(single)
+            values = _measured_metrics(single_run_row)
             runs.append(
                 ExportedRun(
                     name=names[id(record)],

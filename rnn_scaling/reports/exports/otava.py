@@ -79,11 +79,11 @@ def _test_names(rows: Sequence[ExportedRow]) -> list[str]:
     """Return a different name for each row, of letters, digits, "-", "_" and "."."""
     names: list[str] = []
     for row in rows:
-        plain = re.sub(r"[^\w.-]+", "-", row.title).strip("-")
-        name = plain
+        plain_title = re.sub(r"[^\w.-]+", "-", row.title).strip("-")
+        name = plain_title
         number = 2
         while name in names:
-            name = f"{plain}-{number}"
+            name = f"{plain_title}-{number}"
             number += 1
         names.append(name)
     return names

@@ -96,9 +96,9 @@ def omission_note(count: int, noun: str) -> list[Text]:
     ]
 
 
-def losses(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
+def losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
     """Return the losses of (title, loss) pairs as bars."""
-    first = split[: figures.MOST_LINES]
+    first = split_losses[: figures.MOST_LINES]
     lines = []
     for title, loss in first:
         texts = [
@@ -108,23 +108,23 @@ def losses(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
         lines.append(f"{title}: {total} ({', '.join(texts)}).")
     description = f"A bar for each series. {' '.join(lines)}"
     figure = page.make_figure(losses_svg(first), "losses", LOSSES, description)
-    return [figure, *omission_note(len(split), "series")]
+    return [figure, *omission_note(len(split_losses), "series")]
 
 
-def losses_svg(split: Sequence[tuple[str, Attribution]]) -> str:
+def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
     """Return a bar for each loss; gains are left of 0."""
     loss_bars = []
-    used: set[str] = set()
-    for title, loss in split:
+    used_parts: set[str] = set()
+    for title, loss in split_losses:
         sizes = [
             (part.name, part.points.value)
             for part in loss.displayed_parts
             if part.points
         ]
         loss_bars.append(bars.Bar(title, sizes, loss.loss_points))
-        used.update(name for name, _ in sizes)
-    noise = noise_text([loss for _, loss in split])
-    titles = {name: name for name in COLOURS if name in used}
+        used_parts.update(name for name, _ in sizes)
+    noise = noise_text([loss for _, loss in split_losses])
+    titles = {name: name for name in COLOURS if name in used_parts}
     if UNEXPLAINED in titles:
         titles[UNEXPLAINED] = f"{UNEXPLAINED}: within {noise}"
     label = "points of efficiency lost"
@@ -134,15 +134,15 @@ def losses_svg(split: Sequence[tuple[str, Attribution]]) -> str:
 def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     """Return pictures and numbers of the parts of a step, for each traced row."""
     blocks: list[Block] = []
-    used: set[str] = set()
+    used_parts: set[str] = set()
     for member in series:
         for row in member.rows:
             if parts := row.step_parts:
                 title = f"{member.title}, {row.devices}"
                 blocks.append(_step_block(parts, len(blocks), title))
-                used.update(parts.nonzero_parts)
+                used_parts.update(parts.nonzero_parts)
     if blocks:
-        keys = [_part_key(part) for part in PARTS if part in used]
+        keys = [_part_key(part) for part in PARTS if part in used_parts]
         reading = Text(sentence(state("reading-of-steps")))
         blocks = [reading, Terms(keys, "parts"), *blocks]
     return PageSection("steps", "Where a step goes", blocks)

@@ -81,30 +81,32 @@ def to_png(timeline: Timeline) -> bytes:
 def _name_entries(timeline: Timeline) -> list[str]:
     """Return the commit of each entry; later entries of the same commit get a number."""
     names = [entry.name for entry in timeline.entries]
-    numbered = []
+    unique_names = []
     for k, name in enumerate(names):
         count = names[: k + 1].count(name)
-        numbered.append(f"{name} ({count})" if count > 1 else name)
-    return numbered
+        unique_names.append(f"{name} ({count})" if count > 1 else name)
+    return unique_names
 
 
 def _make_explorer(timeline: Timeline, commit_url: str) -> explorer.Explorer:
     names = _name_entries(timeline)
-    used: set[str] = set()
+    used_names: set[str] = set()
     lines = []
     for k, curve in enumerate(timeline.curves):
         points = []
         for point in curve.points:
-            used.update(point.configuration.metrics)
+            used_names.update(point.configuration.metrics)
             points.append(_make_point(curve, point, names, commit_url))
         lines.append(explorer.Line(curve.title, points, colour=k, shape=k // 6))
     metrics = [RATE]
-    metrics += [metric for name, metric in METRICS.items() if name in used]
+    metrics += [metric for name, metric in METRICS.items() if name in used_names]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in timeline.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    described = [RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
-    return explorer.Explorer(described, axes, lines, marks=_make_marks(timeline, names))
+    explorer_metrics = [RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
+    return explorer.Explorer(
+        explorer_metrics, axes, lines, marks=_make_marks(timeline, names)
+    )
 
 
 def _make_point(

@@ -138,8 +138,8 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
                 parts[part] = explorer.Metric(part, f"lost to {part}", "points", 1)
     metrics |= parts
     line_metrics = list(map(_metric_names, lines))
-    used = set.union(*line_metrics)
-    used_metrics = [metric for name, metric in metrics.items() if name in used]
+    used_names = set.union(*line_metrics)
+    used_metrics = [metric for name, metric in metrics.items() if name in used_names]
     # The first series has the answer that is the title, so its metrics come first.
     used_metrics.sort(key=lambda metric: metric.name not in line_metrics[0])
     return explorer.Explorer(used_metrics, [DEVICES], lines)

@@ -79,8 +79,8 @@ def _about_texts(summary: Summary) -> list[str]:
     texts.append(
         f"model {models[0]}" if has_one_model else counted(len(models), "model")
     )
-    started = [run.environment.started for run in summary.records]
-    if days := sorted({start[:10] for start in started if start}):
+    start_times = [run.environment.started for run in summary.records]
+    if days := sorted({start[:10] for start in start_times if start}):
         texts.append(" to ".join(dict.fromkeys((days[0], days[-1]))))
     return texts
 
@@ -116,7 +116,7 @@ def _overview_notes(summary: Summary) -> list[str]:
 
 def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
     """Return the sections below the first screen."""
-    measured = summary.measured
+    measured_series = summary.measured
     limitations = cautions.caution_texts(summary)
     title = f"Limitations ({len(limitations)})"
     steady = sentences(_steady_statements(summary))
@@ -127,12 +127,12 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
         PageSection("runs", runs, [Live("runs")], "live"),
         PageSection("curves", over_devices, curves, "static"),
         drawings.learning_section(summary),
-        PageSection("loss", "Where efficiency is lost", _loss_blocks(measured)),
-        drawings.steps_section(measured),
+        PageSection("loss", "Where efficiency is lost", _loss_blocks(measured_series)),
+        drawings.steps_section(measured_series),
         drawings.counts_section(summary),
         PageSection("rates", "Every row", _rate_blocks(summary)),
         PageSection("steady", "Steady state", [Text(steady)] if steady else []),
-        PageSection("workers", "Start-up and workers", _worker_blocks(measured)),
+        PageSection("workers", "Start-up and workers", _worker_blocks(measured_series)),
         PageSection("padding", table.PADDING, _padding_blocks(summary)),
         PageSection("failures", "Failed runs", _failure_blocks(summary)),
         PageSection("again", "Measure again", _repetition_blocks(summary)),
@@ -141,33 +141,35 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
     ]
 
 
-def _loss_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return significant losses as bars and tables, and why others are not split."""
     losses = [
         (series, series.largest_row.loss)
-        for series in measured
+        for series in measured_series
         if series.largest_row and series.largest_row.loss
     ]
-    split = [(series, loss) for series, loss in losses if loss.is_significant]
-    if not split:
+    split_losses = [(series, loss) for series, loss in losses if loss.is_significant]
+    if not split_losses:
         return _unsplit_loss_blocks(losses)
-    noise = series_statements.noise_text([loss for _, loss in split])
-    picture, *notes = drawings.losses([(series.title, loss) for series, loss in split])
+    noise = series_statements.noise_text([loss for _, loss in split_losses])
+    picture, *notes = drawings.losses(
+        [(series.title, loss) for series, loss in split_losses]
+    )
     title = "Points of efficiency lost, by number of devices"
     return [
         Text(sentence(state("reading-of-losses", noise=noise))),
         Live("bars", [picture]),
         *notes,
-        Folded(title, _loss_table_blocks(measured), is_printed=False),
-        Terms(_list_meanings(split), "meaning"),
+        Folded(title, _loss_table_blocks(measured_series), is_printed=False),
+        Terms(_list_meanings(split_losses), "meaning"),
         *_unsplit_loss_blocks(losses),
     ]
 
 
-def _loss_table_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _loss_table_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return the lost points of each series whose loss is split."""
     blocks: list[Block] = []
-    for series in measured:
+    for series in measured_series:
         parts = table.parts_section(series)
         if parts.grids:
             section = dataclasses.replace(parts, title=series.title)
@@ -175,12 +177,14 @@ def _loss_table_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
     return blocks
 
 
-def _list_meanings(split: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Key]:
+def _list_meanings(
+    split_losses: Sequence[tuple[SeriesSummary, Attribution]],
+) -> list[Key]:
     """Return the meaning of each significant part."""
     significant: set[str] = set()
-    for _, loss in split:
+    for _, loss in split_losses:
         significant.update(part.name for part in loss.significant_parts)
-    unit = split[0][0].unit
+    unit = split_losses[0][0].unit
     return [
         Key(name.value, sentence(state(name.value, unit=unit)))
         for name in LossPartName
@@ -213,16 +217,16 @@ def _rate_blocks(summary: Summary) -> list[Block]:
     """Return the rows of each series; notes that all share are printed once."""
     details = [_series_section(series) for series in summary.series]
     note_lists = [detail.notes for detail in details]
-    shared = list(note_lists[0]) if details else []
+    shared_notes = list(note_lists[0]) if details else []
     for notes in note_lists[1:]:
-        shared = [note for note in shared if note in notes]
-    blocks: list[Block] = [Text(str(note), "note") for note in shared]
+        shared_notes = [note for note in shared_notes if note in notes]
+    blocks: list[Block] = [Text(str(note), "note") for note in shared_notes]
     if len(details) > 1:
         lines = [series_statements.series_text(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
-        unshared = tuple(note for note in detail.notes if note not in shared)
-        body = Body(dataclasses.replace(detail, notes=unshared), series.title)
+        own_notes = tuple(note for note in detail.notes if note not in shared_notes)
+        body = Body(dataclasses.replace(detail, notes=own_notes), series.title)
         anchor = scaling_data.series_anchor(summary, series)
         is_open = len(details) == 1
         blocks.append(Folded(series.title, [body], is_open=is_open, id=anchor))
@@ -274,10 +278,10 @@ def _steady_statements(summary: Summary) -> list[Statement]:
     return statements
 
 
-def _worker_blocks(measured: Sequence[SeriesSummary]) -> list[Block]:
+def _worker_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return the start-up times of each series, and the ranks of its largest job."""
     blocks: list[Block] = []
-    for series in measured:
+    for series in measured_series:
         bodies = [
             Body(section, f"{section.title}, {series.title}", has_title=True)
             for section in table.worker_sections(series)
@@ -314,12 +318,14 @@ def _failure_blocks(summary: Summary) -> list[Block]:
 def _repetition_blocks(summary: Summary) -> list[Block]:
     """Return commands that repeat the report and each series, and make missing runs."""
     first = summary.series[: document.MOST_FIGURES]
-    needed = [
+    needed_commands = [
         tuple(map(summary.command_for_folder, conclusions.missing_run_commands(series)))
         for series in first
     ]
-    groups = group_by([series.title for series in first], needed)
-    missing = [("; ".join(titles), lines) for lines, titles in groups.items() if lines]
+    groups = group_by([series.title for series in first], needed_commands)
+    missing_commands = [
+        ("; ".join(titles), lines) for lines, titles in groups.items() if lines
+    ]
     sweeps = [
         (series.title, repeat_commands.commands(series))
         for series in summary.series[:MOST_COMMANDS]
@@ -329,9 +335,9 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
         Text("This command makes this page and its files:", "note"),
         document.Command(report, "the report"),
     ]
-    if missing:
+    if missing_commands:
         title = "Runs that would complete the analysis"
-        blocks.append(Folded(title, _command_blocks(missing, "missing run")))
+        blocks.append(Folded(title, _command_blocks(missing_commands, "missing run")))
     title = "The sweep of each series, with its loss analysis"
     return [*blocks, Folded(title, _command_blocks(sweeps, "sweep"), is_printed=False)]
 

@@ -134,9 +134,9 @@ def _draw_total(axes: Axes, bar: Bar, row: int) -> None:
     """Draw the interval of a total below its bar."""
     assert bar.total
     ink = figures.colour(figures.INK)
-    below = row + 0.7 * BAR
-    axes.plot(bar.total_ends, [below] * len(bar.total_ends), color=ink, linewidth=1)
-    axes.plot([bar.total.value], [below], color=ink, marker="|", markersize=6)
+    y_below = row + 0.7 * BAR
+    axes.plot(bar.total_ends, [y_below] * len(bar.total_ends), color=ink, linewidth=1)
+    axes.plot([bar.total.value], [y_below], color=ink, marker="|", markersize=6)
 
 
 def svg(

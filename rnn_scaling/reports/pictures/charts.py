@@ -36,7 +36,7 @@ def interval_ends(value: Interval) -> tuple[float, float]:
 
 
 def frame(
-    values: Sequence[Interval], ideals: Sequence[float], near: float
+    values: Sequence[Interval], ideals: Sequence[float], close_ratio: float
 ) -> tuple[float, float]:
     """Return the ends of an axis: from 0, or a smaller range if numbers are close."""
     lows = list(ideals)
@@ -47,7 +47,7 @@ def frame(
         highs.append(min(high, value.value * WIDEST))
     low = min(lows, default=0.0)
     high = max(highs, default=1.0)
-    if low <= near * high:
+    if low <= close_ratio * high:
         return 0.0, 1.08 * high or 1.0
     room = 0.06 * (high - low) or 0.02 * high
     return low - room, high + room
@@ -130,16 +130,16 @@ class Chart:
         A speedup of 1 on one device is a definition, so it is not drawn next to measured
         numbers.
         """
-        measured = []
+        measured_points = []
         for line, points in self.series_points:
-            kept = [
+            remaining_points = [
                 located
                 for located in points
                 if located[1].kind.basis is not Basis.DEFINITION
             ]
-            measured.append((line, kept))
-        has_measured = any(points for _, points in measured)
-        return measured if has_measured else self.series_points
+            measured_points.append((line, remaining_points))
+        has_measured = any(points for _, points in measured_points)
+        return measured_points if has_measured else self.series_points
 
     @functools.cached_property
     def ideal_positions(self) -> list[float]:
@@ -176,8 +176,8 @@ class Chart:
         if self.is_log_y:
             numbers = [value.value for value in self.values] + self.ideals
             return min(numbers) / 3, 1.4 * max(numbers)
-        near = NEAR if len(set(self.ideals)) == 1 else NEAR_GROWING
-        return frame(self.values, self.ideals, near)
+        close_ratio = NEAR if len(set(self.ideals)) == 1 else NEAR_GROWING
+        return frame(self.values, self.ideals, close_ratio)
 
     @property
     def notes(self) -> list[str]:
@@ -231,7 +231,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     muted = figures.colour(figures.MUTED)
-    drawn: set[float] = set()
+    drawn_positions: set[float] = set()
     for row, (line, points) in enumerate(chart.row_points):
         axes.axhline(row, color=figures.colour(figures.GRID), linewidth=0.6, zorder=0)
         if has_names:
@@ -261,12 +261,12 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
                 markersize=5,
                 elinewidth=1.6 if is_last else 1.0,
             )
-            drawn.add(position)
+            drawn_positions.add(position)
     ideal = chart.ideals[-1:]
     dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
     if ideal:
         axes.axvline(ideal[0], label=chart.ideal_title, **dashed)
-    for position in sorted(drawn):
+    for position in sorted(drawn_positions):
         is_last = position == chart.positions[-1]
         axes.plot(
             [],
@@ -374,12 +374,12 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
         axes.plot(positions, numbers, **hollow)
         points = [located for located in points if not located[-1].is_predicted]
         style["linestyle"] = "none"
-    across = [point.values.get(chart.axis.name) for *_, point in points]
+    horizontal_values = [point.values.get(chart.axis.name) for *_, point in points]
     axes.errorbar(
         [position + shift for position, *_ in points],
         [number.value for _, number, _ in points],
         _error_bar_lengths([number for _, number, _ in points]),
-        _error_bar_lengths([value for value in across if value]),
+        _error_bar_lengths([value for value in horizontal_values if value]),
         label=figures.legend_title(line.title),
         capsize=2,
         elinewidth=1,
@@ -391,9 +391,9 @@ def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
     """Return the lengths of intervals below and above their numbers, or None."""
     if not any(value.ends for value in values):
         return None
-    below = [value.value - interval_ends(value)[0] for value in values]
-    above = [interval_ends(value)[1] - value.value for value in values]
-    return [below, above]
+    lengths_below = [value.value - interval_ends(value)[0] for value in values]
+    lengths_above = [interval_ends(value)[1] - value.value for value in values]
+    return [lengths_below, lengths_above]
 
 
 def svg(chart: Chart, name: str) -> str:

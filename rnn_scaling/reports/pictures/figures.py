@@ -122,13 +122,13 @@ def blank(
     """
     from matplotlib.figure import Figure
 
-    below = 0.19 * entries + 0.1 if entries else 0.0
-    total_height = height + below
+    legend_inches = 0.19 * entries + 0.1 if entries else 0.0
+    total_height = height + legend_inches
     figure = Figure(figsize=(width, total_height))
     axes = figure.add_subplot()
     figure.subplots_adjust(
         left=left / width,
-        bottom=(BOTTOM + below) / total_height,
+        bottom=(BOTTOM + legend_inches) / total_height,
         right=1 - 0.2 / width,
         top=1 - 0.32 / total_height,
     )
@@ -209,9 +209,11 @@ def as_svg(figure: Figure, name: str) -> str:
     svg = re.sub(
         r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL
     )
-    used = set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", svg))
+    used_ids = set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", svg))
     svg = re.sub(
-        r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg
+        r' id="([^"]+)"',
+        lambda m: f' id="{name}-{m[1]}"' if m[1] in used_ids else "",
+        svg,
     )
     svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg)
     svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)

@@ -55,12 +55,12 @@ def rate_metric(curve: Curve) -> Metric:
 def line(prediction: Prediction, k: int) -> Line:
     """Return the measured and the predicted points of series number k."""
     curve = prediction.curve
-    measured = {point.devices for point in curve.points}
+    measured_counts = {point.devices for point in curve.points}
     measured_source, predicted_source = source_names(prediction)
     noun = "machines" if curve.counts_machines else DEVICES
     line_points = []
     for point in points(prediction):
-        is_predicted = point.devices not in measured
+        is_predicted = point.devices not in measured_counts
         values = {
             rate_metric(curve).name: curve.to_source_unit(point.devices, point.rate)
         }
@@ -104,11 +104,11 @@ def render(predictions: Sequence[Prediction]) -> bytes:
 
 def draw_series(predictions: Sequence[Prediction]) -> Figure:
     first_predictions = predictions[:MAX_SERIES]
-    split = [_make_bars(prediction) for prediction in first_predictions]
-    columns = 2 if any(split) else 1
-    heights = [max(2.6, HEIGHT * (1 + len(losses))) for losses in split]
+    bars_of_series = [_make_bars(prediction) for prediction in first_predictions]
+    columns = 2 if any(bars_of_series) else 1
+    heights = [max(2.6, HEIGHT * (1 + len(losses))) for losses in bars_of_series]
     figure, rows = figures.stacked(heights, WIDTH * columns, 0.8, columns)
-    for row, prediction, losses in zip(rows, first_predictions, split):
+    for row, prediction, losses in zip(rows, first_predictions, bars_of_series):
         charts.draw(row[0], chart(prediction))
         row[0].set_title(textwrap.fill(prediction.curve.name, 58))
         row[0].set_ylabel(rate_metric(prediction.curve).caption)
@@ -138,11 +138,11 @@ def _make_bars(prediction: Prediction) -> list[Bar]:
             efficiency = point.efficiency.scaled(PERCENT)
             if prediction.is_simulated:
                 efficiency = Interval(efficiency.value)
-            pieces = [(SHARE, efficiency.value)]
+            bar_parts = [(SHARE, efficiency.value)]
             for name, share in point.parts.items():
                 if share > 0:
-                    pieces.append((name, PERCENT * share))
-            losses.append(Bar(counted(point.devices, noun), pieces, efficiency))
+                    bar_parts.append((name, PERCENT * share))
+            losses.append(Bar(counted(point.devices, noun), bar_parts, efficiency))
     return losses
 
 

@@ -65,19 +65,20 @@ def _resolve_part_style(part: str) -> dict[str, Any]:
     return {**style, "facecolor": figures.colour(style["facecolor"])}
 
 
-def parts(split: StepParts, name: str) -> str:
+def parts(step_parts: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
     tower_bars = []
-    for tower in range(min(split.num_towers, MOST_TOWERS)):
+    for tower in range(min(step_parts.num_towers, MOST_TOWERS)):
         sizes = [
-            (part, 1000 * split.part(part, tower).mean) for part in split.nonzero_parts
+            (part, 1000 * step_parts.part(part, tower).mean)
+            for part in step_parts.nonzero_parts
         ]
         tower_bars.append(bars.Bar(f"tower {tower}", sizes))
     with figures.style():
         figure, axes = figures.blank(4.2, 0.42 * len(tower_bars) + 0.78, left=0.1)
-        styles = {part: _resolve_part_style(part) for part in split.nonzero_parts}
+        styles = {part: _resolve_part_style(part) for part in step_parts.nonzero_parts}
         bars.draw(axes, tower_bars, styles)
-        axes.set(xlim=(0, 1000 * split.seconds.mean), xlabel="ms, mean step")
+        axes.set(xlim=(0, 1000 * step_parts.seconds.mean), xlabel="ms, mean step")
         return figures.as_svg(figure, name)
 
 

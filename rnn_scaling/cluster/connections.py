@@ -48,7 +48,7 @@ def cut(address: str) -> int:
         descriptors = [int(entry.name) for entry in OPEN_FILES.iterdir()]
     except OSError:
         return 0
-    hosts = {str(info[4][0]) for info in infos}
+    hosts = {str(address_info[4][0]) for address_info in infos}
     return sum(_cut(descriptor, hosts, port) for descriptor in descriptors)
 
 

@@ -231,10 +231,10 @@ def _read_tf_config(job: _Job) -> Launch:
     job.rank = tasks.index((task_type, task_index))
     job.size = len(tasks)
     hosts = [ports.split(address)[0] for address in addresses]
-    used = {ports.split(address) for address in addresses}
+    used_addresses = {ports.split(address) for address in addresses}
     host, port = ports.split(addresses[0])
-    free = [p for p in range(port + 1, 65536) if (host, p) not in used]
-    if not free and not job.coordinator_address:
+    free_ports = [p for p in range(port + 1, 65536) if (host, p) not in used_addresses]
+    if not free_ports and not job.coordinator_address:
         raise ClusterError(
             f"TF_CONFIG: no port above {addresses[0]} is free for the rendezvous; "
             f"{REMEDY}"
@@ -244,7 +244,7 @@ def _read_tf_config(job: _Job) -> Launch:
     digest = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
     return job.launch(
         "TF_CONFIG",
-        ports.join(host, free[0] if free else 0),
+        ports.join(host, free_ports[0] if free_ports else 0),
         host=own_host,
         local_rank=same_host.index(job.rank),
         local_size=len(same_host),
@@ -270,7 +270,7 @@ def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
             f"TF_CONFIG={text[:80]} must contain the cluster and the task, such as "
             f"{_TF_EXAMPLE}"
         ) from None
-    seen = set()
+    seen_addresses = set()
     for job, addresses in cluster.items():
         if job not in JOBS:
             raise ClusterError(
@@ -278,12 +278,12 @@ def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
             )
         for address in addresses:
             _check_address(f"TF_CONFIG: {job}", str(address))
-            if address in seen:
+            if address in seen_addresses:
                 raise ClusterError(
                     f"TF_CONFIG: {address} is listed twice; "
                     "give each task its own address"
                 )
-            seen.add(address)
+            seen_addresses.add(address)
     if not 0 <= index < len(cluster.get(task_type, [])):
         raise ClusterError(
             f"TF_CONFIG: its cluster has no task {task_type} {index}; "

@@ -41,11 +41,11 @@ def _expand(entry: str) -> list[str]:
 
     Clusters of more than one dimension have several brackets in an entry.
     """
-    prefix, bracket, after = entry.partition("[")
+    prefix, bracket, rest_of_entry = entry.partition("[")
     if not bracket:
         return [entry]
-    ranges, _, after = after.partition("]")
-    endings = _expand(after)
+    ranges, _, rest_of_entry = rest_of_entry.partition("]")
+    endings = _expand(rest_of_entry)
     names = []
     for number in _expand_ranges(ranges):
         names += [prefix + number + ending for ending in endings]

@@ -70,22 +70,22 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
-def describe_disagreement(joined: Mapping[int, tuple[RankInfo, Hello]]) -> str:
+def describe_disagreement(joined_ranks: Mapping[int, tuple[RankInfo, Hello]]) -> str:
     """Describe the first difference between rank 0 and other ranks in one line.
 
     The line names all ranks with this difference. Different versions hide different
     flags, because another version may have other defaults.
 
     Args:
-      joined: The ranks that have joined; rank 0 must be among them.
+      joined_ranks: The ranks that have joined; rank 0 must be among them.
 
     Returns:
       "" if all ranks agree.
     """
-    reference = joined[0][1]
+    reference = joined_ranks[0][1]
     ranks_by_difference: defaultdict[str, list[int]] = defaultdict(list)
-    for rank in sorted(joined):
-        hello = joined[rank][1]
+    for rank in sorted(joined_ranks):
+        hello = joined_ranks[rank][1]
         versions = _describe_difference(
             hello.versions, reference.versions, _version_text, ", "
         )
@@ -98,7 +98,7 @@ def describe_disagreement(joined: Mapping[int, tuple[RankInfo, Hello]]) -> str:
     if not ranks_by_difference:
         return ""
     difference, ranks = next(iter(ranks_by_difference.items()))
-    host = f" (host {joined[ranks[0]][0].host})" if len(ranks) == 1 else ""
+    host = f" (host {joined_ranks[ranks[0]][0].host})" if len(ranks) == 1 else ""
     return f"{ranks_text(ranks)}{host}: {difference}"
 
 

@@ -225,9 +225,9 @@ class Rendezvous:
                 )
         for name, gathering in self._gatherings.items():
             if now > gathering.deadline:
-                missing = sorted(self._live.keys() - gathering.values.keys())
+                missing_ranks = sorted(self._live.keys() - gathering.values.keys())
                 text = (
-                    f"{rank_info.ranks_text(missing)} did not reach '{name}' "
+                    f"{rank_info.ranks_text(missing_ranks)} did not reach '{name}' "
                     f"within {gathering.timeout_s:g} s"
                 )
                 self._fail(Failure(FailureKind.LOST, None, text))
@@ -315,15 +315,15 @@ class Rendezvous:
         if self._early_failure is not None:
             self._fail(self._early_failure)
             return
-        missing = [
+        missing_ranks = [
             rank for rank in range(self._launch.size) if rank not in self._joined
         ]
         line = rank_info.describe_disagreement(self._joined)
-        if not line and missing:
+        if not line and missing_ranks:
             line = (
-                f"{rank_info.ranks_text(missing)} of {self._launch.size} did not join "
-                f"within {self._timeout_s:g} s ({self._launch.timeout_option}); check "
-                "their output, and whether their hosts can reach "
+                f"{rank_info.ranks_text(missing_ranks)} of {self._launch.size} did not "
+                f"join within {self._timeout_s:g} s ({self._launch.timeout_option}); "
+                "check their output, and whether their hosts can reach "
                 f"{self._launch.rendezvous}"
             )
             if self._num_rejected:

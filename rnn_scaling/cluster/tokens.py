@@ -98,5 +98,7 @@ def is_proof(token: str, sent_proof: object, fields: Mapping[str, Any]) -> bool:
       sent_proof: Any value that another program sent.
       fields: The fields that the sender must have signed.
     """
-    sent = sent_proof.encode("utf-8", "replace") if isinstance(sent_proof, str) else b""
-    return hmac.compare_digest(make_proof(token, fields).encode(), sent)
+    sent_bytes = (
+        sent_proof.encode("utf-8", "replace") if isinstance(sent_proof, str) else b""
+    )
+    return hmac.compare_digest(make_proof(token, fields).encode(), sent_bytes)

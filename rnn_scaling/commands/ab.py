@@ -47,11 +47,13 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     conductor = Conductor(out, conduct_options, pair_trainer, ["ab", *words])
     is_complete = conductor.run(pairs.counterbalance(a, b, options.repeats, out))
     if is_complete:
-        further = pairs.replace_disturbed(a, b, options.repeats, out, conductor.records)
-        if further:
-            num_pairs = counted(len(further) // 2, "disturbed pair")
+        further_pairs = pairs.replace_disturbed(
+            a, b, options.repeats, out, conductor.records
+        )
+        if further_pairs:
+            num_pairs = counted(len(further_pairs) // 2, "disturbed pair")
             entry.note(f"repeating {num_pairs} of runs")
-            is_complete = conductor.run(further)
+            is_complete = conductor.run(further_pairs)
     if not is_complete:
         status = conductor.outcome.exit_status or entry.EXIT_OK
         # EXIT_FAILED would mean that b is slower.
@@ -59,10 +61,8 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     conductor.note_nothing_to_run()
     conductor.outcome.print_failures()
     entry.note(*pair_trainer.notes)
-    from rnn_scaling.analysis.comparison.judgement import (
-        Question,
-        Report,
-    )  # loads numpy: not for wrong flags
+    # Loads numpy, so a wrong flag is reported first.
+    from rnn_scaling.analysis.comparison.judgement import Question, Report
     from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=options.max_regression)

@@ -106,8 +106,8 @@ def main(words: Sequence[str]) -> int:
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != RATE):
         raise entry.Refusal(
-            "--across=machine compares items/s of unpaired runs; leave out --paired and "
-            "--metric"
+            "--across=machine compares items/s of unpaired runs; leave out --paired "
+            "and --metric"
         )
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal(
@@ -140,15 +140,15 @@ def _read_past(options: CompareOptions) -> "PastSessions | None":
 
     if options.paired or options.across:
         return None
-    named = [Path(name) for name in options.history.split(",") if name]
-    paths = named
-    if not named and HISTORY.is_dir():
+    history_paths = [Path(name) for name in options.history.split(",") if name]
+    paths = history_paths
+    if not history_paths and HISTORY.is_dir():
         paths = [HISTORY]
     if not paths:
         return None
     try:
         return sessions.read(paths)
     except InputError as e:
-        if not named:
+        if not history_paths:
             return None
         raise entry.Refusal(f"--history={options.history}: {e}") from None

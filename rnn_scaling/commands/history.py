@@ -110,12 +110,12 @@ def main(words: Sequence[str]) -> int:
         return _show(options)
     if name == "check":
         return _check(options)
-    missing = [folder for folder in options.results if not folder.is_dir()]
-    if missing:
+    missing_folders = [folder for folder in options.results if not folder.is_dir()]
+    if missing_folders:
         raise entry.Refusal(
             *(
                 f"{folder} does not exist; name a folder of run records"
-                for folder in missing
+                for folder in missing_folders
             )
         )
     folders = options.results
@@ -155,10 +155,10 @@ def add(
         raise entry.Refusal(
             f"found no successful run in {places}; history import also reads subfolders"
         )
-    seen = history.read(folder).seen if folder.is_dir() else set()
+    seen_runs = history.read(folder).seen if folder.is_dir() else set()
     statements = []
     for candidate in candidates:
-        statements += _add_entry(candidate, seen, folder)
+        statements += _add_entry(candidate, seen_runs, folder)
     if files := entries.disturbed_files(contents, named_commit):
         values = {"files": files, "threshold": load.NOTICEABLE}
         statements.append(Statement("history-disturbed", values=values))
@@ -169,30 +169,30 @@ def add(
     return entry.EXIT_OK
 
 
-def _add_entry(candidate: Entry, seen: set[Any], folder: Path) -> list[Statement]:
+def _add_entry(candidate: Entry, seen_runs: set[Any], folder: Path) -> list[Statement]:
     """Write the runs of an entry that the history does not have, and report them.
 
     Args:
       candidate: The entry with all runs.
-      seen: The runs that the history has; the runs of the entry are added.
+      seen_runs: The runs that the history has; the runs of the entry are added.
       folder: The folder of the history.
     """
     from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.records import history
 
-    new = history.unseen(candidate, seen)  # None if the history has all runs
+    new_entry = history.unseen(candidate, seen_runs)  # None if the history has all runs
     try:
-        path = history.write(new, folder) if new else folder
+        path = history.write(new_entry, folder) if new_entry else folder
     except OSError as e:
         raise entry.Refusal(
             f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED
         ) from None
-    configurations = (new or candidate).configurations
+    configurations = (new_entry or candidate).configurations
     num_runs = sum(len(configuration.rates) for configuration in configurations)
     values = {"runs": num_runs, "path": str(path), "commit": candidate.name}
-    kind = "history-added" if new else "history-known"
+    kind = "history-added" if new_entry else "history-known"
     statements = [Statement(kind, values=values)]
-    if new and not new.commit:
+    if new_entry and not new_entry.commit:
         statements.append(Statement("history-no-commit"))
     return statements
 
@@ -208,19 +208,21 @@ def _show(options: ShowOptions) -> int:
             f"--commit_url={address} must begin with http:// or https://, such as https://host/name/commit/"
         )
     folder = _history_folder(options)
-    shown = _read_timeline(folder)
+    timeline = _read_timeline(folder)
     target = options.output or folder
     place = folder.resolve()
     # The project that the history belongs to.
     name = place.parent.name if place.name == FOLDER.name else place.name
     files = {"csv": report.to_csv, "json": report.to_json, "png": page.to_png}
     renders = {
-        f"history.{kind}": functools.partial(render, shown)
+        f"history.{kind}": functools.partial(render, timeline)
         for kind, render in files.items()
     }
-    renders["history.html"] = functools.partial(page.render, shown, name, address)
+    renders["history.html"] = functools.partial(page.render, timeline, name, address)
     report_files.write_files(renders, target, force=False)
-    terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
+    terminal.tell(
+        f"{report.text(timeline)}\n{target / 'history.html'} has the curves.\n"
+    )
     return entry.EXIT_OK
 
 

@@ -200,7 +200,7 @@ def _answer_runs(options: ReadingOptions) -> int:
         path.parent if path.name == TRACE_FILE else path for path in options.sources
     ]
     runs, problems = phases.read(paths)
-    shown = []
+    shown_runs = []
     for run in runs:
         if run.parts and (options.step or 0) >= len(run.parts.steps):
             last = len(run.parts.steps) - 1
@@ -208,15 +208,15 @@ def _answer_runs(options: ReadingOptions) -> int:
                 f"--step={options.step} must be at most {last}, the last step of {run.path}"
             )
         else:
-            shown.append(run)
-    if shown and options.format == "json":
-        print(phases.as_json(shown), end="", flush=True)
-    elif shown:
-        tell(phases.text(shown))
-    if options.picture and any(run.parts for run in shown):
+            shown_runs.append(run)
+    if shown_runs and options.format == "json":
+        print(phases.as_json(shown_runs), end="", flush=True)
+    elif shown_runs:
+        tell(phases.text(shown_runs))
+    if options.picture and any(run.parts for run in shown_runs):
         kind = options.picture.suffix.lower().removeprefix(".")
         try:
-            write_bytes(phases.picture(shown, options.step, kind), options.picture)
+            write_bytes(phases.picture(shown_runs, options.step, kind), options.picture)
         except OSError as e:
             problems.append(f"{options.picture}: {e.strerror or e}")
     return entry.fail(*problems) if problems else entry.EXIT_OK

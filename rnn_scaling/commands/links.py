@@ -41,29 +41,26 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     out = Path(planned.options.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(
-            dir=out
-        ).close()  # a folder that cannot be written is reported now and not after minutes
+        # A folder that cannot be written is reported now and not after minutes.
+        tempfile.TemporaryFile(dir=out).close()
     except OSError as e:
         raise entry.Refusal(
             f"--out={out}: {e.strerror or e}; name another folder"
         ) from None
-    from rnn_scaling.links import (
-        measuring,
-        table,
-    )  # these load numpy and matplotlib, so a wrong flag is reported first
+    # These load numpy and matplotlib, so a wrong flag is reported first.
+    from rnn_scaling.links import measuring, table
     from rnn_scaling.system.files.terminal import tell
     from rnn_scaling.system.machine.environment import read_environment
 
     environment = read_environment()
-    measured = measuring.measure(planned, worker)
-    measuring.keep_peaks(measured.products, environment)
-    written = measuring.write(
-        out, measured, planned, environment
-    )  # first: the pipe may close
-    tell(table.render(measured))
-    entry.fail(*measured.errors)
-    if measured.interrupted:
-        print(measured.interrupted, file=sys.stderr)
+    measurements = measuring.measure(planned, worker)
+    measuring.keep_peaks(measurements.products, environment)
+    # Written before the table is printed, because the pipe may close.
+    is_written = measuring.write(out, measurements, planned, environment)
+    tell(table.render(measurements))
+    entry.fail(*measurements.errors)
+    if measurements.interrupted:
+        print(measurements.interrupted, file=sys.stderr)
         return entry.EXIT_INTERRUPTED
-    return entry.EXIT_OK if written and not measured.errors else entry.EXIT_FAILED
+    succeeds = is_written and not measurements.errors
+    return entry.EXIT_OK if succeeds else entry.EXIT_FAILED

@@ -97,11 +97,13 @@ def _list_rows(all_series: Iterable[MeasuredSeries]) -> list[Row]:
 
 def _keep(folder: Path, answers: Iterable[tuple[MeasuredSeries, Prediction]]) -> None:
     """Write predictions to a subfolder; a failure is only a warning."""
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    written_at = datetime.datetime.now(datetime.timezone.utc).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
     try:
         for series, prediction in answers:
             kept_prediction = records.make_kept_prediction(
-                prediction, series.rows, now, entry.VERSION
+                prediction, series.rows, written_at, entry.VERSION
             )
             predictions.write(kept_prediction, folder)
     except OSError as e:
@@ -210,12 +212,14 @@ def print_report(
     files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(report)}
     if options.output and report.predictions:
         title = f"{name.capitalize()} from {report.source}"
-        drawn = list(report.predictions)
-        drawn[: pictures.MAX_SERIES] = map(_refine, drawn[: pictures.MAX_SERIES])
-        files["html"] = lambda: page.render(report, drawn, title)
-        files["png"] = lambda: pictures.render(drawn)
-    named = {f"{name}.{kind}": render for kind, render in files.items()}
-    _print(text(report), named, options)
+        drawn_predictions = list(report.predictions)
+        drawn_predictions[: pictures.MAX_SERIES] = map(
+            _refine, drawn_predictions[: pictures.MAX_SERIES]
+        )
+        files["html"] = lambda: page.render(report, drawn_predictions, title)
+        files["png"] = lambda: pictures.render(drawn_predictions)
+    renderers_by_name = {f"{name}.{kind}": render for kind, render in files.items()}
+    _print(text(report), renderers_by_name, options)
 
 
 def print_changes(
@@ -248,10 +252,12 @@ def _refine(prediction: Prediction) -> Prediction:
     """
     if prediction.is_simulated:
         return prediction
-    known = {point.devices for point in prediction.points}
-    known.update(point.devices for point in prediction.curve.points)
-    powers = {2**k for k in range(max(known).bit_length()) if 2**k > min(known)}
-    finer = predicting.predict(prediction.curve, sorted(known | powers))
+    known_counts = {point.devices for point in prediction.points}
+    known_counts.update(point.devices for point in prediction.curve.points)
+    powers = {
+        2**k for k in range(max(known_counts).bit_length()) if 2**k > min(known_counts)
+    }
+    finer = predicting.predict(prediction.curve, sorted(known_counts | powers))
     return dataclasses.replace(prediction, points=finer.points)
 
 

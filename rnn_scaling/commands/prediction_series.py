@@ -49,23 +49,23 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
     Raises:
       Refusal: If no name contains it.
     """
-    chosen = []
+    chosen_series = []
     for series in all_series:
         if text.lower() in series.curve.name.lower():
-            chosen.append(series)
-    if not chosen:
+            chosen_series.append(series)
+    if not chosen_series:
         names = "; ".join(series.curve.name for series in all_series[:5])
         raise entry.Refusal(
             f"--series={text} matches no series; give a part of one of these names: {names}"
         )
-    is_from_table = not chosen[0].rows
-    num_left_out = len(chosen) - MAX_TABLE_SERIES
+    is_from_table = not chosen_series[0].rows
+    num_left_out = len(chosen_series) - MAX_TABLE_SERIES
     if is_from_table and num_left_out > 0:
         entry.warn(
             f"{num_left_out} more series are left out; --series=TEXT chooses among them"
         )
-        return chosen[:MAX_TABLE_SERIES]
-    return chosen
+        return chosen_series[:MAX_TABLE_SERIES]
+    return chosen_series
 
 
 def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
@@ -133,8 +133,8 @@ def read_links(path: Path) -> dict[str, Link]:
         raise entry.Refusal(f"--links={path}: {e.strerror or e}") from None
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         raise entry.Refusal(
-            f"--links={path}: expected {LINKS_SCHEMA} with a fitted all-reduce; ./run.sh "
-            "links --measure=all_reduce makes one"
+            f"--links={path}: expected {LINKS_SCHEMA} with a fitted all-reduce; "
+            "./run.sh links --measure=all_reduce makes one"
         ) from None
 
 

@@ -50,12 +50,12 @@ def simulate(
     if options.sources:
         source = str(options.source)
         all_series = prediction_series.read_series(options.source, options)
-        chosen = prediction_series.choose(all_series, options.series)
-        curves = [series.curve for series in chosen]
-    known = _stated_knowledge(options, assumed)
+        chosen_series = prediction_series.choose(all_series, options.series)
+        curves = [series.curve for series in chosen_series]
+    knowledge_fields = _stated_knowledge(options, assumed)
 
     def simulate_with_stated_values(curve: Curve) -> Prediction:
-        knowledge = dataclasses.replace(curve.knowledge, **known)
+        knowledge = dataclasses.replace(curve.knowledge, **knowledge_fields)
         return simulate_curve(
             dataclasses.replace(curve, knowledge=knowledge),
             changes,
@@ -75,19 +75,22 @@ def _stated_knowledge(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> dict[str, Any]:
     """Return the stated servers, bytes and links, which replace those of a folder."""
-    known: dict[str, Any] = {}
+    knowledge_fields: dict[str, Any] = {}
     if assumed.servers is not None:
-        known["servers"] = assumed.servers
+        knowledge_fields["servers"] = assumed.servers
     if assumed.exchange_mb is not None:
-        known |= {"summed_bytes": 1e6 * assumed.exchange_mb, "gathered_bytes": 0.0}
+        knowledge_fields |= {
+            "summed_bytes": 1e6 * assumed.exchange_mb,
+            "gathered_bytes": 0.0,
+        }
     if assumed.fabric_gbit is not None:
         machine_link = dataclasses.replace(
             options.stated_link or Link(0.0, math.inf),
             devices=options.devices_per_machine,
         )
         fabric = Link(machine_link.alpha_s, 1e9 * assumed.fabric_gbit / BITS)
-        known["links"] = (machine_link, fabric)
-    return known
+        knowledge_fields["links"] = (machine_link, fabric)
+    return knowledge_fields
 
 
 def _stated_curve(options: PredictionOptions, assumed: SimulationOptions) -> Curve:
@@ -99,11 +102,11 @@ def _stated_curve(options: PredictionOptions, assumed: SimulationOptions) -> Cur
         links.append(Link(0.0, math.inf, size))
     if options.stated_link:
         links.append(options.stated_link)
-    known = Knowledge(
+    knowledge = Knowledge(
         step_s,
         algorithm=assumed.algorithm or "ring",
         links=tuple(links),
         devices_per_machine=size,
     )
     point = MeasuredPoint(1, 1 / step_s, error=0.0)
-    return Curve("Stated values", "steps", WEAK, (point,), known)
+    return Curve("Stated values", "steps", WEAK, (point,), knowledge)

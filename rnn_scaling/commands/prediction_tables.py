@@ -63,10 +63,10 @@ def read(
       At most MAX_SERIES series, and whether there are more.
     """
     all_series = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
-    measured = []
+    measured_series = []
     for series in all_series[:MAX_SERIES]:
-        measured.append(_make_measured_series(series, devices_per_machine))
-    return measured, len(all_series) > MAX_SERIES
+        measured_series.append(_make_measured_series(series, devices_per_machine))
+    return measured_series, len(all_series) > MAX_SERIES
 
 
 def _read_series(path: Path) -> Iterator[Series]:
@@ -83,9 +83,9 @@ def _make_measured_series(
     title = cell_numbers.strip_markup(table.title or table.caption)
     title = title[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    stated = _stated_scaling(series)
-    time = _find_printed_time(series, stated)
-    scaling = stated
+    stated_scaling = _stated_scaling(series)
+    time = _find_printed_time(series, stated_scaling)
+    scaling = stated_scaling
     if scaling is None:
         scaling = STRONG if time and time.is_of_all_work else WEAK
     counts_machines = _counts_machines(series)
@@ -103,7 +103,7 @@ def _make_measured_series(
         counts_machines,
     )
     refusal = None
-    if stated == MIXED:
+    if stated_scaling == MIXED:
         refusal = Statement("predict-mixed-table", name)
     elif counts_machines and devices_per_machine:
         refusal = Statement("predict-counts-machines", name)
@@ -111,12 +111,14 @@ def _make_measured_series(
     if time:
         kind = "strong" if time.is_of_all_work else "weak"
         assumptions.append(Statement(f"predict-{kind}-seconds", name))
-    elif stated is None:
+    elif stated_scaling is None:
         assumptions.append(Statement("predict-constant-work", name))
     return MeasuredSeries(curve, refusal=refusal, assumptions=tuple(assumptions))
 
 
-def _find_printed_time(series: Series, stated: str | None) -> PrintedTime | None:
+def _find_printed_time(
+    series: Series, stated_scaling: str | None
+) -> PrintedTime | None:
     """Return how a column prints times, or None if it prints no times.
 
     A time is for all work if the column is about epochs, or if times fall with more
@@ -125,7 +127,7 @@ def _find_printed_time(series: Series, stated: str | None) -> PrintedTime | None
     if series.column.quantity != Quantity.SECONDS:
         return None
     falls = series.points[-1].value < SHRINKS * series.points[0].value
-    is_of_all_work = falls or "epoch" in series.name.lower() or stated == STRONG
+    is_of_all_work = falls or "epoch" in series.name.lower() or stated_scaling == STRONG
     unit_s = series.column.factor
     if any(number.unit == "s" for number in series.column.numbers):
         unit_s = _common_cell_unit_s(series.column)
@@ -190,9 +192,9 @@ def _stated_scaling(series: Series) -> str | None:
             is_whole = all(size % 1 == 0 for _, size in sizes)  # no "First batch (s)"
             if not is_whole or len(sizes) != len(series.points):
                 continue
-            constant = STRONG if quantity == Quantity.GLOBAL_BATCH else WEAK
+            constant_scaling = STRONG if quantity == Quantity.GLOBAL_BATCH else WEAK
             if len({size for _, size in sizes}) == 1:
-                return constant
+                return constant_scaling
             if len({size / count for count, size in sizes}) == 1:
                 return WEAK
             is_divided = len({size * count for count, size in sizes}) == 1

@@ -112,8 +112,8 @@ class Scaling:
         too_low = [row for row in compared if row["efficiency"] < self.min_efficiency]
         if not too_low:
             return
-        certain = [row for row in too_low if not self._is_inconclusive(row)]
-        worst = min(certain or too_low, key=lambda row: row["efficiency"])
+        certain_rows = [row for row in too_low if not self._is_inconclusive(row)]
+        worst = min(certain_rows or too_low, key=lambda row: row["efficiency"])
         high = worst["efficiency_high"]
         ends = "one run each, no interval"
         if high is not None:
@@ -125,7 +125,7 @@ class Scaling:
             f"at least {100 * self.min_efficiency:g} % is required. "
             f"{api.answer(self.folder)} Records: {self.folder}"
         )
-        if not certain:
+        if not certain_rows:
             pytest.skip(f"inconclusive: {text}")
         pytest.fail(text)
 
@@ -149,8 +149,8 @@ def scaling(request: pytest.FixtureRequest, tmp_path: Path) -> Scaling:
             "the fixture scaling needs a marker: "
             "@pytest.mark.scaling(num_devices=2, min_efficiency=0.9)"
         )
-    wanted = _read_marker(*marker.args, **marker.kwargs)
-    return dataclasses.replace(wanted, folder=tmp_path / "scaling")
+    marker_options = _read_marker(*marker.args, **marker.kwargs)
+    return dataclasses.replace(marker_options, folder=tmp_path / "scaling")
 
 
 def _read_marker(

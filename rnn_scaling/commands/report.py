@@ -109,12 +109,12 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ReportOptions, "report")
     if options.export:
         return _export(options)
-    if missing := [
+    if missing_folders := [
         f"{folder} does not exist; name a folder of run records"
         for folder in options.folders
         if not folder.is_dir()
     ]:
-        raise entry.Refusal(*missing)
+        raise entry.Refusal(*missing_folders)
     first = options.folders[0]
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal(
@@ -150,9 +150,14 @@ def main(words: Sequence[str]) -> int:
         target = Target(LOSS, options.target_loss)
 
     try:
-        [listed] = prices.read_price_lists(options.machines, options.machine)
+        [price_list] = prices.read_price_lists(options.machines, options.machine)
         report_files.report(
-            first, options.output or first, options.force, target, options.full, listed
+            first,
+            options.output or first,
+            options.force,
+            target,
+            options.full,
+            price_list,
         )
     except OSError as e:
         # stdout is closed or full; errors of files are reported where they are written.
@@ -233,13 +238,13 @@ def _compare_machines(options: ReportOptions) -> int:
     from rnn_scaling.reports import comparison
 
     first, *other_folders = options.folders
-    listed = prices.read_price_lists(
+    price_lists = prices.read_price_lists(
         options.machines, options.machine, len(options.folders)
     )
     reports = []
-    for folder, machine_prices in zip(other_folders, listed[1:]):
+    for folder, machine_prices in zip(other_folders, price_lists[1:]):
         question = judgement.Question(
-            across=judgement.ACROSS_MACHINES, prices=(listed[0], machine_prices)
+            across=judgement.ACROSS_MACHINES, prices=(price_lists[0], machine_prices)
         )
         reports.append(comparison.read_and_judge(first, folder, question))
     return comparison.print_machines(reports, options.output, options.force)

@@ -101,8 +101,8 @@ class ScriptOptions:
     )
     framework: str = option(
         "torch",
-        "framework of the script; a JAX script calls rnn_scaling.hooks.jax.observe, and "
-        "a Keras script uses TensorFlow",
+        "framework of the script; a JAX script calls rnn_scaling.hooks.jax.observe, "
+        "and a Keras script uses TensorFlow",
         choices=("torch", "jax", "keras"),
     )
     check: str = option(
@@ -173,20 +173,22 @@ def _is_about_script(words: Sequence[str]) -> bool:
 def _verify_script(words: Sequence[str]) -> int:
     """Verify a user's script, or repeat a verdict."""
     own_fields = flags.fields([ScriptOptions])
-    shared = {name: configs.OPTIONS[name] for name in ("num_devices", "result_file")}
-    values, lines = flags.parsed(words, {**shared, **own_fields}, lists=True)
+    shared_options = {
+        name: configs.OPTIONS[name] for name in ("num_devices", "result_file")
+    }
+    values, lines = flags.parsed(words, {**shared_options, **own_fields}, lists=True)
     counts = values.pop("num_devices", [1, 2])
     result_file = values.pop("result_file", [""])[0]
     single_values = {}
-    for name, chosen in values.items():
-        if len(chosen) > 1:
-            lines.append(f"--{name} must be one value, got {len(chosen)}")
-        single_values[name] = chosen[0]
-    others = sorted(set(counts) - {1})
-    if len(others) != 1 or others[0] < 2:
-        shown = ",".join(map(str, counts))
+    for name, chosen_value in values.items():
+        if len(chosen_value) > 1:
+            lines.append(f"--{name} must be one value, got {len(chosen_value)}")
+        single_values[name] = chosen_value[0]
+    larger_counts = sorted(set(counts) - {1})
+    if len(larger_counts) != 1 or larger_counts[0] < 2:
+        counts_text = ",".join(map(str, counts))
         lines.append(
-            f"--num_devices={shown} must be 1 and one larger number, such as 1,2"
+            f"--num_devices={counts_text} must be 1 and one larger number, such as 1,2"
         )
     (options,) = flags.build([ScriptOptions], single_values, lines)
     from rnn_scaling.verification.scripts import session
@@ -199,7 +201,7 @@ def _verify_script(words: Sequence[str]) -> int:
     return session.verify(
         session.ScriptRequest(
             options.trainer,
-            others[0],
+            larger_counts[0],
             options.num_steps,
             options.reference,
             options.timeout,

@@ -57,9 +57,9 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
             else:
                 segments.append(_parse_segment(part))
     except _Fault as fault:
-        shown = text if text.isprintable() and text else repr(text)
-        where = f"{_FLAG}{shown}: part {number}, {part!r}"
-        raise ValueError(f"{where}, {fault.rule}; {fault.remedy}") from None
+        shown_text = text if text.isprintable() and text else repr(text)
+        place_text = f"{_FLAG}{shown_text}: part {number}, {part!r}"
+        raise ValueError(f"{place_text}, {fault.rule}; {fault.remedy}") from None
     return tuple(segments)
 
 
@@ -87,12 +87,14 @@ def _parse_segment(part: str) -> SpecSegment:
     """Return the segment of `alg[#shards]`, still without a limit."""
     name, mark, shards = part.partition("#")
     if name not in (AUTO, *ALL_REDUCES):
-        known = ", ".join(ALL_REDUCES)
+        known_names = ", ".join(ALL_REDUCES)
         if re.fullmatch(_LIMIT, name):
-            raise _Fault("is a limit where an algorithm belongs", f"use one of {known}")
+            raise _Fault(
+                "is a limit where an algorithm belongs", f"use one of {known_names}"
+            )
         close = difflib.get_close_matches(name.lower(), ALL_REDUCES, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise _Fault("is not an algorithm", f"{hint}use one of {known}")
+        raise _Fault("is not an algorithm", f"{hint}use one of {known_names}")
     if mark and (not re.fullmatch(r"[0-9]+", shards) or int(shards) < 1):
         rule = "needs a whole number of shards >= 1 after #"
         raise _Fault(rule, f"write {name} or, for example, {name}#2")

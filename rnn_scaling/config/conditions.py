@@ -67,8 +67,8 @@ def _is_one_of(option: str, *choices: Any) -> Condition:
     else:
         if len(choices) > MANY_CHOICES:
             num_others = len(choices) - FEW_CHOICES
-            others = f"any of {num_others} others (--help={option} names them)"
-            names[FEW_CHOICES:] = [others]
+            others_text = f"any of {num_others} others (--help={option} names them)"
+            names[FEW_CHOICES:] = [others_text]
         remedy = f"--{option}={join_with_or(names)}"
     return _option_condition(option, lambda value: value in choices, remedy)
 

@@ -233,7 +233,7 @@ def _check_data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     dataset = config.model.dataset
     source = config.data.data_source
     content = DATA_SOURCES[source].holds
-    needed = dataset or "text"
+    needed_content = dataset or "text"
     workload = WORKLOADS[model]
     if dataset and dataset not in workload.datasets:
         sizes = join_with_or(
@@ -247,13 +247,17 @@ def _check_data(config: RunConfig, num_gpus: int) -> Iterator[str]:
             f"{reason if smallest else ''}; leave it out, or use another network, "
             f"such as --model={networks[0]}"
         )
-    elif content and content != needed:
+    elif content and content != needed_content:
         rows = DATA_SOURCES.items()
-        sources = join_with_or(n for n, row in rows if row.holds in ("", needed))
-        other = f", or --dataset={content}" if content in workload.datasets else ""
+        sources = join_with_or(
+            n for n, row in rows if row.holds in ("", needed_content)
+        )
+        other_dataset_text = (
+            f", or --dataset={content}" if content in workload.datasets else ""
+        )
         yield (
             f"--data_source={source} reads {content}, but --model={model} trains on "
-            f"{needed}; use --data_source={sources}{other}"
+            f"{needed_content}; use --data_source={sources}{other_dataset_text}"
         )
     elif is_read(config, "tgt_file_name"):
         for file in TEXT_FILES:
@@ -373,11 +377,13 @@ def _check_framework(config: RunConfig, num_gpus: int) -> list[str]:
     if framework == OWN_FRAMEWORK:
         return []
     lines = []
-    for option, allowed in _FRAMEWORK_VALUES.items():
+    for option, allowed_values in _FRAMEWORK_VALUES.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
-        if value not in allowed:
-            remedies = [spell(option, choice) for choice in allowed]
-            remedy = f"use {' or '.join(remedies)}" if allowed[0] else "leave it out"
+        if value not in allowed_values:
+            remedies = [spell(option, choice) for choice in allowed_values]
+            remedy = (
+                f"use {' or '.join(remedies)}" if allowed_values[0] else "leave it out"
+            )
             lines.append(f"{flag} does not support {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
     towers = len(sizes)

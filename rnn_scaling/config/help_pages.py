@@ -142,10 +142,14 @@ def kind_of(field: Field) -> str:
 
 def positional_text(field: Field) -> str:
     """Return how the usage shows a word without dashes: "FILE" or "DIR [DIR ...]"."""
-    shown = field.metadata["shown"]
+    shown_name = field.metadata["shown"]
     if not field.metadata["is_list"]:
-        return shown
-    return f"[{shown} ...]" if field.default == () else f"{shown} [{shown} ...]"
+        return shown_name
+    return (
+        f"[{shown_name} ...]"
+        if field.default == ()
+        else f"{shown_name} [{shown_name} ...]"
+    )
 
 
 def wrap_paragraphs(text: str) -> list[str]:

@@ -118,15 +118,15 @@ def _share_foreign_towers(
     steps: Sequence[TracedStep], num_towers: int
 ) -> list[TracedStep]:
     """Return the steps with kernels for towers of other processes as shared kernels."""
-    shared = []
+    shared_towers = []
     for step in steps:
         kernels = []
         for kernel in step.kernels:
             if kernel.tower is not None and kernel.tower >= num_towers:
                 kernel = kernel._replace(tower=None)
             kernels.append(kernel)
-        shared.append(dataclasses.replace(step, kernels=kernels))
-    return shared
+        shared_towers.append(dataclasses.replace(step, kernels=kernels))
+    return shared_towers
 
 
 def partitions(step: TrainStep) -> list[Any]:

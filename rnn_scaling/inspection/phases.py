@@ -153,8 +153,8 @@ def covered(
     size = len(points)
     starts, ends = np.transpose(spans)
     opened = np.bincount(np.searchsorted(points, starts), minlength=size)
-    closed = np.bincount(np.searchsorted(points, ends), minlength=size)
-    return np.cumsum(opened - closed)[:-1] > 0
+    num_closed = np.bincount(np.searchsorted(points, ends), minlength=size)
+    return np.cumsum(opened - num_closed)[:-1] > 0
 
 
 def _assign_parts(

@@ -130,10 +130,10 @@ def describe_slices(
     for tower, device in enumerate(engine.devices):
         if device == engine.host:
             continue
-        sent, returned = slicing.predict_bytes(cut, tower) or (None, None)
+        sent_bytes, returned_bytes = slicing.predict_bytes(cut, tower) or (None, None)
         for source, target, predicted in (
-            (engine.host, device, sent),
-            (device, engine.host, returned),
+            (engine.host, device, sent_bytes),
+            (device, engine.host, returned_bytes),
         ):
             sizes = [
                 transfer.bytes
@@ -242,12 +242,12 @@ def _find_source_names(partition: Any, sends: Sequence[Any]) -> set[str]:
     """
     nodes = {node.name: node for node in partition.node}
     names: set[str] = set()
-    pending = [node.name for node in sends]
-    while pending:
-        name = pending.pop()
+    pending_names = [node.name for node in sends]
+    while pending_names:
+        name = pending_names.pop()
         if name not in names:
             names.add(name)
-            pending += [source.partition(":")[0] for source in nodes[name].input]
+            pending_names += [source.partition(":")[0] for source in nodes[name].input]
     return names
 
 

@@ -47,48 +47,48 @@ def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
     name = "placement of variables"
     placement = observe.graph(step).placement
     variables = placement.variables if placement else ()
-    owned = []
+    owned_variables = []
     for variable in variables:
         if variable.tower is not None:
-            owned.append((variable, engine.devices[variable.tower]))
-    if not owned:
+            owned_variables.append((variable, engine.devices[variable.tower]))
+    if not owned_variables:
         text = (
             f"the towers share all {len(variables)} variables: "
             "none has a place that it must have"
         )
         return Check(name=name, holds=None, text=text)
-    for variable, device in owned:
+    for variable, device in owned_variables:
         if variable.device != device or variable.update.device != device:
             text = (
                 f"{variable.name} of tower {variable.tower} is on {variable.device}, "
                 f"updated on {variable.update.device}"
             )
             return Check(name=name, holds=False, text=text)
-    text = f"{len(owned)} variables and their updates are on their towers' devices"
+    text = f"{len(owned_variables)} variables and their updates are on their towers' devices"
     return Check(name=name, holds=True, text=text)
 
 
 def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
     """Check the devices of the towers' products and fused kernels."""
-    heavy = []
-    misplaced = []
+    heavy_nodes = []
+    misplaced_nodes = []
     nodes = operators.nodes_by_name(observe.partitions(step))
     for node in nodes.values():
         tower = node.owner.tower
         if tower is None or node.owner.phase not in (FORWARD, BACKWARD):
             continue
         if any(kind in node.type for kind in HEAVY_TYPES):
-            heavy.append(node)
+            heavy_nodes.append(node)
             if node.device != engine.devices[tower]:
-                misplaced.append(node)
-    text = f"{len(heavy)} products and fused kernels are on their towers' devices"
-    if misplaced:
-        first = misplaced[0]
+                misplaced_nodes.append(node)
+    text = f"{len(heavy_nodes)} products and fused kernels are on their towers' devices"
+    if misplaced_nodes:
+        first = misplaced_nodes[0]
         text = (
-            f"{len(misplaced)} of {len(heavy)} are elsewhere, such as "
+            f"{len(misplaced_nodes)} of {len(heavy_nodes)} are elsewhere, such as "
             f"a {first.type} of tower {first.owner.tower} on {first.device}"
         )
-    holds = bool(heavy) and not misplaced
+    holds = bool(heavy_nodes) and not misplaced_nodes
     return Check(name="placement of operators", holds=holds, text=text)
 
 

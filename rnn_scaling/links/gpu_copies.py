@@ -267,7 +267,7 @@ def links(
     """
     all_links: list[Link] = []
     for d in devices:
-        own = buffers.device[d]
+        own_memory = buffers.device[d]
         if origin is not None:
             if d != origin:
                 all_links += _make_peer_links(buffers, origin, d)
@@ -279,11 +279,11 @@ def links(
             all_links += _make_both_way_links(
                 (f"host to GPU {d}, {memory}", f"GPU {d} to host, {memory}"),
                 f"host and GPU {d}, both ways, {memory}",
-                (d, buffers.copy(own[0], host[0], HOST_TO_DEVICE)),
-                (d, buffers.copy(host[1], own[1], DEVICE_TO_HOST)),
+                (d, buffers.copy(own_memory[0], host[0], HOST_TO_DEVICE)),
+                (d, buffers.copy(host[1], own_memory[1], DEVICE_TO_HOST)),
                 by_events=memory == "pinned",
             )
-        lane = (d, buffers.copy(own[1], own[0], DEVICE_TO_DEVICE))
+        lane = (d, buffers.copy(own_memory[1], own_memory[0], DEVICE_TO_DEVICE))
         note = "each byte counts twice: read and written"
         all_links.append(Link(f"within GPU {d}", (lane,), traffic=2, note=note))
     return all_links
@@ -340,15 +340,15 @@ def measure(
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)
-        measured = {link.name: link for link in links(buffers, devices, origin)}
+        series_by_name = {link.name: link for link in links(buffers, devices, origin)}
         jobs = {}
-        for name, link in measured.items():
+        for name, link in series_by_name.items():
             timer = _LinkTimer(cuda, link, stack)
             jobs[name] = [(size, timer.prepare(size)) for size in sizes]
         points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "copies")
         errors = _find_arrival_errors(buffers, devices, stack, origin)
     series = []
-    for name, link in measured.items():
+    for name, link in series_by_name.items():
         notes = (link.note, "" if link.by_events else HOST_CLOCK)
         series.append(
             Series(
@@ -401,10 +401,10 @@ class _LinkTimer:
 
     def _time_on_gpu(self, size: int, calls: int) -> float:
         cuda = self._cuda
-        first, *others = self._streams
+        first, *other_streams = self._streams
         cuda.use(self._link.lanes[0][0])
         cuda.call("cudaEventRecord", self._start, first)
-        for stream in others:  # No direction starts before the first event.
+        for stream in other_streams:  # No direction starts before the first event.
             cuda.call("cudaStreamWaitEvent", stream, self._start, 0)
         for _ in range(calls):
             for (device, enqueue), stream in zip(self._link.lanes, self._streams):
@@ -412,7 +412,7 @@ class _LinkTimer:
                 enqueue(size, stream)
         # The last event waits for all directions.
         for (device, _), stream, event in zip(
-            self._link.lanes[1:], others, self._lane_ends
+            self._link.lanes[1:], other_streams, self._lane_ends
         ):
             cuda.use(device)
             cuda.call("cudaEventRecord", event, stream)
@@ -428,15 +428,17 @@ class _LinkTimer:
             start.wait()
             self._cuda.use(lane[0])
             # Each thread reads the clock, because the caller may wake up later.
-            began = time.perf_counter()
+            began_s = time.perf_counter()
             for _ in range(calls):
                 lane[1](size, stream)
             self._cuda.call("cudaStreamSynchronize", stream)
-            return began, time.perf_counter()
+            return began_s, time.perf_counter()
 
         with ThreadPoolExecutor(len(self._streams)) as threads:
             spans = list(threads.map(run, self._link.lanes, self._streams))
-        return max(ended for _, ended in spans) - min(began for began, _ in spans)
+        return max(ended_s for _, ended_s in spans) - min(
+            began_s for began_s, _ in spans
+        )
 
 
 def _find_arrival_errors(
@@ -450,18 +452,18 @@ def _find_arrival_errors(
     errors = {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
-    sent, back = buffers.pinned
+    sent_buffer, received_buffer = buffers.pinned
 
     def count_wrong(*steps: Lane) -> int:
         # Buffers may contain the bytes of the last check, so every byte changes.
         np.add(pattern, 1, out=pattern)
-        ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
-        ctypes.memset(back, 0, buffers.num_bytes)
+        ctypes.memmove(sent_buffer, pattern.ctypes.data, buffers.num_bytes)
+        ctypes.memset(received_buffer, 0, buffers.num_bytes)
         for device, enqueue in steps:
             cuda.use(device)
             enqueue(buffers.num_bytes, streams[device])
             cuda.call("cudaStreamSynchronize", streams[device])
-        memory = (ctypes.c_uint8 * buffers.num_bytes).from_address(back)
+        memory = (ctypes.c_uint8 * buffers.num_bytes).from_address(received_buffer)
         received = np.frombuffer(memoryview(memory), np.uint8)
         return int(np.count_nonzero(received != pattern))
 
@@ -470,8 +472,8 @@ def _find_arrival_errors(
     down = {}
     for d in devices:
         memory = buffers.device[d][0]
-        up[d] = (d, buffers.copy(memory, sent, HOST_TO_DEVICE))
-        down[d] = (d, buffers.copy(back, memory, DEVICE_TO_HOST))
+        up[d] = (d, buffers.copy(memory, sent_buffer, HOST_TO_DEVICE))
+        down[d] = (d, buffers.copy(received_buffer, memory, DEVICE_TO_HOST))
         if origin is None and (count := count_wrong(up[d], down[d])):
             errors[f"host to GPU {d}, pinned"] = (
                 f"{count} {wrong_bytes} after a copy and back"

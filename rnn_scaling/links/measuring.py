@@ -83,13 +83,13 @@ def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
     return lines
 
 
-def _series_line(measured: Series) -> str:
-    first = measured.points[0]
-    last = measured.points[-1]
-    unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
-    line = f"{measured.name}: "
-    if measured.traffic and measured.name != NOTHING:
-        rate = measured.gb_per_s(last)
+def _series_line(measured_series: Series) -> str:
+    first = measured_series.points[0]
+    last = measured_series.points[-1]
+    unit = "GB/s busbw" if measured_series.kind == series.ALL_REDUCE else "GB/s"
+    line = f"{measured_series.name}: "
+    if measured_series.traffic and measured_series.name != NOTHING:
+        rate = measured_series.gb_per_s(last)
         line += f"{rate:.3g} {unit} at {series.size_text(last.num_bytes)}, "
     us = 1e6 * first.median_s
     return f"{line}{us:.3g} us at {series.size_text(first.num_bytes)}"
@@ -111,22 +111,22 @@ def collect(
                 measured = dataclasses.replace(measured, error=outcome.error)
             parts.setdefault(measured.name, []).append(measured)
         if outcome.error and not (outcome.series and is_all_reduce):
-            failed = Series(
+            failed_series = Series(
                 series.ALL_REDUCE if is_all_reduce else series.COPY,
                 task.series,
                 ranks=link_plan.num_devices if is_all_reduce else 0,
                 error=outcome.error,
             )
-            parts.setdefault(task.series, []).append(failed)
+            parts.setdefault(task.series, []).append(failed_series)
     # The first pass has the order of the flag.
-    joined = {name: series.join_passes(passes) for name, passes in parts.items()}
-    nothing = joined.pop(NOTHING, None)
+    joined_series = {name: series.join_passes(passes) for name, passes in parts.items()}
+    nothing = joined_series.pop(NOTHING, None)
     if nothing is not None and nothing.error:
         # It is listed as failed, and must not look like an algorithm.
-        joined[NOTHING] = dataclasses.replace(nothing, points=())
+        joined_series[NOTHING] = dataclasses.replace(nothing, points=())
     return Measurements(
         link_plan.devices,
-        tuple(joined.values()),
+        tuple(joined_series.values()),
         nothing,
         link_plan.left_out,
         tuple(gradient_bytes.items()),
@@ -144,23 +144,23 @@ def _topology_text() -> str:
 
 
 def write(
-    out: Path, measured: Measurements, link_plan: Plan, environment: dict[str, Any]
+    out: Path, measurements: Measurements, link_plan: Plan, environment: dict[str, Any]
 ) -> bool:
     """Write all files; return whether all were written. Failures are printed on stderr."""
     names = [
         f"{link_plan.device.upper()}:{rank}" for rank in range(link_plan.num_devices)
     ]
     makers: dict[str, Callable[[], bytes]] = {
-        "links.json": lambda: as_json(measured, link_plan, environment).encode(),
-        "links.md": table.render(measured, every_size=True).encode,
+        "links.json": lambda: as_json(measurements, link_plan, environment).encode(),
+        "links.md": table.render(measurements, every_size=True).encode,
     }
-    if any(all_reduce.points for all_reduce in measured.all_reduces):
+    if any(all_reduce.points for all_reduce in measurements.all_reduces):
         makers["all_reduce.txt"] = table.nccl_tests(
-            measured.all_reduces, platform.node(), names
+            measurements.all_reduces, platform.node(), names
         ).encode
-    if picture.has_any(measured):
-        makers["links.png"] = lambda: picture.render(measured, "png")
-        makers["links.svg"] = lambda: picture.render(measured, "svg")
+    if picture.has_any(measurements):
+        makers["links.png"] = lambda: picture.render(measurements, "png")
+        makers["links.svg"] = lambda: picture.render(measurements, "svg")
     is_complete = True
     for name, make in makers.items():
         try:
@@ -172,7 +172,7 @@ def write(
 
 
 def as_json(
-    measured: Measurements, link_plan: Plan, environment: dict[str, Any]
+    measurements: Measurements, link_plan: Plan, environment: dict[str, Any]
 ) -> str:
     """Return links.json: all raw times in seconds, options and environment."""
     threads = {}
@@ -180,7 +180,7 @@ def as_json(
         request = link_plan.tasks[-1].request
         for name in ("inter_op_threads", "intra_op_threads"):
             threads[name] = request[name]
-    nothing = measured.nothing
+    nothing = measurements.nothing
     fields = {
         "schema": SCHEMA,
         "options": vars(link_plan.options),
@@ -188,13 +188,15 @@ def as_json(
         "num_devices": link_plan.num_devices,
         "devices": link_plan.devices,
         "threads": threads,
-        "series": [series.to_json(timed_series) for timed_series in measured.series],
-        "products": [gemm.to_json(product) for product in measured.products],
+        "series": [
+            series.to_json(timed_series) for timed_series in measurements.series
+        ],
+        "products": [gemm.to_json(product) for product in measurements.products],
         "nothing_exchanged": None if nothing is None else series.to_json(nothing),
-        "gradient_bytes": dict(measured.gradient_bytes),
-        "left_out": measured.left_out,
-        "interrupted": measured.interrupted,
-        "topology": measured.topology,
+        "gradient_bytes": dict(measurements.gradient_bytes),
+        "left_out": measurements.left_out,
+        "interrupted": measurements.interrupted,
+        "topology": measurements.topology,
         "environment": environment,
     }
     return input_files.json_text(fields)
@@ -205,25 +207,27 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
 
     Warns if the file cannot be written.
     """
-    measured = []
+    measured_peaks = []
     for product in products:
         if product.disturbed:
             continue
         kind = "CPU" if product.cores_per_device else "GPU"
-        where = peaks.place(
+        peak_path = peaks.place(
             environment, kind, product.onednn, product.cores_per_device, product.dtype
         )
-        if where is not None:
+        if peak_path is not None:
             best = product.best
-            measured.append(
-                peaks.Peak(where, product.num_devices, best.median, best.low, best.high)
+            measured_peaks.append(
+                peaks.Peak(
+                    peak_path, product.num_devices, best.median, best.low, best.high
+                )
             )
     file = peaks.path()
-    if not measured or file is None:
+    if not measured_peaks or file is None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(peaks.as_text(peaks.read(file), measured), file)
+        write_text(peaks.as_text(peaks.read(file), measured_peaks), file)
     except OSError as e:
         entry.warn(
             f"{file}: {e.strerror or e}; later runs cannot report their share of the "

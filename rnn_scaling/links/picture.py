@@ -94,11 +94,16 @@ def _choose_panels(
 
 def _draw_bandwidth(axes: Axes, series: Series, style: dict[str, Any]) -> None:
     rates = np.array([series.gb_per_s(point) for point in series.points])
-    slow = rates * [p.median_s / p.quartiles_s[1] for p in series.points]
-    fast = rates * [p.median_s / p.quartiles_s[0] for p in series.points]
+    low_rates = rates * [p.median_s / p.quartiles_s[1] for p in series.points]
+    high_rates = rates * [p.median_s / p.quartiles_s[0] for p in series.points]
     axes.plot(series.sizes, rates, linewidth=1.3, label=series.name, **style)
     axes.fill_between(
-        series.sizes, slow, fast, color=style["color"], alpha=0.15, linewidth=0
+        series.sizes,
+        low_rates,
+        high_rates,
+        color=style["color"],
+        alpha=0.15,
+        linewidth=0,
     )
 
 

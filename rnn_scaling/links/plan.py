@@ -77,8 +77,8 @@ class LinkOptions:
     )
     num_devices: int = option(
         0,
-        "ranks of the all-reduce (0: all GPUs, or one logical CPU device per core, 2 to 4); "
-        "devices that compute at once (0: all)",
+        "ranks of the all-reduce (0: all GPUs, or one logical CPU device per core, 2 "
+        "to 4); devices that compute at once (0: all)",
         minimum=0,
     )
     cpu_cores_per_device: int = option(
@@ -237,8 +237,8 @@ def _parse_size(name: str, text: str, lines: list[str]) -> int:
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
         lines.append(
-            f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, 64k "
-            "or 256M"
+            f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, "
+            "64k or 256M"
         )
         return 0
     return size
@@ -262,13 +262,13 @@ class _Planner:
         self._num_gpus = num_gpus
         self._num_cores = num_cores
         self.left_out = left_out
-        free = system.available_memory_bytes()
-        if free is None:
+        free_bytes = system.available_memory_bytes()
+        if free_bytes is None:
             raise OSError(
-                "the system does not report how much memory is free (no MemAvailable in "
-                "/proc/meminfo)"
+                "the system does not report how much memory is free (no MemAvailable "
+                "in /proc/meminfo)"
             )
-        self._free = free
+        self._free = free_bytes
 
     def _make_task(
         self, title: str, part: str, series: str = "", **fields: Any
@@ -290,18 +290,18 @@ class _Planner:
         title: str,
         sizes: Sequence[int],
         needed: Callable[[Sequence[int]], int],
-        free: int,
+        free_bytes: int,
         memory: str = "of memory",
     ) -> list[int]:
         """Return the smallest sizes that fit into USABLE_SHARE of the free memory."""
         fitting = list(sizes)
-        while fitting and needed(fitting) > USABLE_SHARE * free:
+        while fitting and needed(fitting) > USABLE_SHARE * free_bytes:
             fitting.pop()
         if len(fitting) < len(sizes):
             large = ", ".join(map(size_text, sizes[len(fitting) :]))
             self.left_out.append(
                 f"{title} of {large}: needs {size_text(needed(sizes))} {memory}, "
-                f"but only {size_text(free)} are free; lower --max_bytes"
+                f"but only {size_text(free_bytes)} are free; lower --max_bytes"
             )
         return fitting
 
@@ -356,9 +356,9 @@ class _Planner:
         """Return the tasks of one device, and of all real devices at once."""
         on_gpus = self._device == "gpu"
         cores = self._options.cpu_cores_per_device
-        real = self._num_gpus if on_gpus else self._num_cores // cores
+        num_real = self._num_gpus if on_gpus else self._num_cores // cores
         tasks = []
-        for count in sorted({1, min(self._options.num_devices or real, real)}):
+        for count in sorted({1, min(self._options.num_devices or num_real, num_real)}):
             pools = threads(self._device, count, self._num_cores, cores)
             tasks.append(
                 self._make_task(
@@ -383,8 +383,8 @@ class _Planner:
         """
         if self._ranks < 2:
             self.left_out.append(
-                "all-reduce: needs at least two devices; --num_devices=2 divides the GPU into two "
-                "logical ones"
+                "all-reduce: needs at least two devices; --num_devices=2 divides the "
+                "GPU into two logical ones"
             )
             return []
         sizes = self._select_fitting_sizes(
@@ -441,8 +441,8 @@ def algorithms(
             segments = all_reduce_spec.parse(name)
             if len(segments) > 1 or segments[0].algorithm == all_reduce_spec.AUTO:
                 raise ValueError(
-                    f"--algorithms={name} must be one algorithm without size limits, such as "
-                    "pscpu or xring#2"
+                    f"--algorithms={name} must be one algorithm without size limits, "
+                    "such as pscpu or xring#2"
                 )
             if ranks > 1:
                 problems = all_reduce_spec.problems(
@@ -483,8 +483,8 @@ def _devices_text(device: str, ranks: int, num_physical: int) -> str:
     is_shared = ranks > num_physical
     if device == "gpu":
         return counted(ranks, "logical GPU" if is_shared else "GPU")
-    shared = f" on {num_physical} cores" if is_shared else ""
-    return f"{ranks} logical CPU devices of one host's memory{shared}"
+    shared_text = f" on {num_physical} cores" if is_shared else ""
+    return f"{ranks} logical CPU devices of one host's memory{shared_text}"
 
 
 def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:

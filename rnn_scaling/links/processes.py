@@ -44,8 +44,8 @@ def run(
     def read_progress(line: str | None) -> None:
         nonlocal step
         if line is not None and line.startswith("progress "):
-            _, done, total, step = line.split(" ", 3)
-            report(int(done), int(total), step)
+            _, rounds_done, total, step = line.split(" ", 3)
+            report(int(rounds_done), int(total), step)
 
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
         request_file = Path(folder, "request.json")

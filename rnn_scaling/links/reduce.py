@@ -78,7 +78,7 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     Missing and surplus elements count as well.
     """
     num_ranks = len(results)
-    wrong = 0
+    num_wrong = 0
     arrays = [result.numpy().reshape(-1) for result in results]
     size = max(map(len, arrays))
     for start in range(0, size, CHUNK):
@@ -87,10 +87,10 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
             np.add, (values(rank, start, stop) for rank in range(num_ranks))
         )
         for array in arrays:
-            piece = array[start : start + CHUNK]
-            wrong += int(np.count_nonzero(piece != expected[: len(piece)]))
-            wrong += len(expected) - len(piece)
-    return wrong
+            chunk = array[start : start + CHUNK]
+            num_wrong += int(np.count_nonzero(chunk != expected[: len(chunk)]))
+            num_wrong += len(expected) - len(chunk)
+    return num_wrong
 
 
 def share_a_buffer(results: Sequence[tf.Tensor]) -> bool:
@@ -125,17 +125,17 @@ def measure(
 
     def series(
         times: Sequence[Sequence[float]],
-        wrong: Sequence[int | None],
+        wrong_counts: Sequence[int | None],
         notes: tuple[str, ...] = (),
     ) -> Series:
         points = [
             Point(size, tuple(seconds), job.calls, num_wrong)
-            for size, job, seconds, num_wrong in zip(sizes, jobs, times, wrong)
+            for size, job, seconds, num_wrong in zip(sizes, jobs, times, wrong_counts)
             if seconds
         ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
-    unknown = [None] * len(sizes)
+    unknown_counts = [None] * len(sizes)
     cases = []
     jobs = []
     for size in sizes:
@@ -145,22 +145,22 @@ def measure(
 
     def after_round(done: int, times: list[list[float]]) -> None:
         report(done, repeats, name)
-        keep(series(times, unknown))
+        keep(series(times, unknown_counts))
 
     times = rounds.measure_rounds(jobs, repeats, BUDGET_S, after_round)
     if not compare:
-        return series(times, unknown)
+        return series(times, unknown_counts)
     report(repeats, repeats, f"{name}, comparing the sums")
-    wrong = []
+    wrong_counts = []
     notes: tuple[str, ...] = ()
     for case in cases:
         results = run(case)
-        wrong.append(count_wrong(results))
+        wrong_counts.append(count_wrong(results))
         if share_a_buffer(results):
             notes = (
                 "ranks are handed one and the same result: its bytes went over no link",
             )
-    return series(times, wrong, notes)
+    return series(times, wrong_counts, notes)
 
 
 def nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

@@ -294,8 +294,8 @@ def _join_points(points: Sequence[Point]) -> Point:
         seconds += point.seconds
     # A pass that ended before the comparison leaves the size unproven.
     counts = [point.wrong for point in points if point.wrong is not None]
-    wrong = max(counts) if len(counts) == len(points) else None
-    return Point(points[0].num_bytes, tuple(seconds), points[0].calls, wrong)
+    num_wrong = max(counts) if len(counts) == len(points) else None
+    return Point(points[0].num_bytes, tuple(seconds), points[0].calls, num_wrong)
 
 
 def pass_ratio(passes: Sequence[Series]) -> float | None:

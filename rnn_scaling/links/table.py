@@ -234,8 +234,8 @@ def _all_reduce_sections(
         first = results.nothing.points[0]
         last = results.nothing.points[-1]
         parts.append(
-            f"Of each time, {_time_text(first)} us are the call itself: the same call with nothing "
-            f"exchanged ({_time_text(last)} us at {size_text(last.num_bytes)}).\n"
+            f"Of each time, {_time_text(first)} us are the call itself: the same call "
+            f"with nothing exchanged ({_time_text(last)} us at {size_text(last.num_bytes)}).\n"
         )
     return parts
 
@@ -262,14 +262,14 @@ def _sizes_section(results: Measurements) -> str:
                 for seconds in (min(p.seconds), lower, p.median_s, upper)
             ]
             repeats = f"{len(p.seconds)} x {p.calls}"
-            wrong = MISSING if p.wrong is None else str(p.wrong)
+            wrong_text = MISSING if p.wrong is None else str(p.wrong)
             rate = _number(series.gb_per_s(p)) if series.traffic else NO_COPY
             rows.append(
-                (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong)
+                (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong_text)
             )
     text = (
-        "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of "
-        "an all-reduce: busbw.\n"
+        "\nRepeats: times measured x transfers in a row of which each is the mean. "
+        "GB/s of an all-reduce: busbw.\n"
     )
     return markdown_table(head, rows) + text
 
@@ -382,10 +382,10 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
         _nccl_line(_NCCL_UNIT),
     ]
     lines += [_nccl_row(series, point) for point in series.points]
-    bad = sum(1 for wrong in compared if wrong)
+    num_wrong = sum(1 for wrong in compared if wrong)
     verdict = "N/A (no sum was compared)"
     if compared:
-        verdict = f"{bad} FAILED" if bad else "0 OK"
+        verdict = f"{num_wrong} FAILED" if num_wrong else "0 OK"
     mean = statistics.fmean(map(series.gb_per_s, series.points))
     lines.append(f"# Out of bounds values : {verdict}")
     lines.append(f"# Avg bus bandwidth    : {mean:g}")
@@ -399,12 +399,12 @@ def _nccl_line(words: Sequence[str]) -> str:
 
 def _nccl_row(series: Series, point: Point) -> str:
     algbw = point.num_bytes / point.median_s / 1e9
-    wrong = "N/A" if point.wrong is None else str(point.wrong)
+    wrong_text = "N/A" if point.wrong is None else str(point.wrong)
     numbers = (
         f"{1e6 * point.median_s:.2f}",
         f"{algbw:.2f}",
         f"{series.gb_per_s(point):.2f}",
-        wrong,
+        wrong_text,
     )
     count = str(point.num_bytes // FLOAT32_BYTES)
     words = (str(point.num_bytes), count, "float", "sum", "-1", *numbers, *["N/A"] * 4)

@@ -54,10 +54,10 @@ def main(argv: Sequence[str]) -> int:
 def _measure_host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
-    measured = host_memory.measure(
+    measured_series = host_memory.measure(
         request["sizes"], request["rounds"], available_cores(), _report
     )
-    write(WorkerOutcome(tuple(measured)))
+    write(WorkerOutcome(tuple(measured_series)))
 
 
 def _measure_gpu_copies(request: dict[str, Any], write: Write) -> None:
@@ -66,20 +66,20 @@ def _measure_gpu_copies(request: dict[str, Any], write: Write) -> None:
     runtime = gpu_copies.Cuda(gpu_copies.find_library())
     devices = request["devices"]
     origin = request["origin"]
-    measured = gpu_copies.measure(
+    measured_series = gpu_copies.measure(
         runtime, devices, request["sizes"], request["rounds"], _report, origin
     )
-    write(WorkerOutcome(tuple(measured)))
+    write(WorkerOutcome(tuple(measured_series)))
 
 
 def _measure_cpu_copies(request: dict[str, Any], write: Write) -> None:
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
-    measured = cpu_copies.measure(
+    measured_series = cpu_copies.measure(
         engine.devices, request["sizes"], request["rounds"], _report
     )
-    write(WorkerOutcome(tuple(measured)))
+    write(WorkerOutcome(tuple(measured_series)))
 
 
 def _compute(request: dict[str, Any], write: Write) -> None:
@@ -105,8 +105,8 @@ def _compute(request: dict[str, Any], write: Write) -> None:
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
         note = (
-            f"other processes used {load.others:.0%} of the cores: the rates are too low "
-            "and were not kept; measure again"
+            f"other processes used {load.others:.0%} of the cores: the rates are too "
+            "low and were not kept; measure again"
         )
         for number, product in enumerate(products):
             products[number] = dataclasses.replace(
@@ -130,7 +130,7 @@ def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
     def keep(partial_series: series.Series) -> None:
         write(WorkerOutcome((partial_series,)))
 
-    measured = reduce.measure(
+    measured_series = reduce.measure(
         function,
         name or "nothing",
         engine.devices,
@@ -140,7 +140,11 @@ def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
         keep,
         bool(name),
     )
-    write(WorkerOutcome((measured,), gradient_bytes=() if name else gradient_bytes()))
+    write(
+        WorkerOutcome(
+            (measured_series,), gradient_bytes=() if name else gradient_bytes()
+        )
+    )
 
 
 def gradient_bytes() -> tuple[tuple[str, int], ...]:

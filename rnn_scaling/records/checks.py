@@ -344,10 +344,12 @@ def _step_faults(
         if tower.tower != i:
             yield f"{tower_path}.tower is {tower.tower}; expected {i}"
         for group, names in TOWER_GROUPS.items():
-            missing = [name for name in names if name not in getattr(tower, group)]
-            if missing:
+            missing_names = [
+                name for name in names if name not in getattr(tower, group)
+            ]
+            if missing_names:
                 yield (
-                    f"{tower_path}.{group} lacks {', '.join(missing)}; "
+                    f"{tower_path}.{group} lacks {', '.join(missing_names)}; "
                     "expected seconds of each"
                 )
         sum_s = math.fsum(tower.parts.get(name, 0.0) for name in PARTS)

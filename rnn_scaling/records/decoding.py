@@ -107,12 +107,12 @@ def encode(value: Any) -> Any:
     """Return a part, or a value inside one, as JSON; NaN and infinities become null."""
     if isinstance(value, Part):
         kind: Any = type(value)
-        missing = getattr(value, "missing", ())
+        missing_fields = getattr(value, "missing", ())
         fields = {}
         for field in _file_fields(kind):
             item = getattr(value, field.name)
             is_optional = isinstance(value, Sparse) or field.metadata.get("former")
-            if field.name not in missing and not (is_optional and item is None):
+            if field.name not in missing_fields and not (is_optional and item is None):
                 fields[field.metadata.get("key", field.name)] = encode(item)
         return {**fields, **encode(value.extra_fields or {})}
     if isinstance(value, float) and not math.isfinite(value):

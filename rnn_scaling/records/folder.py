@@ -76,7 +76,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     """
     runs = []
     left_out = []
-    running = []
+    running_files = []
     originals = Originals()
     cache: record.Cache = {}
     for name, path in paths.items():
@@ -92,11 +92,11 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
                 left_out.append(f"{e}{remedy}")
             continue
         if is_running(run, path.parent):
-            running.append(path)
+            running_files.append(path)
         elif original := originals.find_or_add(name, run):
             left_out.append(
-                f"{path}: this is a copy of {original}, whose batches took the same seconds. "
-                f"{REPEAT_REMEDY}"
+                f"{path}: this is a copy of {original}, whose batches took the same "
+                f"seconds. {REPEAT_REMEDY}"
             )
         else:
             runs.append(RunFile(name, run))
@@ -104,7 +104,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     return Folder(
         tuple(RunFile(run.name, record) for run, record in zip(runs, records)),
         tuple(entry.plain(line) for line in left_out),
-        tuple(running),
+        tuple(running_files),
     )
 
 
@@ -150,14 +150,16 @@ def _complete_options(run: RunRecord, good_runs: Sequence[RunRecord]) -> RunReco
     count = run.options["num_devices"]
     same_size = [r for r in siblings if r.options["num_devices"] == count]
     siblings = same_size or siblings
-    shared = dict(siblings[0].config)
+    shared_options = dict(siblings[0].config)
     for sibling in siblings[1:]:
-        shared = {n: v for n, v in shared.items() if sibling.config.get(n) == v}
+        shared_options = {
+            n: v for n, v in shared_options.items() if sibling.config.get(n) == v
+        }
     units = {sibling.unit for sibling in siblings}
     unit = run.unit
     if unit == UNKNOWN_UNIT and len(units) == 1:
         (unit,) = units
-    options = Options({**shared, **run.config})
+    options = Options({**shared_options, **run.config})
     return dataclasses.replace(run, options=options, unit=unit)
 
 

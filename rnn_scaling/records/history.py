@@ -147,10 +147,10 @@ def unseen(entry: Entry, seen: set[Any]) -> Entry | None:
     for configuration in entry.configurations:
         key = (*entry.source, configuration.key)
         runs = [(*key, rate) for rate in configuration.rates]
-        new = [i for i, run in enumerate(runs) if run not in seen]
+        new_indices = [i for i, run in enumerate(runs) if run not in seen]
         seen.update(runs)
-        if new:
-            configurations.append(_select(configuration, new))
+        if new_indices:
+            configurations.append(_select(configuration, new_indices))
     if not configurations:
         return None
     return dataclasses.replace(entry, configurations=tuple(configurations))
@@ -172,8 +172,8 @@ def write(entry: Entry, folder: Path) -> Path:
       OSError: If it cannot be written.
     """
     commit = entry.commit.hash[:SHORT] if entry.commit else "none"
-    measured = re.sub("[-:]", "", entry.measured or "undated")
-    return sealed_files.write(entry, folder, f"{measured}-{commit}")
+    measured_at = re.sub("[-:]", "", entry.measured or "undated")
+    return sealed_files.write(entry, folder, f"{measured_at}-{commit}")
 
 
 def _read_entry(path: Path) -> Entry:

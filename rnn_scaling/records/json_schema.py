@@ -40,9 +40,9 @@ def build() -> Schema:
         properties[name] = _describe(kind, definitions)
     for name, kind in record.PARTS.items():
         # A part that the run did not reach is {}.
-        described = _describe(kind, definitions)
+        part_schema = _describe(kind, definitions)
         properties[name] = {
-            "anyOf": [{"type": "object", "maxProperties": 0}, described]
+            "anyOf": [{"type": "object", "maxProperties": 0}, part_schema]
         }
     return {
         "$schema": DIALECT,
@@ -90,20 +90,20 @@ def _define(kind: Any, definitions: dict[str, Schema]) -> None:
     """Add the schema of a part."""
     if kind.__name__ in definitions:
         return
-    described: Schema = {"type": "object", "properties": {}}
-    definitions[kind.__name__] = described
-    required = []
+    definition: Schema = {"type": "object", "properties": {}}
+    definitions[kind.__name__] = definition
+    required_names = []
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if field.name in ("extra_fields", "missing"):
             continue
         key = field.metadata.get("key", field.name)
-        described["properties"][key] = _describe(hints[field.name], definitions)
+        definition["properties"][key] = _describe(hints[field.name], definitions)
         has_default = field.default is not field.default_factory  # both are MISSING
         if not has_default and "older" not in field.metadata:
-            required.append(key)
-    if required:
-        described["required"] = required
+            required_names.append(key)
+    if required_names:
+        definition["required"] = required_names
 
 
 def text() -> str:

@@ -22,6 +22,6 @@ def message(missing: str, records: Collection[RunRecord], remedy: str) -> str:
     error = failed[0].error
     reason = " ".join((error.message if error else failed[0].status).split())
     return (
-        f"{missing}: {len(failed)} of {counted(len(records), 'run')} failed, the first with "
-        f'"{reason}"; remove the cause and repeat the command with --retry_failed'
+        f"{missing}: {len(failed)} of {counted(len(records), 'run')} failed, the first "
+        f'with "{reason}"; remove the cause and repeat the command with --retry_failed'
     )

@@ -70,8 +70,8 @@ class BatchSearch:
         if "global_batch_size" in options:
             mistakes.append(
                 f"--global_batch_size={options['global_batch_size']} conflicts with "
-                "--largest_batch, which searches per device; give --batch_size to choose "
-                "the first size"
+                "--largest_batch, which searches per device; give --batch_size to "
+                "choose the first size"
             )
         if on_gpus and memory_gib:
             mistakes.append(
@@ -116,8 +116,10 @@ class BatchSearch:
         """Return the run with this batch."""
         values = {**self._flags, "batch_size": batch_size}
         config = configs.resolve(values, **self._machine)
-        shown = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
-        name = run_name({**config.flat(), **values}, shown)
+        named_options = [
+            name for name in (*NAMED, "batch_size") if is_read(config, name)
+        ]
+        name = run_name({**config.flat(), **values}, named_options)
         return Run(name, values, config)
 
     def tries(self, records: Records) -> list[Try]:

@@ -190,9 +190,11 @@ def attach(
         verification = verifications.get(run.name)
         certificate = verification and verification.certificate
         path = out / f"{run.label}.json"
-        timed = record.find(path)  # None if this round was not made
-        if timed and certificate and timed.certificate != certificate:
-            record.write(dataclasses.replace(timed, certificate=certificate), path)
+        timed_record = record.find(path)  # None if this round was not made
+        if timed_record and certificate and timed_record.certificate != certificate:
+            record.write(
+                dataclasses.replace(timed_record, certificate=certificate), path
+            )
 
 
 def attach_script(
@@ -210,15 +212,17 @@ def attach_script(
     """
     for run in repeat_runs(runs, repeats):
         path = out / f"{run.label}.json"
-        timed = record.find(path)  # None if this round was not made
-        if timed is None or timed.status != "ok":
+        timed_record = record.find(path)  # None if this round was not made
+        if timed_record is None or timed_record.status != "ok":
             continue
-        mode = registry.mode_of(timed.options["variable_update"])
+        mode = registry.mode_of(timed_record.options["variable_update"])
         if not mode.trains_one_model:
             continue
-        certificate = verdict.for_run(timed.options["num_devices"])
-        if timed.certificate != certificate:
-            record.write(dataclasses.replace(timed, certificate=certificate), path)
+        certificate = verdict.for_run(timed_record.options["num_devices"])
+        if timed_record.certificate != certificate:
+            record.write(
+                dataclasses.replace(timed_record, certificate=certificate), path
+            )
 
 
 def _plan_verification(run: Run) -> Run:

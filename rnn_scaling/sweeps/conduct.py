@@ -43,8 +43,8 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the duration "
-        f"of finished runs or the estimate, at least {LEAST_S:g})",
+        f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the "
+        f"duration of finished runs or the estimate, at least {LEAST_S:g})",
         minimum=0.0,
     )
     retry_failed: bool = option(False, "repeat failed runs")
@@ -255,31 +255,33 @@ class Conductor:
         if survey.conflicts:
             return entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
 
-        pending = survey.pending
+        pending_jobs = survey.pending
         # Later rounds do not repeat these warnings.
-        if pending and not num_earlier and self._has_notes:
-            runs = [job.run for job in pending]
+        if pending_jobs and not num_earlier and self._has_notes:
+            runs = [job.run for job in pending_jobs]
             entry.warn(*self._trainer.warnings(runs, options.dry_run))
         if options.dry_run:
-            print("\n".join(self._list_jobs(jobs, pending)), flush=True)
+            print("\n".join(self._list_jobs(jobs, pending_jobs)), flush=True)
             return entry.EXIT_OK
-        if pending:
-            self._run_pending(pending, num_earlier, len(survey.finished), holds)
+        if pending_jobs:
+            self._run_pending(pending_jobs, num_earlier, len(survey.finished), holds)
         return None
 
     def note_nothing_to_run(self) -> None:
         """Print on stderr that all runs were finished before, if they were."""
         if self._has_notes and not self.num_made:
             print(
-                f"nothing left to run: all {len(self._jobs)} runs are finished; another "
-                "--out starts again",
+                f"nothing left to run: all {len(self._jobs)} runs are finished; "
+                "another --out starts again",
                 file=sys.stderr,
             )
 
     def _learn(self, job: Job) -> None:
         self._estimator.learn(job.run.identity, self.records[job.label])
 
-    def _list_jobs(self, jobs: Sequence[Job], pending: Sequence[Job]) -> Iterator[str]:
+    def _list_jobs(
+        self, jobs: Sequence[Job], pending_jobs: Sequence[Job]
+    ) -> Iterator[str]:
         """Yield the lines of a dry run: a table of the jobs, and their duration."""
         width = max(len(job.label) for job in jobs)
         yield f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"
@@ -291,41 +293,45 @@ class Conductor:
             command = self._trainer.command(job.run, job.path).text
             yield f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}"
         yield ""
-        line = f"{len(jobs)} runs, {len(jobs) - len(pending)} finished, "
-        line += f"{len(pending)} to run"
-        if pending:
-            runs = [job.run for job in pending]
+        line = f"{len(jobs)} runs, {len(jobs) - len(pending_jobs)} finished, "
+        line += f"{len(pending_jobs)} to run"
+        if pending_jobs:
+            runs = [job.run for job in pending_jobs]
             line += f": {self.describe_duration(runs)}"
         yield line
 
     def _run_pending(
         self,
-        pending: Sequence[Job],
+        pending_jobs: Sequence[Job],
         num_earlier: int,
         num_finished: int,
         holds: Sequence[Hold],
     ) -> None:
         """Run the jobs of a round in turn, with a display of the whole command."""
         progress = display.SweepDisplay(
-            len(self._jobs), num_finished, begun=num_earlier
+            len(self._jobs), num_finished, num_begun=num_earlier
         )
-        runs_left = counted(len(pending), "run")
-        duration = self.describe_duration([job.run for job in pending])
+        runs_left = counted(len(pending_jobs), "run")
+        duration = self.describe_duration([job.run for job in pending_jobs])
         progress.board.line(f"{runs_left} left: {duration}")
         try:
-            for index, job in enumerate(pending):
-                left = [later.run.identity for later in pending[index:]]
-                progress.start(job.label, self._estimator.total_s(left))
+            for index, job in enumerate(pending_jobs):
+                remaining_identities = [
+                    later.run.identity for later in pending_jobs[index:]
+                ]
+                progress.start(job.label, self._estimator.total_s(remaining_identities))
                 self._require_folders(holds)
                 limit = choose_limit(
                     job.run.identity, self._estimator, self._options.run_timeout
                 )
-                following = next(iter(pending[index + 1 :]), None)
+                following = next(iter(pending_jobs[index + 1 :]), None)
                 result = run_job(job, limit, self._trainer, progress.output, following)
                 self.records[job.label] = result
                 self.num_made += 1
                 self._learn(job)
-                progress.end(job.label, result, self._estimator.total_s(left[1:]))
+                progress.end(
+                    job.label, result, self._estimator.total_s(remaining_identities[1:])
+                )
                 self._require_folders(holds)
         finally:
             self._trainer.close()
@@ -333,15 +339,15 @@ class Conductor:
 
     def _require_folders(self, holds: Sequence[Hold]) -> None:
         """Raise GoneError if a folder is not the one that was locked."""
-        missing = [str(hold.folder) for hold in holds if not hold.is_valid()]
-        if not missing:
+        lost_folders = [str(hold.folder) for hold in holds if not hold.is_valid()]
+        if not lost_folders:
             return
         recorded = [job for job in self._jobs if job.label in self.records]
         lost = [job for job in recorded if not job.path.exists()]
         raise folder.GoneError(
-            f"{', '.join(missing)}: the folder was removed or replaced during the sweep; "
-            f"{len(lost)} of {len(recorded)} records are lost; the same command makes "
-            "them again"
+            f"{', '.join(lost_folders)}: the folder was removed or replaced during the "
+            f"sweep; {len(lost)} of {len(recorded)} records are lost; the same command "
+            "makes them again"
         )
 
 

@@ -22,22 +22,30 @@ class SweepDisplay:
     """
 
     def __init__(
-        self, total: int, done: int, stream: TextIO | None = None, begun: int = 0
+        self,
+        total: int,
+        num_done: int,
+        stream: TextIO | None = None,
+        num_begun: int = 0,
     ) -> None:
         """Show the runs that are finished already.
 
         Args:
           total: Runs of all rounds so far.
-          done: Runs of this round that were finished before.
+          num_done: Runs of this round that were finished before.
           stream: Where to show them; None for stderr.
-          begun: Runs of earlier rounds.
+          num_begun: Runs of earlier rounds.
         """
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
         self.board = Board(
-            total, layout, stream=stream, initial=begun + done, dynamic_ncols=True
+            total,
+            layout,
+            stream=stream,
+            initial=num_begun + num_done,
+            dynamic_ncols=True,
         )
         self._total = total
-        self._done = begun + done
+        self._done = num_begun + num_done
         self._label = ""
         self._progress = ""
         self._last = ""
@@ -46,8 +54,10 @@ class SweepDisplay:
         self._left_s = 0.0  # estimate when the run started
         self._started_s = 0.0
         self._shown_s = 0.0
-        if done and not self.board.has_bar:
-            self.board.line(f"{done} of {total - begun} runs were already finished")
+        if num_done and not self.board.has_bar:
+            self.board.line(
+                f"{num_done} of {total - num_begun} runs were already finished"
+            )
 
     def start(self, label: str, left_s: float) -> None:
         """Show that a run starts."""
@@ -67,8 +77,8 @@ class SweepDisplay:
         if match:
             rate = RATE.search(match.string)
             _, step, total = match.groups()
-            done = f"{step}/{total}" if total else step
-            self._progress = f"{done} batches"
+            step_text = f"{step}/{total}" if total else step
+            self._progress = f"{step_text} batches"
             if rate:
                 self._progress += f", {rate[1]}"
             if total:
@@ -106,8 +116,8 @@ class SweepDisplay:
         if not left_s > 0 and runs_left:
             run_s = ran_s / self._share if self._share else math.nan
             left_s = run_s * runs_left - ran_s
-        left = "?" if math.isnan(left_s) else duration(max(0.0, left_s))
-        texts = [f"{left} left", f"{self._label} {self._progress}".strip()]
+        time_left = "?" if math.isnan(left_s) else duration(max(0.0, left_s))
+        texts = [f"{time_left} left", f"{self._label} {self._progress}".strip()]
         if self._last:
             texts.append(f"last {self._last}")
         room = self.board.columns - BAR - 2 * len(str(self._total))
@@ -120,17 +130,17 @@ def fit(texts: Sequence[str], room: int) -> str:
     The second may lose letters from its middle, because the end of a run's name is its
     number of devices.
     """
-    shown = [text for text in texts if text]
-    while len(shown) > 2 and len(", ".join(shown)) > room:
-        shown.pop()
-    over = len(", ".join(shown)) - room
-    if over > 0 and len(shown) > 1:
-        text = shown[1]
-        kept = max(2, len(text) - over - 1)
-        head = text[: kept // 3]
-        tail = text[len(text) - (kept - kept // 3) :]
-        shown[1] = f"{head}\N{HORIZONTAL ELLIPSIS}{tail}"
-    return ", ".join(shown)
+    shown_texts = [text for text in texts if text]
+    while len(shown_texts) > 2 and len(", ".join(shown_texts)) > room:
+        shown_texts.pop()
+    over = len(", ".join(shown_texts)) - room
+    if over > 0 and len(shown_texts) > 1:
+        text = shown_texts[1]
+        max_letters = max(2, len(text) - over - 1)
+        head = text[: max_letters // 3]
+        tail = text[len(text) - (max_letters - max_letters // 3) :]
+        shown_texts[1] = f"{head}\N{HORIZONTAL ELLIPSIS}{tail}"
+    return ", ".join(shown_texts)
 
 
 def describe(result: RunRecord) -> str:

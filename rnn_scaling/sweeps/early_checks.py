@@ -43,19 +43,19 @@ def check_device_cores(
       cores_per_device: Cores that each device uses.
       num_cores: Cores that exist.
     """
-    needed = num_devices * cores_per_device
-    if needed <= num_cores:
+    needed_cores = num_devices * cores_per_device
+    if needed_cores <= num_cores:
         return []
     if num_devices == 1:
         return [
-            f"--cpu_cores_per_device={cores_per_device} exceeds the {num_cores} cores of "
-            "this machine: the device gets only these"
+            f"--cpu_cores_per_device={cores_per_device} exceeds the {num_cores} cores "
+            "of this machine: the device gets only these"
         ]
     share = max_efficiency(num_devices, num_cores, min(cores_per_device, num_cores))
     return [
-        f"{flag} needs {needed} cores but this machine has {num_cores}: if each device "
-        f"uses its cores fully, efficiency is at most {100 * share:.0f} % and runs take "
-        f"{1 / share:.3g} times as long"
+        f"{flag} needs {needed_cores} cores but this machine has {num_cores}: if each "
+        f"device uses its cores fully, efficiency is at most {100 * share:.0f} % and "
+        f"runs take {1 / share:.3g} times as long"
     ]
 
 
@@ -79,6 +79,6 @@ def check_load(
     if load is None or load.others + load.steal <= NOTICEABLE:
         return []
     return [
-        f"other processes use {load.others + load.steal:.0%} of the {len(cores)} cores: "
-        "expect lower rates and wider intervals; stop them first"
+        f"other processes use {load.others + load.steal:.0%} of the {len(cores)} "
+        "cores: expect lower rates and wider intervals; stop them first"
     ]

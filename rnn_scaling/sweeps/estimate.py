@@ -81,9 +81,9 @@ class Estimator:
 
     def seconds(self, options: Identity) -> float:
         """Return the seconds that a run will take; NaN if unknown."""
-        same = self._seconds.get(options)
-        if same:
-            return statistics.fmean(same)
+        same_options_s = self._seconds.get(options)
+        if same_options_s:
+            return statistics.fmean(same_options_s)
         basis = self.basis([options])
         if basis == Basis.UNKNOWN:
             return math.nan
@@ -135,14 +135,14 @@ def rough_s(
     samples = batches * options["batch_size"]
     flop = samples * WORKLOADS[options["model"]].flops_per_sample(options)
     worker_towers = options["num_devices"]
-    shared = oversubscription(options, num_cores)
+    towers_per_core = oversubscription(options, num_cores)
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     tower_s = TOWER_S + TRACED_S * options["trace_batches"]
-    building_s = worker_towers * shared * tower_s
+    building_s = worker_towers * towers_per_core * tower_s
     # Towers that share a core also wait for each other, and with fewer threads than
     # towers they take turns.
     threads = options["inter_op_parallelism_threads"] or worker_towers
-    slowdown = max(shared**2, worker_towers / threads)
+    slowdown = max(towers_per_core**2, worker_towers / threads)
     return start_s + building_s + flop / rate * slowdown
 
 

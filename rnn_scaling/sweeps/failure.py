@@ -72,15 +72,15 @@ def explain_end(
     )
 
 
-def progress_line(seen: RunProgress, unit: str) -> str:
+def progress_line(progress: RunProgress, unit: str) -> str:
     """Return the progress of a user's program as a line that PROGRESS matches."""
-    line = f"measuring: {seen.step}"
-    if seen.total:
-        line += f"/{seen.total}"
+    line = f"measuring: {progress.step}"
+    if progress.total:
+        line += f"/{progress.total}"
     line += " batches"
-    if seen.rate is not None:
-        decimals = max(0, 2 - math.floor(math.log10(seen.rate)))
-        line += f", {seen.rate:,.{decimals}f} {unit}/s"
+    if progress.rate is not None:
+        decimals = max(0, 2 - math.floor(math.log10(progress.rate)))
+        line += f", {progress.rate:,.{decimals}f} {unit}/s"
     return line
 
 

@@ -63,12 +63,12 @@ def plan_candidates(
     if lists["num_devices"] == [0]:
         lists["num_devices"] = [first.devices.num_devices]
     defaults = _choose_defaults(first, lists)
-    listed = [name for name, values in lists.items() if len(values) > 1]
-    varied = dict.fromkeys([*NAMED, *defaults, *listed])
+    listed_options = [name for name, values in lists.items() if len(values) > 1]
+    varied_options = dict.fromkeys([*NAMED, *defaults, *listed_options])
 
     def make_name(values: Mapping[str, Any], config: RunConfig) -> str:
-        shown = [option for option in varied if is_read(config, option)]
-        return run_name({**config.flat(), **values}, shown)
+        shown_options = [option for option in varied_options if is_read(config, option)]
+        return run_name({**config.flat(), **values}, shown_options)
 
     runs, problems, unused = distinct_runs(
         {**lists, **defaults}, make_name, lists, num_gpus=num_gpus, num_cores=num_cores
@@ -168,15 +168,15 @@ class ModeSearch:
 
     def ranking(self, records: Records) -> Ranking[str] | None:
         """Return the candidates by title, ranked; None if no run measured anything."""
-        measured = {}
-        disturbed = []
+        rates_by_title = {}
+        disturbed_titles = []
         for run in self.runs:
-            counted = self._undisturbed_records(run, records)
-            if counted:
-                measured[self.title(run)] = process_rates(counted)
-            if any(map(disturbance.is_disturbed, counted)):
-                disturbed.append(self.title(run))
-        return rank(measured, disturbed) if measured else None
+            counted_records = self._undisturbed_records(run, records)
+            if counted_records:
+                rates_by_title[self.title(run)] = process_rates(counted_records)
+            if any(map(disturbance.is_disturbed, counted_records)):
+                disturbed_titles.append(self.title(run))
+        return rank(rates_by_title, disturbed_titles) if rates_by_title else None
 
     def advice(self, records: Records, launch: str) -> Advice:
         """Return the fastest candidate, its command, and the alternatives.
@@ -189,20 +189,22 @@ class ModeSearch:
         ranking = self.ranking(records)
         unit = self.runs[0].unit
         standings = ranking.standings if ranking else {}
-        failed = []
+        failed_titles = []
         left_out = []
         best = None
         num_disturbed = 0
         all_counted = []
         for run in self.runs:
             title = self.title(run)
-            counted = self._undisturbed_records(run, records)
-            num_disturbed += len(self._good_records(run, records)) - len(counted)
-            all_counted.append(counted)
+            counted_records = self._undisturbed_records(run, records)
+            num_disturbed += len(self._good_records(run, records)) - len(
+                counted_records
+            )
+            all_counted.append(counted_records)
             if run.name not in records:
                 left_out.append(title)
-            elif not counted:
-                failed.append(title)
+            elif not counted_records:
+                failed_titles.append(title)
             if ranking and title == ranking.reference:
                 best = run
         command = ""
@@ -215,7 +217,7 @@ class ModeSearch:
             statements=make_statements(
                 ranking,
                 unit,
-                failed,
+                failed_titles,
                 left_out,
                 list(records.values()),
                 num_disturbed,
@@ -237,7 +239,7 @@ class ModeSearch:
                     _standing_data(title, standing)
                     for title, standing in standings.items()
                 ],
-                "failed": failed,
+                "failed": failed_titles,
                 "left_out": left_out,
             },
         )
@@ -262,16 +264,16 @@ class ModeSearch:
 
         If too few of them were quiet, all count.
         """
-        good = self._good_records(run, records)
-        return list(disturbance.select_quiet(good, disturbance.is_disturbed))
+        good_records = self._good_records(run, records)
+        return list(disturbance.select_quiet(good_records, disturbance.is_disturbed))
 
     def _good_records(self, run: Run, records: Records) -> list[RunRecord]:
-        good = []
+        good_records = []
         for repeated in repeat_runs([run], MAX_ROUNDS):
             record = records.get(repeated.label)
             if record is not None and record.status == "ok":
-                good.append(record)
-        return good
+                good_records.append(record)
+        return good_records
 
 
 def _table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
@@ -290,7 +292,7 @@ def _table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
 def make_statements(
     ranking: Ranking[str] | None,
     unit: str,
-    failed: list[str],
+    failed_titles: list[str],
     left_out: list[str],
     records: Sequence[RunRecord],
     num_disturbed: int = 0,
@@ -301,7 +303,7 @@ def make_statements(
     Args:
       ranking: The candidates with rates; None if no run measured anything.
       unit: The unit of their items, in the plural.
-      failed: Titles of candidates without a good run.
+      failed_titles: Titles of candidates without a good run.
       left_out: Titles of candidates without a run.
       records: All runs.
       num_disturbed: Number of good runs that a disturbance excludes.
@@ -317,17 +319,17 @@ def make_statements(
     standings = ranking.standings
     rate = standings[ranking.reference].rate
     add("recommend", ranking.reference, rate=interval_values(rate), unit=unit)
-    tied = [title for title in ranking.contenders if title != ranking.reference]
+    tied_titles = [title for title in ranking.contenders if title != ranking.reference]
     slower = [title for title in standings if standings[title].verdict == SLOWER]
-    if tied:
-        max_differences = [standings[title].max_difference for title in tied]
-        statements.append(_tie_statement(tied, max_differences))
+    if tied_titles:
+        max_differences = [standings[title].max_difference for title in tied_titles]
+        statements.append(_tie_statement(tied_titles, max_differences))
     elif slower:
         next_title = max(slower, key=lambda title: standings[title].rate.value)
         share = standings[next_title].ratio.scaled(100)
         add("recommend-next", next_title, share=interval_values(share))
-    if failed:
-        add("recommend-failed", names=failed)
+    if failed_titles:
+        add("recommend-failed", names=failed_titles)
     if left_out:
         add("recommend-left-out", names=left_out)
     shares = [disturbance.load(record) for record in records if record.status == "ok"]
@@ -351,10 +353,12 @@ def _tie_statement(
       titles: The candidates that tie with the fastest one.
       max_differences: The largest possible difference of each; None after one round.
     """
-    known = [difference for difference in max_differences if difference is not None]
-    if len(known) < len(max_differences):
+    known_differences = [
+        difference for difference in max_differences if difference is not None
+    ]
+    if len(known_differences) < len(max_differences):
         return Statement("recommend-one-round", values={"names": titles})
-    largest = max(known)
+    largest = max(known_differences)
     kind = "recommend-noisy"
     if largest <= EQUAL:
         kind = "recommend-equal"

@@ -109,8 +109,8 @@ def _read_side(text: str, common: Setting) -> Setting:
       ValueError: If a quotation mark is missing.
     """
     axes, words = split_axes(shlex.split(text))
-    known = {**flags.fields([TrainerOptions]), **configs.OPTIONS}
-    own_setting = _make_setting(flags.parse(words, known), axes)
+    known_fields = {**flags.fields([TrainerOptions]), **configs.OPTIONS}
+    own_setting = _make_setting(flags.parse(words, known_fields), axes)
     common_values = {**common.flags, **common.program}
     lines = []
     for name, value in {**own_setting.flags, **own_setting.program}.items():
@@ -153,8 +153,8 @@ def counterbalance(
         if pair % 4 in (2, 3):
             sides.reverse()
         for side, run in sides:
-            repeated = dataclasses.replace(run, repeat=pair)
-            jobs.append(Job(repeated, out / side, f"{side}/"))
+            repeated_run = dataclasses.replace(run, repeat=pair)
+            jobs.append(Job(repeated_run, out / side, f"{side}/"))
     return jobs
 
 
@@ -179,14 +179,14 @@ def replace_disturbed(
     """
     from rnn_scaling.analysis import disturbance  # loads numpy
 
-    disturbed = set()
+    disturbed_pairs = set()
     for job in counterbalance(a, b, num_pairs, out):
         record = records.get(job.label)
         if record is not None and disturbance.is_disturbed(record):
-            disturbed.add(job.run.repeat)
-    if len(disturbed) == num_pairs:
+            disturbed_pairs.add(job.run.repeat)
+    if len(disturbed_pairs) == num_pairs:
         return []
-    num_further = min(len(disturbed), math.ceil(num_pairs / 2))
+    num_further = min(len(disturbed_pairs), math.ceil(num_pairs / 2))
     return counterbalance(a, b, num_further, out, first=num_pairs + 1)
 
 
@@ -200,8 +200,8 @@ def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:
     lines: list[str] = []
     if len({side.has_program for side in sides}) > 1:
         lines.append(
-            "--trainer is only on one side; give it to both, outside the quotation marks "
-            "or in each"
+            "--trainer is only on one side; give it to both, outside the quotation "
+            "marks or in each"
         )
     for name, side in zip("ab", sides):
         try:

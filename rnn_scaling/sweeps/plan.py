@@ -127,17 +127,17 @@ def plan(
     lists = {**_default_values(lists, num_gpus, num_cores), **assumed, **lists}
     # Derived only from the lists, because a sweep resumes by the names of its files;
     # reports use the resolved options.
-    varied = []
+    varied_options = []
     for name, values in lists.items():
         if len(values) > 1 or name in (FRAMEWORK, *NAMED):
-            varied.append(name)
+            varied_options.append(name)
 
     def make_name(values: Mapping[str, Any], config: RunConfig) -> str | None:
         encoders = kernels.kernels_for(config.model.unit_type)
         is_default = "encoder_type" not in user_flags
         if is_default and config.model.encoder_type not in encoders:
             return None  # this encoder does not compute these cells
-        return run_name(values, varied)
+        return run_name(values, varied_options)
 
     runs, problems, unused = distinct_runs(
         lists, make_name, user_flags, num_gpus=num_gpus, num_cores=num_cores
@@ -296,13 +296,15 @@ def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
     return readers is None or not set(models).isdisjoint(readers)
 
 
-def run_name(values: Mapping[str, Any], varied: Sequence[str]) -> str:
+def run_name(values: Mapping[str, Any], varied_options: Sequence[str]) -> str:
     """Return the name of a run.
 
     Framework, encoder, mode and devices are in it by value, other options that vary as
     flag=value.
     """
-    return "-".join(name_part(values[name], name) for name in varied if name in values)
+    return "-".join(
+        name_part(values[name], name) for name in varied_options if name in values
+    )
 
 
 def name_part(value: Any, option: str) -> str:
@@ -315,11 +317,11 @@ def name_part(value: Any, option: str) -> str:
 
 def with_distinct_names(runs: Sequence[R]) -> list[R]:
     """Add a hash of the options to names that are too long or that two runs share."""
-    named: dict[str, R] = {}
+    runs_by_name: dict[str, R] = {}
     for run in runs:
-        if run.name in named or len(run.name) > MAX_NAME_BYTES:
+        if run.name in runs_by_name or len(run.name) > MAX_NAME_BYTES:
             digest = hashlib.sha256(repr(run.identity).encode()).hexdigest()[:12]
             name = f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}"
             run = dataclasses.replace(run, name=name)
-        named[run.name] = run
-    return list(named.values())
+        runs_by_name[run.name] = run
+    return list(runs_by_name.values())

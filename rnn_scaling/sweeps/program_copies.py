@@ -92,18 +92,18 @@ def add_rates(run: ProgramRun, result_file: Path, read_log: ReadLog) -> RunRecor
     unit = run.unit
     rounding = 0.0
     for copy in list_copies(run, result_file):
-        measured = record.find(copy.result_file)
-        if not folder.is_result(measured):
+        measured_record = record.find(copy.result_file)
+        if not folder.is_result(measured_record):
             try:
-                measured = read_log(copy.log, run.terms).record
+                measured_record = read_log(copy.log, run.terms).record
             except (OSError, ValueError) as e:
                 raise ValueError(f"copy {copy.number} has no rate: {e}") from None
-        throughput = measured.throughput
+        throughput = measured_record.throughput
         if throughput is None or not throughput.items_per_second:
             raise ValueError(f"copy {copy.number} has no rate")
         total += throughput.items_per_second
-        unit = measured.unit or unit
-        rounding = max(rounding, measured.log_rounding or 0.0)
+        unit = measured_record.unit or unit
+        rounding = max(rounding, measured_record.log_rounding or 0.0)
     return RunRecord(
         "ok",
         None,
@@ -122,5 +122,5 @@ def last_line(run: ProgramRun, result_file: Path, number: int) -> str:
         lines = log.read_text(errors="replace").split("\n")
     except OSError:
         return ""
-    printed = [line for line in lines if line.strip()]
-    return f"copy {number}: {printed[-1]}" if printed else ""
+    printed_lines = [line for line in lines if line.strip()]
+    return f"copy {number}: {printed_lines[-1]}" if printed_lines else ""

@@ -111,13 +111,13 @@ def plan(
     if lines:
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**lists, **device_lists, **axes}
-    varied = []
+    varied_options = []
     for name, options_values in values.items():
         if len(options_values) > 1 and name != "num_devices":
-            varied.append(name)
+            varied_options.append(name)
     runs: dict[Identity, ProgramRun] = {}
     for combination in itertools.product(*values.values()):
-        run = _make_run(options, dict(zip(values, combination)), varied, axes)
+        run = _make_run(options, dict(zip(values, combination)), varied_options, axes)
         _check_run(run, options)
         runs[run.identity] = run
         if options.split:
@@ -142,12 +142,12 @@ def _choose_devices(
     if len(devices) > 1:
         lines.append(f"--device={','.join(devices)} must be one value")
     if not on_gpus:
-        chosen = {
+        device_values = {
             "num_devices": counts,
             "device": ["cpu"],
             "cpu_cores_per_device": cores,
         }
-        return chosen, lines
+        return device_values, lines
     if not num_gpus:
         lines.append(
             "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu"
@@ -227,7 +227,7 @@ def _is_declaration(name: str, options: TrainerOptions, lists: Lists) -> bool:
 def _make_run(
     options: TrainerOptions,
     values: Mapping[str, Any],
-    varied: Sequence[str],
+    varied_options: Sequence[str],
     axes: Collection[str],
 ) -> ProgramRun:
     """Return the run of one combination of values."""
@@ -245,7 +245,7 @@ def _make_run(
             config[name] = value
 
     name_parts = [name_part(program, "num_devices"), str(values["num_devices"])]
-    name_parts += [name_part(values[name], name) for name in varied]
+    name_parts += [name_part(values[name], name) for name in varied_options]
     terms = Terms(
         options.log_format,
         options.log_warmup,

@@ -108,8 +108,10 @@ class Request:
 
 def read(words: Sequence[str]) -> Request:
     """Read a command line; raise FlagErrors if anything is wrong."""
-    known = {**OPTIONS, **flags.fields(THREADS_GROUPS)}
-    values, _ = flags.parsed(words, known, lists=True)  # `split` reports mistakes
+    known_fields = {**OPTIONS, **flags.fields(THREADS_GROUPS)}
+    values, _ = flags.parsed(
+        words, known_fields, lists=True
+    )  # `split` reports mistakes
     has_threads = values.get("threads", [False])[-1]
     groups = THREADS_GROUPS if has_threads else GROUPS
     (options, conduct_options), lists = split(words, groups)
@@ -185,8 +187,8 @@ def find(
         search = BatchSearch(request.lists, options.memory_gib, MEMORY_SHARE, trainer)
         trainer = search.trainer
         entry.note(
-            f"memory limit of a process: {search.limit_text}; {limit}; the batch doubles "
-            "until it does not fit"
+            f"memory limit of a process: {search.limit_text}; {limit}; the batch "
+            "doubles until it does not fit"
         )
     else:
         search = ModeSearch(plan_candidates(request.lists, **machine_size()))

@@ -52,8 +52,8 @@ class SweepOptions:
     out: str = option("results/default", "folder of the records and the report")
     repeats: int = option(
         0,
-        f"number of runs of each combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS}, until the "
-        "answer is precise",
+        f"number of runs of each combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS}, until "
+        "the answer is precise",
         minimum=0,
         maximum=1000,
     )
@@ -350,12 +350,12 @@ class _SweepRun:
         )
         conductor = self.conductor
         is_first = self.budget.is_limited
-        while chosen := rounds.choose(conductor):
+        while chosen_runs := rounds.choose(conductor):
             if rounds.reason:
                 print(rounds.reason, file=sys.stderr)
-            if not conductor.run([Job(run, result.out) for run in chosen]):
+            if not conductor.run([Job(run, result.out) for run in chosen_runs]):
                 return
-            result.rounds = max(result.rounds, *(run.repeat for run in chosen))
+            result.rounds = max(result.rounds, *(run.repeat for run in chosen_runs))
             if is_first and conductor.num_made:
                 self.show_first_round(result.out)
             is_first = False
@@ -365,9 +365,9 @@ class _SweepRun:
     def _describe_rounds(self) -> str:
         if self.budget.is_limited:
             return (
-                "the most important runs come first, and only runs that are expected to "
-                f"end within {self.budget.minutes:g} minutes start; --minutes=0 makes "
-                "all runs"
+                "the most important runs come first, and only runs that are expected "
+                f"to end within {self.budget.minutes:g} minutes start; --minutes=0 "
+                "makes all runs"
             )
         return (
             f"rounds are added until each efficiency is known to ±{PRECISION_GOAL} %, "

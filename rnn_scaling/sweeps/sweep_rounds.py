@@ -93,14 +93,16 @@ class SweepRounds:
             for repeat in range(1, self._num_rounds + 1):
                 # The very first round is made even if the time is too short for it.
                 in_round = [run for run in ordered if run.repeat == repeat]
-                missing = _missing_runs(in_round, rounds.records)
+                missing_runs = _missing_runs(in_round, rounds.records)
                 if not (is_first_stage and repeat == 1):
-                    missing = [
-                        run for run in missing if not _has_failed(run, rounds.records)
+                    missing_runs = [
+                        run
+                        for run in missing_runs
+                        if not _has_failed(run, rounds.records)
                     ]
-                    missing = _choose_affordable(missing, rounds)
-                if missing:
-                    return missing
+                    missing_runs = _choose_affordable(missing_runs, rounds)
+                if missing_runs:
+                    return missing_runs
         return []
 
     def _choose_replacements(self, rounds: Rounds) -> list[AnyRun]:
@@ -108,7 +110,7 @@ class SweepRounds:
         records = rounds.records
         if self.is_busy(records):
             return []
-        chosen = []
+        chosen_runs = []
         for run in self._runs:
             repeats = list(_repeats(run, records))
             num_quiet = sum(
@@ -117,13 +119,13 @@ class SweepRounds:
             is_repeatable = self._num_rounds <= len(repeats) < self._max_rounds
             needs_repeat = num_quiet < MIN_ROUNDS and not _has_failed(run, records)
             if is_repeatable and needs_repeat:
-                chosen.append(dataclasses.replace(run, repeat=len(repeats) + 1))
-        chosen = _choose_affordable(chosen, rounds)
-        if chosen:
-            self._replacements = chosen
-            self.num_replaced += len(chosen)
-            self.reason = f"repeating {counted(len(chosen), 'disturbed run')}"
-        return chosen
+                chosen_runs.append(dataclasses.replace(run, repeat=len(repeats) + 1))
+        chosen_runs = _choose_affordable(chosen_runs, rounds)
+        if chosen_runs:
+            self._replacements = chosen_runs
+            self.num_replaced += len(chosen_runs)
+            self.reason = f"repeating {counted(len(chosen_runs), 'disturbed run')}"
+        return chosen_runs
 
     def _choose_further_round(self, rounds: Rounds) -> list[AnyRun]:
         """Return one more run of each configuration, unless the answer is precise."""
@@ -213,11 +215,11 @@ def _choose_affordable(runs: Sequence[AnyRun], rounds: Rounds) -> list[AnyRun]:
             _option_text(run, "variable_update"),
         )
         by_series.setdefault(series, []).append(run)
-    chosen: list[AnyRun] = []
+    chosen_runs: list[AnyRun] = []
     for group in by_series.values():
-        if rounds.has_time_for([*chosen, *group]):
-            chosen += group
-    return [run for run in runs if run in chosen]
+        if rounds.has_time_for([*chosen_runs, *group]):
+            chosen_runs += group
+    return [run for run in runs if run in chosen_runs]
 
 
 def _repeats(run: AnyRun, records: Records) -> Iterator[AnyRun]:

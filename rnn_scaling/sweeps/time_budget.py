@@ -51,11 +51,11 @@ class Budget:
           num_batches: The chosen number of measured batches; None if the user's words
             determine it.
         """
-        kept = [word for word in words if not word.startswith("--minutes=")]
+        kept_words = [word for word in words if not word.startswith("--minutes=")]
         if num_batches:
-            kept.append(f"--num_batches={num_batches}")
+            kept_words.append(f"--num_batches={num_batches}")
         # The last value of a flag counts.
-        return ["sweep", *kept, "--minutes=0"]
+        return ["sweep", *kept_words, "--minutes=0"]
 
 
 def choose_budget(minutes: float | None, repeats: int, is_default: bool) -> Budget:
@@ -73,8 +73,8 @@ def choose_budget(minutes: float | None, repeats: int, is_default: bool) -> Budg
         raise flags.FlagErrors(
             [
                 f"--minutes={minutes:g} and --repeats={repeats} contradict each other: "
-                "with --repeats, every configuration runs exactly that often; leave one "
-                "out"
+                "with --repeats, every configuration runs exactly that often; leave "
+                "one out"
             ]
         )
     if minutes is None:

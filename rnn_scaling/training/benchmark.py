@@ -303,16 +303,16 @@ def build_feed(
     """Return the batches that the data source must make."""
     batch_sizes = config.tower_batch_sizes()
     devices = engine.devices
-    split = config.training.global_batch_size > 0
+    divides_batch = config.training.global_batch_size > 0
     if config.mode.cuts_global_batch:
         batch_sizes = (sum(batch_sizes),)
         devices = (engine.host,)
-        split = False
+        divides_batch = False
     return Feed(
         config.data,
         layout=workload.layout,
         batch_sizes=batch_sizes,
-        split=split,
+        split=divides_batch,
         seed=config.training.seed,
         devices=devices,
         first_tower=engine.first_tower,

@@ -166,14 +166,14 @@ def read_newest(
         return None
     folder = folders[-1]
     batches = _count_batches(folder)
-    saved = _read(folder)
-    _check_options(directory, batches, saved.config, config.flat())
+    saved_run = _read(folder)
+    _check_options(directory, batches, saved_run.config, config.flat())
     _check_length(directory, batches, config)
     if rank == 0:
-        _check_data(directory, batches, files, saved.data)
-    if rank >= len(saved.ranks):
+        _check_data(directory, batches, files, saved_run.data)
+    if rank >= len(saved_run.ranks):
         raise damaged(folder, ValueError(f"{RUN} has no rank {rank}"))
-    saved_rank = saved.ranks[rank]
+    saved_rank = saved_run.ranks[rank]
     # A column that a rank does not have may be null.
     columns = {
         name: value for name, value in saved_rank.columns.items() if value is not None
@@ -193,21 +193,23 @@ def find_trained(directory: str, config: RunConfig) -> Path:
     folders, _ = _list_checkpoints(Path(directory))
     if not folders:
         raise CheckpointError(
-            f"--checkpoint_dir={directory} contains no checkpoint; train with this folder "
-            "first, or leave the flag out for random weights"
+            f"--checkpoint_dir={directory} contains no checkpoint; train with this "
+            "folder first, or leave the flag out for random weights"
         )
     folder = folders[-1]
-    saved = _read(folder)
+    saved_run = _read(folder)
     network = {
         name: value
         for name, value in vars(config.model).items()
         if name not in SAME_WEIGHTS
     }
-    options = {name: value for name, value in saved.config.items() if name in network}
+    options = {
+        name: value for name, value in saved_run.config.items() if name in network
+    }
     _check_options(directory, _count_batches(folder), options, network)
     vocabularies = _vocabulary_checksums(config)
-    for name in sorted({*saved.vocabularies} & {*vocabularies}):
-        if saved.vocabularies[name] != vocabularies[name]:
+    for name in sorted({*saved_run.vocabularies} & {*vocabularies}):
+        if saved_run.vocabularies[name] != vocabularies[name]:
             raise CheckpointError(
                 f"--checkpoint_dir={directory} contains weights trained with a "
                 f"vocabulary other than {spell(name, getattr(config.data, name))}; "
@@ -227,20 +229,20 @@ def _read(folder: Path) -> _SavedRun:
         content = input_files.parse_json(input_files.read_text(folder / RUN))
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"{RUN} is not a {SCHEMA}")
-        saved = build(_SavedRun, content, RUN)
-        if faults := list(checks.config_faults(saved.config)):
+        saved_run = build(_SavedRun, content, RUN)
+        if faults := list(checks.config_faults(saved_run.config)):
             raise ValueError(f"{RUN}: {'. '.join(faults)}")
-        if not saved.ranks:
+        if not saved_run.ranks:
             raise ValueError(f"{RUN} has no rank")
-        for rank in saved.ranks:
+        for rank in saved_run.ranks:
             _check_columns(rank.columns, _count_batches(folder))
-        for name, size in saved.files.items():
+        for name, size in saved_run.files.items():
             actual_size = (folder / name).stat().st_size
             if actual_size != size:
                 raise ValueError(f"{name} has {actual_size} of {size} bytes")
     except (OSError, ValueError) as e:
         raise damaged(folder, e) from None
-    return saved
+    return saved_run
 
 
 def _check_columns(columns: Mapping[str, Any], batches: int) -> None:

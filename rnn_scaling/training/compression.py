@@ -119,8 +119,8 @@ class Half(Compression):
             # Collective operators do not gather bfloat16.
             return tf.bitcast(tf.cast(rows, self._dtype), tf.float16)
         scales = self._make_scale(_largest_finite(rows, axis=1))
-        scaled = tf.cast(rows * scales[:, None], tf.float16)
-        return tf.concat([scaled, tf.bitcast(scales, tf.float16)], 1)
+        scaled_rows = tf.cast(rows * scales[:, None], tf.float16)
+        return tf.concat([scaled_rows, tf.bitcast(scales, tf.float16)], 1)
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
         if not self._scales:
@@ -272,9 +272,9 @@ def _pack(gradient: tf.Tensor, lost: tf.Variable) -> tf.Tensor:
       gradient: The gradient.
       lost: The error of the step before; it is set to this step's error.
     """
-    corrected = tf.reshape(gradient, [1, -1]) + lost
-    packed = pack_rows(corrected)
-    error = corrected - unpack_rows(packed, lost.shape[1])
+    corrected_gradient = tf.reshape(gradient, [1, -1]) + lost
+    packed = pack_rows(corrected_gradient)
+    error = corrected_gradient - unpack_rows(packed, lost.shape[1])
     # All towers skip a step with an overflow, so it leaves no error.
     lost.assign(tf.where(tf.math.is_finite(error), error, tf.zeros_like(error)))
     return packed

@@ -71,16 +71,16 @@ class Ending:
         """
         measure = self._measure
         timer = self._state.timer
-        done = len(timer.step_s)
+        num_done = len(timer.step_s)
         for name, target in self._targets.items():
-            if done > measure.num_warmup_batches and self._is_reached(target):
+            if num_done > measure.num_warmup_batches and self._is_reached(target):
                 return name
-        if done >= self.max_batches:
+        if num_done >= self.max_batches:
             return self._limit
         if (
             measure.until_steady
-            and done >= measure.num_warmup_batches + measure.num_batches
-            and self._known_rate.is_due(done)
+            and num_done >= measure.num_warmup_batches + measure.num_batches
+            and self._known_rate.is_due(num_done)
         ):
             if self._known_rate.reached(timer.step_s, timer.step_items):
                 return "until_steady"
@@ -89,9 +89,9 @@ class Ending:
 
     def warn_before(self) -> Iterator[Statement]:
         """Yield a warning if no batch is left to train."""
-        done = len(self._state.timer.step_s)
-        if done == self.max_batches:
-            yield Statement("warn-nothing-trained", values={"batch": done})
+        num_done = len(self._state.timer.step_s)
+        if num_done == self.max_batches:
+            yield Statement("warn-nothing-trained", values={"batch": num_done})
 
     def describe_targets(self, reason: str) -> Iterator[Statement]:
         """Yield for each target whether it ended the run."""

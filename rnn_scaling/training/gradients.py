@@ -87,12 +87,12 @@ def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
     return max_norm / tf.maximum(global_norm, max_norm)
 
 
-def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
+def repack(grads: Tensors, num_pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     """Concatenate all gradients and cut the vector in pieces of nearly equal size.
 
     Args:
       grads: Dense gradients of one dtype, with static shapes.
-      pieces: Maximum number of pieces, whose sizes differ by at most one element.
+      num_pieces: Maximum number of pieces, whose sizes differ by at most one element.
 
     Returns:
       The pieces, and the function that makes gradients of (reduced) pieces.
@@ -102,9 +102,10 @@ def repack(grads: Tensors, pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     shapes = [grad.shape for grad in grads]
     sizes = [shape.num_elements() for shape in shapes]
     total = sum(sizes)
-    pieces = max(1, min(pieces, total))
+    num_pieces = max(1, min(num_pieces, total))
     piece_sizes = [
-        total // pieces + (piece < total % pieces) for piece in range(pieces)
+        total // num_pieces + (piece < total % num_pieces)
+        for piece in range(num_pieces)
     ]
 
     def unpack(packed: Tensors) -> list[tf.Tensor]:

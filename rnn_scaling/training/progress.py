@@ -91,15 +91,15 @@ class Progress:
     def _write_line(self, rate: str) -> None:
         """Print a line with the batches, the rate and the remaining seconds."""
         phase = "warm-up" if self._done <= self._warmup else "measuring"
-        done = str(self._done)
+        done_text = str(self._done)
         remaining = ""
         if self._total:
-            done += f"/{self._total}"
+            done_text += f"/{self._total}"
             if self._done > 1:
                 batch_s = self._timed_s / max(1, self._num_timed)
                 remaining_s = (self._total - self._done) * batch_s
                 remaining = f", {remaining_s:.0f} s left"
-        self._board.line(f"{phase}: {done} batches, {rate}{remaining}")
+        self._board.line(f"{phase}: {done_text} batches, {rate}{remaining}")
 
     def close(self) -> None:
         """Remove the bar."""

@@ -220,11 +220,11 @@ class _LossScale:
         self.skipped.assign(tf.where(finite, self.skipped, self.skipped + 1))
         if not self._is_dynamic:
             return
-        good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
-        grow = good >= LOSS_SCALE_GROWTH_STEPS
+        num_good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
+        grow = num_good >= LOSS_SCALE_GROWTH_STEPS
         factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
         self.value.assign(tf.maximum(1.0, self.value * factor))
-        self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), good))
+        self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), num_good))
 
 
 class Updater:
@@ -295,16 +295,16 @@ class Updater:
             with tf.device(self._device):
                 scale = gradients.clip_scale(norm, self._max_gradient_norm)
         step = self._updates.read_value()
-        applied = []
+        update_operators = []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
-                applied.append(
+                update_operators.append(
                     self._optimizer.apply(
                         variable, self._slots[name], grads[name], scale, step
                     )
                 )
         self._updates.assign_add(1)
-        return applied
+        return update_operators
 
     def _compute_global_norm(self, grads: Gradients) -> tf.Tensor:
         """Return the L2 norm of all gradients together, on the updater's device."""

@@ -78,9 +78,9 @@ class Slices:
             return tf.constant(static_value.take(np.arange(start, stop), axis))
         if not self._cuts_on_host and reader != slicing.LOSS:
             return part[(slice(None),) * axis + (slice(start, stop),)]
-        piece = getattr(self.host_slices[tower], name)
+        tower_part = getattr(self.host_slices[tower], name)
         # Copied once per step, not in each iteration of a loop that reads it.
-        return tf.identity(piece) if reader == slicing.TOWER else piece
+        return tf.identity(tower_part) if reader == slicing.TOWER else tower_part
 
     def _find_reader(
         self, name: str, tables: set[str], elsewhere: Collection[str]
@@ -116,12 +116,12 @@ class SlicedStep(TrainStep):
 
         def forward(tower: int) -> tuple[TowerInputs, Outputs]:
             with tf.name_scope(f"tower_{tower}/input/slice/"):
-                piece = slices.tower_slice(tower)
-            inputs = self._inputs(tower, piece, step)
+                tower_batch = slices.tower_slice(tower)
+            inputs = self._inputs(tower, tower_batch, step)
             with tf.name_scope(f"tower_{tower}/forward/"):
                 weights = {**inputs.weights, **self._read_moving(tower)}
                 return inputs, workload.outputs(
-                    weights, inputs.rows, piece, inputs.seed
+                    weights, inputs.rows, tower_batch, inputs.seed
                 )
 
         inputs, outputs = zip(*self._update.run(forward))
@@ -141,8 +141,8 @@ class SlicedStep(TrainStep):
         self._update.apply(self.tower_gradients)
         self._assign_moving([output.moving for output in outputs])
         counts = []
-        for tower, (outcome, piece) in enumerate(zip(sums, slices.host_slices)):
-            counts.append(self._count_on_host(tower, outcome, piece))
+        for tower, (outcome, tower_batch) in enumerate(zip(sums, slices.host_slices)):
+            counts.append(self._count_on_host(tower, outcome, tower_batch))
         return counts, None
 
     def _tables_elsewhere(self) -> set[str]:
@@ -172,17 +172,17 @@ class SlicedStep(TrainStep):
           respect to its logits.
         """
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
-            joined = tf.concat(
+            joined_logits = tf.concat(
                 list(logits), self._workload.layout.sample_axis(logits[0])
             )
-            losses = self._workload.losses(joined, batch)
+            losses = self._workload.losses(joined_logits, batch)
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
             tower_losses = self._sum_per_tower(losses)
             tower_correct: Sequence[tf.Tensor | None] = [None] * len(tower_losses)
             if self._config.model.accuracy:
-                correct = self._workload.correct(joined, batch)
+                correct = self._workload.correct(joined_logits, batch)
                 tower_correct = self._sum_per_tower(correct)
             outcomes = [
                 Outcome(loss, correct=correct)
@@ -192,16 +192,18 @@ class SlicedStep(TrainStep):
 
     def _sum_per_tower(self, terms: tf.Tensor) -> list[tf.Tensor]:
         pieces = tf.split(terms, self._config.tower_batch_sizes())
-        return [tf.reduce_sum(piece) for piece in pieces]
+        return [tf.reduce_sum(tower_terms) for tower_terms in pieces]
 
-    def _count_on_host(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
+    def _count_on_host(
+        self, index: int, outcome: Outcome, tower_batch: Any
+    ) -> tf.Tensor:
         """Return the same numbers as `_counts`, computed on the host.
 
         So no part of the batch is copied for them.
         """
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
-                row = count_row(outcome, self._workload.counts(piece))
+                row = count_row(outcome, self._workload.counts(tower_batch))
             with tf.device(self.engine.devices[index]):
                 return tf.stack(row)
 

@@ -55,11 +55,11 @@ def equal(
       difference: Largest difference of a weight.
       has_replicas: Whether the run has several copies of the variables.
     """
-    within = short(10.0 ** math.ceil(math.log10(max(MIN_BOUND, difference)) - 1e-9))
+    bound_text = short(10.0 ** math.ceil(math.log10(max(MIN_BOUND, difference)) - 1e-9))
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
     if not guarantee.shares_one_model:
         kind = "verify-equal-alone"
-    verdict = f"equal within {within}"
+    verdict = f"equal within {bound_text}"
     statements = []
     if guarantee.is_stale:
         verdict = "stale by 1 step"
@@ -68,7 +68,7 @@ def equal(
             flag = "--staged_vars=true"
         statements.append(Statement("verify-stale", values={"flag": flag}))
     statements.append(
-        Statement(kind, values={"within": within, "batches": num_batches})
+        Statement(kind, values={"within": bound_text, "batches": num_batches})
     )
     return Conclusion(verdict, True, statements)
 

@@ -152,7 +152,7 @@ class Certifier:
         hidden = self._find_hardly_moved()
         has_clipped = self._serial.trainings[0].rule.has_clipped
         limits = certificates.limits(training, has_clipped)
-        moved = certificates.short(self._weights_moved)
+        moved_text = certificates.short(self._weights_moved)
         if self._is_unequal and self._has_right_updates:
             difference = certificates.short(self._weights_difference)
             values = {"batch": self._fault_batch, "difference": difference}
@@ -163,7 +163,7 @@ class Certifier:
             return certificates.wrong(faults, self._fault_batch, training.optimizer)
         if 2 * len(hidden) > len(self._first):
             values = {
-                "moved": moved,
+                "moved": moved_text,
                 "variables": hidden,
                 "rate": training.learning_rate,
             }
@@ -177,7 +177,7 @@ class Certifier:
         )
         statements = [
             *equal.statements,
-            Statement("verify-moved", values={"moved": moved}),
+            Statement("verify-moved", values={"moved": moved_text}),
         ]
         if hidden:
             values = {"variables": hidden}
@@ -211,12 +211,12 @@ class Certifier:
                 if fault is not None:
                     faults[name] = fault
         if faults:
-            explained = {
+            faults_by_replica = {
                 name: {"": faults[name]} if name in faults else {} for name in names
             }
             return [
                 *list(faults.values())[:1],
-                *diagnosis.affected_replicas(explained, self._wrong_replicas),
+                *diagnosis.affected_replicas(faults_by_replica, self._wrong_replicas),
             ]
         first = self._fault_batch - start
         explanations = {
@@ -403,10 +403,12 @@ class Certifier:
             for name, expected in self._serial.moving[tower].items():
                 distance = norm(expected - self._gradients.first_moving[name])
                 rounding = (number + 1) * ROUNDING * norm(expected)
-                allowed = self._guarantee.share * distance + rounding
+                allowed_difference = self._guarantee.share * distance + rounding
                 difference = norm(variables[name].numpy() - expected)
-                is_right = difference <= allowed
-                self._check("moving averages", text, difference, allowed, is_right)
+                is_right = difference <= allowed_difference
+                self._check(
+                    "moving averages", text, difference, allowed_difference, is_right
+                )
                 if not is_right:
                     values = {"variable": name, "tower": tower}
                     fault = Statement("averages-unequal", "other averages", values)
@@ -444,12 +446,12 @@ class Certifier:
     def _is_near(self, got: float, expected: float) -> bool:
         return abs(got - expected) <= self._guarantee.loss * abs(expected)
 
-    def _compare(self, number: int, after: Sequence[Replica]) -> float:
+    def _compare(self, number: int, replicas_after: Sequence[Replica]) -> float:
         """Return the largest difference of a weight, and check every variable."""
         text = "every variable after each batch, Euclidean norm"
         largest = 0.0
         largest_move = self._weights_moved
-        for replica in after:
+        for replica in replicas_after:
             training = self._serial.trainings[self._training_number(replica)]
             for name, value in replica.weights.items():
                 expected = training.weights[name]
@@ -458,13 +460,17 @@ class Certifier:
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
                 move = float(np.abs(expected - first).max(initial=0.0))
                 largest_move = max(largest_move, move)
-                allowed = self._allowed_difference(training, name, value, number)
+                allowed_difference = self._allowed_difference(
+                    training, name, value, number
+                )
                 distance = max(training.distance[name], norm(value - first))
-                is_judged = allowed <= MAX_UNCERTAINTY * distance
+                is_judged = allowed_difference <= MAX_UNCERTAINTY * distance
                 if not is_judged:
                     continue
-                is_right = norm(difference) <= allowed
-                self._check("weights", text, norm(difference), allowed, is_right)
+                is_right = norm(difference) <= allowed_difference
+                self._check(
+                    "weights", text, norm(difference), allowed_difference, is_right
+                )
                 if not is_right:
                     values = {"variable": name}
                     fault = Statement("weights-unequal", UNEQUAL, values)
@@ -491,18 +497,19 @@ class Certifier:
         stale_parts = functools.cache(lambda: self._compute_parts(batch, batch.stale))
         shares = batch.towers.shares
         updates = []
-        for old, new in zip(batch.before, batch.after):
+        for replica_before, replica_after in zip(batch.before, batch.after):
             change = {
-                name: new.weights[name] - value for name, value in old.weights.items()
+                name: replica_after.weights[name] - value
+                for name, value in replica_before.weights.items()
             }
             updates.append(
                 ReplicaUpdate(
-                    old.tower,
+                    replica_before.tower,
                     parts,
                     stale_parts,
                     shares,
                     change,
-                    old.weights,
+                    replica_before.weights,
                     batch.towers.micro_items,
                 )
             )
@@ -565,11 +572,14 @@ def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
     Returns:
       Variables by tower; the key is None if all towers share the replica.
     """
-    pieces: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    pieces_by_tower: dict[int | None, dict[str, list[np.ndarray]]] = {}
     for state in step.variable_states():
-        replica = pieces.setdefault(state.tower, {})
+        replica = pieces_by_tower.setdefault(state.tower, {})
         replica.setdefault(state.name, []).append(state.variable.numpy())
-    return {tower: _concatenate_pieces(replica) for tower, replica in pieces.items()}
+    return {
+        tower: _concatenate_pieces(replica)
+        for tower, replica in pieces_by_tower.items()
+    }
 
 
 def _concatenate_pieces(pieces: Mapping[str, Sequence[np.ndarray]]) -> Arrays:

@@ -194,9 +194,11 @@ class SerialGradients:
         with tf.GradientTape() as tape:
             tape.watch([dense, rows])
             outcome = self._workload.forward({**dense, **moving}, rows, batch, seed)
-            scaled = outcome.loss_sum * factor
+            scaled_loss = outcome.loss_sum * factor
         gradient, row_gradients = tape.gradient(
-            scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            scaled_loss,
+            [dense, rows],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         flat_rows = {}
         for name, values in row_gradients.items():

@@ -287,13 +287,13 @@ def _name_wrong_part(
     )
     ids = tf.constant(labels)
     options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
-    counted = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
+    word_weights = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs = tf.constant(hidden.astype(np.float32))
     matrix = tf.constant(projection.astype(np.float32))
-    fused = cross_entropy.loss_sum(outputs, matrix, ids, counted, options=options)
+    fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
     losses = cross_entropy.losses(logits, ids, model.label_smoothing)
-    for loss_sum in (fused.loss_sum, tf.reduce_sum(losses * counted)):
+    for loss_sum in (fused.loss_sum, tf.reduce_sum(losses * word_weights)):
         if abs(float(loss_sum) - expected) > TOLERANCE * expected:
             return Statement("network-cross-entropy", "wrong loss", {"off": difference})
     if network.num_directions(model):
@@ -443,10 +443,10 @@ def _compare_dropout_places(model: ModelConfig, device_type: str) -> NetworkComp
     tolerance = 1.0
     for draws in masks:
         share = 1.0 - float(draws.mean())
-        allowed = 5.0 * float(np.sqrt(rate * (1.0 - rate) / draws.size))
-        if abs(share - rate) * tolerance >= difference * allowed:
+        allowed_difference = 5.0 * float(np.sqrt(rate * (1.0 - rate) / draws.size))
+        if abs(share - rate) * tolerance >= difference * allowed_difference:
             difference = abs(share - rate)
-            tolerance = allowed
+            tolerance = allowed_difference
     faults = []
     if len(masks) != expected:
         values = {"got": len(masks), "expected": expected}

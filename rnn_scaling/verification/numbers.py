@@ -33,13 +33,13 @@ def distances(first: Sketches, second: Sketches) -> dict[str, float]:
     """
     result = {}
     for key in {**first, **second}:
-        one = first.get(key)
-        other = second.get(key)
-        if one is None or other is None:
-            only = one if one is not None else other
+        first_array = first.get(key)
+        second_array = second.get(key)
+        if first_array is None or second_array is None:
+            only = first_array if first_array is not None else second_array
             result[key] = float("inf") if np.any(only) else 0.0
         else:
-            result[key] = float(np.linalg.norm(one - other))
+            result[key] = float(np.linalg.norm(first_array - second_array))
     return result
 
 
@@ -86,14 +86,16 @@ def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float
     keys = sorted(target)
     size = len(next(iter(target.values()))) if target else 0
     zero = np.zeros(size)
-    right = np.concatenate([target[key] for key in keys]) if keys else zero
+    target_vector = np.concatenate([target[key] for key in keys]) if keys else zero
     columns = []
     for term in terms:
         columns.append(np.concatenate([term.get(key, zero) for key in keys]))
     matrix = np.stack(columns, axis=1)
     lengths = np.linalg.norm(matrix, axis=0)
     lengths[lengths == 0] = 1.0
-    weights, *_ = np.linalg.lstsq(matrix / lengths, right, rcond=MIN_SINGULAR_VALUE)
-    residual = np.linalg.norm(right - matrix / lengths @ weights)
-    length = np.linalg.norm(right)
+    weights, *_ = np.linalg.lstsq(
+        matrix / lengths, target_vector, rcond=MIN_SINGULAR_VALUE
+    )
+    residual = np.linalg.norm(target_vector - matrix / lengths @ weights)
+    length = np.linalg.norm(target_vector)
     return (weights / lengths).tolist(), float(residual / length) if length else 0.0

@@ -121,11 +121,11 @@ class Serial:
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
         self.moving |= {tower: part.moving for tower, part in parts.items()}
         gradient = self._exchange.sum(parts)
-        applied = gradient
+        applied_gradient = gradient
         if training.late is not None:
-            applied = training.late
+            applied_gradient = training.late
             training.late = gradient
-        change = training.rule.update(applied, training.weights)
+        change = training.rule.update(applied_gradient, training.weights)
         training.stale = training.weights
         training.weights = {
             name: value + change[name] for name, value in training.weights.items()
@@ -134,7 +134,7 @@ class Serial:
             training.distance[name] += norm(array)
         if self._guarantee.withheld:
             self._allow_for_rounding(
-                training, parts, training.rule.clipping_factor(applied)
+                training, parts, training.rule.clipping_factor(applied_gradient)
             )
         return Step(parts, rule)
 

@@ -41,8 +41,10 @@ def weigh(
     weights, residual = numbers.fit(target, terms)
     decay = 0.0
     if residual > MIN_SHARE**2:
-        known = {key: value for key, value in parameters.items() if key in target}
-        with_decay, other_residual = numbers.fit(target, [*terms, known])
+        known_parameters = {
+            key: value for key, value in parameters.items() if key in target
+        }
+        with_decay, other_residual = numbers.fit(target, [*terms, known_parameters])
         if other_residual < 0.01 * residual:
             *weights, decay = with_decay
             residual = other_residual
@@ -51,59 +53,61 @@ def weigh(
 
 
 def pattern(
-    rank: int, weights: np.ndarray, right: np.ndarray | None
+    rank: int, weights: np.ndarray, right_weights: np.ndarray | None
 ) -> tuple[RankWeights, MicroWeights]:
     """Return how the applied weights of ranks and of micro-batches differ.
 
     Args:
       rank: The rank whose gradient has these weights.
       weights: The weights of its gradient, [rank][micro-batch].
-      right: The weights of the right gradient; None if unknown.
+      right_weights: The weights of the right gradient; None if unknown.
 
     Returns:
       The weights of ranks and of micro-batches.
     """
     largest = np.abs(weights).max()
-    if right is None:
-        right = np.full_like(weights, largest)
+    if right_weights is None:
+        right_weights = np.full_like(weights, largest)
     is_zero = np.abs(weights) < 1e-2 * largest
-    others = np.delete(is_zero, rank, axis=0)
+    is_zero_elsewhere = np.delete(is_zero, rank, axis=0)
     num_micro = weights.shape[1]
     if len(weights) > 1 and not is_zero[rank].any():
-        own = others.all(axis=0)
-        if own.all():
+        is_own_only = is_zero_elsewhere.all(axis=0)
+        if is_own_only.all():
             return RankWeights.OWN, MicroWeights.RIGHT
-        if own[-1] and not own[:-1].any() and num_micro > 1:
+        if is_own_only[-1] and not is_own_only[:-1].any() and num_micro > 1:
             return RankWeights.RIGHT, MicroWeights.LAST_OWN
-        if own.any():
+        if is_own_only.any():
             return RankWeights.RIGHT, MicroWeights.SOME_OWN
-    if _is_repeated(weights, right):
+    if _is_repeated(weights, right_weights):
         return RankWeights.RIGHT, MicroWeights.REPEATED
     if is_zero.all(axis=0).any():
         return RankWeights.RIGHT, MicroWeights.LOST
     if is_zero.all(axis=1).any():
         return RankWeights.LEFT_OUT, MicroWeights.RIGHT
     over_ranks = _classify_shares(
-        weights / weights.sum(axis=0), right / right.sum(axis=0), weights.shape[0]
+        weights / weights.sum(axis=0),
+        right_weights / right_weights.sum(axis=0),
+        weights.shape[0],
     )
     shares = weights.sum(axis=0) / weights.sum()
-    right_shares = right.sum(axis=0) / right.sum()
+    right_shares = right_weights.sum(axis=0) / right_weights.sum()
     over_micro = _classify_shares(shares, right_shares, num_micro)
     return RankWeights(over_ranks), MicroWeights(over_micro)
 
 
-def _is_repeated(weights: np.ndarray, right: np.ndarray) -> bool:
+def _is_repeated(weights: np.ndarray, right_weights: np.ndarray) -> bool:
     """Return whether each micro-batch is summed again with each later one."""
     num_ranks, num_micro = weights.shape
-    if num_micro < 2 or (right == 0).any():
+    if num_micro < 2 or (right_weights == 0).any():
         return False
-    ratio = weights / right
+    ratio = weights / right_weights
     expected = float(num_ranks) ** np.arange(num_micro - 1, -1, -1)
     return np.allclose(ratio / ratio[:, -1:], expected, rtol=SHARE_TOLERANCE)
 
 
-def _classify_shares(shares: np.ndarray, right: np.ndarray, count: int) -> str:
+def _classify_shares(shares: np.ndarray, right_shares: np.ndarray, count: int) -> str:
     """Return "uniform" if shares are equal and should not be, else "right" or "other"."""
-    if np.allclose(shares, right, rtol=SHARE_TOLERANCE):
+    if np.allclose(shares, right_shares, rtol=SHARE_TOLERANCE):
         return "right"
     return "uniform" if np.allclose(shares, 1 / count, rtol=1e-3) else "other"

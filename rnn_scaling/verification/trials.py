@@ -100,7 +100,7 @@ class Trial:
             Guarantee.from_config(config), **self.guarantee_changes
         )
         exchange = Exchange(config, self.keeps_errors, self.scale)
-        late: dict[str, np.ndarray] | None = None
+        late_gradient: dict[str, np.ndarray] | None = None
         for update in updates:
             parts = update.stale_parts() if guarantee.staged else update.parts
             if self.combine is not None:
@@ -114,8 +114,8 @@ class Trial:
             if guarantee.late:
                 zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
                 following = gradient
-                gradient = zeros if late is None else late
-                late = following
+                gradient = zeros if late_gradient is None else late_gradient
+                late_gradient = following
             yield gradient
 
 
@@ -311,8 +311,8 @@ def _make_micro_clipping(
             gradients = [update.parts[tower].micro_gradients[micro] for tower in towers]
             joint = clipping_factor(sum_gradients(gradients), longest * share)
             for tower, gradient in zip(towers, gradients):
-                own = clipping_factor(gradient, longest * share / len(towers))
-                factors[tower, micro] = own if is_by_tower else joint
+                own_factor = clipping_factor(gradient, longest * share / len(towers))
+                factors[tower, micro] = own_factor if is_by_tower else joint
         return _sum_weighted_micro_batches(
             update, lambda tower, micro: factors[tower, micro]
         )
@@ -409,9 +409,9 @@ def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
         verdict = f"Adam's {name}" if training.optimizer == "adam" else name
         for value in candidates:
             values = {"name": name, "value": value, "right": getattr(RIGHT, name)}
-            changed: dict[str, Any] = {name: value}
+            changed_constants: dict[str, Any] = {name: value}
             fault = Statement("rule-constant", verdict, values)
-            yield Trial(fault, constants=Constants(**changed))
+            yield Trial(fault, constants=Constants(**changed_constants))
     if training.optimizer == "adam":
         yield from _list_correction_trials(config)
     if training.optimizer != "sgd":
@@ -440,9 +440,11 @@ def _list_correction_trials(config: RunConfig) -> Iterator[Trial]:
     """Yield the trials in which Adam does not correct its averages, or counts wrong."""
     averages = ["average of gradients", "average of squares"]
     for corrects in ((False, False), (False, True), (True, False)):
-        missing = [name for name, is_right in zip(averages, corrects) if not is_right]
+        missing_names = [
+            name for name, is_right in zip(averages, corrects) if not is_right
+        ]
         fault = Statement(
-            "rule-no-correction", "bias correction", {"averages": missing}
+            "rule-no-correction", "bias correction", {"averages": missing_names}
         )
         yield Trial(fault, constants=Constants(corrects=corrects))
     num_micro = config.training.gradient_accumulation_steps

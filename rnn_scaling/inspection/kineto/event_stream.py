@@ -119,6 +119,6 @@ class EventStream:
         if len(self._text) > _LONGEST_VALUE:
             reason = "is not a trace, or has a value of more than 16 MiB"
             raise DoorError(self._path, reason)
-        piece = self._file.read(_CHUNK_CHARS)
-        self._text += piece
-        return bool(piece)
+        chunk = self._file.read(_CHUNK_CHARS)
+        self._text += chunk
+        return bool(chunk)

@@ -116,10 +116,10 @@ def read_trace(file: Path) -> RankTrace:
             "has no ProfilerStep#; call step() of torch.profiler.profile after each batch",
         )
     base_ns = _whole_or_none(stream.header.get("baseTimeNanoseconds")) or 0
-    info = stream.header.get("distributedInfo")
-    if not isinstance(info, dict):
-        info = {}
-    rank = _whole_or_none(info.get("rank"))
+    distributed_info = stream.header.get("distributedInfo")
+    if not isinstance(distributed_info, dict):
+        distributed_info = {}
+    rank = _whole_or_none(distributed_info.get("rank"))
     in_name = _RANK_IN_NAME.search(file.name)
     if rank is None and in_name:
         rank = int(in_name[1])
@@ -132,7 +132,7 @@ def read_trace(file: Path) -> RankTrace:
     return RankTrace(
         file=file,
         rank=rank,
-        world_size=_whole_or_none(info.get("world_size")),
+        world_size=_whole_or_none(distributed_info.get("world_size")),
         steps=steps,
         spans=spans,
         collectives=tuple(shifted(call, base_ns) for call in collectives),

@@ -44,8 +44,8 @@ _NVPROF = (
 # Tables of the host. They only extend the span of the trace.
 HOST_TABLES = (f"{_ACTIVITY}RUNTIME", f"{_ACTIVITY}DRIVER", "NVTX_EVENTS")
 _NO_KERNELS = (
-    "the file has no table of kernels: nothing ran on a GPU, or it was profiled without "
-    "--trace=cuda"
+    "the file has no table of kernels: nothing ran on a GPU, or it was profiled "
+    "without --trace=cuda"
 )
 _GRAPHS = (
     "CUDA graphs were traced whole: "
@@ -265,8 +265,8 @@ def _find_event_tables(
         table = _ACTIVITY + short_table
         if table not in db.columns:
             continue
-        if missing := {"start", "end"} - set(db.columns[table]):
-            columns = " or ".join(sorted(missing, reverse=True))
+        if missing_columns := {"start", "end"} - set(db.columns[table]):
+            columns = " or ".join(sorted(missing_columns, reverse=True))
             db.note(f"{table}: has no column {columns}; left out")
             continue
         name = _column_sql(db, table, *name_columns)

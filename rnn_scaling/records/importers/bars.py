@@ -118,22 +118,26 @@ class Bar(LogFormat):
         """
         ranks = self._read_main_bar_by_rank(lines, terms)
         notes = [self.note]
-        extra = {}
+        extra_numbers = {}
         try:
             # Arrivals time the whole program, so all ranks have this rate.
-            timed = self._measure_by_arrivals(ranks, terms)
+            rank_rate = self._measure_by_arrivals(ranks, terms)
             result = rates.combine_ranks(
-                [timed] * len(ranks), terms, counts_items=False
+                [rank_rate] * len(ranks), terms, counts_items=False
             )
         except ValueError:
             bars = [bar for bar in map(self._measure_bars, ranks) if bar is not None]
             if not bars:
                 raise LineError(1, "found no progress bar with a rate") from None
-            shown, steps = zip(*bars)
+            rates_of_bars, steps = zip(*bars)
             counts_ranks = terms.items_per_step is None
-            result = rates.combine_ranks(shown, terms, counts_items=counts_ranks)
+            result = rates.combine_ranks(
+                rates_of_bars, terms, counts_items=counts_ranks
+            )
             is_sum = counts_ranks and terms.ranks == rates.Ranks.SUM
-            extra["steps"] = exact_number(math.fsum(steps) if is_sum else steps[0])
+            extra_numbers["steps"] = exact_number(
+                math.fsum(steps) if is_sum else steps[0]
+            )
             notes += result.notes
             if terms.arrivals:
                 notes.append(
@@ -153,8 +157,10 @@ class Bar(LogFormat):
         )
         step = 2 * result.rounding * result.rate
         decimals = max(0, math.ceil(-math.log10(step))) if step else 0
-        printed = PrintedNumber(result.rate, step, f"{result.rate:.{decimals}f}")
-        run = ImportedRun(ranks[0][-1].measurement.line.number, record, extra, printed)
+        printed_rate = PrintedNumber(result.rate, step, f"{result.rate:.{decimals}f}")
+        run = ImportedRun(
+            ranks[0][-1].measurement.line.number, record, extra_numbers, printed_rate
+        )
         notes += [note for note in result.notes if note not in notes]
         return make_reading(self.name, Problems(), "", runs=[run], notes=notes)
 
@@ -182,18 +188,18 @@ class Bar(LogFormat):
         start. A bar whose rates are averages counts from its first line to its last.
         """
         bars = self._split_into_bars(drawings)
-        counted = bars[1:] or bars
-        if not counted:
+        counted_bars = bars[1:] or bars
+        if not counted_bars:
             return None
-        means = [self._find_drawing_with_mean(bar).mean for bar in counted]
-        between_lines = [self._measure_between_lines(bar) for bar in counted]
+        means = [self._find_drawing_with_mean(bar).mean for bar in counted_bars]
+        between_lines = [self._measure_between_lines(bar) for bar in counted_bars]
         stretches = [between or mean for between, mean in zip(between_lines, means)]
         rate = rates.mean_rate(stretches)
         shown_rate = rates.mean_rate(means)
         findings = []
         if any(between_lines) and abs(rate / shown_rate - 1) > LEAST_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
-            lines = sum(map(len, counted))
+            lines = sum(map(len, counted_bars))
             findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
         note = "Its start counts in the rate."
         if len(bars) > 1:
@@ -218,20 +224,20 @@ class Bar(LogFormat):
         are_epochs = _count_growing(drawings) == 0
         previous: _Drawing | None = None
         for drawing in drawings:
-            this = drawing.measurement
+            measurement = drawing.measurement
             if previous is None or drawing.is_single_line:
                 bars.append([])
             else:
                 last = previous.measurement
-                is_other_line = this.line.number != last.line.number
+                is_other_line = measurement.line.number != last.line.number
                 if (
-                    this.epoch != last.epoch
+                    measurement.epoch != last.epoch
                     or rates.is_new_epoch(drawing.step, previous.step)
                     or (are_epochs and is_other_line and not drawing.is_validated)
                 ):
                     bars.append([])
             previous = drawing
-            if "seconds" in this.numbers:
+            if "seconds" in measurement.numbers:
                 bars[-1].append(drawing)
         return [bar for bar in bars if bar]
 

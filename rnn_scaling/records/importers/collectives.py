@@ -129,24 +129,28 @@ def read_timing(
       ValueError: If a number is impossible.
       KeyError: If a number is missing.
     """
-    named = {_TEXT_NAMES.get(name, name): value for name, value in values.items()}
-    count = named["count"]
-    texts = [str(named.get(name, "")).strip() for name in ("type", "redop", "root")]
+    numbers_by_name = {
+        _TEXT_NAMES.get(name, name): value for name, value in values.items()
+    }
+    count = numbers_by_name["count"]
+    texts = [
+        str(numbers_by_name.get(name, "")).strip() for name in ("type", "redop", "root")
+    ]
     data_type, redop, root = texts
     return CollectiveTiming(
         operation or None,
         ranks,
-        int(parse_non_negative(named["size"], "a size")),
+        int(parse_non_negative(numbers_by_name["size"], "a size")),
         _read_count(count, "a count"),
         data_type,
         redop,
         root,
         place,
-        _read_number(named["time"], "a time in us"),
-        _read_number(named["algbw"], "algbw"),
-        _read_number(named["busbw"], "busbw"),
-        _read_count(named.get("#wrong"), "wrong values"),
-        _read_error(str(named.get("error", "N/A"))),
+        _read_number(numbers_by_name["time"], "a time in us"),
+        _read_number(numbers_by_name["algbw"], "algbw"),
+        _read_number(numbers_by_name["busbw"], "busbw"),
+        _read_count(numbers_by_name.get("#wrong"), "wrong values"),
+        _read_error(str(numbers_by_name.get("error", "N/A"))),
         line,
         is_cpu_time=not {"cputime", "cpu_time"}.isdisjoint(values),
     )
@@ -233,7 +237,7 @@ def possible_operations(rows: Sequence[CollectiveTiming]) -> list[str]:
         return []
     has_redop = any(row.redop not in ("", "none") for row in rows)
     has_root = any(row.root not in ("", "-1") for row in rows)
-    timed = [row for row in rows if row.time.low > 0]
+    timed_rows = [row for row in rows if row.time.low > 0]
     by_columns = []
     by_factor = []
     by_time = []
@@ -246,7 +250,7 @@ def possible_operations(rows: Sequence[CollectiveTiming]) -> list[str]:
         if all(row.fits(expected, row.printed_algbw) for row in rows):
             by_factor.append(name)
         # Releases before June 2020 have the factor in algbw already.
-        if all(row.fits(expected, row.computed_algbw) for row in timed):
+        if all(row.fits(expected, row.computed_algbw) for row in timed_rows):
             by_time.append(name)
     for fitting in (by_factor, by_time):
         by_both = [name for name in by_columns if name in fitting]
@@ -257,8 +261,8 @@ def possible_operations(rows: Sequence[CollectiveTiming]) -> list[str]:
 
 def time_notes(average: str) -> list[str]:
     return [
-        f"time is the {average} of the iterations of one operation; algbw = size / time, "
-        "GB/s = 10**9 B/s.",
+        f"time is the {average} of the iterations of one operation; algbw = size / "
+        "time, GB/s = 10**9 B/s.",
         BUSBW_NOTE,
     ]
 

@@ -94,14 +94,14 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
       A start-up after which at least one line remains.
     """
     warmup = USUAL_START if terms.warmup is None else terms.warmup
-    usual = min(max(0, warmup - num_unusable), len(costs) - 1)
+    usual_start = min(max(0, warmup - num_unusable), len(costs) - 1)
     if terms.warmup is not None or len(costs) < FEWEST_LINES:
-        return StartUp(usual)
+        return StartUp(usual_start)
 
-    lines = max(usual, _count_slow(costs))
+    lines = max(usual_start, _count_slow(costs))
     if len(costs) < SHORTEST_SEARCH or terms.find_steady_state is None:
         return StartUp(lines)
-    state = terms.find_steady_state(costs, warmup=usual)
+    state = terms.find_steady_state(costs, warmup=usual_start)
     if state.start is None:
         return StartUp(lines, is_steady=state.kind != "no steady state")
     if not state.start:
@@ -120,8 +120,8 @@ def _count_slow(costs: Sequence[float]) -> int:
     later = logs[half:]
     margin = max(LONGER, DEVIATIONS * robust_deviation(later))
     limit = statistics.median(later) + margin
-    slow = itertools.takewhile(lambda value: value > limit, logs[:half])
-    return len(list(slow))
+    slow_steps = itertools.takewhile(lambda value: value > limit, logs[:half])
+    return len(list(slow_steps))
 
 
 def robust_deviation(values: Sequence[float]) -> float:
@@ -185,19 +185,21 @@ def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | No
       None if the rates do not rise, or if there are fewer than `FEWEST_AVERAGES`.
     """
     stretches = _split_averages(lines)
-    long = [lines for lines in stretches if len(lines) >= FEWEST_AVERAGES]
-    if not long or len(long) < len(stretches) - 1:  # The last one may be cut short.
+    long_stretches = [lines for lines in stretches if len(lines) >= FEWEST_AVERAGES]
+    if (
+        not long_stretches or len(long_stretches) < len(stretches) - 1
+    ):  # The last one may be cut short.
         return None
-    for stretch in long:
+    for stretch in long_stretches:
         if not rises([line.rate for line in stretch]):
             return None
-    is_certain = all(map(is_straight, long))
+    is_certain = all(map(is_straight, long_stretches))
     if len(stretches) > 1 and not is_certain:
         return None
     total_steps = 0.0
     total_s = 0.0
     total_half_s = 0.0
-    for stretch in long:
+    for stretch in long_stretches:
         between = _measure_between_averages(stretch)
         if between is None:
             return None
@@ -228,10 +230,10 @@ def is_straight(lines: Sequence[PrintedAverage]) -> bool:
     if not np.ptp(ends):
         return False
     slope, level = np.polyfit(ends, 1 / rates, 1, w=rates)
-    fitted = level + slope * ends
-    if slope <= 0 or level <= 0 or fitted.min() <= 0:
+    fitted_costs = level + slope * ends
+    if slope <= 0 or level <= 0 or fitted_costs.min() <= 0:
         return False
-    residual = np.abs(np.log(fitted * rates)).max()
+    residual = np.abs(np.log(fitted_costs * rates)).max()
     rise = math.log(rates.max() / rates.min())
     return bool(residual <= MOST_RESIDUAL * rise) and not _slows_down(lines)
 

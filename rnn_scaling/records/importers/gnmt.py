@@ -52,13 +52,13 @@ _OPTION = re.compile(
 )
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
 NOTES = (
-    f"Rate: tokens / seconds of the steps that the log shows, summed over both, without "
-    f"the first {WARMUP_STEPS} steps of a run and the first step of every epoch. Tok/s in "
-    "brackets is the log's mean of the steps' rates, in which long and short steps count "
-    "alike.",
+    f"Rate: tokens / seconds of the steps that the log shows, summed over both, "
+    f"without the first {WARMUP_STEPS} steps of a run and the first step of every "
+    "epoch. Tok/s in brackets is the log's mean of the steps' rates, in which long and "
+    "short steps count alike.",
     "A TRAIN line is one rank's step: with several ranks the rate is that rank's times "
-    "their number, or the sum if all of them print. 'Training: N Tok/s' at the end of an "
-    "epoch is the log's own sum over ranks.",
+    "their number, or the sum if all of them print. 'Training: N Tok/s' at the end of "
+    "an epoch is the log's own sum over ranks.",
     "Tokens are those of source and target.",
 )
 COLUMNS = (
@@ -187,12 +187,12 @@ def _guess_rank(run: _Run, step: _Step) -> int | None:
     before this step. A line with the first step of the run is another rank, as long as
     no rank has printed more than two lines.
     """
-    behind = {}
+    earlier_positions = {}
     for rank, steps in run.steps_by_rank.items():
         if steps[-1].position < step.position:
-            behind[rank] = steps[-1].position
-    if behind:
-        return max(behind, key=lambda rank: behind[rank])
+            earlier_positions[rank] = steps[-1].position
+    if earlier_positions:
+        return max(earlier_positions, key=lambda rank: earlier_positions[rank])
     for steps in run.steps_by_rank.values():
         if steps[0].position != step.position or len(steps) > 2:
             return None
@@ -207,11 +207,11 @@ def _make_imported_run(
     Returns:
       None if the run has no total and ends within its warm-up.
     """
-    counted = _drop_warmup(run)
+    counted_steps = _drop_warmup(run)
     total = next(reversed(run.totals.values()), None)
-    num_counted = sum(map(len, counted.values()))
+    num_counted = sum(map(len, counted_steps.values()))
     num_printed = sum(map(len, run.steps_by_rank.values()))
-    if not all(counted.values()):
+    if not all(counted_steps.values()):
         if total is None:
             reason = f"the run ends within its warm-up ({WARMUP_STEPS} steps) and has no rate"
             problems.add(run.first.line, reason, "warm-up")
@@ -220,17 +220,17 @@ def _make_imported_run(
         finding = rates.make_finding(kind, num_counted, num_printed, total)
         return _make_run(run, total, None, [finding], {})
 
-    rank_rates = [RankRate(_mean_rate(steps)) for steps in counted.values()]
+    rank_rates = [RankRate(_mean_rate(steps)) for steps in counted_steps.values()]
     devices = _count_devices(run, len(rank_rates)) or terms.num_devices
     if devices is None and total is None and terms.ranks != Ranks.FIRST:
         reason = (
-            "the log does not give the number of ranks, so the rate is that of one rank; "
-            "add --num_devices=N"
+            "the log does not give the number of ranks, so the rate is that of one "
+            "rank; add --num_devices=N"
         )
         problems.add(run.first.line, reason, "ranks")
-    shown = _sum_rank_rates(rank_rates, devices, terms)
-    findings = list(shown.findings)
-    extra = {
+    shown_rate = _sum_rank_rates(rank_rates, devices, terms)
+    findings = list(shown_rate.findings)
+    extra_numbers = {
         "steps shown": exact_number(num_counted),
         "left out as warm-up": exact_number(num_printed - num_counted),
         "tokens/s a rank": _rounded_number(
@@ -238,14 +238,16 @@ def _make_imported_run(
         ),
     }
     if total is not None:
-        extra["tokens/s of all ranks as printed"] = _rounded_number(total)
-    rate = _choose_rate(shown.rate, total, terms)
-    if rate != shown.rate:
+        extra_numbers["tokens/s of all ranks as printed"] = _rounded_number(total)
+    rate = _choose_rate(shown_rate.rate, total, terms)
+    if rate != shown_rate.rate:
         kind = LogFindingKind.LOG_TOTAL
-        finding = rates.make_finding(kind, num_counted, num_printed, rate, shown.rate)
+        finding = rates.make_finding(
+            kind, num_counted, num_printed, rate, shown_rate.rate
+        )
         findings.append(finding)
-        extra["tokens/s of the steps shown"] = _rounded_number(shown.rate)
-    return _make_run(run, rate, devices, findings, extra)
+        extra_numbers["tokens/s of the steps shown"] = _rounded_number(shown_rate.rate)
+    return _make_run(run, rate, devices, findings, extra_numbers)
 
 
 def _sum_rank_rates(
@@ -265,14 +267,14 @@ def _sum_rank_rates(
     return dataclasses.replace(first, rate=first.rate * devices)
 
 
-def _choose_rate(shown: float, total: float | None, terms: Terms) -> float:
+def _choose_rate(shown_rate: float, total: float | None, terms: Terms) -> float:
     """Return the total of the log if it contradicts the rate of the steps shown.
 
     With Ranks.FIRST, the steps are the total.
     """
     if total is None or terms.ranks == Ranks.FIRST:
-        return shown
-    return shown if abs(shown / total - 1) <= AGREE else total
+        return shown_rate
+    return shown_rate if abs(shown_rate / total - 1) <= AGREE else total
 
 
 def _make_run(
@@ -301,16 +303,16 @@ def _drop_warmup(run: _Run) -> dict[int | None, list[_Step]]:
     A run that was restarted after a line or two looks like a rank without such steps; it
     is left out if other ranks have some.
     """
-    counted: dict[int | None, list[_Step]] = {}
+    counted_steps: dict[int | None, list[_Step]] = {}
     for rank, steps in run.steps_by_rank.items():
         first = steps[0].epoch
-        counted[rank] = []
+        counted_steps[rank] = []
         for step in steps:
             num_steps = (step.epoch - first) * step.epoch_length + step.number
             if step.number > 0 and num_steps >= WARMUP_STEPS:
-                counted[rank].append(step)
-    with_steps = {rank: steps for rank, steps in counted.items() if steps}
-    return with_steps if None in counted and with_steps else counted
+                counted_steps[rank].append(step)
+    with_steps = {rank: steps for rank, steps in counted_steps.items() if steps}
+    return with_steps if None in counted_steps and with_steps else counted_steps
 
 
 def _mean_rate(steps: Iterable[_Step]) -> float:
@@ -347,13 +349,15 @@ def _list_epoch_rows(run: _Run) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
     for rank, steps in run.steps_by_rank.items():
         for epoch, group in itertools.groupby(steps, key=lambda step: step.epoch):
-            printed = list(group)
-            last = printed[-1]
+            printed_steps = list(group)
+            last = printed_steps[-1]
             means = [
                 mean.value if mean else None for mean in (last.mean_s, last.mean_rate)
             ]
             total = run.totals.get(epoch)
-            rows.append((epoch, rank, last.epoch_length, len(printed), *means, total))
+            rows.append(
+                (epoch, rank, last.epoch_length, len(printed_steps), *means, total)
+            )
     return rows
 
 

@@ -45,13 +45,13 @@ def _loosen_pattern(pattern: str) -> Iterator[str]:
     """Yield the pattern with more and more changes."""
     escaped = _escape_parentheses(pattern)
     literal = _escape_text(pattern)
-    for changed in (pattern, escaped, literal):
-        yield changed
-        yield _replace_blanks(changed, SOME_BLANKS)
-        yield _replace_blanks(changed, ANY_BLANKS)
-    for changed in (pattern, escaped, literal):
-        yield f"(?i){changed}"
-        yield f"(?i){_replace_blanks(changed, ANY_BLANKS)}"
+    for variant in (pattern, escaped, literal):
+        yield variant
+        yield _replace_blanks(variant, SOME_BLANKS)
+        yield _replace_blanks(variant, ANY_BLANKS)
+    for variant in (pattern, escaped, literal):
+        yield f"(?i){variant}"
+        yield f"(?i){_replace_blanks(variant, ANY_BLANKS)}"
 
 
 def _replace_blanks(pattern: str, blanks: str) -> str:
@@ -83,6 +83,6 @@ def _escape_text(pattern: str) -> str:
             text += part
             continue
         # Blanks need no backslash, and some characters may already have one.
-        plain = re.sub(r"\\([^\w\s])", r"\1", part)
-        text += re.sub(r"([^\w\s:=,/<>\"'%#&@!;~-])", r"\\\1", plain)
+        plain_text = re.sub(r"\\([^\w\s])", r"\1", part)
+        text += re.sub(r"([^\w\s:=,/<>\"'%#&@!;~-])", r"\\\1", plain_text)
     return text

@@ -31,8 +31,8 @@ NOTES = (
     "than with the network.",
     "Tensors that are fused into one message each show the time of the whole message: "
     "the sum over tensors counts it more than once; 'wall' counts every moment once.",
-    "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, NCCL_*, "
-    "MPI_*, GLOO_* lie within them.",
+    "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, "
+    "NCCL_*, MPI_*, GLOO_* lie within them.",
     "The timeline does not contain computation, so it does not show which of these "
     "times computation hides.",
 )
@@ -78,8 +78,8 @@ class HorovodTimeline(LogFormat):
         except JsonFault as e:
             if e.is_between_values:
                 notes.append(
-                    "The closing bracket is missing: the job was stopped or still runs; "
-                    "the events are whole."
+                    "The closing bracket is missing: the job was stopped or still "
+                    "runs; the events are whole."
                 )
             else:
                 problems.add(e.line, str(e))
@@ -192,10 +192,12 @@ class _Timeline:
 
     def tables(self) -> list[Table]:
         """Return the sums by activity, by tensor and by rank."""
-        ended = {name: spans for name, spans in self.activities.items() if spans}
+        ended_activities = {
+            name: spans for name, spans in self.activities.items() if spans
+        }
         span_us = self.last_us - self.first_us
         activity_rows = []
-        for name, spans in ended.items():
+        for name, spans in ended_activities.items():
             total_us = sum(span.us for span in spans)
             longest_us = max(span.us for span in spans)
             wall_us = _wall_us(spans)
@@ -205,7 +207,7 @@ class _Timeline:
         activity_rows.sort(key=lambda row: -row[5])
 
         total_us_by_tensor: dict[int, dict[str, float]] = {}
-        for name, spans in ended.items():
+        for name, spans in ended_activities.items():
             for span in spans:
                 totals = total_us_by_tensor.setdefault(span.pid, {})
                 totals[name] = totals.get(name, 0.0) + span.us
@@ -214,9 +216,16 @@ class _Timeline:
         tensor_rows = []
         for pid in pids[: MAX_ROWS + 1]:
             totals = total_us_by_tensor[pid]
-            cells = [totals[name] / 1e3 if name in totals else None for name in ended]
+            cells = [
+                totals[name] / 1e3 if name in totals else None
+                for name in ended_activities
+            ]
             tensor_rows.append((self.tensors[pid], self.num_operations[pid], *cells))
-        tensor_columns = ("Tensor", "Operations", *(f"{name} (ms)" for name in ended))
+        tensor_columns = (
+            "Tensor",
+            "Operations",
+            *(f"{name} (ms)" for name in ended_activities),
+        )
 
         title = f"Activities in {span_us / 1e3:.3f} ms"
         return [
@@ -235,8 +244,13 @@ class _Timeline:
                 last_us, rank = max(ready)
                 late_us.setdefault(rank, []).append(last_us - first_us)
         for rank, count in sorted(num_ready.items()):
-            late = late_us.get(rank)
-            yield rank, count, len(late or ()), statistics.fmean(late) if late else None
+            late_by_us = late_us.get(rank)
+            yield (
+                rank,
+                count,
+                len(late_by_us or ()),
+                statistics.fmean(late_by_us) if late_by_us else None,
+            )
 
 
 def _wall_us(spans: Iterable[_Span]) -> float:

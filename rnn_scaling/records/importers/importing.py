@@ -129,8 +129,10 @@ def read_files(paths: Sequence[Path], terms: Terms) -> tuple[list[Reading], list
                 readings.append(_read(path, name, terms))
             except (OSError, ValueError) as e:
                 errors.append(_explain(path, e))
-    described = mlperf_systems.add_devices(readings)
-    return [stated_sizes.add_sizes(reading, terms) for reading in described], errors
+    described_readings = mlperf_systems.add_devices(readings)
+    return [
+        stated_sizes.add_sizes(reading, terms) for reading in described_readings
+    ], errors
 
 
 def _explain(path: Path, error: OSError | ValueError) -> str:
@@ -154,11 +156,11 @@ def _choose_formats(path: Path, terms: Terms) -> list[str]:
     if pattern:
         names.append(REGEX + pattern)
     if not names:
-        known = ", ".join(FORMATS)
+        known_formats = ", ".join(FORMATS)
         raise LineError(
             1,
-            f"found no line of a known format ({known}); use --format={REGEX}PATTERN "
-            "for the log of another program, or audit for tables",
+            f"found no line of a known format ({known_formats}); use "
+            f"--format={REGEX}PATTERN for the log of another program, or audit for tables",
         )
     return names
 

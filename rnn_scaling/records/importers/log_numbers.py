@@ -187,49 +187,51 @@ def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -
     """Return why a group cannot hold a number in the printed unit, or ""."""
     if name != "rate" and name not in _TIME_GROUPS:
         return ""
-    printed = printed_units.find_unit(match.string, *match.span(name))
-    if printed is None:
+    printed_unit = printed_units.find_unit(match.string, *match.span(name))
+    if printed_unit is None:
         return ""
     fault = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
     if name in _TIME_GROUPS:
-        return _find_wrong_time(printed, name, pattern, fault)
-    if printed.kind is Kind.TIME:
-        remedy = _time_remedy(printed, name, pattern)
-        return f"{fault}, which is a time ({printed.text}); {remedy}"
-    if printed.time_unit not in ("", "seconds"):
+        return _find_wrong_time(printed_unit, name, pattern, fault)
+    if printed_unit.kind is Kind.TIME:
+        remedy = _time_remedy(printed_unit, name, pattern)
+        return f"{fault}, which is a time ({printed_unit.text}); {remedy}"
+    if printed_unit.time_unit not in ("", "seconds"):
         return (
-            f"{fault}, which is a rate per {printed.time_unit.removesuffix('s')}; "
+            f"{fault}, which is a rate per {printed_unit.time_unit.removesuffix('s')}; "
             "print a rate per second, or the seconds of a step, to read with "
             "(?P<seconds>...) and --items_per_step=PRODUCT"
         )
     items = rate_unit(match)
-    if items and unit and not printed_units.carries_prefix(unit, printed.prefix):
+    if items and unit and not printed_units.carries_prefix(unit, printed_unit.prefix):
         return (
             f"{fault}, whose unit is {items}, but --unit={unit} lacks the prefix "
-            f"{printed.prefix}; use --unit={items}"
+            f"{printed_unit.prefix}; use --unit={items}"
         )
     return ""
 
 
-def _find_wrong_time(printed: PrintedUnit, name: str, pattern: str, fault: str) -> str:
+def _find_wrong_time(
+    printed_unit: PrintedUnit, name: str, pattern: str, fault: str
+) -> str:
     """Return why a group of seconds or milliseconds cannot hold a number, or ""."""
-    if printed.kind is Kind.RATE:
-        if not printed.is_behind:
+    if printed_unit.kind is Kind.RATE:
+        if not printed_unit.is_behind:
             return ""
         rate = _rename_group(pattern, name, "rate")
         return f"{fault}, which is a rate; use --log_format='regex:{rate}'"
-    if printed.time_unit in ("", _TIME_GROUPS[name]):
+    if printed_unit.time_unit in ("", _TIME_GROUPS[name]):
         return ""
-    remedy = _time_remedy(printed, name, pattern)
-    return f"{fault}, whose unit is {printed.text}; {remedy}"
+    remedy = _time_remedy(printed_unit, name, pattern)
+    return f"{fault}, whose unit is {printed_unit.text}; {remedy}"
 
 
-def _time_remedy(printed: PrintedUnit, name: str, pattern: str) -> str:
+def _time_remedy(printed_unit: PrintedUnit, name: str, pattern: str) -> str:
     """Return a sentence with the patterns that read a time in this unit."""
     patterns = []
     units = []
     for group, unit in _TIME_GROUPS.items():
-        if printed.time_unit in ("", unit):
+        if printed_unit.time_unit in ("", unit):
             patterns.append(f"'regex:{_rename_group(pattern, name, group)}'")
             units.append(unit)
     if not units:
@@ -272,8 +274,8 @@ def _is_separator(match: re.Match[str], name: str, position: int) -> bool:
 def _is_literal(match: re.Match[str], name: str, position: int) -> bool:
     """Return whether the match needs the character at a position of the line."""
     text = match.string
-    changed = match.re.search(f"{text[:position]}\0{text[position + 1 :]}")
-    return changed is None or changed.span(name) != match.span(name)
+    changed_match = match.re.search(f"{text[:position]}\0{text[position + 1 :]}")
+    return changed_match is None or changed_match.span(name) != match.span(name)
 
 
 def _suggest_pattern(match: re.Match[str], name: str, pattern: str) -> str:

@@ -178,12 +178,12 @@ class Mlperf(LogFormat):
             except (ValueError, TypeError, AttributeError) as e:
                 problems.add(line, f"bad event: {e}", "bad event")
 
-        started = [run for run in runs if "run_start" in run.times_ms]
-        for run in started:
+        started_runs = [run for run in runs if "run_start" in run.times_ms]
+        for run in started_runs:
             if run.old:
                 run.progress |= run.old.progress
             _check(run, problems)
-        reading = MlperfReading(self.name).with_runs(started)
+        reading = MlperfReading(self.name).with_runs(started_runs)
         checked = make_reading(
             self.name, problems, missing, runs=reading.runs, tables=reading.tables
         )
@@ -370,13 +370,15 @@ def _make_imported_run(run: LoggedRun) -> ImportedRun:
         options |= {"global_batch_size": None, "batch_size": batch_size // devices}
 
     seconds = round(run.seconds or 0.0, 3)
-    extra = {"time to target (s)": exact_number(seconds, 1e-3)}
+    extra_numbers = {"time to target (s)": exact_number(seconds, 1e-3)}
     for name, title in _EXTRA.items():
         if name in run.progress:
-            extra[title] = exact_number(run.progress[name])
+            extra_numbers[title] = exact_number(run.progress[name])
     rate = run.rate
     record = run_record(Mlperf.name, options, "samples", rate)
-    return ImportedRun(run.line, record, extra, exact_number(rate) if rate else None)
+    return ImportedRun(
+        run.line, record, extra_numbers, exact_number(rate) if rate else None
+    )
 
 
 def _list_notes(runs: Sequence[LoggedRun]) -> list[str]:

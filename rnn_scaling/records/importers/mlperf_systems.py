@@ -70,27 +70,33 @@ def add_devices(readings: Sequence[Reading]) -> list[Reading]:
     path does not name a system.
     """
     systems = [reading for reading in readings if reading.format == MlperfSystem.name]
-    named = {}
+    systems_by_source = {}
     for reading in readings:
         if isinstance(reading, MlperfReading) and reading.lacks_devices:
-            named[reading.source] = _find_by_name(Path(reading.source), systems)
+            systems_by_source[reading.source] = _find_by_name(
+                Path(reading.source), systems
+            )
     # A description that belongs to one log does not describe the others.
-    only = systems[0] if len(systems) == 1 and not any(named.values()) else None
-    completed = []
+    only_system = (
+        systems[0]
+        if len(systems) == 1 and not any(systems_by_source.values())
+        else None
+    )
+    completed_readings = []
     for reading in readings:
-        if isinstance(reading, MlperfReading) and reading.source in named:
+        if isinstance(reading, MlperfReading) and reading.source in systems_by_source:
             path = Path(reading.source)
             expected = _find_description(path)
-            system = _read_description(expected) or named[reading.source]
+            system = _read_description(expected) or systems_by_source[reading.source]
             if system is None and expected is None:
-                system = only
+                system = only_system
             if system is not None:
                 reading = _add_system(reading, system)
             elif systems:
                 note = f"{path}: {_explain_missing(expected)}."
                 reading = dataclasses.replace(reading, notes=(*reading.notes, note))
-        completed.append(reading)
-    return completed
+        completed_readings.append(reading)
+    return completed_readings
 
 
 def _explain_missing(expected: Path | None) -> str:
@@ -118,9 +124,11 @@ def _add_system(reading: MlperfReading, system: Reading) -> MlperfReading:
         if not has_platform:
             settings["submission_platform"] = _system_value(system, "System")
         runs.append(dataclasses.replace(run, settings=settings))
-    described = reading.with_runs(runs)
+    described_reading = reading.with_runs(runs)
     note = f"{reading.source}: {devices} accelerators, as {system.source} says."
-    return dataclasses.replace(described, notes=(*described.notes, note))
+    return dataclasses.replace(
+        described_reading, notes=(*described_reading.notes, note)
+    )
 
 
 def _find_by_name(path: Path, systems: Sequence[Reading]) -> Reading | None:

@@ -96,8 +96,8 @@ class NcclText(LogFormat):
         averages = [f"{run.average:g}" for run in runs if run.average is not None]
         if averages:
             notes.append(
-                f"Average bus bandwidth as printed: {', '.join(averages)} GB/s, the mean "
-                "over all sizes, small ones included."
+                f"Average bus bandwidth as printed: {', '.join(averages)} GB/s, the "
+                "mean over all sizes, small ones included."
             )
         return make_timings_reading(self.name, rows, dict.fromkeys(notes), problems)
 
@@ -177,8 +177,8 @@ def _read_row(text: str, line: int, run: _Run) -> Iterator[CollectiveTiming]:
         half = values[number * size : (number + 1) * size]
         # This suite's own link test measures nothing in place.
         if set(half) != {"N/A"}:
-            named = {**leading, **dict(zip(run.half, half))}
-            yield read_timing(line, run.operation, run.ranks, place, named)
+            numbers_by_name = {**leading, **dict(zip(run.half, half))}
+            yield read_timing(line, run.operation, run.ranks, place, numbers_by_name)
 
 
 def _read_leading(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
@@ -209,23 +209,23 @@ def _infer_operation(run: _Run) -> list[str]:
         )
     if run.has_repeated_ranks:
         notes.append(
-            "The same rank is listed twice: programs built without MPI=1 ran at the same "
-            "time, each alone, instead of one run over all."
+            "The same rank is listed twice: programs built without MPI=1 ran at the "
+            "same time, each alone, instead of one run over all."
         )
     if run.largest_error is not None:
         notes.append(
-            "Largest error is the largest difference from the right value; this release "
-            "does not count wrong values."
+            "Largest error is the largest difference from the right value; this "
+            "release does not count wrong values."
         )
     if run.operation or not run.rows:
         return notes
-    possible = possible_operations(run.rows)
+    possible_names = possible_operations(run.rows)
     text = "The log does not name the operation (releases before 2025)"
-    if len(possible) == 1:
-        run.rows = [row._replace(operation=possible[0]) for row in run.rows]
-        text += f"; busbw / algbw and the columns are those of {possible[0]}."
-    elif possible:
-        text += f"; busbw / algbw leaves {' and '.join(possible)}."
+    if len(possible_names) == 1:
+        run.rows = [row._replace(operation=possible_names[0]) for row in run.rows]
+        text += f"; busbw / algbw and the columns are those of {possible_names[0]}."
+    elif possible_names:
+        text += f"; busbw / algbw leaves {' and '.join(possible_names)}."
     else:
         text += ": busbw could not be checked there."
     return [*notes, text]

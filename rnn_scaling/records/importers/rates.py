@@ -74,9 +74,9 @@ def make_finding(
 
 def mean_rate(stretches: Iterable[Stretch]) -> float:
     """Return the items/s of several stretches together."""
-    counted = list(stretches)
-    items = math.fsum(stretch.items for stretch in counted)
-    return items / math.fsum(stretch.seconds for stretch in counted)
+    counted_stretches = list(stretches)
+    items = math.fsum(stretch.items for stretch in counted_stretches)
+    return items / math.fsum(stretch.seconds for stretch in counted_stretches)
 
 
 def printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
@@ -133,25 +133,29 @@ def measure_rank(
     half = len(training) // 2
     has_rates = "rate" in lines[0].numbers
     # The other rates and their kinds, with the lines that are counted and all lines.
-    others: list[tuple[LogFindingKind, int, int, float]] = []
+    other_findings: list[tuple[LogFindingKind, int, int, float]] = []
     if average is not None:
-        others.append((LogFindingKind.RISING, total, total, average.rate))
+        other_findings.append((LogFindingKind.RISING, total, total, average.rate))
     if kinds.rarer:
         rate = mean_rate(stretches[index] for index in kinds.rarer)
-        others.append((LogFindingKind.TWO_CLUSTERS, len(kinds.rarer), total, rate))
+        other_findings.append(
+            (LogFindingKind.TWO_CLUSTERS, len(kinds.rarer), total, rate)
+        )
     if terms.warmup is None and start.lines > cost_series.USUAL_START:
         rate = mean_rate(training)
-        others.append((LogFindingKind.START_UP, start.lines, len(training), rate))
+        other_findings.append(
+            (LogFindingKind.START_UP, start.lines, len(training), rate)
+        )
     if has_rates and start.slower_from:
         rate = mean_rate(training[start.slower_from :])
         count = start.slower_from
-        others.append((LogFindingKind.SLOWER, count, len(training), rate))
+        other_findings.append((LogFindingKind.SLOWER, count, len(training), rate))
     elif has_rates and not start.is_steady and average is None:
         rate = mean_rate(training[half:])
-        others.append((LogFindingKind.UNSTEADY, half, len(training), rate))
+        other_findings.append((LogFindingKind.UNSTEADY, half, len(training), rate))
 
     findings = []
-    for kind, count, all_lines, other_rate in others:
+    for kind, count, all_lines, other_rate in other_findings:
         finding = make_finding(kind, count, all_lines, result.rate, other_rate)
         if kind is LogFindingKind.TWO_CLUSTERS:
             rarer = [measurements[index] for index in kinds.rarer]
@@ -169,19 +173,19 @@ def _measure_lines(
     num_unusable: int,
 ) -> RankRate:
     """Return the rate of lines after a start-up; times become batches, rates do not."""
-    counted = stretches[start:]
-    seconds = math.fsum(stretch.seconds for stretch in counted)
-    half_s = math.fsum(stretch.half_s for stretch in counted)
-    rate = mean_rate(counted)
+    counted_stretches = stretches[start:]
+    seconds = math.fsum(stretch.seconds for stretch in counted_stretches)
+    half_s = math.fsum(stretch.half_s for stretch in counted_stretches)
+    rate = mean_rate(counted_stretches)
     if "rate" in lines[0].numbers:
         mean = "the last printed rate"
-        if len(counted) > 1:
-            mean = f"the mean of {len(counted)} printed rates"
+        if len(counted_stretches) > 1:
+            mean = f"the mean of {len(counted_stretches)} printed rates"
         note = f"{mean}, {start + num_unusable} left out"
         notes = (note,) if len(stretches) + num_unusable > 1 else ()
         return RankRate(rate, half_s / (seconds + half_s), notes=notes)
-    items = math.fsum(stretch.items for stretch in counted)
-    half_items = math.fsum(stretch.half_items for stretch in counted)
+    items = math.fsum(stretch.items for stretch in counted_stretches)
+    half_items = math.fsum(stretch.half_items for stretch in counted_stretches)
     return RankRate(
         rate,
         rounding=1 - (1 - half_s / seconds) * items / (items + half_items),

@@ -202,11 +202,11 @@ def check_format(format: LogFormat) -> None:
     mandatory = ["name", "has_rates"]
     if type(format).detect is LogFormat.detect:
         mandatory.append("needles")
-    missing = [name for name in mandatory if not hasattr(format, name)]
-    if missing:
+    missing_names = [name for name in mandatory if not hasattr(format, name)]
+    if missing_names:
         raise TypeError(
-            f"the format {type(format).__name__} lacks {', '.join(missing)}; a format "
-            f"needs {', '.join(mandatory)} and read"
+            f"the format {type(format).__name__} lacks {', '.join(missing_names)}; a "
+            f"format needs {', '.join(mandatory)} and read"
         )
 
 

@@ -59,14 +59,14 @@ class TopologyMatrix(LogFormat):
                     matrices[-1].rows.setdefault(row.name, row)
         tables: list[Table] = []
         for matrix in matrices:
-            missing = [
+            missing_gpus = [
                 name for name in matrix.header.devices if name not in matrix.rows
             ]
             try:
-                if missing:
+                if missing_gpus:
                     raise topology.TopologyError(
-                        f"the matrix lacks the row of {', '.join(missing)}: the file is "
-                        "cut short"
+                        f"the matrix lacks the row of {', '.join(missing_gpus)}: the "
+                        "file is cut short"
                     )
                 topology.parse(matrix.text)
             except topology.TopologyError as e:
@@ -113,8 +113,8 @@ def _make_groups_table(matrix: _Matrix) -> Table:
 
 def _list_notes(matrices: Sequence[_Matrix]) -> list[str]:
     notes = [
-        "The matrix names the farthest part of the way between two devices; it holds no "
-        "bandwidth."
+        "The matrix names the farthest part of the way between two devices; it holds "
+        "no bandwidth."
     ]
     cells: set[str] = set()
     for matrix in matrices:
@@ -127,7 +127,7 @@ def _list_notes(matrices: Sequence[_Matrix]) -> list[str]:
         )
     if any(cell.startswith("NV") for cell in cells):
         notes.append(
-            "NV# hides what the PCIe way between the two GPUs would be; # is the number "
-            "of bonded NVLinks."
+            "NV# hides what the PCIe way between the two GPUs would be; # is the "
+            "number of bonded NVLinks."
         )
     return notes

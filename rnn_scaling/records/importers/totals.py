@@ -270,11 +270,11 @@ class _Reader:
         texts = {"steps": str(len(stream.steps) or ""), **groups}
         for step in stream.steps[-1:]:
             texts |= {f"step {name}": text for name, text in step.items()}
-        extra = {}
+        extra_numbers = {}
         for name, title in form.columns.items():
             cell = cell_numbers.parse_cell(texts.get(name, ""))
             if cell is not None:
-                extra[title] = cell
+                extra_numbers[title] = cell
         rounding = 0.5 * rate.step / rate.value + SLACK if rate else 0.0
         record = run_record(
             form.name,
@@ -283,7 +283,7 @@ class _Reader:
             rate.value if rate else None,
             rounding=min(rounding, MOST_ROUNDING),
         )
-        return ImportedRun(stream.line, record, extra, rate)
+        return ImportedRun(stream.line, record, extra_numbers, rate)
 
 
 def _group_totals(totals: Iterable[_Total]) -> list[list[_Total]]:

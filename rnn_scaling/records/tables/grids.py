@@ -30,8 +30,8 @@ def table_of(
     header = list(map(cell_numbers.strip_markup, rows[0][1]))
     body = list(rows[1:])
     if len(body) > 1 and _is_second_header(header, body[0][1]):
-        below = list(map(cell_numbers.strip_markup, body.pop(0)[1]))
-        for column, (top, sub) in enumerate(zip(header, below)):
+        cells_below = list(map(cell_numbers.strip_markup, body.pop(0)[1]))
+        for column, (top, sub) in enumerate(zip(header, cells_below)):
             if top != sub:
                 header[column] = f"{top} {sub}".strip()
     squared = _fill_up_rows(header, body)

@@ -282,20 +282,20 @@ def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
 
 def _read_header_devices(table: Table) -> dict[int, int]:
     """Return the devices of each column whose header names them."""
-    named: dict[int, int] = {}
+    devices_by_column: dict[int, int] = {}
     bare: dict[int, int] = {}
     for k, title in enumerate(table.header[1:], 1):
         devices = headers.read_header(title).devices
         if devices and not _COMPARED.search(title.lower()):
-            named[k] = devices
+            devices_by_column[k] = devices
         number = cell_numbers.parse_cell(title)
         if number and number.value >= 1 and number.is_whole:
             bare[k] = int(number.value)
     is_bare = len(bare) == len(table.header) - 1
     counts_devices = headers.read_header(table.header[0]).quantity == Quantity.DEVICES
-    if len(named) < 2 and is_bare and counts_devices:
+    if len(devices_by_column) < 2 and is_bare and counts_devices:
         return bare
-    return named if len(set(named.values())) > 1 else {}
+    return devices_by_column if len(set(devices_by_column.values())) > 1 else {}
 
 
 def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
@@ -314,8 +314,8 @@ def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measureme
     in_rows = [c.meaning.quantity for c in columns[1:] if c.meaning.quantity in IN_ROWS]
     quantities = [headers.read_header(title).quantity for title in table.header[1:]]
     num_in_header = sum(quantity in IN_ROWS for quantity in quantities)
-    least = 2 if set(in_rows).isdisjoint(DERIVED) else 1
-    if len(in_rows) >= max(least, num_in_header + 1):
+    min_quantities = 2 if set(in_rows).isdisjoint(DERIVED) else 1
+    if len(in_rows) >= max(min_quantities, num_in_header + 1):
         zeros = [0] * len(width)
         yield _make_measurements(table, columns, [table.line] * len(width), zeros)
 
@@ -374,9 +374,9 @@ def is_numeric(texts: Sequence[str]) -> bool:
 
 def _make_column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Column:
     """Return the typed column of some numbers, by its header and their units."""
-    known = [number for number in numbers if number]
-    units = collections.Counter(number.unit for number in known)
-    quantity = column.quantity or _choose_quantity(column, known, units)
+    known_numbers = [number for number in numbers if number]
+    units = collections.Counter(number.unit for number in known_numbers)
+    quantity = column.quantity or _choose_quantity(column, known_numbers, units)
     common = [unit for unit, _ in units.most_common() if unit not in _UNITS][:1]
     foreign = set(units) - {*common, *_UNITS}  # "4 B" below "1 MiB"
     if units["s"]:
@@ -384,12 +384,12 @@ def _make_column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Col
     if quantity == Quantity.DEVICES:
         foreign -= {unit for unit in units if headers.is_thing(unit)}
         numbers = [n if n and n.is_whole else None for n in numbers]
-    factor = _choose_factor(column, quantity, known, units)
+    factor = _choose_factor(column, quantity, known_numbers, units)
     factors = {"%": 0.01}
     if quantity in (Quantity.SECONDS, Quantity.UNKNOWN):
         factors["s"] = 1.0
     is_chosen = quantity in (*CHOSEN, Quantity.BATCHES)
-    is_exact = is_chosen or (not quantity and _are_round(known))
+    is_exact = is_chosen or (not quantity and _are_round(known_numbers))
     items: list[Item | None] = []
     for number, place in zip(numbers, column.places):
         if number is None or number.unit in foreign:
@@ -406,24 +406,24 @@ def _choose_quantity(
     column: _Texts, numbers: Sequence[PrintedNumber], units: Mapping[str, int]
 ) -> Quantity:
     """Return the quantity of a column, by its header and the units of its numbers."""
-    stated = column.meaning.quantity
+    quantity = column.meaning.quantity
     half = len(numbers) / 2
     is_change = headers.may_be_speedup(column.title)
-    if units["x"] > half and (not stated or is_change):
+    if units["x"] > half and (not quantity or is_change):
         return Quantity.SPEEDUP
-    if not stated and numbers:
+    if not quantity and numbers:
         if all(map(headers.is_thing, units)):
-            stated = Quantity.DEVICES
+            quantity = Quantity.DEVICES
         elif units["s"] > half:
-            stated = Quantity.SECONDS
+            quantity = Quantity.SECONDS
         elif {headers.find_quantity(unit.lower()) for unit in units} == {Quantity.RATE}:
-            stated = Quantity.RATE
+            quantity = Quantity.RATE
     # A number of devices never has decimals. If half of a column have them, it holds
     # something else.
     num_whole = sum(number.is_whole for number in numbers)
-    if stated == Quantity.DEVICES and 2 * num_whole <= len(numbers):
+    if quantity == Quantity.DEVICES and 2 * num_whole <= len(numbers):
         return Quantity.UNKNOWN
-    return stated
+    return quantity
 
 
 def _are_round(numbers: Sequence[PrintedNumber]) -> bool:

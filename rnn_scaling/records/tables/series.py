@@ -60,27 +60,27 @@ def separators(layout: Measurements) -> tuple[Sequence[str], ...]:
     """
     if layout.devices is None:
         return ()
-    chosen: tuple[Sequence[str], ...] = ()
+    separating_values: tuple[Sequence[str], ...] = ()
     for names in zip(*layout.labels):
         if not _repeats_devices(layout.devices, names):
-            chosen = (*chosen, names)
+            separating_values = (*separating_values, names)
     parameters = [column for column in layout.columns if _holds_parameters(column)]
     parameters.sort(key=lambda column: PARAMETERS.index(column.quantity))
     for column in parameters:
         texts = []
         for item in column.items:
             texts.append(f"{column.name} {item.number.text}" if item else "")
-        before = _list_series_devices(layout, chosen)
-        after = (*chosen, texts)
-        is_needed = any(len(set(counts)) < len(counts) for counts in before)
+        counts_before = _list_series_devices(layout, separating_values)
+        values_after = (*separating_values, texts)
+        is_needed = any(len(set(counts)) < len(counts) for counts in counts_before)
         if not is_needed:
             break
-        split = _list_series_devices(layout, after)
+        counts_after = _list_series_devices(layout, values_after)
         # Rows without another number of devices in their series.
-        num_single = sum(len(counts) for counts in split if len(set(counts)) < 2)
-        if len(split) > len(before) and num_single <= len(texts) / 2:
-            chosen = after
-    return chosen
+        num_single = sum(len(counts) for counts in counts_after if len(set(counts)) < 2)
+        if len(counts_after) > len(counts_before) and num_single <= len(texts) / 2:
+            separating_values = values_after
+    return separating_values
 
 
 def _repeats_devices(devices: Column, names: Sequence[str]) -> bool:
@@ -102,18 +102,18 @@ def _holds_parameters(column: Column) -> bool:
 
 
 def _zip_keys(
-    layout: Measurements, chosen: Sequence[Sequence[str]]
+    layout: Measurements, separating_values: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Hashable, ...]]:
-    return zip(layout.parts, *chosen)
+    return zip(layout.parts, *separating_values)
 
 
 def _list_series_devices(
-    layout: Measurements, chosen: Sequence[Sequence[str]]
+    layout: Measurements, separating_values: Sequence[Sequence[str]]
 ) -> list[list[float]]:
     """Return the numbers of devices of every series, given its separators."""
     by_key = collections.defaultdict(list)
     items = layout.devices.items if layout.devices else ()
-    for key, item in zip(_zip_keys(layout, chosen), items):
+    for key, item in zip(_zip_keys(layout, separating_values), items):
         if item:
             by_key[key].append(item.low)
     return list(by_key.values())
@@ -141,8 +141,8 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
     """Yield the series of one column with at least two numbers of devices."""
     if layout.devices is None:
         return
-    chosen = separators(layout)
-    for rows in rows_by(_zip_keys(layout, chosen)).values():
+    separating_values = separators(layout)
+    for rows in rows_by(_zip_keys(layout, separating_values)).values():
         repeats: dict[int, list[Item]] = {}
         measured_rows = []
         for row in rows:
@@ -156,7 +156,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
         points = [_make_point(column, n, repeats[n]) for n in sorted(repeats)]
         if all(points):
             first_row = measured_rows[0]
-            names = [*(values[first_row] for values in chosen), column.name]
+            names = [*(values[first_row] for values in separating_values), column.name]
             yield Series(
                 layout,
                 column,

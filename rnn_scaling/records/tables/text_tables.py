@@ -61,34 +61,34 @@ def _split_into_blocks(
     block: list[tuple[int, str]] = []
     kind = ""
     for number, line in lines:
-        now, text = _classify_line(
+        next_kind, text = _classify_line(
             line if line.isascii() else line.translate(_BOXES), kind
         )
-        if now in ("html", "heading"):
-            if block and now == "heading":
+        if next_kind in ("html", "heading"):
+            if block and next_kind == "heading":
                 yield kind, block
                 block = []
                 kind = ""
-            yield now, [(number, text)]
+            yield next_kind, [(number, text)]
             continue
-        if now == "columns" and kind == "pipes" and len(block) < 3:
-            kind = now  # only the header has frames, as that of benchstat
-        if block and (now != kind or len(block) > MOST_ROWS):
+        if next_kind == "columns" and kind == "pipes" and len(block) < 3:
+            kind = next_kind  # only the header has frames, as that of benchstat
+        if block and (next_kind != kind or len(block) > MOST_ROWS):
             yield kind, block
-            block = [block[0]] if now == kind else []
-        kind = now
-        if now:
+            block = [block[0]] if next_kind == kind else []
+        kind = next_kind
+        if next_kind:
             block.append((number, text))
     if block:
         yield kind, block
 
 
-def _classify_line(line: str, before: str) -> tuple[str, str]:
+def _classify_line(line: str, kind_above: str) -> tuple[str, str]:
     """Return the kind of a line, and its text.
 
     Args:
       line: The line.
-      before: The kind of the line above it.
+      kind_above: The kind of the line above it.
     """
     if "<" in line and "<table" in line.lower():
         return "html", line
@@ -98,7 +98,7 @@ def _classify_line(line: str, before: str) -> tuple[str, str]:
         return "heading", cell_numbers.strip_markup(
             line[heading.end() :].rstrip(_CLOSING)
         )
-    is_below = before == "pipes" and ("|" in text or _is_rule(text))
+    is_below = kind_above == "pipes" and ("|" in text or _is_rule(text))
     is_rule = "|" in text and _is_rule(text)
     if text.count("|") > 1 or text.startswith("+-") or is_below or is_rule:
         return "pipes", text
@@ -145,10 +145,10 @@ def _read_spaced_rows(block: Lines) -> list[Row]:
             lines.append((number, bare))
     splits: list[Callable[[str], list[str]]] = [lambda text: text.split(",")]
     splits += [gap.split for gap in _GAPS]
-    for split in splits:
+    for split_line in splits:
         rows = []
         for number, text in lines:
-            rows.append((number, tuple(map(str.strip, split(text)))))
+            rows.append((number, tuple(map(str.strip, split_line(text)))))
         for start in range(len(rows) - 2):
             width = len(rows[start + 1][1])
             number, head = rows[start]
@@ -195,9 +195,9 @@ def _strip_remark(text: str) -> str:
     """Return a line without a remark in brackets at its end."""
     if not text.endswith(")"):
         return text
-    before, _, remark = text.rpartition("(")
-    has_gap = before != before.rstrip()
-    return before.rstrip() if has_gap and ")" not in remark[:-1] else text
+    text_before, _, remark = text.rpartition("(")
+    has_gap = text_before != text_before.rstrip()
+    return text_before.rstrip() if has_gap and ")" not in remark[:-1] else text
 
 
 def _read_html_table(
@@ -212,15 +212,15 @@ def _read_html_table(
         depth += lower.count("<table") - lower.count("</table")
         if depth < 1:
             break
-    before, *parts = _TR.split("\n".join(texts))
-    _, _, caption = before.partition("<caption>")
-    line = opened[0] + before.count("\n")
+    text_before, *parts = _TR.split("\n".join(texts))
+    _, _, caption = text_before.partition("<caption>")
+    line = opened[0] + text_before.count("\n")
     rows: list[Row] = []
     spanning: dict[int, tuple[int, str]] = {}  # rows left and text, by column
     num_cells = 0
     for part in parts:
         cells: list[str] = []
-        below: dict[int, tuple[int, str]] = {}
+        cells_below: dict[int, tuple[int, str]] = {}
         for attributes, content in _find_html_cells(part):
             num_cells += _parse_span(attributes, "colspan")
             if num_cells > MAX_CELLS:
@@ -228,11 +228,13 @@ def _read_html_table(
             _fill(cells, spanning)
             num_rows = _parse_span(attributes, "rowspan")
             for _ in range(_parse_span(attributes, "colspan")):
-                below[len(cells)] = (num_rows, content)
+                cells_below[len(cells)] = (num_rows, content)
                 cells.append(content)
         _fill(cells, spanning)
-        left = {**spanning, **below}
-        spanning = {k: (n - 1, text) for k, (n, text) in left.items() if n > 1}
+        remaining_spans = {**spanning, **cells_below}
+        spanning = {
+            k: (n - 1, text) for k, (n, text) in remaining_spans.items() if n > 1
+        }
         if cells:
             rows.append((line, tuple(cells)))
         line += part.count("\n")

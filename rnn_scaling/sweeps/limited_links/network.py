@@ -279,7 +279,7 @@ def call(*words: str) -> str:
       CallFailed: If its exit status is not 0, or it runs for more than CALL_TIMEOUT_S.
     """
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -288,9 +288,9 @@ def call(*words: str) -> str:
             timeout=CALL_TIMEOUT_S,
             env={**os.environ, "LC_ALL": "C"},
         )
-        if not done.returncode:
-            return done.stdout
-        error = done.stderr.strip() or f"exit status {done.returncode}"
+        if not result.returncode:
+            return result.stdout
+        error = result.stderr.strip() or f"exit status {result.returncode}"
     except OSError as e:
         error = e.strerror or str(e)
     except subprocess.TimeoutExpired:
@@ -424,8 +424,8 @@ def describe(link: NetworkLink, calibration: Calibration) -> str:
     if link.delay_s:
         requested += f" and {link.delay_s * 1e3:g} ms one way"
     return (
-        f"{requested} asked; {rates} of payload measured, {len(calibration.bits_per_s)} nodes "
-        f"sending at once; round trip {calibration.round_trip_s * 1e3:.2g} ms"
+        f"{requested} asked; {rates} of payload measured, {len(calibration.bits_per_s)} "
+        f"nodes sending at once; round trip {calibration.round_trip_s * 1e3:.2g} ms"
     )
 
 

@@ -120,8 +120,8 @@ def _measure(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
     """Measure the links; return the requested and the measured rates in words."""
     if len(nodes) == 1:
         return f"{network.megabits(link.bits_per_s)} asked, one node"
-    measured = network.measure(nodes)
-    description = network.describe(link, measured)
+    calibration = network.measure(nodes)
+    description = network.describe(link, calibration)
     print(f"link: {description}", flush=True)
-    entry.warn(*network.warnings(link, measured))
+    entry.warn(*network.warnings(link, calibration))
     return description

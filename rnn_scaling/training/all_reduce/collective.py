@@ -157,9 +157,9 @@ class WorkerReduce:
         """
 
         def pad(rows: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
-            missing = most_rows - tf.shape(rows.indices)[0]
-            values = tf.pad(rows.values, [[0, missing], [0, 0]])
-            return values, tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]])
+            num_missing = most_rows - tf.shape(rows.indices)[0]
+            values = tf.pad(rows.values, [[0, num_missing], [0, 0]])
+            return values, tf.pad(tf.cast(rows.indices, tf.int64), [[0, num_missing]])
 
         values, indices = zip(*map_devices(self.towers.devices, pad, slices))
         all_values = self.towers.gather(values, most_rows)

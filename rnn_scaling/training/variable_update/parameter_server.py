@@ -124,7 +124,7 @@ class ParameterServer(VariableUpdate):
             tower_gradients = self.due(tower_gradients)
             summed: dict[str, gradients.Gradient] = {}
             for name, parts in self._parts.items():
-                pieces = [
+                row_parts = [
                     self._split(name, grads[name], tower)
                     for tower, grads in enumerate(tower_gradients)
                 ]
@@ -132,7 +132,7 @@ class ParameterServer(VariableUpdate):
                     with tf.device(part.device):
                         variable = self._variables[name][index]
                         summed[variable.name] = gradients.add(
-                            [tower_pieces[index] for tower_pieces in pieces]
+                            [tower_pieces[index] for tower_pieces in row_parts]
                         )
         with tf.name_scope("update/"):
             self._applied = self._updater.apply(summed)
@@ -189,8 +189,10 @@ def _lookup(
     for variable, part, position in zip(variables, parts, positions):
         with tf.device(part.device):
             rows.append(tf.gather(variable, tf.gather(flat, position) - part.start))
-    joined = tf.dynamic_stitch(positions, rows)
-    return tf.reshape(joined, tf.concat([tf.shape(ids), tf.shape(joined)[1:]], 0))
+    joined_rows = tf.dynamic_stitch(positions, rows)
+    return tf.reshape(
+        joined_rows, tf.concat([tf.shape(ids), tf.shape(joined_rows)[1:]], 0)
+    )
 
 
 def _select_rows(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:

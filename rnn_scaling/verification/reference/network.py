@@ -286,8 +286,8 @@ def _feed_forward(w: Weights, name: str, x: Array) -> Array:
 
 def _normalize(w: Weights, name: str, x: Array) -> Array:
     deviation = np.sqrt(x.var(axis=1, keepdims=True) + 1e-6)
-    scaled = (x - x.mean(axis=1, keepdims=True)) / deviation
-    return scaled * w[f"{name}/norm/gain"] + w[f"{name}/norm/bias"]
+    standardized = (x - x.mean(axis=1, keepdims=True)) / deviation
+    return standardized * w[f"{name}/norm/gain"] + w[f"{name}/norm/bias"]
 
 
 def part_around_cells(config: Any) -> str:

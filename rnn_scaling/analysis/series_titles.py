@@ -35,6 +35,9 @@ def group_by_series(rows: Sequence[Row]) -> list[list[Row]]:
 def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """Return a title per series: network, mode, and other options that differ.
 
+    The kernel that replaces one for GPUs on CPUs is in the title only if series of the
+    same network have different ones.
+
     Args:
       series: The rows of each series. Options are read from its first row, because all
         rows of a series share them.
@@ -49,9 +52,12 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
         varied_options.append(DECODER)
     options = list(map(_options_with_batch_size, first_rows, used_options))
     all_facts = distinguishing_facts(series)
+    shown_kernels = _distinguishing_kernels(series)
     titles = []
-    for members, row_options, facts in zip(series, options, all_facts):
-        parts = _title_parts(members, row_options, varied_options)
+    for members, kernel, row_options, facts in zip(
+        series, shown_kernels, options, all_facts
+    ):
+        parts = _title_parts(members, kernel, row_options, varied_options)
         titles.append(", ".join([*parts, *separation.in_words(facts)]))
     titles = disambiguate(titles, [row.unit for row in first_rows])
     return _add_distinct_options(titles, options)
@@ -81,20 +87,34 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
     return [name for name in option_names(rows) if name not in left_out]
 
 
+def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
+    """Return the replacement kernel of each series; "" if its network has only one."""
+    all_kernels = list(map(cpu_replacement_kernel, series))
+    networks = [network(members[0].options) for members in series]
+    kernels_of_network = group_by(all_kernels, networks)
+    return [
+        kernel if len(set(kernels_of_network[name])) > 1 else ""
+        for kernel, name in zip(all_kernels, networks)
+    ]
+
+
 def _title_parts(
-    members: Sequence[Row], options: Mapping[str, Any], varied_options: Sequence[str]
+    members: Sequence[Row],
+    kernel: str,
+    options: Mapping[str, Any],
+    varied_options: Sequence[str],
 ) -> list[str]:
     """Return the parts of a title.
 
     Args:
       members: The rows of the series.
+      kernel: The kernel to name after the network, or "".
       options: The values of its options, with its batch size.
       varied_options: Options that differ between series.
     """
     first = members[0]
     config = first.options
     parts = [str(part) for part in (network(config), config["variable_update"]) if part]
-    kernel = cpu_replacement_kernel(members)
     if kernel:
         parts[0] += f" ({kernel})"
     if first.is_distributed and config["num_devices"] != 1:

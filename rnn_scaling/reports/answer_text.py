@@ -98,7 +98,7 @@ def _page_text(kind: str, folder: Path) -> str:
 
 
 def _footnote(summary: Summary) -> str:
-    """Return the meaning of ± and of the units."""
+    """Return the meaning of ± and of the units, and which kernels ran on CPUs."""
     run_counts: set[int] = set()
     for row in summary.rows:
         if row.rate and has_interval(row.rate):
@@ -108,4 +108,5 @@ def _footnote(summary: Summary) -> str:
         kind = "plus-minus" if len(run_counts) == 1 else "plus-minus-range"
         statements.append(state(kind, least=min(run_counts), most=max(run_counts)))
     measured = [row for row in summary.rows if row.good_runs]
-    return sentences([*statements, *cautions.unit_statements(measured)])
+    statements += cautions.unit_statements(measured)
+    return sentences([*statements, *cautions.kernel_statements(summary)])

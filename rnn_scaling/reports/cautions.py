@@ -84,17 +84,22 @@ def opening_paragraphs(summary: Summary) -> list[str]:
 
 def _term_statements(summary: Summary) -> list[Statement]:
     """Return the meaning of units and means, and which kernel ran on CPUs."""
+    statements = unit_statements(summary.rows)
+    if any(len(row.good_runs) > 1 for row in summary.rows):
+        statements.append(state("geometric-means"))
+    return [*statements, *kernel_statements(summary)]
+
+
+def kernel_statements(summary: Summary) -> list[Statement]:
+    """Return which kernel ran on CPUs in place of one for GPUs."""
     kernels = set()
     for series in summary.series:
         if kernel := cpu_replacement_kernel(series.configurations):
             kernels.add((series.options["encoder_type"], kernel))
-
-    statements = unit_statements(summary.rows)
-    if any(len(row.good_runs) > 1 for row in summary.rows):
-        statements.append(state("geometric-means"))
-    for encoder, kernel in sorted(kernels):
-        statements.append(state("kernel-on-cpus", encoder, kernel=kernel))
-    return statements
+    return [
+        state("kernel-on-cpus", encoder, kernel=kernel)
+        for encoder, kernel in sorted(kernels)
+    ]
 
 
 def unit_statements(rows: Iterable[Row]) -> list[Statement]:

@@ -214,21 +214,32 @@ def test_networks_are_not_compared_with_each_other():
     assert "fastest" not in conclusions.answer_text(told)
 
 
-def test_a_title_names_the_kernel_that_ran():
-    resolved = {"device_type": "CPU", "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad"}
-    cpu = [altered(timed(n, 100 * n), resolved=resolved) for n in (1, 2)]
-    (series,) = of(cpu).series
-    assert series.title == "cudnn_lstm (BlockLSTM), independent"
-    gpu = [
-        altered(each, resolved={"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"})
-        for each in cpu
-    ]
-    loop = [timed(1, 100, encoder_type="dynamic_rnn")]
-    for records, title in (
-        (gpu, "cudnn_lstm, independent"),
-        (loop, "dynamic_rnn, independent"),
-    ):
-        assert [each.title for each in of(records).series] == [title]
+def on_cpu(kernel, **options):
+    """Return runs on 1 and 2 CPUs whose encoder is computed by a kernel."""
+    resolved = {"device_type": "CPU", "encoder_kernel": kernel}
+    return [altered(timed(n, 100 * n, **options), resolved=resolved) for n in (1, 2)]
+
+
+def test_a_title_names_the_kernel_only_if_series_differ_in_it():
+    fused = on_cpu("packed LSTM")
+    other = on_cpu("BlockLSTM + LSTMBlockCellGrad", variable_update="replicated")
+    assert {series.title for series in of([*fused, *other]).series} == {
+        "cudnn_lstm (packed LSTM), independent",
+        "cudnn_lstm (BlockLSTM), replicated",
+    }
+    (series,) = of(fused).series
+    assert series.title == "cudnn_lstm, independent"
+
+
+def test_the_answer_names_the_kernel_that_ran_on_cpus():
+    def kernels(records):
+        return [each.subject for each in cautions.kernel_statements(of(records))]
+
+    fused = on_cpu("packed LSTM")
+    resolved = {"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"}
+    assert kernels(fused) == ["cudnn_lstm"]
+    assert kernels([altered(each, resolved=resolved) for each in fused]) == []
+    assert kernels([timed(1, 100, encoder_type="dynamic_rnn")]) == []
 
 
 def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():

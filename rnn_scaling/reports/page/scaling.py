@@ -371,6 +371,7 @@ def _environment_blocks(summary: Summary) -> list[Block]:
 
 def _reading_blocks(summary: Summary) -> list[Block]:
     statements = cautions.unit_statements(summary.rows)
+    statements += cautions.kernel_statements(summary)
     statements += [state(f"reading-of-{topic}", summary.unit) for topic in READING]
     return [Items(list(map(sentence, statements)))]
 

@@ -110,14 +110,7 @@ def main(words: Sequence[str]) -> int:
         return _show(options)
     if name == "check":
         return _check(options)
-    missing_folders = [folder for folder in options.results if not folder.is_dir()]
-    if missing_folders:
-        raise entry.Refusal(
-            *(
-                f"{folder} does not exist; name a folder of run records"
-                for folder in missing_folders
-            )
-        )
+    entry.require_folders(options.results)
     folders = options.results
     if name == "import":
         folders = []

@@ -109,12 +109,7 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ReportOptions, "report")
     if options.export:
         return _export(options)
-    if missing_folders := [
-        f"{folder} does not exist; name a folder of run records"
-        for folder in options.folders
-        if not folder.is_dir()
-    ]:
-        raise entry.Refusal(*missing_folders)
+    entry.require_folders(options.folders)
     first = options.folders[0]
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal(
@@ -182,8 +177,7 @@ def _export(options: ReportOptions) -> int:
         )
     folder = Path(options.words[0])
     destination = options.words[1]
-    if not folder.is_dir():
-        raise entry.Refusal(f"{folder} does not exist; name a folder of run records")
+    entry.require_folders([folder])
     from rnn_scaling.analysis import folder_rows
     from rnn_scaling.records import folder as folders
     from rnn_scaling.reports import report_files

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import logging
+import re
 import shlex
 import sys
 import threading
@@ -38,7 +39,8 @@ class TensorBoardOptions:
 
     logdir: str = option(
         "logs",
-        "folder to show; every folder in it that contains event files is a run",
+        "folder to show, also --log_dir; every folder in it that contains event files is "
+        "a run",
         shown="DIR",
     )
     port: int | None = option(
@@ -81,6 +83,8 @@ def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
     own_words: list[str] = []
     passed_on: list[str] = []
     for word in words:
+        # The trainer's name of the same folder.
+        word = re.sub("^--log_dir(?==|$)", "--logdir", word)
         name = word.removeprefix("--").removeprefix("no").partition("=")[0]
         (own_words if name in fields else passed_on).append(word)
     (options,) = flags.build([TensorBoardOptions], *flags.parsed(own_words, fields))

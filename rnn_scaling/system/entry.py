@@ -17,7 +17,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -111,6 +112,21 @@ class Refusal(ValueError):
         super().__init__("\n".join(lines))
         self.lines = list(lines)
         self.status = status
+
+
+def require_folders(paths: Iterable[Path]) -> None:
+    """Check the folders of run records that a command reads.
+
+    Raises:
+      Refusal: With a line for each path that is not a folder.
+    """
+    faults = []
+    for path in paths:
+        if not path.is_dir():
+            fault = "is not a folder" if path.exists() else "does not exist"
+            faults.append(f"{path} {fault}; name a folder of run records")
+    if faults:
+        raise Refusal(*faults)
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:

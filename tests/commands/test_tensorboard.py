@@ -34,6 +34,7 @@ def shown(result):
     [
         ([], ["--logdir=logs", "--host=localhost"]),
         (["--logdir=a", "--bind_all"], ["--logdir=a", "--bind_all"]),
+        (["--log_dir=a"], ["--logdir=a", "--host=localhost"]),
         (["--logdir_spec=x:a,y:b"], ["--logdir_spec=x:a,y:b", "--host=localhost"]),
         (
             ["--reuse_port=true", "--profile"],

@@ -510,3 +510,13 @@ def test_the_line_of_a_graph_error_is_its_cause():
         f"{cause}\nRestart your program.\n\t [[{{{{node sum}}}}]]"
     )
     assert entry.first_line(RuntimeError(text)) == cause
+
+
+def test_a_file_is_not_called_missing_where_a_folder_is_needed(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(entry.Refusal) as refusal:
+        entry.require_folders([tmp_path, file, tmp_path / "no"])
+    of_file, of_missing = refusal.value.lines
+    assert of_file.startswith(f"{file} is not a folder")
+    assert of_missing.startswith(f"{tmp_path / 'no'} does not exist")

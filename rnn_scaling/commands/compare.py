@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HISTORY = Path("history")  # used if it exists
 USAGE = """\
-Is AFTER slower than BEFORE, and do the runs suffice to judge? BEFORE and AFTER are folders of run records, as a sweep
+Is AFTER slower than BEFORE, and are there enough runs to tell? BEFORE and AFTER are folders of run records, as a sweep
 writes them, or single records. Configurations that both contain are compared one by one. An option that differs
 between all runs before and all runs after is the change.
 
@@ -27,12 +27,12 @@ If the sides were measured at different times, the interval includes the drift o
 --history=DIR shows how large it is; ./run.sh ab alternates between the sides and avoids it.
 
 With one run per side, no change can be shown, because any two runs differ. Repeat them with ./run.sh sweep
---repeats=5, or with ./run.sh ab, which alternates between the sides. docs/compare.md has the design, the test and its
-error rates.
+--repeats=5, or with ./run.sh ab, which alternates between the sides. docs/compare.md explains the verdicts, and
+docs/statistics.md the test.
 
-Exit status: 0 a slow-down beyond the limit is excluded everywhere; 1 there is one; 2 cannot judge: too few runs or too
-much noise, incomparable runs, configurations missing or failed after, nothing in common, or wrong use. With
---across=machine: 0 every series was judged; 2 one was not."""
+Exit status: 0 a slow-down beyond the limit is excluded everywhere; 1 a configuration is slower by more than the
+limit; 2 cannot judge: too few runs or too much noise, incomparable runs, configurations missing or failed after,
+nothing in common, or wrong use. With --across=machine: 0 every series was judged; 2 one was not."""
 
 
 @dataclasses.dataclass(frozen=True)

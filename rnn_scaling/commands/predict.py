@@ -41,8 +41,8 @@ intervals, because the error of the assumptions is unknown. The same --seed give
 
 --output writes prediction.json, .html and .png, or whatif and simulation instead of prediction.
 
-Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 nothing can be said, or wrong use. With
---track_record: 0, even without predictions."""
+Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 no series was answered, or wrong use.
+With --track_record: 0, even without predictions."""
 
 QUESTIONS = ("what_if", "simulate", "track_record")
 # Options that a question does not use. The question without a flag uses all of them.

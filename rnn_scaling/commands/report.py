@@ -18,7 +18,7 @@ _EXPORTS = "\n".join(
     for name, export in registry.EXPORTS.items()
 )
 USAGE = f"""\
-Shows how far the runs of a folder scale and where efficiency is lost. Reads the run records (*.json) in DIR, prints a
+Shows how well the runs of a folder scale and where efficiency is lost. Reads the run records (*.json) in DIR, prints a
 table and the answer, and writes these files to DIR or to --output:
 
 {_FILES}
@@ -44,7 +44,7 @@ over speed.
     ./run.sh report results/default --export=prometheus /var/lib/node_exporter/scaling.prom
     ./run.sh report results/default --archive=scaling.tar.gz
 
---archive=FILE bundles records, outputs of failed runs, report and checksums in one file, with which somebody else can
+--archive=FILE bundles records, outputs of failed runs, report and checksums in one file, so that somebody else can
 check every number.
 
 Subfolders are not read. Invalid records are named and left out. Files of these names from other programs are
@@ -87,7 +87,7 @@ class ReportOptions:
     )
     machine: str = option(
         "",
-        "one name in --machines for all folders, or one per folder",
+        "name of the machine in --machines, or one name per folder",
         shown="NAME,...",
     )
     full: bool = option(

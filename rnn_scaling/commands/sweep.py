@@ -43,15 +43,14 @@ A flag that only some runs read is passed only to them. The records and the repo
 Without flags of the trainer, the sweep takes {DEFAULT_MINUTES:g} minutes. It first runs {_ENCODERS[0]} with
 independent and replicated on 1 and N devices, then the other modes, then the other encoders. It prints a first table
 after one round, and repeats runs that other processes disturbed. At the end it prints the command that adds the runs
-for which there was no time. --minutes=X sets the time of any sweep, and --minutes=0 makes all runs.
+for which there was no time. --minutes=X sets the time of any sweep, and --minutes=0 removes the limit.
 
 Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed
-row with its reason; the others continue. All runs are made {MIN_ROUNDS} times, in a random order and back. More
-follow, up to {MAX_ROUNDS} of each ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (else each rate) is
-known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N of each. After Ctrl-C the same command continues. More
-values or repeats with the same --out add runs (docs/sweeps.md).
---certify first compares each configuration with serial training (./run.sh verify --help) and marks a mode whose
-updates are wrong.
+row with its reason; the others continue. All runs are made {MIN_ROUNDS} times, in a random order and then in reverse.
+More rounds follow, up to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (without a
+baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N rounds. After Ctrl-C the same
+command continues. More values or repeats with the same --out add runs (docs/sweeps.md). --certify first compares each
+configuration with serial training (./run.sh verify --help) and marks a mode whose updates are wrong.
 
 A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and other
 values in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from its output.

@@ -24,7 +24,7 @@ from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
 USAGE = """\
-Is your distributed PyTorch or JAX training right? Runs your script unchanged on one and on several processes, compares
+Is your distributed training in PyTorch, JAX or Keras right? Runs your script on one process and on several, compares
 samples, gradients, weights, clipping and random states at every step, and names the fault (docs/verify.md).
 
     ./run.sh verify --trainer="python3 my.py" --num_devices=1,2
@@ -34,9 +34,9 @@ samples, gradients, weights, clipping and random states at every step, and names
 
 Without --trainer: does a mode of this suite train correctly? Trains in that mode and, batch by batch, serially on one
 device. Serial training computes the batches of all towers at the same weights, and makes one update from the mean
-gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5" or "stale by 1 step" (as
-relaxed and staged modes promise). A fault is described: "sum" if a mean is expected, which variable, which tower, from
-which batch.
+gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5" or "stale by 1 step"
+(which is right for relaxed and staged modes). A fault is described: "sum" if a mean is expected, which variable, which
+tower, from which batch.
 
     ./run.sh verify                                                 replicated on 2 devices
     ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
@@ -79,7 +79,7 @@ def _check_trainer(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ScriptOptions:
-    """Script: your own PyTorch script."""
+    """Script: your own script."""
 
     trainer: str = option(
         "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -254,6 +255,62 @@ def test_mlflow_has_the_options_every_batch_and_the_record(folder, monkeypatch):
     assert calls[0] == ("set_tracking_uri", ("sqlite:///mlflow.db",))
     assert made.count("log_metrics") == 6 * 41
     assert made.count("log_artifact") == 6
+
+
+ROUNDED = 6  # digits that a golden file has
+LONG_NUMBER = re.compile(r"\d+\.\d{5,}(?:e-?\d+)?")
+
+
+def written_files(folder):
+    """Return the names and contents of the files in a folder, or of a file."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    return "".join(f"== {path.name}\n{path.read_text()}" for path in paths)
+
+
+def fake_package(calls):
+    """Return a module that records the calls of MLflow or Weights & Biases."""
+
+    class Recording(FakeRun):
+        def __exit__(self, *error):
+            calls.append(("summary", self.summary))
+
+        def log(self, values, step):
+            calls.append(("log", values, step))
+
+    def start(*words, **more):
+        calls.append(("start", *words, more))
+        return Recording()
+
+    package = types.SimpleNamespace(init=start, start_run=start)
+    for name in (
+        "set_tracking_uri",
+        "set_experiment",
+        "log_params",
+        "set_tags",
+        "log_metrics",
+        "log_artifact",
+    ):
+        setattr(package, name, functools.partial(_record, calls, name))
+    return package
+
+
+def _record(calls, name, *words, **more):
+    calls.append((name, *words, *more.values()))
+
+
+@pytest.mark.parametrize("name", registry.EXPORTS)
+def test_an_export_writes_its_golden_file(name, tmp_path, monkeypatch, is_golden):
+    runs = [timed(1, 1000.0, batches=12), timed(2, 1900.0, batches=12)]
+    folder = write_folder(tmp_path / "runs", runs)
+    calls = []
+    if name in ("mlflow", "wandb"):
+        monkeypatch.setitem(sys.modules, name, fake_package(calls))
+    destination = tmp_path / "destination"
+    assert export(folder, name, destination) == 0
+    text = "".join(json.dumps(call, sort_keys=True) + "\n" for call in calls)
+    text = (text or written_files(destination)).replace(str(tmp_path), "FOLDER")
+    text = LONG_NUMBER.sub(lambda match: f"{float(match[0]):.{ROUNDED}g}", text)
+    assert is_golden(f"exports/{name}.txt", text)
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])

@@ -61,7 +61,7 @@ OVERSUBSCRIPTION, FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE, UNEXPLAINED = (
 )
 ALL = 100.0  # points of efficiency; more cannot be lost
 ROUNDING = 1e-9  # points of efficiency due to floating point
-MIN_POINTS = 5e-4  # fewer points would be printed as 0.000
+_MIN_POINTS = 5e-4  # fewer points would be printed as 0.000
 Rates = Mapping[Key, float]  # items/s of each row
 
 
@@ -94,7 +94,7 @@ class Share:
         )
 
     def __mul__(self, share: Share) -> Share:
-        if share is ONE:
+        if share is _ONE:
             return self
         return Share(
             lambda rates: self.value(rates) * share.value(rates),
@@ -112,8 +112,8 @@ class Share:
         )
 
 
-ONE = Share(lambda rates: 1.0)
-NOTHING = Share(lambda rates: 0.0)
+_ONE = Share(lambda rates: 1.0)
+_NOTHING = Share(lambda rates: 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,7 +317,7 @@ class _Attributor:
             self._tower_changes["batch_size"] = -(-total // self._n)
 
     def attribute(self) -> Attribution:
-        loss = ONE - self._measured_efficiency()
+        loss = _ONE - self._measured_efficiency()
         efficiencies = {
             name: self._efficiency_with(changes)
             for name, changes in self._list_part_changes()
@@ -362,7 +362,7 @@ class _Attributor:
     ) -> Share:
         """Return the loss without some parts; exactly nothing without all of them."""
         if len(parts) == num_parts:
-            return NOTHING
+            return _NOTHING
         return functools.reduce(operator.sub, parts, loss)
 
     def _make_part(self, name: LossPartName, share: Share) -> LossPart:
@@ -377,7 +377,7 @@ class _Attributor:
         if points.ends is None:
             return LossPart(name, items, points)
         low, high = points.ends
-        if low <= MIN_POINTS and high >= -MIN_POINTS:
+        if low <= _MIN_POINTS and high >= -_MIN_POINTS:
             return LossPart(name, items, points)
         load_points = self._load_points(share)
         may_be_load = min(abs(low), abs(high)) <= load_points
@@ -445,15 +445,15 @@ class _Attributor:
         """Return each part as a share of the ideal."""
         config = self._row.options
         # Rate of one device with a tower's share / with the whole batch.
-        fixed_factor = ONE
+        fixed_factor = _ONE
         shares: dict[LossPartName, Share] = {}
         if config["global_batch_size"]:
             fixed_factor = self._compare_rates({}, self._tower_changes, self._base_key)
-            shares[FIXED] = ONE - fixed_factor
+            shares[FIXED] = _ONE - fixed_factor
         if max_efficiency < 1:
             bound = Share(lambda rates: max_efficiency)
             efficiencies = {OVERSUBSCRIPTION: bound, **efficiencies}
-        previous = ONE
+        previous = _ONE
         for name, efficiency in efficiencies.items():
             shares[name] = (previous - efficiency) * fixed_factor
             previous = efficiency

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-WINDOW = 200  # batches over which outlier bounds are computed
+_WINDOW = 200  # batches over which outlier bounds are computed
 MIN_SIZE = 5  # batches of the shortest level
 # The search takes n^2, so longer series are searched on block means, then refined.
-MAX_POINTS = 600
-LONGEST_CYCLE = 200
+_MAX_POINTS = 600
+_LONGEST_CYCLE = 200
 # Clocks and rounding: no series is known better than this (log seconds).
-SCALE_FLOOR = 0.0005
+_SCALE_FLOOR = 0.0005
 # Neighbours with a higher correlation belong to a change of level.
-MAX_CORRELATION = 0.85
+_MAX_CORRELATION = 0.85
 # Mean of the smaller three quarters of |z| for a standard normal z.
-TRIMMED_MEAN = 0.51491
-BISECTIONS = 30
+_TRIMMED_MEAN = 0.51491
+_BISECTIONS = 30
 
 
 def robust_scale(values: np.ndarray) -> float:
@@ -33,7 +33,7 @@ def robust_scale(values: np.ndarray) -> float:
         return 0.0
     magnitudes = np.sort(np.abs(values))
     count = max(1, math.ceil(0.75 * len(magnitudes)))
-    return float(magnitudes[:count].mean() / TRIMMED_MEAN)
+    return float(magnitudes[:count].mean() / _TRIMMED_MEAN)
 
 
 def estimate_noise(y: np.ndarray) -> float:
@@ -74,7 +74,7 @@ def _noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
     """Return the noise from the residuals of a fit with some parameters."""
     n = len(residual)
     free = max(1, n - parameters)
-    variance = max(float(residual @ residual) / free, SCALE_FLOOR**2)
+    variance = max(float(residual @ residual) / free, _SCALE_FLOOR**2)
     r = float(residual[1:] @ residual[:-1]) / (free * variance)
     # Each fitted parameter lowers the correlation (a mean: Kendall 1954).
     r += (1 + 3 * r) * parameters / n
@@ -91,11 +91,11 @@ def _noise_of_differences(y: np.ndarray) -> float:
     for lag in (1, 2, 3, 4):
         differences = y[lag:] - y[:-lag]
         scale = robust_scale(differences - np.median(differences))
-        variances.append(max(scale**2 / 2, SCALE_FLOOR**2))
+        variances.append(max(scale**2 / 2, _SCALE_FLOOR**2))
     ratio = sum(variances[1:]) / variances[0]
     low = 0.0
-    high = MAX_CORRELATION
-    for _ in range(BISECTIONS):
+    high = _MAX_CORRELATION
+    for _ in range(_BISECTIONS):
         r = (low + high) / 2
         if ratio > 3 + 3 * r + 2 * r**2 + r**3:
             low = r
@@ -105,7 +105,7 @@ def _noise_of_differences(y: np.ndarray) -> float:
 
 
 def _first_order_noise(variance: float, correlation: float) -> float:
-    r = min(max(correlation, 0.0), MAX_CORRELATION)
+    r = min(max(correlation, 0.0), _MAX_CORRELATION)
     return variance * (1 + r) / (1 - r)
 
 
@@ -117,7 +117,7 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup
     Blows Hot and Cold", OOPSLA 2017.
     """
-    windows = np.array_split(y, max(1, round(len(y) / WINDOW)))
+    windows = np.array_split(y, max(1, round(len(y) / _WINDOW)))
     lows, highs = zip(*map(_window_bounds, windows))
     wide_lows = []
     wide_highs = []
@@ -133,7 +133,7 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _window_bounds(window: np.ndarray) -> tuple[float, float]:
     p10, median, p90 = np.percentile(window, (10, 50, 90)).tolist()
-    reach = 3 * max(p90 - p10, 2.56 * SCALE_FLOOR)
+    reach = 3 * max(p90 - p10, 2.56 * _SCALE_FLOOR)
     return median - reach, median + reach
 
 
@@ -167,12 +167,12 @@ def find_cycle_length(y: np.ndarray) -> int | None:
     centred = y - y.mean()
     best = None
     best_gain = 0.0
-    for period in range(2, min(n // 4, LONGEST_CYCLE) + 1):
+    for period in range(2, min(n // 4, _LONGEST_CYCLE) + 1):
         cycles = centred[n % period :].reshape(-1, period)
         size = cycles.size
         total = float(np.sum((cycles - cycles.mean()) ** 2))
         phases = cycles.mean(axis=0)
-        residual = max(float(np.sum((cycles - phases) ** 2)), size * SCALE_FLOOR**2)
+        residual = max(float(np.sum((cycles - phases) ** 2)), size * _SCALE_FLOOR**2)
         error = math.sqrt(residual / size) / math.sqrt(len(cycles))
         if total <= residual or phases.max() - phases.min() < 4 * error:
             continue
@@ -198,15 +198,15 @@ def find_change_points(y: np.ndarray, long_run: float) -> list[int]:
     """Return the indices at which the level changes.
 
     The cuts minimise the squared error, with a penalty of 3 * long_run * ln n for each.
-    They are exact up to MAX_POINTS values. Longer series are cut exactly on block means,
-    and then refined to the batch.
+    They are exact up to _MAX_POINTS values. Longer series are cut exactly on block
+    means, and then refined to the batch.
 
     Source: Killick, Fearnhead and Eckley, "Optimal Detection of Changepoints With a
     Linear Computational Cost", JASA 107(500), 2012, doi:10.1080/01621459.2012.737745
     (the cost and its recursion).
     """
     n = len(y)
-    block = math.ceil(n / MAX_POINTS)
+    block = math.ceil(n / _MAX_POINTS)
     penalty = 3 * long_run * math.log(n) / block
     if block == 1:
         return _find_optimal_partition(y, penalty, MIN_SIZE)

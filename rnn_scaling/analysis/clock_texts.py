@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.clocks import ClockCaution, ClockDifference, Throttling
 
-REMEDY = (
+_REMEDY = (
     "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are"
     " set"
 )
@@ -34,7 +34,7 @@ def _difference_text(difference: ClockDifference) -> str:
         texts.append(f"{_gpus_text(gpus)} {verb} {value:g} {unit} ({excess})")
     return (
         f"{_gpus_text(lowest_gpus)} ({difference.name}) {verb} a {title} of {lowest:g}"
-        f" {unit}, {', '.join(texts)}: {REMEDY}"
+        f" {unit}, {', '.join(texts)}: {_REMEDY}"
     )
 
 

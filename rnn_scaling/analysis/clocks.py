@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable
 from rnn_scaling.records.environment import ClockedDevice, ClockReading, Clocks
 from rnn_scaling.system.machine import throttling
 
-TOLERANCE = 0.01  # clocks of equal devices may differ by this share
+_TOLERANCE = 0.01  # clocks of equal devices may differ by this share
 # Share of the samples under load from which slowed-down clocks are reported.
-MIN_THROTTLED_SHARE = 0.05
-SAMPLED_FIELDS = ("sm_mhz", "memory_mhz")
-COMPARED_FIELDS = (*SAMPLED_FIELDS, "max_sm_mhz", "max_memory_mhz", "power_limit_w")
+_MIN_THROTTLED_SHARE = 0.05
+_SAMPLED_FIELDS = ("sm_mhz", "memory_mhz")
+_COMPARED_FIELDS = (*_SAMPLED_FIELDS, "max_sm_mhz", "max_memory_mhz", "power_limit_w")
 _FIELDS_BY_KIND = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
 
 
@@ -21,7 +21,7 @@ class ClockDifference:
 
     Attributes:
       name: Name of the GPUs.
-      field: One of COMPARED_FIELDS.
+      field: One of _COMPARED_FIELDS.
       levels: (median value, GPUs) of each group of equal GPUs, the lowest value first.
     """
 
@@ -70,7 +70,7 @@ def find_differences(clocks: Clocks) -> list[ClockDifference]:
     differences = []
     devices = clocks.devices
     for name in dict.fromkeys(device.name for device in devices):
-        for field in COMPARED_FIELDS:
+        for field in _COMPARED_FIELDS:
             values = [
                 (_reading_value(clocks, i, field) or 0.0, _device_index(device, i))
                 for i, device in enumerate(devices)
@@ -91,7 +91,7 @@ def find_throttling(clocks: Clocks) -> list[Throttling]:
             readings = _select_readings_under_load(clocks, i)
             count = sum(bool((reading.reasons or 0) & bit) for reading in readings)
             share = count / max(1, len(readings))
-            if share >= MIN_THROTTLED_SHARE:
+            if share >= _MIN_THROTTLED_SHARE:
                 shares.append((_device_index(device, i), share))
         if shares:
             throttlings.append(Throttling(reason, tuple(shares)))
@@ -114,7 +114,7 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
 
 
 def _reading_value(clocks: Clocks, i: int, field: str) -> float | None:
-    if field in SAMPLED_FIELDS:
+    if field in _SAMPLED_FIELDS:
         return _median_under_load(clocks, i, field)
     value: float | None = getattr(clocks.devices[i], field)
     return value
@@ -156,7 +156,7 @@ def _group_by_value(
     """
     clusters: list[list[tuple[float, int]]] = []
     for value, index in sorted(values):
-        if not clusters or value > clusters[-1][0][0] * (1 + TOLERANCE):
+        if not clusters or value > clusters[-1][0][0] * (1 + _TOLERANCE):
             clusters.append([])
         clusters[-1].append((value, index))
     levels = []

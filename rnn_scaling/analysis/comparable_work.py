@@ -10,7 +10,7 @@ from rnn_scaling.config.naming import HOW_RUN, TRAINER, recorded_work
 from rnn_scaling.records.options import DEFAULTS
 
 # Options of the amount of work, which are compared separately.
-SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)
+_SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)
 
 
 def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -53,6 +53,6 @@ def _may_change_work(name: str) -> bool:
 
     Options of a user's program may, unless they only start a run and read its output.
     """
-    if name in SIZES or name == TRAINER or name in HOW_RUN:
+    if name in _SIZES or name == TRAINER or name in HOW_RUN:
         return False
     return name in WORK_OPTIONS or name not in DEFAULTS

@@ -22,8 +22,8 @@ FEWEST_FAMILIES = 6
 # With three, Fisher's z has no standard error.
 FEWEST_FOR_INTERVAL = 4
 # With 2,000 draws, the ends of an interval depend on the seed by up to 0.07.
-NUM_DRAWS = 20_000
-NUM_BLOCKS = 20  # The ranks of a block of draws are in memory at the same time.
+_NUM_DRAWS = 20_000
+_NUM_BLOCKS = 20  # The ranks of a block of draws are in memory at the same time.
 SEED = 1
 _KIND = IntervalKind(Basis.RANK_CORRELATION)
 
@@ -59,7 +59,7 @@ def rank_correlation_with_errors(
 ) -> Interval:
     """Return Spearman's rank correlation of numbers that have errors.
 
-    In each of NUM_DRAWS draws, every number moves by its error (Student's t of its
+    In each of _NUM_DRAWS draws, every number moves by its error (Student's t of its
     logarithm), and Fisher's z of the correlation moves by the error of a sample of
     `num_families` models. The interval contains the middle 95 % of the draws, and the
     interval of `rank_correlation`. It can only be wider than that one, because errors
@@ -74,11 +74,11 @@ def rank_correlation_with_errors(
         [number.value for number in x], [number.value for number in y], num_families
     )
     random = np.random.default_rng(SEED)
-    x_blocks = np.array_split(_draw_logs(x, random), NUM_BLOCKS)
-    y_blocks = np.array_split(_draw_logs(y, random), NUM_BLOCKS)
+    x_blocks = np.array_split(_draw_logs(x, random), _NUM_BLOCKS)
+    y_blocks = np.array_split(_draw_logs(y, random), _NUM_BLOCKS)
     values = np.concatenate([*map(_rank_correlations, x_blocks, y_blocks)])
     errors = _fisher_error(values, num_families)
-    draws = _fisher_z(values, num_families) + errors * random.normal(size=NUM_DRAWS)
+    draws = _fisher_z(values, num_families) + errors * random.normal(size=_NUM_DRAWS)
     tail_share = (1 - LEVEL) / 2
     low, high = np.tanh(np.quantile(draws, [tail_share, 1 - tail_share]))
     assert without_errors.ends is not None
@@ -126,13 +126,13 @@ def state_efficiency_trend(
 
 
 def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.ndarray:
-    """Return draws of the logarithms of numbers, [NUM_DRAWS, len(numbers)]."""
+    """Return draws of the logarithms of numbers, [_NUM_DRAWS, len(numbers)]."""
     columns = []
     for number in numbers:
-        column = np.full(NUM_DRAWS, math.log(number.value))
+        column = np.full(_NUM_DRAWS, math.log(number.value))
         if number.relative_error:
             column += number.relative_error * random.standard_t(
-                number.degrees, NUM_DRAWS
+                number.degrees, _NUM_DRAWS
             )
         columns.append(column)
     return np.stack(columns, axis=-1)

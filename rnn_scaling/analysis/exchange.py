@@ -12,7 +12,7 @@ from rnn_scaling.records.record import RunRecord
 # Each tower gets the gradients of all others, and adds them itself.
 GATHERED = "int8"
 # Value of --compress_gradients -> share of the bytes of float32.
-COMPRESSED_SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}
+_COMPRESSED_SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}
 
 
 def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
@@ -65,7 +65,7 @@ def exchange_sizes(run: RunRecord, num_devices: int) -> tuple[float, float] | No
     if compression == GATHERED:
         gathered += summed
         summed = 0.0
-    share = COMPRESSED_SHARES.get(compression, 1.0)
+    share = _COMPRESSED_SHARES.get(compression, 1.0)
     return share * summed, share * gathered
 
 

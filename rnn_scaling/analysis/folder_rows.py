@@ -29,9 +29,9 @@ from rnn_scaling.system.files.terminal import three_digits
 if TYPE_CHECKING:
     import pandas
 
-MAX_SHOWN_ROWS = 50  # rows in a notebook
-HEADINGS = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
-ALWAYS = (
+_MAX_SHOWN_ROWS = 50  # rows in a notebook
+_HEADINGS = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
+_ALWAYS = (
     "model",
     "encoder_type",
     "variable_update",
@@ -70,15 +70,15 @@ class Rows(Sequence[Row]):
 
     def _repr_html_(self) -> str:
         """Return a table of the first rows, for notebooks."""
-        heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+        heads = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
         lines = [f"<tr>{heads}</tr>"]
         rows = zip(self.machines, self.titles(), self.rows)
-        for machine, title, row in itertools.islice(rows, MAX_SHOWN_ROWS):
+        for machine, title, row in itertools.islice(rows, _MAX_SHOWN_ROWS):
             cells = map(html.escape, _notebook_cells(machine, title, row))
             line = "".join(f"<td>{cell}</td>" for cell in cells)
             lines.append(f"<tr>{line}</tr>")
         table = f"<table>{''.join(lines)}</table>"
-        num_omitted = len(self) - MAX_SHOWN_ROWS
+        num_omitted = len(self) - _MAX_SHOWN_ROWS
         if num_omitted > 0:
             table += f"<p>{num_omitted} more rows; to_records() has all.</p>"
         return table
@@ -157,7 +157,7 @@ def identifying_options(rows: Sequence[Row]) -> list[str]:
     # Another program's option also differs if some runs do not record it.
     unrecorded = {name: UNKNOWN for name in names if name not in DEFAULTS}
     values = [{**unrecorded, **row.options.known} for row in rows]
-    identifying = {*ALWAYS, *(scale.axis(row.options) for row in rows)}
+    identifying = {*_ALWAYS, *(scale.axis(row.options) for row in rows)}
     if not is_ours:
         identifying.add(TRAINER)
     identifying.update(distinguishing(names, values))

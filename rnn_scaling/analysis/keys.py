@@ -25,7 +25,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
       **changes: Options with other values than in the run.
     """
     options = options.changed(**changes)
-    names = options.keys() - excluded_options(options) - unread_options(options)
+    names = options.keys() - _excluded_options(options) - unread_options(options)
     settings = [
         (name, options[name])
         for name in sorted(names)
@@ -34,7 +34,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
     return ((UNIT, unit), *settings) if unit else tuple(settings)
 
 
-def excluded_options(options: Options) -> Collection[str]:
+def _excluded_options(options: Options) -> Collection[str]:
     """Return the options that no key contains.
 
     With one global batch, the share of a tower follows from the total.
@@ -51,7 +51,7 @@ def compared_options(options: Options) -> dict[str, Any]:
     settings = dict(build_key(options))
     return {
         name: settings.get(name, DEFAULTS.get(name, UNKNOWN))
-        for name in sorted(options.known.keys() - excluded_options(options))
+        for name in sorted(options.known.keys() - _excluded_options(options))
     }
 
 

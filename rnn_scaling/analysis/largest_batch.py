@@ -16,8 +16,8 @@ from rnn_scaling.system.machine.system import GIB
 from rnn_scaling.system.processes.parent_death_launcher import KILLED
 
 FINENESS = 16  # the search ends when the answer is known to one part in this number
-OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
-OUT_OF_MEMORY_TEXTS = (
+_OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
+_OUT_OF_MEMORY_TEXTS = (
     "out of memory",
     "bad_alloc",
     "Cannot allocate memory",
@@ -25,8 +25,8 @@ OUT_OF_MEMORY_TEXTS = (
     "cannot map zero-fill pages",
 )
 # A process whose memory is refused may also end in these ways.
-KILLED_TEXTS = ("SIGKILL", "exit status 137")
-KILLED_TEXTS_UNDER_LIMIT = (*KILLED_TEXTS, "SIGABRT", "SIGSEGV", "SIGBUS")
+_KILLED_TEXTS = ("SIGKILL", "exit status 137")
+_KILLED_TEXTS_UNDER_LIMIT = (*_KILLED_TEXTS, "SIGABRT", "SIGSEGV", "SIGBUS")
 
 
 class Outcome(Word):
@@ -84,9 +84,9 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
         message = record.error.message
     if kind == "Signal" and KILLED in message:
         return Try(batch_size, TOO_LARGE, message=KILLED)
-    if kind in OUT_OF_MEMORY or any(text in message for text in OUT_OF_MEMORY_TEXTS):
+    if kind in _OUT_OF_MEMORY or any(text in message for text in _OUT_OF_MEMORY_TEXTS):
         return Try(batch_size, TOO_LARGE, message=message)
-    signs = KILLED_TEXTS_UNDER_LIMIT if limit_bytes else KILLED_TEXTS
+    signs = _KILLED_TEXTS_UNDER_LIMIT if limit_bytes else _KILLED_TEXTS
     if kind in ("Signal", "NoRecord") and any(sign in message for sign in signs):
         message = f"killed: perhaps out of memory ({message})"
         return Try(batch_size, TOO_LARGE, message=message)

@@ -28,7 +28,7 @@ from rnn_scaling.records.record import RunRecord
 
 WINDOW_BATCHES = 10  # a window is this number of the largest global batches
 # Without a target, the highest of these accuracies that all runs reach is the target.
-LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+_LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 ACCURACY = "accuracy"
 LOSS = "loss"
 # A training diverges if its loss grows to this multiple of the first one.
@@ -60,9 +60,9 @@ class Curve:
 
     Attributes:
       items: Items since the first batch.
-      counts: The same in units of `batch_weights`.
+      counts: The same in units of `_batch_weights`.
       values: Accuracies or losses.
-      window: Length of the window in units of `batch_weights`.
+      window: Length of the window in units of `_batch_weights`.
     """
 
     items: tuple[int, ...]
@@ -130,7 +130,7 @@ class Learning:
         return ratio(baseline.seconds, result.seconds)
 
 
-def batch_weights(batches: Batches) -> Sequence[int]:
+def _batch_weights(batches: Batches) -> Sequence[int]:
     """Return the weight of each batch in a mean, [N].
 
     These are the elements over which its loss is a mean, or the items in old records.
@@ -143,9 +143,9 @@ def smooth(batches: Batches, kind: str, window: float) -> Curve:
 
     Args:
       kind: ACCURACY or LOSS.
-      window: Length of the window in units of `batch_weights`.
+      window: Length of the window in units of `_batch_weights`.
     """
-    counts = batch_weights(batches)
+    counts = _batch_weights(batches)
     sums = _compute_batch_sums(batches, kind)
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
@@ -174,7 +174,7 @@ def _compute_batch_sums(batches: Batches, kind: str) -> Sequence[float]:
     if kind == ACCURACY:
         return batches.correct or ()
     losses = [math.inf if loss is None else loss for loss in batches.loss]
-    return list(map(operator.mul, losses, batch_weights(batches)))
+    return list(map(operator.mul, losses, _batch_weights(batches)))
 
 
 def find_items_to(curve: Curve, target: Target) -> int | None:
@@ -235,7 +235,7 @@ def _has_learning_curve(row: Row, needs_accuracy: bool) -> bool:
 
 def _highest_common_level(curves: Sequence[Curve]) -> Target:
     """Return the highest of LEVELS that all curves reach, or the lowest one."""
-    for level in LEVELS:
+    for level in _LEVELS:
         target = Target(ACCURACY, level, is_chosen_by_user=False)
         if all(find_items_to(curve, target) for curve in curves):
             break
@@ -247,7 +247,7 @@ def _window_lengths(rows: Sequence[Row]) -> dict[str, float]:
     windows: dict[str, float] = {}
     for row in rows:
         for run in row.good_runs:
-            counts = batch_weights(run.batches)
+            counts = _batch_weights(run.batches)
             window = WINDOW_BATCHES * sum(counts) / len(counts)
             windows[row.unit] = max(window, windows.get(row.unit, 0.0))
     return windows
@@ -303,10 +303,10 @@ def has_diverged(run: RunRecord) -> bool:
     is_ours = TRAINER not in run.options
     if is_ours and losses and losses[-1] is None:
         return True
-    return bool(find_loss_growth(losses) or find_end_of_loss(losses))
+    return bool(find_loss_growth(losses) or _find_end_of_loss(losses))
 
 
-def find_end_of_loss(losses: Sequence[float | None]) -> int | None:
+def _find_end_of_loss(losses: Sequence[float | None]) -> int | None:
     """Return the first batch from which no loss is finite.
 
     Returns:

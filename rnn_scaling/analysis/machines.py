@@ -12,7 +12,7 @@ from rnn_scaling.records.record import RunRecord
 UNKNOWN = "a machine that is not recorded"
 # Counters also run in pauses between the batches. If they ran longer than this times
 # the seconds of the batches, the batches had another average power.
-MAX_TIME_RATIO = 1.1
+_MAX_TIME_RATIO = 1.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
         if not counters_w:
             return None
         longest_s = max(energy.seconds for energy in energies)
-        if longest_s > MAX_TIME_RATIO * throughput.seconds:
+        if longest_s > _MAX_TIME_RATIO * throughput.seconds:
             return None
         power_w += math.fsum(counters_w.values())
 

@@ -25,14 +25,14 @@ ITEMS = "items"
 MONEY = "money"
 BILLION = 1e9
 GIB = 2**30
-SECONDS_PER_HOUR = 3600
-MAX_UNIT_LENGTH = 60  # letters of a unit in the name of a file
+_SECONDS_PER_HOUR = 3600
+_MAX_UNIT_LENGTH = 60  # letters of a unit in the name of a file
 # Runs that train have step times; runs that decode or evaluate have latencies.
 STEP_TIME = "step time"
 LATENCY = "latency"
 # Percentile of step times -> batches of a run, of which one is above the percentile.
 PERCENTILE_BATCHES = {50: 2, 95: 20, 99: 100}
-ACCURACY_SHARE = 0.1  # share of the measured batches, at the end of the run
+_ACCURACY_SHARE = 0.1  # share of the measured batches, at the end of the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Metric:
         # The name becomes the name of a file.
         name_texts = {}
         for placeholder, text in texts.items():
-            name_texts[placeholder] = re.sub(r"\W+", "_", text)[:MAX_UNIT_LENGTH]
+            name_texts[placeholder] = re.sub(r"\W+", "_", text)[:_MAX_UNIT_LENGTH]
         name_texts[MONEY] = name_texts[MONEY].lower()
         return dataclasses.replace(
             self,
@@ -259,7 +259,7 @@ def _accuracy(measured: Measured) -> Interval | None:
         batches = run.batches
         if not batches.correct or not batches.loss_items:
             return None
-        last = max(1, math.ceil(ACCURACY_SHARE * batches.measured))
+        last = max(1, math.ceil(_ACCURACY_SHARE * batches.measured))
         shares.append(sum(batches.correct[-last:]) / sum(batches.loss_items[-last:]))
     if not shares:
         return None
@@ -334,7 +334,7 @@ def _items_per_money(measured: Measured) -> Interval | None:
     price_per_hour = _sum_over_nodes(measured, "price_per_hour")
     if measured.rate is None or not price_per_hour:
         return None
-    return measured.rate.scaled(SECONDS_PER_HOUR / price_per_hour)
+    return measured.rate.scaled(_SECONDS_PER_HOUR / price_per_hour)
 
 
 def _money_per_billion(measured: Measured) -> Interval | None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from rnn_scaling.records.importers.cost_series import robust_deviation
 
-LEAST_REPEATS = 4  # with fewer repeats, no value is an outlier
+_LEAST_REPEATS = 4  # with fewer repeats, no value is an outlier
 SLOWER = 0.8  # share of the median; a higher value is not called slow
-SCATTERS = 5.0  # standard deviations below the median
+_SCATTERS = 5.0  # standard deviations below the median
 
 
 def slow_limit(speeds: Sequence[float]) -> float:
@@ -17,10 +17,10 @@ def slow_limit(speeds: Sequence[float]) -> float:
       speeds: Speed of each repeat; larger is better.
 
     Returns:
-      0.0 if there are fewer than LEAST_REPEATS, or if their scatter is too large.
+      0.0 if there are fewer than _LEAST_REPEATS, or if their scatter is too large.
     """
-    if len(speeds) < LEAST_REPEATS:
+    if len(speeds) < _LEAST_REPEATS:
         return 0.0
     middle = statistics.median(speeds)
-    far_below = middle - SCATTERS * robust_deviation(speeds)
+    far_below = middle - _SCATTERS * robust_deviation(speeds)
     return max(0.0, min(SLOWER * middle, far_below))

@@ -5,12 +5,12 @@ import enum
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 from rnn_scaling.records.record import RunRecord
 
-AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
-LEAST_LINES = 3  # fewer lines may come at once by chance
-LEAST_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
-LEAST_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
+_AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
+_LEAST_LINES = 3  # fewer lines may come at once by chance
+_LEAST_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
+_LEAST_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
 # Findings that explain why the lines of a log differ, with their rates.
-SPREAD_EXPLAINED = {
+_SPREAD_EXPLAINED = {
     LogFindingKind.TWO_CLUSTERS.value,
     LogFindingKind.RUNNING_AVERAGE.value,
     LogFindingKind.RISING.value,
@@ -37,23 +37,23 @@ def find_doubts(run: RunRecord) -> list[Doubt]:
     doubts = []
     if exceeds_process(output):
         doubts.append(Doubt.LONGER_THAN_PROCESS)
-    has_rates = output.printed_s is None and output.lines >= LEAST_LINES
-    if has_rates and comes_at_once(output):
+    has_rates = output.printed_s is None and output.lines >= _LEAST_LINES
+    if has_rates and _comes_at_once(output):
         doubts.append(Doubt.LINES_AT_ONCE)
     kinds = {finding.kind for finding in run.log_findings or ()}
-    if rate_spread(output) >= LEAST_SPREAD and not kinds & SPREAD_EXPLAINED:
+    if rate_spread(output) >= _LEAST_SPREAD and not kinds & _SPREAD_EXPLAINED:
         doubts.append(Doubt.SPREAD)
     ratio = output.other_rate_ratio
-    if ratio is not None and max(ratio, 1 / ratio) >= LEAST_RATIO:
+    if ratio is not None and max(ratio, 1 / ratio) >= _LEAST_RATIO:
         doubts.append(Doubt.OTHER_RATE)
     return doubts
 
 
-def comes_at_once(output: PrintedOutput) -> bool:
+def _comes_at_once(output: PrintedOutput) -> bool:
     """Return whether all rate lines arrived at once although the run took longer."""
     if output.span_s is None or output.process_s is None:
         return False
-    return output.span_s < min(AT_ONCE_S, output.process_s / 2)
+    return output.span_s < min(_AT_ONCE_S, output.process_s / 2)
 
 
 def exceeds_process(output: PrintedOutput) -> bool:
@@ -64,7 +64,7 @@ def exceeds_process(output: PrintedOutput) -> bool:
     if output.printed_s is None or output.process_s is None:
         return False
     is_longer = output.printed_s > output.process_s
-    return is_longer and output.lines > 1 and comes_at_once(output)
+    return is_longer and output.lines > 1 and _comes_at_once(output)
 
 
 def rate_spread(output: PrintedOutput) -> float:

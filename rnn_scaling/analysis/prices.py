@@ -16,7 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-DEFAULT_PATH = Path("machines.toml")
+_DEFAULT_PATH = Path("machines.toml")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +121,9 @@ def read_price_lists(
     Raises:
       Refusal: If the file or a name is wrong, with a line for each mistake.
     """
-    if path is None and not DEFAULT_PATH.exists() and not names:
+    if path is None and not _DEFAULT_PATH.exists() and not names:
         return [NO_PRICES] * num_folders
-    path = path or DEFAULT_PATH
+    path = path or _DEFAULT_PATH
     machines = {priced.name: priced for priced in _read_machines(path)}
     chosen_names = names.split(",") if "," in names else [names] * num_folders
     unknown_names = [name for name in chosen_names if name and name not in machines]

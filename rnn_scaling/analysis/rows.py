@@ -47,7 +47,7 @@ from rnn_scaling.records.record import RunRecord
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
 DECODER = "decoder_type"
-MANY_MODELS = 3  # models of a report that compares models
+_MANY_MODELS = 3  # models of a report that compares models
 _READERS = registry.readers(WORKLOADS)
 
 
@@ -309,7 +309,7 @@ def has_many_models(rows: Sequence[Row]) -> bool:
     """Return whether this suite trained the rows, with enough models to compare."""
     if not all(row.is_ours for row in rows):
         return False
-    return len({row.options["model"] for row in rows}) >= MANY_MODELS
+    return len({row.options["model"] for row in rows}) >= _MANY_MODELS
 
 
 def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:

@@ -19,7 +19,7 @@ from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
-POWER = 0.80
+_POWER = 0.80
 # Values of --repeats that are proposed if the existing runs cannot decide.
 REPEATS = (3, 5, 10, 20, 40)
 MOST_REPEATS = 100  # a difference that needs more repeats is not worth them
@@ -118,7 +118,7 @@ def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
     # An efficiency does not have the scatter that it shares with another one, so the
     # degrees of both are not added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    quantile = t_quantile(pair_quantile(among), degrees)
+    quantile = t_quantile(_pair_quantile(among), degrees)
     margin = quantile * change.relative_error + change.rounding
     kind = IntervalKind(Basis.RANKING, (among,))
     return dataclasses.replace(change.with_margin(margin, kind), degrees=degrees)
@@ -145,7 +145,7 @@ def find_peak(rates: Sequence[Interval]) -> int | None:
     return index if is_higher else None
 
 
-def pair_quantile(among: int) -> float:
+def _pair_quantile(among: int) -> float:
     """Return the probability of Student's t for all pairs of some numbers together.
 
     With it, all pairs together have 5 % false alarms.
@@ -177,7 +177,7 @@ def foreseen_effect(
       among: How many numbers are compared with each other.
     """
     growth = (repeats - 1) / (num_runs - 1) if num_runs > 1 else repeats / num_runs
-    effect = t_foreseeable(pair_quantile(among), POWER, degrees, degrees * growth)
+    effect = t_foreseeable(_pair_quantile(among), _POWER, degrees, degrees * growth)
     return error * math.sqrt(num_runs / repeats) * effect
 
 
@@ -213,4 +213,4 @@ def detectable_effect(error: float, degrees: float) -> float:
     Args:
       error: Standard error; the unit of the result.
     """
-    return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
+    return error * t_detectable((1 + LEVEL) / 2, _POWER, degrees)

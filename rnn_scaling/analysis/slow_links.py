@@ -7,10 +7,10 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.importers.matrices import Link, LinkMatrix
 from rnn_scaling.records.importers.reading import Reading
 
-SLOWER = 0.8  # a link below this share of its other direction or other links is slow
-MAX_SLOW_LINKS = 0.1  # largest share of slow links; two links may always be slow
+_SLOWER = 0.8  # a link below this share of its other direction or other links is slow
+_MAX_SLOW_LINKS = 0.1  # largest share of slow links; two links may always be slow
 # Two matrices are two measurements of a few copies; closer rates are not a difference.
-SLOWER_THAN_STAGING = 0.9
+_SLOWER_THAN_STAGING = 0.9
 
 
 def slow_link_statements(reading: Reading) -> list[Statement]:
@@ -77,7 +77,7 @@ def _compare(
         if pair in staged_cells and pair not in no_access:
             speed = value / staged_cells[pair]
             speeds[pair] = 1 / speed if direct.is_time else speed
-    slower = [pair for pair in speeds if speeds[pair] < SLOWER_THAN_STAGING]
+    slower = [pair for pair in speeds if speeds[pair] < _SLOWER_THAN_STAGING]
     if not slower:
         return {}
     worst = min(slower, key=lambda pair: speeds[pair])
@@ -102,14 +102,14 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float
     one_way_links = []
     for (a, b), rate in rates.items():
         opposite = rates.get((b, a), rate)
-        if rate < SLOWER * opposite:
+        if rate < _SLOWER * opposite:
             one_way_links.append(("one-way-link", f"{a} to {b}", rate, opposite))
     if one_way_links:
         return one_way_links
     ordered = sorted(rates, key=lambda link: rates[link])
     slowest = ordered[:1]
     for link in ordered[1:]:
-        if rates[slowest[-1]] < SLOWER * rates[link]:
+        if rates[slowest[-1]] < _SLOWER * rates[link]:
             break
         slowest.append(link)
     faster = ordered[len(slowest) :]
@@ -117,7 +117,7 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float
         return []
     slow_rate = statistics.median(rates[link] for link in slowest)
     usual_rate = statistics.median(rates[link] for link in faster)
-    if slow_rate >= SLOWER * usual_rate:
+    if slow_rate >= _SLOWER * usual_rate:
         return []
     shared_devices = set.intersection(*(set(link) for link in slowest))
     num_devices = len(set().union(*rates))
@@ -127,7 +127,7 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float
         and num_devices > 2
     ):
         return [("slow-device", str(shared_devices.pop()), slow_rate, usual_rate)]
-    if len(slowest) > max(2, MAX_SLOW_LINKS * len(rates)):
+    if len(slowest) > max(2, _MAX_SLOW_LINKS * len(rates)):
         return []
     pairs = dict.fromkeys((min(link), max(link)) for link in slowest)
     names = ", ".join(f"{a} and {b}" for a, b in pairs)

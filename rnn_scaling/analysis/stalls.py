@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
 
-MIN_STEPS = 5  # fewer steps show nothing
-LONG_RATIO = 8.0  # steps that waited never differ by this ratio
-REGULAR_SHARE = 0.8  # share of the gaps between long steps
-LONG_SHARE = 0.5  # share of the time that few steps took
+_MIN_STEPS = 5  # fewer steps show nothing
+_LONG_RATIO = 8.0  # steps that waited never differ by this ratio
+_REGULAR_SHARE = 0.8  # share of the gaps between long steps
+_LONG_SHARE = 0.5  # share of the time that few steps took
 
 
 def find_early_steps(
@@ -30,7 +30,7 @@ def find_early_steps(
     Returns:
       The pattern that was found, or None.
     """
-    if len(step_s) < MIN_STEPS:
+    if len(step_s) < _MIN_STEPS:
         return None
     total_s = math.fsum(step_s)
 
@@ -45,21 +45,21 @@ def find_early_steps(
 
     item_s = [seconds / items for seconds, items in zip(step_s, step_items)]
     num_fast = _count_fast_steps_at_start(item_s)
-    if num_fast >= MIN_STEPS:
+    if num_fast >= _MIN_STEPS:
         fast_s = math.fsum(step_s[:num_fast])
         return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
 
     # A report takes microseconds, and sometimes a few more.
-    long_s = max(LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
+    long_s = max(_LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
     long_steps = [number for number, time_s in enumerate(item_s) if time_s > long_s]
     in_long_s = math.fsum(step_s[number] for number in long_steps)
-    if in_long_s > LONG_SHARE * total_s:
+    if in_long_s > _LONG_SHARE * total_s:
         if long_steps == [len(step_s) - 1]:
             return pattern(EarlyStepsKind.LONG_LAST, 1, in_long_s)
         if _is_regular(long_steps):
             return pattern(EarlyStepsKind.FEW_LONG, len(long_steps), in_long_s)
 
-    if end_s > LONG_SHARE * total_s and end_s > LONG_RATIO * max(step_s):
+    if end_s > _LONG_SHARE * total_s and end_s > _LONG_RATIO * max(step_s):
         return pattern(EarlyStepsKind.LONG_END, 0, end_s)
     return None
 
@@ -68,7 +68,7 @@ def _count_fast_steps_at_start(item_s: Sequence[float]) -> int:
     """Return the number of steps before the first one that is about as slow as most."""
     later_s = statistics.median(item_s[len(item_s) // 2 :])
     for number, time_s in enumerate(item_s):
-        if time_s * LONG_RATIO > later_s:
+        if time_s * _LONG_RATIO > later_s:
             return number
     return 0
 
@@ -79,6 +79,6 @@ def _is_regular(long_steps: Sequence[int]) -> bool:
     The pauses of a busy machine do not.
     """
     gaps = [after - before for before, after in zip(long_steps, long_steps[1:])]
-    if len(long_steps) < MIN_STEPS:
+    if len(long_steps) < _MIN_STEPS:
         return False
-    return gaps.count(statistics.mode(gaps)) >= REGULAR_SHARE * len(gaps)
+    return gaps.count(statistics.mode(gaps)) >= _REGULAR_SHARE * len(gaps)

@@ -18,23 +18,23 @@ from rnn_scaling.analysis.disturbance import counted_indices
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.records.record import RunRecord
 
-MIN_ANALYSED = 30  # fewer batches are not analysed
-MIN_JUDGED = 60  # with fewer batches, a run without a steady state may still warm up
-ANALYSES_IN_A_ROW = 2  # that must agree before `UntilKnown` ends a run
-ANALYSIS_GROWTH = 1.25  # factor of the batches between two analyses
+_MIN_ANALYSED = 30  # fewer batches are not analysed
+_MIN_JUDGED = 60  # with fewer batches, a run without a steady state may still warm up
+_ANALYSES_IN_A_ROW = 2  # that must agree before `UntilKnown` ends a run
+_ANALYSIS_GROWTH = 1.25  # factor of the batches between two analyses
 TOLERANCE = 0.01  # levels that differ by less are one level
 # (batches, log, ratio): within this many first batches, a batch belongs to the start-up
 # if it takes longer than usual by this log, and by this ratio of any later excess.
-START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
+_START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
 # A separate level within this many first batches, or a tenth of the run, is warm-up.
-MIN_SETTLING = 30
-MIN_MOVE = 0.0005  # a smaller change of the rate counts as none
-MAX_DISTURBED = 0.05  # largest share of the batches in one disturbance
+_MIN_SETTLING = 30
+_MIN_MOVE = 0.0005  # a smaller change of the rate counts as none
+_MAX_DISTURBED = 0.05  # largest share of the batches in one disturbance
 # Slow batches: at least this many in a row, longer by this log and by this many standard
 # deviations.
-MIN_SLOW_BATCHES = 2
-MIN_SLOW_LOG = math.log(1.25)
-MIN_SLOW_DEVIATIONS = 5
+_MIN_SLOW_BATCHES = 2
+_MIN_SLOW_LOG = math.log(1.25)
+_MIN_SLOW_DEVIATIONS = 5
 
 
 class StateKind(Word):
@@ -102,7 +102,7 @@ def analyse(
     rate_default = (
         _combined_rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     )
-    if n < MIN_ANALYSED:
+    if n < _MIN_ANALYSED:
         return SteadyState(StateKind.TOO_SHORT, rate_default)
     series, cuts = _find_levels(_prepare(seconds, work))
     edges = [series.lead, *cuts, n]
@@ -158,19 +158,19 @@ class UntilKnown:
     """Decide when a run may end, because the rate of its batches is known.
 
     Several analyses in a row must find a half-width within the target. Each analysis
-    may succeed by chance, so there are few: the first with MIN_JUDGED batches, each
+    may succeed by chance, so there are few: the first with _MIN_JUDGED batches, each
     further one when the batches have grown by a quarter.
     """
 
     def __init__(self, target: float) -> None:
         """target: Relative half-width to reach, such as 0.02 for 2 %."""
         self._target = target
-        self._next = MIN_JUDGED
+        self._next = _MIN_JUDGED
         self._passed = 0
 
     def is_due(self, batches: int) -> bool:
         """Return whether `reached` would analyse now, which takes some milliseconds."""
-        return self._passed < ANALYSES_IN_A_ROW and batches >= self._next
+        return self._passed < _ANALYSES_IN_A_ROW and batches >= self._next
 
     def reached(
         self, step_s: Sequence[float], items: Sequence[float] | None = None
@@ -182,11 +182,11 @@ class UntilKnown:
           items: Items of the same batches.
         """
         if self.is_due(len(step_s)):
-            self._next = math.ceil(len(step_s) * ANALYSIS_GROWTH)
+            self._next = math.ceil(len(step_s) * _ANALYSIS_GROWTH)
             width = analyse(step_s, items).half_width
             is_known = width is not None and width <= self._target
             self._passed = self._passed + 1 if is_known else 0
-        return self._passed >= ANALYSES_IN_A_ROW
+        return self._passed >= _ANALYSES_IN_A_ROW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _start_up(y: np.ndarray) -> int:
     """
     excess = y - np.median(y[len(y) // 2 :])
     end = 0
-    for window, min_log, ratio in START_UPS:
+    for window, min_log, ratio in _START_UPS:
         early = min(window, len(y) // 3)
         limit = max(min_log, ratio * float(excess[early:].max()))
         large = np.flatnonzero(excess[:early] > limit)
@@ -283,7 +283,7 @@ def _find_steady_start(
     """
     n = len(series.y)
     min_steady = max(min(30, 2 * n // 3), math.ceil(n / 4))
-    start, disturbed = _find_last_level(series, edges, max(MIN_SETTLING, n // 10))
+    start, disturbed = _find_last_level(series, edges, max(_MIN_SETTLING, n // 10))
     if n - start < min_steady:
         start, disturbed = _find_last_level(series, edges, 0)
     y = series.clipped.copy()
@@ -326,7 +326,7 @@ def _find_last_level(
             first = start
             disturbed = gap + disturbed
             gap = []
-        elif start >= settling and stop - start + len(gap) <= MAX_DISTURBED * len(y):
+        elif start >= settling and stop - start + len(gap) <= _MAX_DISTURBED * len(y):
             gap = [*range(start, stop), *gap]
         else:
             break
@@ -361,7 +361,7 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
     first = max(series.lead, start or 0)
     residual = series.y - np.median(series.y[first:])
     sigma = change_points.robust_scale(residual[first:])
-    limit = max(MIN_SLOW_LOG, MIN_SLOW_DEVIATIONS * sigma)
+    limit = max(_MIN_SLOW_LOG, _MIN_SLOW_DEVIATIONS * sigma)
     sequences: list[list[int]] = []
     for i in np.flatnonzero(residual > limit).tolist():
         if i < first:
@@ -369,11 +369,11 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
         if not sequences or sequences[-1][-1] != i - 1:
             sequences.append([])
         sequences[-1].append(i)
-    max_length = max(5, MAX_DISTURBED * len(series.y))
+    max_length = max(5, _MAX_DISTURBED * len(series.y))
     short_runs = [
         batches
         for batches in sequences
-        if MIN_SLOW_BATCHES <= len(batches) <= max_length
+        if _MIN_SLOW_BATCHES <= len(batches) <= max_length
     ]
     return max(
         short_runs, key=lambda batches: float(residual[batches].sum()), default=[]
@@ -384,7 +384,7 @@ def _complete_unsteady(state: SteadyState, series: _Series) -> SteadyState:
     n = len(series.y)
     return dataclasses.replace(
         state,
-        kind=StateKind.UNSTEADY if n >= MIN_JUDGED else StateKind.TOO_SHORT,
+        kind=StateKind.UNSTEADY if n >= _MIN_JUDGED else StateKind.TOO_SHORT,
         trend=math.expm1(change_points.trend(series.clipped[n // 2 :])),
     )
 
@@ -441,7 +441,7 @@ def make_statements(
       warmup: Batches that the rate of the run leaves out.
       unit: What the run counts, as in "words".
     """
-    counts = {"batches": batches, "wanted": max(MIN_JUDGED, 2 * batches)}
+    counts = {"batches": batches, "wanted": max(_MIN_JUDGED, 2 * batches)}
     values = _unsteady_values(state, counts)
     if state.start is not None:
         values = _steady_values(state, counts, warmup, unit)
@@ -476,12 +476,12 @@ def _steady_values(
     if state.half_width is not None:
         values["steady-width"] = {"width": state.half_width}
     if state.move is not None:
-        is_same = abs(state.move) < MIN_MOVE
+        is_same = abs(state.move) < _MIN_MOVE
         move = {"move": state.move, "warmup": warmup}
         values["steady-same" if is_same else "steady-moves"] = move
     if state.outliers:
         values["steady-outliers"] = {**counts, "outliers": len(state.outliers)}
-    if counts["batches"] < MIN_JUDGED:
+    if counts["batches"] < _MIN_JUDGED:
         values["steady-few"] = counts
     return values
 

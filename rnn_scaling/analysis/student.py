@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-MAX_DEGREES = 500.0  # more degrees hardly differ from a normal distribution
+_MAX_DEGREES = 500.0  # more degrees hardly differ from a normal distribution
 
 
 @functools.lru_cache(maxsize=4096)
@@ -88,8 +88,8 @@ def t_foreseeable(
     """
     critical = t_quantile(probability, degrees)
     z, _, below = _normal_table()
-    weights, scales = _error_scale_grid(min(degrees, MAX_DEGREES))
-    pilot_weights, pilot_scales = _error_scale_grid(min(pilot_degrees, MAX_DEGREES))
+    weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES))
+    pilot_weights, pilot_scales = _error_scale_grid(min(pilot_degrees, _MAX_DEGREES))
 
     def power_of(effect: float) -> float:
         distances = effect * pilot_scales[:, None] - critical * scales
@@ -111,7 +111,7 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     # With more degrees the range changes by 0.1 %.
-    weights, scales = _error_scale_grid(min(degrees, MAX_DEGREES), steps=100)
+    weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES), steps=100)
     z, density, below = _normal_table()
 
     def probability_of(x: float) -> float:

@@ -21,21 +21,21 @@ from rnn_scaling.records.record import RunRecord
 
 # Rounding by a different order of addition stays far below this share of the loss in the
 # first steps; later, training amplifies it.
-FIRST_STEPS = 10
-TOLERANCE = 1e-3
+_FIRST_STEPS = 10
+_TOLERANCE = 1e-3
 # Words of options of 16-bit programs, whose rounding is larger.
-SHORT_TYPES = ("bfloat16", "float16", "bf16", "fp16", "half", "mixed")
-SHORT_TOLERANCE = 2e-2
+_SHORT_TYPES = ("bfloat16", "float16", "bf16", "fp16", "half", "mixed")
+_SHORT_TOLERANCE = 2e-2
 # Rounding changes the norm of a gradient more than the loss.
-NORM_FACTOR = 10
+_NORM_FACTOR = 10
 # Training that diverges amplifies rounding within a few steps. Up to a step with this
 # multiple of the first loss, or of the first gradient norm without losses, values prove
 # something.
-MAX_GROWTH = 1.5
-RATE_TOLERANCE = 1e-5  # of learning rates, which programs keep in float32
-FEWEST_REPEATS = 2
+_MAX_GROWTH = 1.5
+_RATE_TOLERANCE = 1e-5  # of learning rates, which programs keep in float32
+_FEWEST_REPEATS = 2
 # Data sources of the suite whose batches depend on the step and not on the devices.
-SPLIT_SOURCES = ("text", "copy", "reverse")
+_SPLIT_SOURCES = ("text", "copy", "reverse")
 
 # Commands that `verify --trainer` takes: Python, without a launcher of processes.
 _PYTHON = re.compile(r"python[0-9.]*")
@@ -122,7 +122,7 @@ def find_other_training(rows: Sequence[Row]) -> list[OtherTraining]:
         reference = references.setdefault(series_key(row), row)
         if reference is row:
             continue
-        if differences := compare_training(row, reference):
+        if differences := _compare_training(row, reference):
             other_training.append(OtherTraining(row, reference, differences))
     return other_training
 
@@ -140,13 +140,13 @@ def find_changed_training(
     has_other_devices = before.num_devices != after.num_devices
     if has_other_devices and not all(map(_has_the_same_batches, (before, after))):
         return None
-    differences = compare_training(after, before)
+    differences = _compare_training(after, before)
     if not differences:
         return None
     return ChangedTraining(label, differences, check_command(after))
 
 
-def compare_training(row: Row, reference: Row) -> tuple[TrainingDifference, ...]:
+def _compare_training(row: Row, reference: Row) -> tuple[TrainingDifference, ...]:
     """Return the quantities of which two rows provably have other values.
 
     Both must have the same batches, if their steps have the same items.
@@ -171,7 +171,7 @@ def _has_the_same_batches(row: Row) -> bool:
         return False
     if not row.is_ours:
         return True
-    return row.options["data_source"] in SPLIT_SOURCES and not row.options["dropout"]
+    return row.options["data_source"] in _SPLIT_SOURCES and not row.options["dropout"]
 
 
 def _compare_quantity(
@@ -199,7 +199,7 @@ def _compare_quantity(
     first, value, reference_value = differing_steps[0]
     # Training does not amplify the rounding of a learning rate.
     is_rate = quantity is Quantity.LEARNING_RATE
-    if first >= FIRST_STEPS and not is_rate:
+    if first >= _FIRST_STEPS and not is_rate:
         return None
     if not is_rate and not all(_is_stable(run, first) for run in runs):
         return None
@@ -216,14 +216,14 @@ def _is_stable(run: RunRecord, step: int) -> bool:
     """Return whether a run had not begun to diverge before a step, counted from 0."""
     column = run.batches.loss or run.batches.grad_norm or ()
     known_losses = [value for value in column[:step] if value is not None]
-    return not known_losses or max(known_losses) <= MAX_GROWTH * abs(known_losses[0])
+    return not known_losses or max(known_losses) <= _MAX_GROWTH * abs(known_losses[0])
 
 
 def _deterministic_values(
     runs: Sequence[RunRecord], quantity: Quantity
 ) -> Values | None:
     """Return the values that all repeats have; None if they differ or are too few."""
-    if len(runs) < FEWEST_REPEATS:
+    if len(runs) < _FEWEST_REPEATS:
         return None
     columns = [getattr(run.batches, quantity.value) or () for run in runs]
     num_steps = min(map(len, columns))
@@ -261,12 +261,12 @@ def _num_decimals(loss: float | None) -> int:
 def _tolerance(rows: Sequence[Row], quantity: Quantity) -> float:
     """Return the largest relative difference of rounding."""
     if quantity is Quantity.LEARNING_RATE:
-        return RATE_TOLERANCE
+        return _RATE_TOLERANCE
     values = itertools.chain.from_iterable(row.options.known.items() for row in rows)
     words = " ".join([f"{name}={value}" for name, value in values]).lower()
-    is_short = any(name in words for name in SHORT_TYPES)
-    allowed = SHORT_TOLERANCE if is_short else TOLERANCE
-    return NORM_FACTOR * allowed if quantity is Quantity.GRADIENT_NORM else allowed
+    is_short = any(name in words for name in _SHORT_TYPES)
+    allowed = _SHORT_TOLERANCE if is_short else _TOLERANCE
+    return _NORM_FACTOR * allowed if quantity is Quantity.GRADIENT_NORM else allowed
 
 
 def check_command(row: Row) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rnn_scaling.cluster import ports
 from rnn_scaling.cluster.launch import RETRY_S
 
-OPEN_FILES = Path("/proc/self/fd")
+_OPEN_FILES = Path("/proc/self/fd")
 
 
 def wait_for_server(address: str, timeout_s: float) -> None:
@@ -45,7 +45,7 @@ def cut(address: str) -> int:
     host, port = ports.split(address)
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        descriptors = [int(entry.name) for entry in OPEN_FILES.iterdir()]
+        descriptors = [int(entry.name) for entry in _OPEN_FILES.iterdir()]
     except OSError:
         return 0
     hosts = {str(address_info[4][0]) for address_info in infos}

@@ -26,12 +26,12 @@ from rnn_scaling.cluster.failure import ClusterError
 
 # The variable that contains a description of an emulated network, for the record.
 NETWORK = "RNN_SCALING_LINK"
-JOBS = ("chief", "worker", "ps")  # jobs of TF_CONFIG, in the order of ranks
+_JOBS = ("chief", "worker", "ps")  # jobs of TF_CONFIG, in the order of ranks
 RETRY_S = 0.2
-KUBERNETES_PORT = 20000  # port of the rendezvous; every pod has its own ports
+_KUBERNETES_PORT = 20000  # port of the rendezvous; every pod has its own ports
 # Slurm gives these numbers, and larger ones, to a batch script, an interactive shell
 # and other processes that are not a step.
-FIRST_SPECIAL_STEP = 0xFFFFFFF0
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 REMEDY = "give --coordinator_address=HOST:PORT, where rank 0 can be reached"
 _TF_EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'  # noqa: E501
 Environment = Mapping[str, str]
@@ -225,7 +225,7 @@ def _read_environment(job: _Job) -> Launch:
 def _read_tf_config(job: _Job) -> Launch:
     cluster, task_type, task_index = _parse_tf_tasks(job.text("TF_CONFIG"))
     tasks: list[tuple[str, int]] = []
-    for task in JOBS:
+    for task in _JOBS:
         tasks += [(task, index) for index in range(len(cluster.get(task, [])))]
     addresses = tuple(cluster[task][index] for task, index in tasks)
     job.rank = tasks.index((task_type, task_index))
@@ -272,9 +272,9 @@ def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
         ) from None
     seen_addresses = set()
     for job, addresses in cluster.items():
-        if job not in JOBS:
+        if job not in _JOBS:
             raise ClusterError(
-                f"TF_CONFIG: job {job} is not one of {', '.join(JOBS)}; leave it out"
+                f"TF_CONFIG: job {job} is not one of {', '.join(_JOBS)}; leave it out"
             )
         for address in addresses:
             _check_address(f"TF_CONFIG: {job}", str(address))
@@ -348,7 +348,9 @@ _SLURM_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
 
 def _is_slurm_step(environ: Environment) -> bool:
     step = _Job(environ).get(*_SLURM_STEP)
-    is_special = step.isdecimal() and len(step) < 20 and int(step) >= FIRST_SPECIAL_STEP
+    is_special = (
+        step.isdecimal() and len(step) < 20 and int(step) >= _FIRST_SPECIAL_STEP
+    )
     return bool(step) and "SLURM_STEP_NUM_TASKS" in environ and not is_special
 
 
@@ -393,7 +395,7 @@ def _read_kubernetes(job: _Job) -> Launch:
                 f"host name {job.host_name} must end with -{job.rank}, because "
                 f"JOB_COMPLETION_INDEX={job.rank}; set completionMode: Indexed in the Job"
             )
-        rendezvous = ports.join(f"{name}-0.{service}", KUBERNETES_PORT)
+        rendezvous = ports.join(f"{name}-0.{service}", _KUBERNETES_PORT)
     return job.launch("Kubernetes", rendezvous, job=f"Kubernetes {name or rendezvous}")
 
 

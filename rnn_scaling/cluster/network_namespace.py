@@ -24,12 +24,12 @@ import sys
 from collections.abc import Iterator
 
 # Source: <linux/sockios.h>, <linux/if.h>.
-SIOCSIFFLAGS = 0x8914
-IFF_UP = 0x1
-IFF_RUNNING = 0x40
-READY = "ready"
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+_IFF_RUNNING = 0x40
+_READY = "ready"
 # Flags of unshare: for root, and for every other user.
-UNSHARE_FLAGS = ((), ("--user", "--map-current-user", "--keep-caps"))
+_UNSHARE_FLAGS = ((), ("--user", "--map-current-user", "--keep-caps"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ def create() -> Iterator[PrivateNetwork]:
     It also exists as long as a program that was started in it.
     """
     reason = ""
-    for flags in UNSHARE_FLAGS:
+    for flags in _UNSHARE_FLAGS:
         command = ["unshare", "--net", *flags, sys.executable, "-I", "-S", __file__]
         try:
             holder = subprocess.Popen(
@@ -73,7 +73,7 @@ def create() -> Iterator[PrivateNetwork]:
             reason = (
                 holder.stdout.readline().strip() or "the network could not be created"
             )
-            if reason == READY:
+            if reason == _READY:
                 enter = ["nsenter", "--preserve-credentials"]
                 if flags:
                     enter.append(f"--user=/proc/{holder.pid}/ns/user")
@@ -84,10 +84,10 @@ def create() -> Iterator[PrivateNetwork]:
 
 
 def main() -> None:
-    request = struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING)
+    request = struct.pack("16sH14x", b"lo", _IFF_UP | _IFF_RUNNING)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
-    print(READY, flush=True)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
+    print(_READY, flush=True)
     sys.stdin.read()
 
 

@@ -27,7 +27,7 @@ from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
 from rnn_scaling.cluster.rank_info import Hello, RankInfo, ranks_text
 from rnn_scaling.cluster.rendezvous import Rendezvous
 
-LAST_MESSAGES_S = 2.0  # for messages that are sent while a run ends
+_LAST_MESSAGES_S = 2.0  # for messages that are sent while a run ends
 CONNECT_S = 5.0  # time limit of one attempt to reach rank 0
 
 
@@ -154,7 +154,7 @@ class RankConnection:
         self._last_message = wire.encode("abort", failure=failure.to_json())
         self._send(self._last_message)
         if self._channel is not None:
-            self.failed.wait(LAST_MESSAGES_S)
+            self.failed.wait(_LAST_MESSAGES_S)
         self._fail(failure)
         self._close_later()
 
@@ -207,7 +207,7 @@ class RankConnection:
 
         Rank 0 also waits for pending messages of the others.
         """
-        deadline = time.monotonic() + LAST_MESSAGES_S
+        deadline = time.monotonic() + _LAST_MESSAGES_S
         while self._is_busy() and time.monotonic() < deadline:
             time.sleep(0.01)
         if self._rendezvous and self._channel is not None:

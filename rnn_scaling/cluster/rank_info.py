@@ -10,7 +10,7 @@ from typing import Any
 
 from rnn_scaling.cluster import wire
 
-MAX_NAMES = 4  # ranks or flags in one line
+_MAX_NAMES = 4  # ranks or flags in one line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,16 +57,16 @@ class RankInfo:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Name some ranks; if there are more than MAX_NAMES, only the first by number.
+    """Name some ranks; if there are more than _MAX_NAMES, only the first by number.
 
     >>> ranks_text([2]), ranks_text([2, 3]), ranks_text(range(1, 9))
     ('rank 2', 'ranks 2 and 3', 'ranks 1, 2, 3, 4 and 4 others')
     """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    names = [str(rank) for rank in ranks[:MAX_NAMES]]
-    if len(ranks) > MAX_NAMES:
-        return f"ranks {', '.join(names)} and {len(ranks) - MAX_NAMES} others"
+    names = [str(rank) for rank in ranks[:_MAX_NAMES]]
+    if len(ranks) > _MAX_NAMES:
+        return f"ranks {', '.join(names)} and {len(ranks) - _MAX_NAMES} others"
     return f"ranks {', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -126,10 +126,10 @@ def _describe_difference(
             rank_0_texts.append(rank_0_text)
     if not own_texts:
         return ""
-    text = separator.join(own_texts[:MAX_NAMES])
-    if len(own_texts) > MAX_NAMES:
-        text += f" and {len(own_texts) - MAX_NAMES} more"
-    return f"{text}, but rank 0 has {separator.join(rank_0_texts[:MAX_NAMES])}"
+    text = separator.join(own_texts[:_MAX_NAMES])
+    if len(own_texts) > _MAX_NAMES:
+        text += f" and {len(own_texts) - _MAX_NAMES} more"
+    return f"{text}, but rank 0 has {separator.join(rank_0_texts[:_MAX_NAMES])}"
 
 
 def _version_text(versions: Mapping[str, str], name: str) -> str:

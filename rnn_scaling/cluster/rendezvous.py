@@ -30,10 +30,10 @@ from rnn_scaling.cluster.rank_info import Hello, RankInfo
 
 STRANGER_S = 3.0  # time limit for the hello of a connection
 # Connections that wait to be accepted; further ranks would try again after seconds.
-BACKLOG = 1024
+_BACKLOG = 1024
 # Connections without a hello; if there is one more, the oldest is closed.
 MAX_STRANGERS = 64
-LONGEST_TICK_S = 0.5
+_LONGEST_TICK_S = 0.5
 
 
 class _Connection(wire.Channel):
@@ -143,12 +143,12 @@ class Rendezvous:
         """
         self._ends.set()
         rank_0_channel.close()
-        self._thread.join(LONGEST_TICK_S * 4)
+        self._thread.join(_LONGEST_TICK_S * 4)
 
     def _run(self) -> None:
         """Serve all ranks. Only this thread calls the methods below."""
         pulse = wire.Pulse(self._heartbeat_s)
-        tick_s = min(pulse.period_s, LONGEST_TICK_S)
+        tick_s = min(pulse.period_s, _LONGEST_TICK_S)
         watched_at = time.monotonic()
         try:
             while not self._ends.is_set():
@@ -451,7 +451,7 @@ def listen(launch: Launch) -> socket.socket:
             # On its own host a name may mean 127.0.1.1, on other hosts the real address.
             address = ""
         return socket.create_server(
-            (address, port), family=family, backlog=launch.size + BACKLOG
+            (address, port), family=family, backlog=launch.size + _BACKLOG
         )
     except OSError as e:
         if e.errno == errno.EADDRINUSE:

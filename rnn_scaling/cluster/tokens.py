@@ -21,8 +21,8 @@ from rnn_scaling.system.files import input_files
 
 VARIABLE = "RNN_SCALING_JOB_TOKEN"
 FILE_VARIABLE = "RNN_SCALING_JOB_TOKEN_FILE"
-MIN_CHARACTERS = 16
-MAX_CHARACTERS = 4096
+_MIN_CHARACTERS = 16
+_MAX_CHARACTERS = 4096
 
 
 def generate_token() -> str:
@@ -49,9 +49,9 @@ def read_token(environ: Mapping[str, str]) -> str:
         return ""
     # A Secret of Kubernetes that was made from a pipe ends with a line break.
     token = token.strip()
-    if len(token) < MIN_CHARACTERS:
+    if len(token) < _MIN_CHARACTERS:
         raise ValueError(
-            f"{name}: a token needs at least {MIN_CHARACTERS} characters; "
+            f"{name}: a token needs at least {_MIN_CHARACTERS} characters; "
             "make one with: openssl rand -hex 16"
         )
     return token
@@ -66,7 +66,7 @@ def _read_file(path: str) -> str:
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
             is_open_to_all = os.fstat(file.fileno()).st_mode & stat.S_IROTH
-            token = file.read(MAX_CHARACTERS).decode("utf-8", "replace")
+            token = file.read(_MAX_CHARACTERS).decode("utf-8", "replace")
     except OSError as e:
         raise ValueError(f"{FILE_VARIABLE}={path}: {e.strerror or e}") from None
     if is_open_to_all:

@@ -19,8 +19,8 @@ Message = dict[str, Any]
 # Lengths of a line: before the sender is known to be a rank, and afterwards.
 MAX_STRANGER_BYTES = 1 << 18
 MAX_BYTES = 1 << 28
-BEATS = 4  # heartbeats within the silence that counts as a loss
-READ_BYTES = 1 << 18  # bytes read by one call
+_BEATS = 4  # heartbeats within the silence that counts as a loss
+_READ_BYTES = 1 << 18  # bytes read by one call
 Value = TypeVar("Value")
 
 
@@ -28,7 +28,7 @@ class Pulse:
     """The heartbeats of one side of a connection, and the sleep of its process."""
 
     def __init__(self, heartbeat_s: float) -> None:
-        self.period_s = heartbeat_s / BEATS
+        self.period_s = heartbeat_s / _BEATS
         self._longest_sleep_s = heartbeat_s / 2
         self._beat_at = -math.inf
         self._woke_at = time.monotonic()
@@ -182,7 +182,7 @@ class Channel:
           InvalidMessage: If a line is too long; iterating raises it for other faults.
         """
         try:
-            content = self._connection.recv(READ_BYTES)
+            content = self._connection.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return iter(())
         except OSError:

@@ -61,8 +61,8 @@ the others wait for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (doc
 Exit status: 0 counted or shown; 1 a run failed, counts differ between repeats, a SOURCE could not be used, or a file
 cannot be written; 2 the flags conflict, the folder is in use or holds records of other flags; 130 interrupted."""
 
-MAX_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
-DEFAULTS: dict[str, list[Any]] = {
+_MAX_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
+_DEFAULTS: dict[str, list[Any]] = {
     "variable_update": ["replicated"],
     "num_warmup_batches": [2],
     "num_batches": [3],
@@ -83,7 +83,7 @@ class InspectOptions:
         2,
         "batches whose kernels are also timed; the record contains the times",
         minimum=1,
-        maximum=MAX_TRACED,
+        maximum=_MAX_TRACED,
     )
 
 
@@ -104,7 +104,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     if mistakes:
         raise flags.FlagErrors(mistakes)
     (options, conduct_options), lists = split(words, groups)
-    runs = plan({**DEFAULTS, **lists}, **machine_size())
+    runs = plan({**_DEFAULTS, **lists}, **machine_size())
     out = Path(options.out)
     suite_trainer = SuiteTrainer(trainer, conduct_options.launch)
     conductor = Conductor(out, conduct_options, suite_trainer, ["inspect", *words])

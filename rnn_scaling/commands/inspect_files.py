@@ -23,18 +23,18 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_bytes
 from rnn_scaling.system.files.terminal import tell
 
-PICTURES = (".png", ".svg")
+_PICTURES = (".png", ".svg")
 # Endings of profilers' files. A report must be exported first.
-DATABASES = (".sqlite", ".sqlite3", ".db", ".nvvp", ".nvprof", ".nsys-rep", ".qdrep")
-TRACE_FILE = "trace.json.gz"  # the trace in a --log_dir, next to its record
-DATABASE_FLAGS = ("from", "to")
-RUN_FLAGS = ("picture", "step")
+_DATABASES = (".sqlite", ".sqlite3", ".db", ".nvvp", ".nvprof", ".nsys-rep", ".qdrep")
+_TRACE_FILE = "trace.json.gz"  # the trace in a --log_dir, next to its record
+_DATABASE_FLAGS = ("from", "to")
+_RUN_FLAGS = ("picture", "step")
 
 
 def _parse_picture(text: str) -> Path:
     """Return the value of --picture; a ValueError explains the rule."""
-    if not text.lower().endswith(PICTURES):
-        raise ValueError(f"a file that ends in {' or '.join(PICTURES)}")
+    if not text.lower().endswith(_PICTURES):
+        raise ValueError(f"a file that ends in {' or '.join(_PICTURES)}")
     if not Path(text).resolve().parent.is_dir():
         raise ValueError("a file in an existing folder; create the folder first")
     return Path(text)
@@ -123,18 +123,18 @@ def answer(options: ReadingOptions, user_flags: set[str]) -> int:
       options: With at least one source.
       user_flags: The names of the flags that the user gave.
     """
-    databases = [path for path in options.sources if is_database(path)]
-    traces = kineto_files(options.sources)
+    databases = [path for path in options.sources if _is_database(path)]
+    traces = _kineto_files(options.sources)
     if databases and len(options.sources) > 1:
         raise entry.Refusal(f"{databases[0]} is a database; name only this file")
     kind = "traced runs"
-    foreign_flags: tuple[str, ...] = (*DATABASE_FLAGS, "top")
+    foreign_flags: tuple[str, ...] = (*_DATABASE_FLAGS, "top")
     if databases:
         kind = "trace databases"
-        foreign_flags = RUN_FLAGS
+        foreign_flags = _RUN_FLAGS
     elif traces:
         kind = "PyTorch traces"
-        foreign_flags = (*DATABASE_FLAGS, *RUN_FLAGS)
+        foreign_flags = (*_DATABASE_FLAGS, *_RUN_FLAGS)
     for name in foreign_flags:
         if name in user_flags:
             raise entry.Refusal(f"--{name} does not apply to {kind}; leave it out")
@@ -145,7 +145,7 @@ def answer(options: ReadingOptions, user_flags: set[str]) -> int:
     return _answer_database(options) if databases else _answer_runs(options)
 
 
-def kineto_files(sources: Sequence[Path]) -> list[Path]:
+def _kineto_files(sources: Sequence[Path]) -> list[Path]:
     """Return the traces of the PyTorch profiler; [] if the sources are something else.
 
     Traces are recognised by name and beginning. If one source is a trace, all are read
@@ -157,7 +157,7 @@ def kineto_files(sources: Sequence[Path]) -> list[Path]:
         is_folder = source.is_dir()
         for path in sorted(source.iterdir()) if is_folder else [source]:
             record = path.with_name(RECORD_IN_LOG_DIR)
-            is_own = path.name == TRACE_FILE and record.is_file()
+            is_own = path.name == _TRACE_FILE and record.is_file()
             is_trace = not is_own and looks_like_trace(path)
             has_traces |= is_trace
             if is_trace or not is_folder:
@@ -184,12 +184,12 @@ def _answer_kineto(files: Sequence[Path], options: ReadingOptions) -> int:
     return entry.EXIT_OK
 
 
-def is_database(path: Path) -> bool:
+def _is_database(path: Path) -> bool:
     """Return whether a file is an SQLite database by its content or its name."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC or path.suffix.lower() in DATABASES
+        return file.read(len(MAGIC)) == MAGIC or path.suffix.lower() in _DATABASES
 
 
 def _answer_runs(options: ReadingOptions) -> int:
@@ -197,7 +197,7 @@ def _answer_runs(options: ReadingOptions) -> int:
     from rnn_scaling.reports import phases
 
     paths = [
-        path.parent if path.name == TRACE_FILE else path for path in options.sources
+        path.parent if path.name == _TRACE_FILE else path for path in options.sources
     ]
     runs, problems = phases.read(paths)
     shown_runs = []

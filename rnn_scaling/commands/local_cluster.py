@@ -10,7 +10,7 @@ from rnn_scaling.system import entry
 
 _MODES = ", ".join(registry.distributed_modes())
 
-USAGE = f"""\
+_USAGE = f"""\
 Runs the trainer as a cluster on this machine: every worker, parameter server and coordinator is a process. They
 communicate over a loopback interface that other machines cannot reach; if Linux allows a private network, other
 programs cannot reach it either. The trainer's flags (./run.sh train --help) follow --. They are the same for all
@@ -43,7 +43,7 @@ GROUPS = (cluster_options.ProcessCounts, limited_links.LinkOptions)
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     """Run the command; return its exit status."""
     own_words, _ = cluster_options.split_at_dashes(words)
-    flags.answer(own_words, USAGE, GROUPS, LOCAL_CLUSTER)
+    flags.answer(own_words, _USAGE, GROUPS, LOCAL_CLUSTER)
     (_, link_options), rank_flags, config = cluster_options.read_command_line(
         words, GROUPS
     )

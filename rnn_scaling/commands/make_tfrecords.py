@@ -8,7 +8,7 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 from rnn_scaling.training.native_log import NativeLog
 
-USAGE = """\
+_USAGE = """\
 Makes a small set of JPEGs in ImageNet's TFRecord format, to try --data_source=tfrecord. Each image is a coloured
 pattern with noise. The same flags make the same images.
 
@@ -37,7 +37,7 @@ class ImageOptions:
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = flags.read(words, USAGE, ImageOptions, "make_tfrecords")
+    options = flags.read(words, _USAGE, ImageOptions, "make_tfrecords")
     if options.files > options.images:
         raise entry.Refusal(
             f"--files={options.files} must be at most --images={options.images}; lower it"

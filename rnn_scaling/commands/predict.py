@@ -44,10 +44,10 @@ intervals, because the error of the assumptions is unknown. The same --seed give
 Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 no series was answered, or wrong use.
 With --track_record: 0, even without predictions."""
 
-QUESTIONS = ("what_if", "simulate", "track_record")
+_QUESTIONS = ("what_if", "simulate", "track_record")
 # Options that a question does not use. The question without a flag uses all of them.
 _SIZES = ("items", "machines", "machine", "max_global_batch")
-UNUSED = {
+_UNUSED = {
     "what_if": _SIZES,
     "simulate": (*_SIZES, "far"),
     "track_record": (*_SIZES, "far", "num_devices", "series"),
@@ -94,13 +94,13 @@ def _find_mistakes(
       user_flags: The names of the flags that the user gave.
     """
     questions = [
-        name for name in QUESTIONS if getattr(options, name) not in (None, False)
+        name for name in _QUESTIONS if getattr(options, name) not in (None, False)
     ]
     if len(questions) > 1:
         names = " and ".join(f"--{name}" for name in questions)
         yield f"{names} answer different questions; give one of them"
     for question in questions:
-        for name in UNUSED[question]:
+        for name in _UNUSED[question]:
             if name in user_flags:
                 yield f"--{name} would be ignored with --{question}; leave it out"
     if options.simulate:
@@ -126,8 +126,8 @@ def _find_simulation_mistakes(
 ) -> Iterator[str]:
     if not options.num_devices:
         yield (
-            "--num_devices is missing; give the numbers of devices to simulate, such as "
-            "--num_devices=8,64"
+            "--num_devices is missing; give the numbers of devices to simulate, such "
+            "as --num_devices=8,64"
         )
     if len(options.sources) + (assumed.step_ms is not None) != 1:
         yield (

@@ -14,24 +14,24 @@ if TYPE_CHECKING:  # Help and wrong flags do not wait for numpy.
     from rnn_scaling.analysis.prediction.curves import Link
 
 BITS = 8  # bits of a byte
-MAX_DEVICES = 1_000_000
-FACTOR_WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
-MAX_FACTOR = 1e6
-MAX_AMOUNT = 1e9  # Gbit/s, microseconds, milliseconds or MB
-STANDARD = "true"  # the value of a bare --what_if
+_MAX_DEVICES = 1_000_000
+_FACTOR_WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0}
+_MAX_FACTOR = 1e6
+_MAX_AMOUNT = 1e9  # Gbit/s, microseconds, milliseconds or MB
+_STANDARD = "true"  # the value of a bare --what_if
 # The smallest value of each change.
-MIN_AMOUNTS = {
-    "batch_size": 1 / MAX_FACTOR,
-    "compute": 1 / MAX_FACTOR,
+_MIN_AMOUNTS = {
+    "batch_size": 1 / _MAX_FACTOR,
+    "compute": 1 / _MAX_FACTOR,
     "exchange": 0.0,
     "jitter": 0.0,
     "link_gbit": 1e-6,
     "latency_us": 0.0,
 }
-LINK_CHANGES = ("link_gbit", "latency_us")
+_LINK_CHANGES = ("link_gbit", "latency_us")
 
 
-def parse_device_counts(text: str) -> tuple[int, ...]:
+def _parse_device_counts(text: str) -> tuple[int, ...]:
     """Parse "8,64" as (8, 64), in rising order.
 
     Raises:
@@ -41,10 +41,10 @@ def parse_device_counts(text: str) -> tuple[int, ...]:
     counts = set()
     for word in text.split(","):
         digits = word.strip()
-        is_short = digits.isdecimal() and len(digits) <= len(str(MAX_DEVICES))
-        if not is_short or not 1 <= int(digits) <= MAX_DEVICES:
+        is_short = digits.isdecimal() and len(digits) <= len(str(_MAX_DEVICES))
+        if not is_short or not 1 <= int(digits) <= _MAX_DEVICES:
             raise ValueError(
-                f"whole numbers from 1 to {MAX_DEVICES}, separated by commas, such as 8,64,512"
+                f"whole numbers from 1 to {_MAX_DEVICES}, separated by commas, such as 8,64,512"
             )
         counts.add(int(digits))
     return tuple(sorted(counts))
@@ -56,10 +56,10 @@ def parse_changes(text: str) -> tuple[tuple[str, float], ...]:
     A bare --what_if has no pairs, because it asks for the standard changes.
     """
     amounts: dict[str, float] = {}
-    for part in text.split(",") if text != STANDARD else ():
+    for part in text.split(",") if text != _STANDARD else ():
         name, _, value = part.strip().partition("=")
-        if name not in MIN_AMOUNTS or name in amounts:
-            names = ", ".join(MIN_AMOUNTS)
+        if name not in _MIN_AMOUNTS or name in amounts:
+            names = ", ".join(_MIN_AMOUNTS)
             raise ValueError(
                 f"NAME=VALUE,... with each name at most once; the names are {names}"
             )
@@ -73,17 +73,17 @@ def parse_changes(text: str) -> tuple[tuple[str, float], ...]:
 
 def _parse_amount(name: str, text: str) -> float:
     """Parse the value of a change: "2x", "half", "0.5", or the number of a link."""
-    is_link = name in LINK_CHANGES
+    is_link = name in _LINK_CHANGES
     word = text.strip().lower()
     try:
-        if word in FACTOR_WORDS and not is_link:
-            amount = FACTOR_WORDS[word]
+        if word in _FACTOR_WORDS and not is_link:
+            amount = _FACTOR_WORDS[word]
         else:
             amount = float(word if is_link else word.removesuffix("x"))
     except ValueError:
         amount = -1.0
-    minimum = MIN_AMOUNTS[name]
-    maximum = MAX_AMOUNT if is_link else MAX_FACTOR
+    minimum = _MIN_AMOUNTS[name]
+    maximum = _MAX_AMOUNT if is_link else _MAX_FACTOR
     if minimum <= amount <= maximum:
         return amount
     rule = "a number" if is_link else "a factor such as 2x, 0.5 or half"
@@ -107,7 +107,7 @@ class PredictionOptions:
         (),
         "numbers of devices (default: twice the largest measured number; with "
         "--what_if, the largest measured number)",
-        parse=parse_device_counts,
+        parse=_parse_device_counts,
         shown="N,...",
     )
     series: str = option("", "only series whose names contain this text (default: all)")
@@ -137,19 +137,19 @@ class PredictionOptions:
         None,
         "Gbit/s of the links between devices or between machines (default: unknown)",
         minimum=1e-6,
-        maximum=MAX_AMOUNT,
+        maximum=_MAX_AMOUNT,
     )
     latency_us: float | None = option(
         None,
         "latency of a message on those links, in microseconds (default: 0)",
         minimum=0,
-        maximum=MAX_AMOUNT,
+        maximum=_MAX_AMOUNT,
     )
     devices_per_machine: int | None = option(
         None,
         "devices that share the cores and memory of a machine (default: unknown)",
         minimum=1,
-        maximum=MAX_DEVICES,
+        maximum=_MAX_DEVICES,
     )
     items: float | None = option(
         None,
@@ -219,13 +219,13 @@ class SimulationOptions:
         None,
         "step time of one device in ms, instead of a folder (default: as recorded)",
         minimum=1e-6,
-        maximum=MAX_AMOUNT,
+        maximum=_MAX_AMOUNT,
     )
     exchange_mb: float | None = option(
         None,
         "MB of gradients that devices sum per step (default: as recorded)",
         minimum=0,
-        maximum=MAX_AMOUNT,
+        maximum=_MAX_AMOUNT,
     )
     algorithm: str = option(
         "",
@@ -237,7 +237,7 @@ class SimulationOptions:
         "parameter servers on separate nodes (default: as recorded, else one of "
         "the devices is the server)",
         minimum=1,
-        maximum=MAX_DEVICES,
+        maximum=_MAX_DEVICES,
     )
     exchange_every: int = option(
         1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000
@@ -247,7 +247,7 @@ class SimulationOptions:
         "Gbit/s of a machine's link to the others; --link_gbit then applies to "
         "links inside a machine (default: none)",
         minimum=1e-6,
-        maximum=MAX_AMOUNT,
+        maximum=_MAX_AMOUNT,
     )
     jitter: float | None = option(
         None,

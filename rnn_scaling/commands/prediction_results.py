@@ -35,7 +35,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 
 Answer = TypeVar("Answer")
-DEFAULT_FOLDER = Path("results")  # its subfolders have predictions
+_DEFAULT_FOLDER = Path("results")  # its subfolders have predictions
 
 
 def predict(options: PredictionOptions) -> PredictionReport:
@@ -82,7 +82,7 @@ def predict(options: PredictionOptions) -> PredictionReport:
     if source.is_dir():
         cases = records.read_cases(source, [series.rows for series in all_series])
         _keep(source, zip(predicted_series, made_predictions))
-    other_cases = _find_cases([DEFAULT_FOLDER], excluded=source)
+    other_cases = _find_cases([_DEFAULT_FOLDER], excluded=source)
     total = records.tally({**other_cases, **cases}.values())
     record = (total, *(case.statement() for case in cases.values()))
     return PredictionReport(str(source), made_predictions, refusals, record, all_sizes)
@@ -263,7 +263,7 @@ def _refine(prediction: Prediction) -> Prediction:
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:
     """Return how often the predictions in folders and their subfolders held."""
-    sources = sources or [DEFAULT_FOLDER]
+    sources = sources or [_DEFAULT_FOLDER]
     cases = _find_cases(sources).values()
     record = (records.tally(cases), *(case.statement() for case in cases))
     return PredictionReport(" ".join(map(str, sources)), record=record)

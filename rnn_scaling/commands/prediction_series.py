@@ -21,7 +21,7 @@ from rnn_scaling.records.tables import documents
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
-MAX_TABLE_SERIES = 24  # series of tables that are answered at once
+_MAX_TABLE_SERIES = 24  # series of tables that are answered at once
 LINKS_SCHEMA = "rnn_scaling.links/1"
 
 
@@ -59,12 +59,12 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
             f"--series={text} matches no series; give a part of one of these names: {names}"
         )
     is_from_table = not chosen_series[0].rows
-    num_left_out = len(chosen_series) - MAX_TABLE_SERIES
+    num_left_out = len(chosen_series) - _MAX_TABLE_SERIES
     if is_from_table and num_left_out > 0:
         entry.warn(
             f"{num_left_out} more series are left out; --series=TEXT chooses among them"
         )
-        return chosen_series[:MAX_TABLE_SERIES]
+        return chosen_series[:_MAX_TABLE_SERIES]
     return chosen_series
 
 

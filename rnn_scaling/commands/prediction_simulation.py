@@ -23,7 +23,7 @@ from rnn_scaling.commands.prediction_options import (
 from rnn_scaling.reports.prediction import PredictionReport
 
 # Fields of a simulated system that always have the values of the flags.
-DISTURBANCES = (
+_DISTURBANCES = (
     "exchange_every",
     "stragglers",
     "straggler_factor",
@@ -40,7 +40,7 @@ def simulate(
     Raises:
       Refusal: If no series can be simulated.
     """
-    changes: dict[str, Any] = {name: getattr(assumed, name) for name in DISTURBANCES}
+    changes: dict[str, Any] = {name: getattr(assumed, name) for name in _DISTURBANCES}
     if assumed.jitter is not None:
         changes |= {"jitter": assumed.jitter, "step_times": ()}
     if assumed.algorithm:

@@ -24,13 +24,13 @@ from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Column
 from rnn_scaling.records.tables.series import Point, Series, find_series
 
-MAX_SERIES = 200  # series that are read from one file
-LONGEST_TITLE = 40  # letters of a title in the name of a series
+_MAX_SERIES = 200  # series that are read from one file
+_LONGEST_TITLE = 40  # letters of a title in the name of a series
 # The total work is constant if the seconds on the most devices are below this share of
 # the seconds on the fewest.
-SHRINKS = 0.9
-MIXED = ""  # the scaling of a table whose work follows no rule
-UNIT_NAMES = {
+_SHRINKS = 0.9
+_MIXED = ""  # the scaling of a table whose work follows no rule
+_UNIT_NAMES = {
     1e-9: "ns",
     1e-6: "us",
     1e-3: "ms",
@@ -60,13 +60,13 @@ def read(
       devices_per_machine: The number that the user states; None if unknown.
 
     Returns:
-      At most MAX_SERIES series, and whether there are more.
+      At most _MAX_SERIES series, and whether there are more.
     """
-    all_series = list(itertools.islice(_read_series(path), MAX_SERIES + 1))
+    all_series = list(itertools.islice(_read_series(path), _MAX_SERIES + 1))
     measured_series = []
-    for series in all_series[:MAX_SERIES]:
+    for series in all_series[:_MAX_SERIES]:
         measured_series.append(_make_measured_series(series, devices_per_machine))
-    return measured_series, len(all_series) > MAX_SERIES
+    return measured_series, len(all_series) > _MAX_SERIES
 
 
 def _read_series(path: Path) -> Iterator[Series]:
@@ -81,7 +81,7 @@ def _make_measured_series(
 ) -> MeasuredSeries:
     table = series.measurements.table
     title = cell_numbers.strip_markup(table.title or table.caption)
-    title = title[:LONGEST_TITLE].strip(" #:*")
+    title = title[:_LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
     stated_scaling = _stated_scaling(series)
     time = _find_printed_time(series, stated_scaling)
@@ -103,7 +103,7 @@ def _make_measured_series(
         counts_machines,
     )
     refusal = None
-    if stated_scaling == MIXED:
+    if stated_scaling == _MIXED:
         refusal = Statement("predict-mixed-table", name)
     elif counts_machines and devices_per_machine:
         refusal = Statement("predict-counts-machines", name)
@@ -126,12 +126,12 @@ def _find_printed_time(
     """
     if series.column.quantity != Quantity.SECONDS:
         return None
-    falls = series.points[-1].value < SHRINKS * series.points[0].value
+    falls = series.points[-1].value < _SHRINKS * series.points[0].value
     is_of_all_work = falls or "epoch" in series.name.lower() or stated_scaling == STRONG
     unit_s = series.column.factor
     if any(number.unit == "s" for number in series.column.numbers):
         unit_s = _common_cell_unit_s(series.column)
-    return PrintedTime(UNIT_NAMES.get(unit_s, "s"), unit_s, is_of_all_work)
+    return PrintedTime(_UNIT_NAMES.get(unit_s, "s"), unit_s, is_of_all_work)
 
 
 def _common_cell_unit_s(column: Column) -> float:
@@ -198,7 +198,7 @@ def _stated_scaling(series: Series) -> str | None:
             if len({size / count for count, size in sizes}) == 1:
                 return WEAK
             is_divided = len({size * count for count, size in sizes}) == 1
-            return STRONG if is_divided else MIXED
+            return STRONG if is_divided else _MIXED
     return None
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rnn_scaling.analysis.folder_rows import Rows
     from rnn_scaling.training.recorder import Recorder
 
-REPEATS = 3
-MARKER = (
+_REPEATS = 3
+_MARKER = (
     "scaling(num_devices, min_efficiency, repeats=3): measure on 1 and on num_devices "
     "devices with the fixture `scaling`, and fail below min_efficiency (0 to 1)"
 )
@@ -52,7 +52,7 @@ class Scaling:
     folder: Path
     num_devices: int
     min_efficiency: float
-    repeats: int = REPEATS
+    repeats: int = _REPEATS
 
     def command(self, trainer: str, **options: Any) -> None:
         """Measure a program, like `rnn_scaling.sweep(trainer=...)`.
@@ -137,7 +137,7 @@ class Scaling:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.addinivalue_line("markers", MARKER)
+    config.addinivalue_line("markers", _MARKER)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def scaling(request: pytest.FixtureRequest, tmp_path: Path) -> Scaling:
 
 
 def _read_marker(
-    num_devices: int, min_efficiency: float, repeats: int = REPEATS
+    num_devices: int, min_efficiency: float, repeats: int = _REPEATS
 ) -> Scaling:
     """Return the requirement of a marker, without a folder.
 

@@ -8,7 +8,7 @@ from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
 
-USAGE = """\
+_USAGE = """\
 Measures the update modes that train one model on all devices of this machine and prints the command that trains
 fastest. Every flag of the trainer (./run.sh train --help) may be given; a list of values is compared.
 
@@ -41,7 +41,7 @@ conflict, the folder is in use or holds records of other flags; 130 interrupted.
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     """Run the command; return its exit status."""
-    flags.answer(words, USAGE, recommend.GROUPS, "recommend")
+    flags.answer(words, _USAGE, recommend.GROUPS, "recommend")
     request = recommend.read(words)
     if request.options.threads:
         return _answer_threads(request, trainer)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rnn_scaling.reports.tensorboard.event_files import Scalars
 
 # One block of a disk: less than any event file needs.
-PROBE_BYTES = 4096
+_PROBE_BYTES = 4096
 
 
 class RecordFiles(Observer):
@@ -77,7 +77,7 @@ class EventFiles(Observer):
             os.makedirs(self._log_dir, exist_ok=True)
             # A full disk may still take an empty file.
             with tempfile.TemporaryFile(dir=self._log_dir) as probe:
-                probe.write(bytes(PROBE_BYTES))
+                probe.write(bytes(_PROBE_BYTES))
         except OSError as e:
             raise OutputError(self._flag, e.strerror or str(e), "folder") from e
         self._is_writable = True

@@ -28,9 +28,9 @@ Exit status: 0 after --help, --helpfull, --version_tb or --inspect; 1 it could n
 Ctrl-C."""
 
 # These flags replace --logdir.
-WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")
+_WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")
 # It logs every request, and a missing cache with a traceback.
-LOUD_LOGGERS = ("tensorboard.plugins.profile",)
+_LOUD_LOGGERS = ("tensorboard.plugins.profile",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def tensorboard_words(
     Only this machine may connect unless the user allows others.
     """
     words = list(passed_on)
-    if not any(word.startswith(WITHOUT_FOLDER) for word in words):
+    if not any(word.startswith(_WITHOUT_FOLDER) for word in words):
         _check_folder(options.logdir)
         words.append(f"--logdir={options.logdir}")
     words.append("--bind_all" if options.bind_all else f"--host={options.host}")
@@ -131,7 +131,7 @@ def _serve(words: Sequence[str]) -> int:
     from rnn_scaling.training.native_log import NativeLog
 
     NativeLog()  # the tab Profile loads TensorFlow, whose C++ code would log every request
-    for name in LOUD_LOGGERS:
+    for name in _LOUD_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     board = program.TensorBoard(plugins=default.get_plugins())
     try:

@@ -32,7 +32,7 @@ Trains a network on one or more devices and reports its speed in words, tokens o
 
 Exit status: 0 done; 1 the run failed; 2 wrong flags; 130 interrupted."""
 
-KEPT_BYTES = "4000000000"  # no array is larger
+_KEPT_BYTES = "4000000000"  # no array is larger
 _STARTED = time.perf_counter()
 
 
@@ -149,8 +149,8 @@ def configuration(
         raise flags.FlagErrors(lines)
     if _is_first(launch) and configs.implied_options(options):
         entry.note(
-            "--data_source=host is assumed: --prefetch_data_to_device needs batches that "
-            "the host makes"
+            "--data_source=host is assumed: --prefetch_data_to_device needs batches "
+            "that the host makes"
         )
     devices = config.devices
     is_default = launch is None and "num_devices" not in options
@@ -212,8 +212,8 @@ def _launch_command(config: RunConfig) -> str:
     workers = config.cluster.num_workers
     count = config.num_processes
     return (
-        f"use ./run.sh local-cluster --workers={workers}{servers} -- ... on this machine, "
-        f"or mpirun -np {count} or srun -n {count} on several"
+        f"use ./run.sh local-cluster --workers={workers}{servers} -- ... on this "
+        f"machine, or mpirun -np {count} or srun -n {count} on several"
     )
 
 
@@ -225,8 +225,8 @@ def _keep_memory(config: RunConfig) -> None:
     if config.frameworks.malloc != "keep":
         return
     variables = {
-        "MALLOC_TRIM_THRESHOLD_": KEPT_BYTES,
-        "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES,
+        "MALLOC_TRIM_THRESHOLD_": _KEPT_BYTES,
+        "MALLOC_MMAP_THRESHOLD_": _KEPT_BYTES,
     }
     if any(os.environ.get(name) != value for name, value in variables.items()):
         command = [sys.executable, *sys.orig_argv[1:]]

@@ -54,7 +54,7 @@ Exit status: 0 the mode or script is right; 1 it is wrong or a process failed; 2
 (only with --trainer); 130 interrupted."""
 
 # Nothing is timed or traced, and every batch is compared.
-REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *REFUSED_OPTIONS)
+_REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *REFUSED_OPTIONS)
 
 _STARTED = time.perf_counter()
 
@@ -226,7 +226,7 @@ def _split_options(
     values, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
     own_values = {name: values.pop(name) for name in own_fields if name in values}
     (options,) = flags.build([VerifyOptions], own_values)
-    for name in REFUSED:
+    for name in _REFUSED:
         if name in values:
             flag = spell(name, values[name])
             lines.append(

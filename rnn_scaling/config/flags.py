@@ -20,11 +20,11 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 ALIASES = {"num_gpus": "num_devices"}
-HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
-VERSION_WORDS = ("--version", "-version")
-FLAGFILE_WORDS = ("--flagfile", "-flagfile")
-TRUE_WORDS = ("true", "t", "1")
-FALSE_WORDS = ("false", "f", "0")
+_HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
+_VERSION_WORDS = ("--version", "-version")
+_FLAGFILE_WORDS = ("--flagfile", "-flagfile")
+_TRUE_WORDS = ("true", "t", "1")
+_FALSE_WORDS = ("false", "f", "0")
 Options = Mapping[str, dataclasses.Field]
 Groups = Sequence[type] | Mapping[str, type]
 
@@ -85,9 +85,9 @@ def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
 
 
 def _parse_bool(text: str) -> bool:
-    if text.lower() not in (*TRUE_WORDS, *FALSE_WORDS):
+    if text.lower() not in (*_TRUE_WORDS, *_FALSE_WORDS):
         raise ValueError
-    return text.lower() in TRUE_WORDS
+    return text.lower() in _TRUE_WORDS
 
 
 # Kind of an option -> its parser, and the rule for the text.
@@ -240,7 +240,7 @@ def expanded(words: Sequence[str], open_files: tuple[str, ...] = ()) -> list[str
         if word == "--":
             result.append(word)
             break
-        if name not in FLAGFILE_WORDS:
+        if name not in _FLAGFILE_WORDS:
             result.append(word)
             continue
         if not has_value:
@@ -289,7 +289,7 @@ def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> Non
     """
     topics = []
     for word in argv:
-        if word in HELP_WORDS:
+        if word in _HELP_WORDS:
             topics.append("")
         elif word == "--helpfull":
             topics.append("all")
@@ -297,7 +297,7 @@ def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> Non
             topics.append(word.removeprefix("--help="))
     if topics:
         raise entry.Answer(help_page(usage, groups, command).text(topics[0]))
-    if any(word in VERSION_WORDS for word in argv):
+    if any(word in _VERSION_WORDS for word in argv):
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from rnn_scaling.system import entry
 
-WIDTH = 80
-PLACEHOLDERS = {
+_WIDTH = 80
+_PLACEHOLDERS = {
     "bool": "true|false",
     "int": "N",
     "float": "X",
     "str": "TEXT",
     "Path": "FILE",
 }
-FEW_GROUPS = 4  # commands with at least this many groups have a first screen
+_FEW_GROUPS = 4  # commands with at least this many groups have a first screen
 # The flags of the first screen of `train`.
-COMMON = {
+_COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
     "encoder_type": "kernel: cudnn_lstm (fused) or dynamic_rnn (a loop)",
     "variable_update": "independent, parameter_server, replicated ...",
@@ -53,7 +53,7 @@ class Page:
           Refusal: If there is no such topic.
         """
         flags = {field.name.rstrip("_"): field for field in self._list_fields()}
-        if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
+        if topic == "all" or (not topic and len(self.groups) < _FEW_GROUPS):
             lines = self._head_lines()
             for name in self.groups:
                 lines += [*self._group(name), ""]
@@ -88,13 +88,13 @@ class Page:
         return [
             " ".join([*words, "[--name=value ...]"]),
             "",
-            *wrap_paragraphs(usage),
+            *_wrap_paragraphs(usage),
             "",
         ]
 
     def _first_screen_lines(self) -> list[str]:
         lines = ["Flags that most runs need:"]
-        lines += [f"  --{name:17}{text}" for name, text in COMMON.items()]
+        lines += [f"  --{name:17}{text}" for name, text in _COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]
         width = max(19, *(len(name) + 1 for name in self.groups))
         for name, group in self.groups.items():
@@ -118,17 +118,17 @@ def _flag_lines(field: Field) -> list[str]:
         head = f"  {positional_text(field)}"
     else:
         choices = rules["choices"]
-        values = rules["shown"] or "|".join(choices) or PLACEHOLDERS[kind_of(field)]
+        values = rules["shown"] or "|".join(choices) or _PLACEHOLDERS[kind_of(field)]
         flag = f"  --{field.name.rstrip('_')}"
         head = f"{flag}={values}"
-        if len(head) > WIDTH:
+        if len(head) > _WIDTH:
             head = f"{flag}=NAME"
             if any(choice not in text for choice in choices):
                 text += f"; one of {', '.join(choices)}"
         if "default: " not in text:
             text += f" (default: {_default_text(field.default)})"
     indent = " " * 6
-    lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
     return [head, *lines]
 
 
@@ -152,7 +152,7 @@ def positional_text(field: Field) -> str:
     )
 
 
-def wrap_paragraphs(text: str) -> list[str]:
+def _wrap_paragraphs(text: str) -> list[str]:
     """Return the lines of a text with its paragraphs wrapped to WIDTH columns.
 
     Lines that begin with a space are examples and stay unchanged.
@@ -164,7 +164,7 @@ def wrap_paragraphs(text: str) -> list[str]:
             paragraph.append(line)
             continue
         words = " ".join(paragraph)
-        lines += textwrap.wrap(words, WIDTH, break_on_hyphens=False)
+        lines += textwrap.wrap(words, _WIDTH, break_on_hyphens=False)
         lines.append(line)
         paragraph = []
     return lines[:-1]

@@ -122,11 +122,11 @@ class DeviceCountRule:
     invalid: str  # in an error: "use xring for {invalid}"
 
 
-ANY_COUNT = DeviceCountRule(lambda count: True, "any", "")
-POWER_OF_TWO = DeviceCountRule(
+_ANY_COUNT = DeviceCountRule(lambda count: True, "any", "")
+_POWER_OF_TWO = DeviceCountRule(
     lambda count: not count & (count - 1), "a power of two as", "other numbers"
 )
-EVEN_OR_ONE = DeviceCountRule(
+_EVEN_OR_ONE = DeviceCountRule(
     lambda count: count < 2 or count % 2 == 0, "an even", "odd numbers"
 )
 
@@ -137,7 +137,7 @@ class AllReduce(Choice):
 
     has_shards: bool = False  # whether it can divide a tensor into shards
     needs_gpus: bool = False
-    device_counts: DeviceCountRule = ANY_COUNT
+    device_counts: DeviceCountRule = _ANY_COUNT
     spans_workers: bool = False  # whether it works between processes
     # How its messages travel, for predictions of its time: a name of
     # analysis.prediction.curves.ALGORITHMS.
@@ -291,7 +291,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         step="scheduled_step",
     ),
 }
-UNKNOWN_MODE = UpdateMode("")  # assumed for modes of other trainers
+_UNKNOWN_MODE = UpdateMode("")  # assumed for modes of other trainers
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce(
         "rnn_scaling.training.all_reduce.nccl", needs_gpus=True, messages="ring"
@@ -306,7 +306,7 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
     ),
     "rechd": AllReduce(
         "rnn_scaling.training.all_reduce.rechd",
-        device_counts=POWER_OF_TWO,
+        device_counts=_POWER_OF_TWO,
         messages="tree",
     ),
     "pscpu": AllReduce(
@@ -322,7 +322,7 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
     ),
     "hierarchical": AllReduce(
         "rnn_scaling.training.all_reduce.hierarchical",
-        device_counts=EVEN_OR_ONE,
+        device_counts=_EVEN_OR_ONE,
         messages="hierarchical",
     ),
 }
@@ -512,8 +512,8 @@ def load(table: Table, name: str) -> ModuleType:
 
 
 def mode_of(name: Any) -> UpdateMode:
-    """Return the update mode with a name; UNKNOWN_MODE if none has it."""
-    return VARIABLE_UPDATES.get(name, UNKNOWN_MODE)
+    """Return the update mode with a name; _UNKNOWN_MODE if none has it."""
+    return VARIABLE_UPDATES.get(name, _UNKNOWN_MODE)
 
 
 def distributed_modes() -> list[str]:

@@ -18,8 +18,8 @@ from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.training.towers import StepResult, TrainStep
 
 # Steps in the trace that records every kernel: two, to compare them.
-COUNTED_STEPS = 2
-TRACE_FILE = "trace.json.gz"
+_COUNTED_STEPS = 2
+_TRACE_FILE = "trace.json.gz"
 
 
 def graph(step: TrainStep) -> Graph:
@@ -74,11 +74,11 @@ def trace(
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(
-        f"tracing {COUNTED_STEPS} batches to count kernels "
+        f"tracing {_COUNTED_STEPS} batches to count kernels "
         f"and {num_batches} to time them"
     )
     count_run = tracing.trace(
-        lambda: results.append(step()), COUNTED_STEPS, every_kernel=True
+        lambda: results.append(step()), _COUNTED_STEPS, every_kernel=True
     )
     count_trace = xplane.read(count_run.space, nodes, transfers)
     counted_steps = _share_foreign_towers(count_trace.steps, num_towers)
@@ -91,15 +91,15 @@ def trace(
         xplane.drop_iterations(time_run.space)
         write_bytes(time_run.space.SerializeToString(), profile)
         events = chrome.render(timed_steps, num_towers)
-        write_bytes(events, Path(log_dir) / TRACE_FILE)
-        files = [str(profile.relative_to(log_dir)), TRACE_FILE]
+        write_bytes(events, Path(log_dir) / _TRACE_FILE)
+        files = [str(profile.relative_to(log_dir)), _TRACE_FILE]
     fields = {
         "batches": num_batches,
         # Items of the step whose kernels are listed by type.
-        "items": int(results[COUNTED_STEPS - 1].items.sum()),
+        "items": int(results[_COUNTED_STEPS - 1].items.sum()),
         "kernels": {
             **operators.tally_kernels(counted_steps),
-            "input_pipeline": count_trace.num_foreign / COUNTED_STEPS,
+            "input_pipeline": count_trace.num_foreign / _COUNTED_STEPS,
         },
         "cost": {
             "untraced_s": statistics.median(untraced_s),

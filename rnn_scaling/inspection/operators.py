@@ -36,7 +36,7 @@ WAIT = "wait"
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
 # Phases that have a scope outside of all towers.
-SHARED = (INPUT, EXCHANGE, UPDATE)
+_SHARED = (INPUT, EXCHANGE, UPDATE)
 _TOWER = re.compile(r"tower_(\d+)")
 
 
@@ -96,7 +96,7 @@ def owner(name: str) -> Owner:
         if tower is not None:
             is_phase = inner in (INPUT, FORWARD, BACKWARD)
             return Owner(tower, inner if is_phase else OTHER)
-        if scope in SHARED and inner:
+        if scope in _SHARED and inner:
             return Owner(_parse_tower(inner) if scope == UPDATE else None, scope)
     return Owner(None, OTHER)
 

@@ -20,11 +20,11 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.gradients import num_bytes
 from rnn_scaling.training.replica import Gradients, VariableState
 
-UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
+_UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 # oneDNN's gradient of the kernel and the bias of a convolution. TensorFlow 2.21 infers
 # the size of the bias from the wrong axis of the kernel.
-FUSED_BIAS_GRADIENT = "Conv2DBackpropFilterWithBias"
-MAX_NAMED_COPIES = 20  # per direction
+_FUSED_BIAS_GRADIENT = "Conv2DBackpropFilterWithBias"
+_MAX_NAMED_COPIES = 20  # per direction
 # Operators that cut a global batch, on the host or on the device of a tower.
 _SLICE = re.compile(r"(tower_\d+/)?input/slice/")
 
@@ -97,7 +97,7 @@ def list_copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, An
             for transfer in transfers
             if transfer.bytes is not None
         ]
-        largest = sorted(sizes, key=lambda size: -size[1])[:MAX_NAMED_COPIES]
+        largest = sorted(sizes, key=lambda size: -size[1])[:_MAX_NAMED_COPIES]
         entries.append(
             {
                 "from": source,
@@ -202,7 +202,7 @@ def _updates_by_handle(
     for outer, inner in graph.captures:
         run_nodes = []
         for op in inner.consumers():
-            is_update = op.type.startswith(UPDATES) and op.inputs[0] is inner
+            is_update = op.type.startswith(_UPDATES) and op.inputs[0] is inner
             if is_update and op.name in nodes:
                 run_nodes.append(nodes[op.name])
         if run_nodes:
@@ -217,7 +217,7 @@ def _import_sources(partition: Any, sends: Sequence[Any]) -> tf.Graph:
     """Import the operators that `sends` depend on, which infers their shapes.
 
     Other operators are left out, because the import fails at operators that read a wrong
-    shape (see `FUSED_BIAS_GRADIENT`).
+    shape (see `_FUSED_BIAS_GRADIENT`).
     """
     copy = type(partition)()
     copy.CopyFrom(partition)
@@ -263,7 +263,7 @@ def _measure_send(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
     dtype = tf.dtypes.as_dtype(send.attr["T"].type)
     index = int(port or 0)
     imported = sources.get_operation_by_name(f"partition/{name}").outputs[index]
-    if imported.op.type.endswith(FUSED_BIAS_GRADIENT) and index == 1:
+    if imported.op.type.endswith(_FUSED_BIAS_GRADIENT) and index == 1:
         return _static_bytes(imported.op.outputs[0].shape[-1:], dtype)
     # A shape that was set by hand is better than an inferred one, but the traced graph
     # lacks operators that TensorFlow added.

@@ -13,13 +13,13 @@ from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import TrainStep
 
-STEPS = 10  # steps that are timed, and steps that are traced
-# Two clocks may differ by SLACK_S and this share of a step.
-CLOCK_TOLERANCE = 0.02
-SLACK_S = 2e-4
+_STEPS = 10  # steps that are timed, and steps that are traced
+# Two clocks may differ by _SLACK_S and this share of a step.
+_CLOCK_TOLERANCE = 0.02
+_SLACK_S = 2e-4
 # Types that must run on the device of their tower. Shapes and control flow may run on
 # the host.
-HEAVY_TYPES = (
+_HEAVY_TYPES = (
     "MatMul",
     "BatchMatMul",
     "Conv2D",
@@ -39,7 +39,7 @@ def check_step(step: TrainStep, engine: Engine) -> Iterator[Check]:
     """
     yield check_variable_placement(step, engine)
     yield check_operator_placement(step, engine)
-    yield from check_clock(step, engine)
+    yield from _check_clock(step, engine)
 
 
 def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
@@ -77,7 +77,7 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
         tower = node.owner.tower
         if tower is None or node.owner.phase not in (FORWARD, BACKWARD):
             continue
-        if any(kind in node.type for kind in HEAVY_TYPES):
+        if any(kind in node.type for kind in _HEAVY_TYPES):
             heavy_nodes.append(node)
             if node.device != engine.devices[tower]:
                 misplaced_nodes.append(node)
@@ -92,12 +92,12 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
     return Check(name="placement of operators", holds=holds, text=text)
 
 
-def check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
+def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     """Compare the step's clock with the profiler's kernels and the cores' time."""
     clock_s, core_s = _time_steps(step)
     try:
         partitions = observe.partitions(step)
-        traced = tracing.trace(step, STEPS)
+        traced = tracing.trace(step, _STEPS)
         traced_steps = xplane.read(
             traced.space,
             operators.nodes_by_name(partitions),
@@ -111,7 +111,7 @@ def check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
         for traced_step in traced_steps
     ]
     holds = all(
-        abs(span_s - seconds) <= SLACK_S + CLOCK_TOLERANCE * span_s
+        abs(span_s - seconds) <= _SLACK_S + _CLOCK_TOLERANCE * span_s
         for span_s, seconds in zip(step_s, traced.step_s)
     )
     text = f"{_ms(traced.step_s)} a step by the clock, {_ms(step_s)} by the profiler's"
@@ -124,18 +124,18 @@ def check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
         f"{kind} take {_ms(busy_s)} of a step of {_ms(step_s)}; "
         f"the last ends {_ms([max(0.0, -latest_s)])} before it"
     )
-    if latest_s > SLACK_S:
+    if latest_s > _SLACK_S:
         text = f"a kernel ends {_ms([latest_s])} after the clock was read"
-    holds = latest_s <= SLACK_S
+    holds = latest_s <= _SLACK_S
     yield Check(name="clock after the last kernel", holds=holds, text=text)
     num_cores = len(available_cores())
     busy_cores = core_s / clock_s
     text = (
-        f"{busy_cores:.2f} of {num_cores} cores were busy in {STEPS} steps "
-        f"of {1e3 * clock_s / STEPS:.2f} ms"
+        f"{busy_cores:.2f} of {num_cores} cores were busy in {_STEPS} steps "
+        f"of {1e3 * clock_s / _STEPS:.2f} ms"
     )
     # If the clock leaves out a part of the step, its cores seem to do too much work.
-    holds = busy_cores <= num_cores * (1 + CLOCK_TOLERANCE)
+    holds = busy_cores <= num_cores * (1 + _CLOCK_TOLERANCE)
     yield Check(name="clock against the cores'", holds=holds, text=text)
 
 
@@ -144,7 +144,7 @@ def _time_steps(step: TrainStep) -> tuple[float, float]:
     step()
     start_s = time.perf_counter()
     start_core_s = time.process_time()
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         step()
     return time.perf_counter() - start_s, time.process_time() - start_core_s
 

@@ -24,10 +24,10 @@ import tensorflow as tf
 
 from rnn_scaling.inspection.xplane import STEP_MARK, TraceError
 
-EVERY_KERNEL = 3  # tsl::profiler::TraceMeLevel::kVerbose
-LEVEL_SYMBOL = "_ZN3tsl8profiler8internal13g_trace_levelE"
+_EVERY_KERNEL = 3  # tsl::profiler::TraceMeLevel::kVerbose
+_LEVEL_SYMBOL = "_ZN3tsl8profiler8internal13g_trace_levelE"
 # The files that TensorFlow writes and TensorBoard reads.
-SPACES = "plugins/profile/*/*.xplane.pb"
+_SPACES = "plugins/profile/*/*.xplane.pb"
 
 
 class Traced(NamedTuple):
@@ -76,7 +76,7 @@ def trace(
 def _trace(
     step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool
 ) -> Traced:
-    old_files = set(Path(folder).glob(SPACES))
+    old_files = set(Path(folder).glob(_SPACES))
     step_s: list[float] = []
     start_begin_s = time.perf_counter()
     tf.profiler.experimental.start(folder)
@@ -94,10 +94,10 @@ def _trace(
     finally:
         stop_begin_s = time.perf_counter()
         tf.profiler.experimental.stop()
-    new_files = sorted(set(Path(folder).glob(SPACES)) - old_files)
+    new_files = sorted(set(Path(folder).glob(_SPACES)) - old_files)
     if not new_files:
         raise TraceError(
-            f"TensorFlow's profiler wrote no {SPACES} below {folder}; is the disk full?"
+            f"TensorFlow's profiler wrote no {_SPACES} below {folder}; is the disk full?"
         )
     # The wheel contains this module, but it is not public. TensorBoard's profile plugin
     # reads the same messages.
@@ -111,7 +111,7 @@ def _trace(
 def _record_every_kernel() -> None:
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     try:
-        ctypes.c_int.in_dll(ctypes.CDLL(library), LEVEL_SYMBOL).value = EVERY_KERNEL
+        ctypes.c_int.in_dll(ctypes.CDLL(library), _LEVEL_SYMBOL).value = _EVERY_KERNEL
     except (OSError, ValueError) as e:
         raise TraceError(
             f"this TensorFlow version cannot record every kernel ({e}); expected 2.21"

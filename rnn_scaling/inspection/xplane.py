@@ -32,22 +32,22 @@ from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the event with which tracing.py marks a step
 HOST_PLANE = "/host:CPU"
-GPU_PLANE = re.compile(r"/device:GPU:\d+")
+_GPU_PLANE = re.compile(r"/device:GPU:\d+")
 # Lines of a GPU's plane with kernels. Other lines repeat them in larger units.
-STREAM = re.compile(r"Stream #\d+")
+_STREAM = re.compile(r"Stream #\d+")
 PROCESS = "ExecutorState::Process"
-ITERATION = "iter_num"  # the statistic with the iteration of a loop
+_ITERATION = "iter_num"  # the statistic with the iteration of a loop
 # Arguments and results of functions, which do no work.
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")
 ASYNC_START = "ExecutorState::ProcessAsync::Start"
 ASYNC_DONE = "ExecutorState::ProcessAsync::Done"
-COPIES = ("Memcpy", "Memset")
+_COPIES = ("Memcpy", "Memset")
 # The statistic of a copy between devices: edge_<number>_<operator that made the tensor>.
-EDGE = "edge_name"
+_EDGE = "edge_name"
 TRANSFER = re.compile(r"edge_\d+_")
-NCCL = "nccl"  # prefix of NCCL's kernels
+_NCCL = "nccl"  # prefix of NCCL's kernels
 # "operator:Type", but not a marker with "::".
-OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")
+_OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")
 
 
 class TraceError(ValueError):
@@ -145,7 +145,7 @@ def read(
             windows += [event.span for event in _select_events(plane, STEP_MARK)]
             _read_host(plane, nodes, executed, foreign_starts)
             waits += _read_async_kernels(plane, nodes)
-        elif GPU_PLANE.fullmatch(plane.name):
+        elif _GPU_PLANE.fullmatch(plane.name):
             kernels += _read_gpu_kernels(plane, nodes, exchange_transfers)
     if not windows:
         raise TraceError(
@@ -192,7 +192,7 @@ def _read_host(
     """Append kernels of the partitions' operators, and the starts of other kernels."""
     find_execution = _make_execution_finder(plane)
     for event in _select_events(plane):
-        if not OPERATOR.fullmatch(event.name):
+        if not _OPERATOR.fullmatch(event.name):
             continue
         operator, _, kind = event.name.rpartition(":")
         node = nodes.get(operator)
@@ -270,18 +270,18 @@ def _read_gpu_kernels(
     Several logical devices may share it, so the device is the operator's.
     """
     for event in _select_events(plane):
-        if not STREAM.match(event.line.name):
+        if not _STREAM.match(event.line.name):
             continue
         stats = event.stats()
         name, _, kind = str(stats.get("tf_op", "")).partition(":")
-        transfer = str(stats.get(EDGE, ""))
+        transfer = str(stats.get(_EDGE, ""))
         kernel_owner = owner(TRANSFER.sub("", transfer) or name)
         # NCCL launches its kernels from a separate thread, which has no operator.
-        is_nccl = event.name.startswith(NCCL) and kernel_owner == Owner(None, OTHER)
+        is_nccl = event.name.startswith(_NCCL) and kernel_owner == Owner(None, OTHER)
         if is_nccl or transfer in exchange_transfers:
             kernel_owner = Owner(None, EXCHANGE)
         device = nodes[name].device if name in nodes else plane.name
-        is_copy = event.name.startswith(COPIES)
+        is_copy = event.name.startswith(_COPIES)
         yield KernelEvent(
             name or transfer,
             kind or event.name,
@@ -304,5 +304,5 @@ def drop_iterations(space: Any) -> None:
         for event in _select_events(plane) if plane.name == HOST_PLANE else ():
             stats = event.message.stats
             for index in reversed(range(len(stats))):
-                if plane.stat_metadata[stats[index].metadata_id].name == ITERATION:
+                if plane.stat_metadata[stats[index].metadata_id].name == _ITERATION:
                     del stats[index]

@@ -9,10 +9,10 @@ from rnn_scaling.links import gemm, rounds
 from rnn_scaling.links.gemm import Gemm, Product, Shape
 from rnn_scaling.links.rounds import Clock, Report
 
-TARGET_S = 0.05  # duration of a repeat; it makes the call small and lets GPUs warm up
-MAX_CALLS = 100  # calls in flight; the results of each need memory
+_TARGET_S = 0.05  # duration of a repeat; it makes the call small and lets GPUs warm up
+_MAX_CALLS = 100  # calls in flight; the results of each need memory
 MAX_PRODUCT_S = 2.0  # slower products are left out
-BUDGET_S = 3.0  # time for one shape
+_BUDGET_S = 3.0  # time for one shape
 
 
 class ComputeWork:
@@ -67,7 +67,7 @@ class ComputeWork:
         """Trace, choose the number of products per repeat, and return the seconds of one."""
         self.seconds()
         shortest = min(self.seconds() for _ in range(rounds.WARM_CALLS - 1))
-        self.calls = rounds.calls_per_repeat(shortest, TARGET_S, MAX_CALLS)
+        self.calls = rounds.calls_per_repeat(shortest, _TARGET_S, _MAX_CALLS)
         return shortest
 
 
@@ -112,7 +112,7 @@ def measure(
     def after_round(done: int, _: list[list[float]]) -> None:
         report(done, repeats, "matrix products")
 
-    times = iter(rounds.measure_rounds(jobs, repeats, BUDGET_S, after_round))
+    times = iter(rounds.measure_rounds(jobs, repeats, _BUDGET_S, after_round))
     gemms = []
     for dtype, works in work_by_dtype.items():
         products = [Product(job.shape, tuple(next(times)), job.calls) for job in works]

@@ -29,16 +29,16 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.series import COPY, Series
 from rnn_scaling.system.machine.gpus import DeviceError
 
-BUDGET_S = 2.0  # time for one size of one link
+_BUDGET_S = 2.0  # time for one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
 NO_PEER_ACCESS = "no peer access: through the host"
-MAX_CALLS = 100  # copies in a row; the queue of a stream is limited
+_MAX_CALLS = 100  # copies in a row; the queue of a stream is limited
 # Values of cudaMemcpyKind.
-HOST_TO_DEVICE = 1
-DEVICE_TO_HOST = 2
-DEVICE_TO_DEVICE = 3
-NON_BLOCKING = 1  # cudaStreamNonBlocking: does not wait for the default stream
-PEER_ACCESS_ALREADY_ENABLED = 704
+_HOST_TO_DEVICE = 1
+_DEVICE_TO_HOST = 2
+_DEVICE_TO_DEVICE = 3
+_NON_BLOCKING = 1  # cudaStreamNonBlocking: does not wait for the default stream
+_PEER_ACCESS_ALREADY_ENABLED = 704
 
 _POINTER = ctypes.c_void_p
 _OUT = ctypes.c_void_p
@@ -156,7 +156,7 @@ class Cuda:
     def stream(self, device: int) -> AbstractContextManager[int]:
         self.use(device)
         return self._hold_resource(
-            "cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING
+            "cudaStreamCreateWithFlags", "cudaStreamDestroy", _NON_BLOCKING
         )
 
     def event(self, device: int) -> AbstractContextManager[int]:
@@ -184,7 +184,7 @@ class Cuda:
             return False
         self.use(device)
         code = self._library.cudaDeviceEnablePeerAccess(peer, 0)
-        if code == PEER_ACCESS_ALREADY_ENABLED:
+        if code == _PEER_ACCESS_ALREADY_ENABLED:
             self._library.cudaGetLastError()  # Otherwise the next check would fail.
         else:
             self._check("cudaDeviceEnablePeerAccess", code)
@@ -279,11 +279,11 @@ def links(
             all_links += _make_both_way_links(
                 (f"host to GPU {d}, {memory}", f"GPU {d} to host, {memory}"),
                 f"host and GPU {d}, both ways, {memory}",
-                (d, buffers.copy(own_memory[0], host[0], HOST_TO_DEVICE)),
-                (d, buffers.copy(host[1], own_memory[1], DEVICE_TO_HOST)),
+                (d, buffers.copy(own_memory[0], host[0], _HOST_TO_DEVICE)),
+                (d, buffers.copy(host[1], own_memory[1], _DEVICE_TO_HOST)),
                 by_events=memory == "pinned",
             )
-        lane = (d, buffers.copy(own_memory[1], own_memory[0], DEVICE_TO_DEVICE))
+        lane = (d, buffers.copy(own_memory[1], own_memory[0], _DEVICE_TO_DEVICE))
         note = "each byte counts twice: read and written"
         all_links.append(Link(f"within GPU {d}", (lane,), traffic=2, note=note))
     return all_links
@@ -345,7 +345,7 @@ def measure(
         for name, link in series_by_name.items():
             timer = _LinkTimer(cuda, link, stack)
             jobs[name] = [(size, timer.prepare(size)) for size in sizes]
-        points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "copies")
+        points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "copies")
         errors = _find_arrival_errors(buffers, devices, stack, origin)
     series = []
     for name, link in series_by_name.items():
@@ -391,7 +391,7 @@ class _LinkTimer:
     def prepare(self, size: int) -> _SizedCopy:
         """Warm up, and choose the number of copies per repeat."""
         self.seconds(size, 1)
-        calls = rounds.calls_per_repeat(self.seconds(size, 1), max_calls=MAX_CALLS)
+        calls = rounds.calls_per_repeat(self.seconds(size, 1), max_calls=_MAX_CALLS)
         return _SizedCopy(self, size, calls)
 
     def seconds(self, size: int, calls: int) -> float:
@@ -472,8 +472,8 @@ def _find_arrival_errors(
     down = {}
     for d in devices:
         memory = buffers.device[d][0]
-        up[d] = (d, buffers.copy(memory, sent_buffer, HOST_TO_DEVICE))
-        down[d] = (d, buffers.copy(received_buffer, memory, DEVICE_TO_HOST))
+        up[d] = (d, buffers.copy(memory, sent_buffer, _HOST_TO_DEVICE))
+        down[d] = (d, buffers.copy(received_buffer, memory, _DEVICE_TO_HOST))
         if origin is None and (count := count_wrong(up[d], down[d])):
             errors[f"host to GPU {d}, pinned"] = (
                 f"{count} {wrong_bytes} after a copy and back"

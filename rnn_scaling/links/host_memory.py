@@ -20,18 +20,18 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.series import MEMORY, Series
 from rnn_scaling.system.files.terminal import counted
 
-SMALLEST_SHARED = 2**20  # for fewer bytes, starting threads takes longer
-TRAFFIC = {"copy": 2, "read": 1, "write": 1}
-FILL = 1
+_SMALLEST_SHARED = 2**20  # for fewer bytes, starting threads takes longer
+_TRAFFIC = {"copy": 2, "read": 1, "write": 1}
+_FILL = 1
 ABSENT = 2
-BUDGET_S = 3.0  # time for one size
+_BUDGET_S = 3.0  # time for one size
 
 
 class _Buffers:
     """A source and a target, allocated near the core of the thread that creates them."""
 
     def __init__(self, num_bytes: int) -> None:
-        self.source = np.full(num_bytes, FILL, np.uint8)
+        self.source = np.full(num_bytes, _FILL, np.uint8)
         self.target = np.full(num_bytes, 0, np.uint8)
 
 
@@ -44,7 +44,7 @@ def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     calls = {
         "copy": (libc.memcpy, (target, source)),
         "read": (libc.memchr, (source, ABSENT)),
-        "write": (libc.memset, (target, FILL)),
+        "write": (libc.memset, (target, _FILL)),
     }
     function, arguments = calls[kernel]
     function.restype = ctypes.c_void_p
@@ -88,7 +88,7 @@ class Crew:
         except BaseException:
             self._end.abort()
             raise
-        moves = {kernel: transfer(kernel, buffers) for kernel in TRAFFIC}
+        moves = {kernel: transfer(kernel, buffers) for kernel in _TRAFFIC}
         # The barrier breaks if another thread has no memory.
         with contextlib.suppress(threading.BrokenBarrierError):
             self._end.wait()
@@ -113,15 +113,15 @@ def measure(
     try:
         buffers = _Buffers(max(sizes))
         jobs: dict[tuple[str, int], list[tuple[int, rounds.Job]]] = {}
-        for kernel in TRAFFIC:
+        for kernel in _TRAFFIC:
             move = transfer(kernel, buffers)
             for size in sizes:
                 job = rounds.prepare(functools.partial(move, size))
                 jobs.setdefault((kernel, 1), []).append((size, job))
-                if crew is not None and size >= SMALLEST_SHARED:
+                if crew is not None and size >= _SMALLEST_SHARED:
                     job = rounds.prepare(functools.partial(crew.move, kernel, size))
                     jobs.setdefault((kernel, len(cores)), []).append((size, job))
-        points = rounds.measure_points(jobs, repeats, BUDGET_S, report, "host memory")
+        points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "host memory")
     finally:
         os.sched_setaffinity(0, cores)
         if crew is not None:
@@ -131,7 +131,7 @@ def measure(
             MEMORY,
             f"host memory {kernel}, {counted(threads, 'core')}",
             series_points,
-            TRAFFIC[kernel],
+            _TRAFFIC[kernel],
         )
         for (kernel, threads), series_points in points.items()
     ]

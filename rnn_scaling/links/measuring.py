@@ -23,7 +23,7 @@ from rnn_scaling.system.files.output_files import write_bytes, write_text
 from rnn_scaling.system.files.terminal import Board
 from rnn_scaling.system.machine import peaks, topology
 
-SCHEMA = "rnn_scaling.links/1"
+_SCHEMA = "rnn_scaling.links/1"
 LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 
 
@@ -182,7 +182,7 @@ def as_json(
             threads[name] = request[name]
     nothing = measurements.nothing
     fields = {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "options": vars(link_plan.options),
         "device": link_plan.device,
         "num_devices": link_plan.num_devices,

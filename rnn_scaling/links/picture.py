@@ -15,9 +15,9 @@ from rnn_scaling.links.table import Measurements
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LINES = 12
-STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "links"}
-STYLE |= {"axes.grid": True, "grid.alpha": 0.4, "axes.titlesize": 10}
+_MAX_LINES = 12
+_STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "links"}
+_STYLE |= {"axes.grid": True, "grid.alpha": 0.4, "axes.titlesize": 10}
 
 
 def has_any(results: Measurements) -> bool:
@@ -32,7 +32,7 @@ def render(results: Measurements, kind: str) -> bytes:
     from matplotlib.figure import Figure
 
     panels = _choose_panels(results)
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(_STYLE):
         columns = 2 if len(panels) == 4 else len(panels)
         rows = -(-len(panels) // columns)
         width = 4.6 * columns if columns > 2 else 6 * columns
@@ -40,15 +40,15 @@ def render(results: Measurements, kind: str) -> bytes:
         FigureCanvasAgg(figure)
         all_axes = figure.subplots(rows, columns, squeeze=False).flat
         for axes, (title, scale, draw, series) in zip(all_axes, panels):
-            for index, line in enumerate(series[:MAX_LINES]):
+            for index, line in enumerate(series[:_MAX_LINES]):
                 style = {
                     "color": f"C{index % 10}",
                     "marker": "os^D"[index // 10],
                     "markersize": 4,
                 }
                 draw(axes, line, style)
-            if len(series) > MAX_LINES:
-                title += f" (first {MAX_LINES} of {len(series)})"
+            if len(series) > _MAX_LINES:
+                title += f" (first {_MAX_LINES} of {len(series)})"
             axes.set(title=title, xlabel="size", yscale=scale)
             _scale(axes, series)
             axes.legend(

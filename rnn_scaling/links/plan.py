@@ -29,35 +29,40 @@ from rnn_scaling.system.machine.gpus import (
     visible_gpus,
 )
 
-MEMORY = "memory"
-COPIES = "copies"
-COMPUTE = "compute"
+_MEMORY = "memory"
+_COPIES = "copies"
+_COMPUTE = "compute"
 ALL_REDUCE = "all_reduce"
-PARTS = (MEMORY, COPIES, COMPUTE, ALL_REDUCE)
+PARTS = (_MEMORY, _COPIES, _COMPUTE, ALL_REDUCE)
 NOTHING = "nothing"  # the series of the call in which nothing is exchanged
-ALL_REDUCE_TITLE = "all-reduce"
+_ALL_REDUCE_TITLE = "all-reduce"
 ALL = "all"
 # Factor between sizes of memory and copies. They are fast, and fits need points.
-FINE_STEP = 2
-SMALLEST_MEMORY = 1024  # smaller transfers only measure the call from Python
-MEMORY_BUFFERS = 4  # buffers: source and target, for one core and for all
-MAX_DEVICES = 1024
+_FINE_STEP = 2
+_SMALLEST_MEMORY = 1024  # smaller transfers only measure the call from Python
+_MEMORY_BUFFERS = 4  # buffers: source and target, for one core and for all
+_MAX_DEVICES = 1024
 # Tensors of the largest size in addition to the inputs: results and pieces in flight.
 # Of all algorithms xring and rechd need most memory.
-WORKING_COPIES = 4
-PROCESS_BYTES = 700 * 2**20  # memory of TensorFlow
-USABLE_SHARE = 0.8  # share of the free memory
+_WORKING_COPIES = 4
+_PROCESS_BYTES = 700 * 2**20  # memory of TensorFlow
+_USABLE_SHARE = 0.8  # share of the free memory
 # Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32
 # sentences of 30 words.
-CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (960, 256, 8000), (2048, 2048, 2048))
-GPU_SHAPES = (
+_CPU_SHAPES = (
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (960, 256, 8000),
+    (2048, 2048, 2048),
+)
+_GPU_SHAPES = (
     (960, 256, 8000),
     (2048, 2048, 2048),
     (4096, 4096, 4096),
     (8192, 8192, 8192),
 )
-CPU_DTYPES = ("float32", "bfloat16")
-GPU_DTYPES = ("float32", "bfloat16", "float16")
+_CPU_DTYPES = ("float32", "bfloat16")
+_GPU_DTYPES = ("float32", "bfloat16", "float16")
 _UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -177,11 +182,11 @@ def make(words: Sequence[str]) -> Plan:
     planner = _Planner(options, device, ranks, num_gpus, num_cores, left_out)
     bounds = (smallest, largest)
     tasks: list[LinkTask] = []
-    if MEMORY in parts:
+    if _MEMORY in parts:
         tasks += planner.memory(*bounds)
-    if COPIES in parts:
+    if _COPIES in parts:
         tasks += planner.copies(*bounds)
-    if COMPUTE in parts:
+    if _COMPUTE in parts:
         tasks += planner.products()
     if ALL_REDUCE in parts:
         tasks += planner.all_reduces(names, *bounds)
@@ -199,7 +204,7 @@ def _find_problems(
 ) -> list[str]:
     ranks = options.num_devices
     cores = options.cpu_cores_per_device
-    reads_cores = device == "cpu" and COMPUTE in parts
+    reads_cores = device == "cpu" and _COMPUTE in parts
     cores_flag = f"--cpu_cores_per_device={cores}"
     problems = []
     if set(parts) - set(PARTS):
@@ -211,8 +216,8 @@ def _find_problems(
         problems.append(
             "--device=gpu needs a GPU, but none is visible; use --device=cpu"
         )
-    if ranks > MAX_DEVICES:
-        problems.append(f"--num_devices={ranks} must be at most {MAX_DEVICES}")
+    if ranks > _MAX_DEVICES:
+        problems.append(f"--num_devices={ranks} must be at most {_MAX_DEVICES}")
     if ranks == 1 and ALL_REDUCE in parts:
         problems.append(
             "--num_devices=1 is too few for an all-reduce; use 2 or more, or "
@@ -226,7 +231,7 @@ def _find_problems(
         problems.append(
             f"{cores_flag} must be at most {num_cores}, the number of cores"
         )
-    if device == "gpu" and num_gpus and 1 < ranks <= MAX_DEVICES:
+    if device == "gpu" and num_gpus and 1 < ranks <= _MAX_DEVICES:
         problems.append(uneven_towers(ranks, num_gpus))
     return [problem for problem in problems if problem]
 
@@ -293,9 +298,9 @@ class _Planner:
         free_bytes: int,
         memory: str = "of memory",
     ) -> list[int]:
-        """Return the smallest sizes that fit into USABLE_SHARE of the free memory."""
+        """Return the smallest sizes that fit into _USABLE_SHARE of the free memory."""
         fitting = list(sizes)
-        while fitting and needed(fitting) > USABLE_SHARE * free_bytes:
+        while fitting and needed(fitting) > _USABLE_SHARE * free_bytes:
             fitting.pop()
         if len(fitting) < len(sizes):
             large = ", ".join(map(size_text, sizes[len(fitting) :]))
@@ -306,18 +311,18 @@ class _Planner:
         return fitting
 
     def memory(self, smallest: int, largest: int) -> list[LinkTask]:
-        first = min(max(smallest, SMALLEST_MEMORY), largest)
+        first = min(max(smallest, _SMALLEST_MEMORY), largest)
         sizes = self._select_fitting_sizes(
             "host memory",
-            sizes_between(first, largest, FINE_STEP),
-            lambda sizes: MEMORY_BUFFERS * sizes[-1],
+            sizes_between(first, largest, _FINE_STEP),
+            lambda sizes: _MEMORY_BUFFERS * sizes[-1],
             self._free,
         )
-        return [self._make_task("host memory", MEMORY, sizes=sizes)] if sizes else []
+        return [self._make_task("host memory", _MEMORY, sizes=sizes)] if sizes else []
 
     def copies(self, smallest: int, largest: int) -> list[LinkTask]:
         on_gpus = self._device == "gpu"
-        step = FINE_STEP if on_gpus else self._options.step_factor
+        step = _FINE_STEP if on_gpus else self._options.step_factor
         sizes = self._select_fitting_sizes(
             "copies",
             sizes_between(smallest, largest, step),
@@ -363,10 +368,10 @@ class _Planner:
             tasks.append(
                 self._make_task(
                     f"matrix products on {counted(count, 'device')}",
-                    COMPUTE,
+                    _COMPUTE,
                     cores_per_device=0 if on_gpus else cores,
-                    shapes=GPU_SHAPES if on_gpus else CPU_SHAPES,
-                    dtypes=GPU_DTYPES if on_gpus else CPU_DTYPES,
+                    shapes=_GPU_SHAPES if on_gpus else _CPU_SHAPES,
+                    dtypes=_GPU_DTYPES if on_gpus else _CPU_DTYPES,
                     num_devices=count,
                     inter_op_threads=pools[0],
                     intra_op_threads=pools[1],
@@ -388,7 +393,7 @@ class _Planner:
             )
             return []
         sizes = self._select_fitting_sizes(
-            ALL_REDUCE_TITLE,
+            _ALL_REDUCE_TITLE,
             sizes_between(smallest, largest, self._options.step_factor),
             lambda sizes: needed_bytes(sizes, self._ranks),
             self._free,
@@ -396,7 +401,7 @@ class _Planner:
         if self._device == "gpu":
             per_gpu = -(-self._ranks // self._num_gpus)
             sizes = self._select_fitting_sizes(
-                ALL_REDUCE_TITLE,
+                _ALL_REDUCE_TITLE,
                 sizes,
                 lambda sizes: needed_bytes(sizes, per_gpu),
                 free_gpu_bytes(min(self._ranks, self._num_gpus)),
@@ -493,7 +498,7 @@ def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
     It consists of inputs of all sizes, and the working memory of the largest.
     """
     largest = max(sizes, default=0)
-    return PROCESS_BYTES + num_devices * (sum(sizes) + WORKING_COPIES * largest)
+    return _PROCESS_BYTES + num_devices * (sum(sizes) + _WORKING_COPIES * largest)
 
 
 def free_gpu_bytes(num_gpus: int) -> int:

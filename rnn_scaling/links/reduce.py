@@ -14,10 +14,10 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.cpu_copies import address
 from rnn_scaling.links.series import ALL_REDUCE, FLOAT32_BYTES, Point, Series, size_text
 
-BUDGET_S = 4.0  # time for one size in one pass
-CHUNK = 2**22  # elements that are compared at once
+_BUDGET_S = 4.0  # time for one size in one pass
+_CHUNK = 2**22  # elements that are compared at once
 # Inputs are numbers up to this prime, so that shifted or exchanged pieces differ.
-MODULUS = 1021
+_MODULUS = 1021
 
 # Returns the sum of one tensor per rank on each rank's device.
 Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
@@ -39,7 +39,7 @@ def values(rank: int, start: int, stop: int) -> np.ndarray:
     Ranks have different numbers. Sums are exact in float32 for up to 2**24 / MODULUS ranks.
     """
     numbers = np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank
-    return (numbers % MODULUS + 1).astype(np.float32)
+    return (numbers % _MODULUS + 1).astype(np.float32)
 
 
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
@@ -81,13 +81,13 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     num_wrong = 0
     arrays = [result.numpy().reshape(-1) for result in results]
     size = max(map(len, arrays))
-    for start in range(0, size, CHUNK):
-        stop = min(start + CHUNK, size)
+    for start in range(0, size, _CHUNK):
+        stop = min(start + _CHUNK, size)
         expected = functools.reduce(
             np.add, (values(rank, start, stop) for rank in range(num_ranks))
         )
         for array in arrays:
-            chunk = array[start : start + CHUNK]
+            chunk = array[start : start + _CHUNK]
             num_wrong += int(np.count_nonzero(chunk != expected[: len(chunk)]))
             num_wrong += len(expected) - len(chunk)
     return num_wrong
@@ -147,7 +147,7 @@ def measure(
         report(done, repeats, name)
         keep(series(times, unknown_counts))
 
-    times = rounds.measure_rounds(jobs, repeats, BUDGET_S, after_round)
+    times = rounds.measure_rounds(jobs, repeats, _BUDGET_S, after_round)
     if not compare:
         return series(times, unknown_counts)
     report(repeats, repeats, f"{name}, comparing the sums")

@@ -17,8 +17,8 @@ Report = Callable[[int, int, str], None]  # finished rounds, all rounds, title
 TARGET_S = 0.002
 MAX_CALLS = 1000
 WARM_CALLS = 3
-LONG_S = 0.01  # transfers this long need only one warm-up call to fill the caches
-MIN_REPEATS = 3
+_LONG_S = 0.01  # transfers this long need only one warm-up call to fill the caches
+_MIN_REPEATS = 3
 
 
 class Job(Protocol):
@@ -60,7 +60,7 @@ def calls_per_repeat(
 def prepare(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
     """Warm up a call, and choose the number of calls per repeat."""
     times: list[float] = []
-    while len(times) < WARM_CALLS and not (len(times) > 1 and times[-1] > LONG_S):
+    while len(times) < WARM_CALLS and not (len(times) > 1 and times[-1] > _LONG_S):
         start = clock()
         call()
         times.append(clock() - start)
@@ -110,7 +110,7 @@ def measure_rounds(
     Args:
       jobs: The jobs.
       rounds: The maximum number of repeats per job.
-      budget_s: A job with MIN_REPEATS is not repeated after this total time.
+      budget_s: A job with _MIN_REPEATS is not repeated after this total time.
       after_round: Gets the number of finished rounds and all times so far.
     """
     times: list[list[float]] = [[] for _ in jobs]
@@ -121,7 +121,7 @@ def measure_rounds(
         random.Random(turn).shuffle(order)
         for index in order:
             repeats = times[index]
-            if len(repeats) < MIN_REPEATS or sum(repeats) < budget_s:
+            if len(repeats) < _MIN_REPEATS or sum(repeats) < budget_s:
                 repeats.append(jobs[index].seconds())
         after_round(turn + 1, times)
     return times

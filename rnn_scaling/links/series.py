@@ -15,9 +15,9 @@ MEMORY = "memory"
 COPY = "copy"
 ALL_REDUCE = "all_reduce"
 FLOAT32_BYTES = 4
-MAX_DRIFT = 1.25  # ratio between passes above which other load has changed
+_MAX_DRIFT = 1.25  # ratio between passes above which other load has changed
 HOLDS_WITHIN = 0.15  # largest relative residual of a fit that holds
-MIN_POINTS = 4  # two for alpha and beta, and two that can contradict the line
+_MIN_POINTS = 4  # two for alpha and beta, and two that can contradict the line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +109,11 @@ def best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     other causes. If no line holds, all sizes are fitted.
 
     Returns:
-      None for fewer than MIN_POINTS sizes.
+      None for fewer than _MIN_POINTS sizes.
     """
-    if len(num_bytes) < MIN_POINTS:
+    if len(num_bytes) < _MIN_POINTS:
         return None
-    for first in range(len(num_bytes) - MIN_POINTS + 1):
+    for first in range(len(num_bytes) - _MIN_POINTS + 1):
         line = fit(num_bytes[first:], seconds[first:])
         if line.holds:
             return line
@@ -275,8 +275,8 @@ def join_passes(passes: Sequence[Series]) -> Series:
         if series.error:
             errors[series.error] = None
     points = [_join_points(points_by_size[size]) for size in sorted(points_by_size)]
-    ratio = pass_ratio(passes)
-    if ratio is not None and not 1 / MAX_DRIFT <= ratio <= MAX_DRIFT:
+    ratio = _pass_ratio(passes)
+    if ratio is not None and not 1 / _MAX_DRIFT <= ratio <= _MAX_DRIFT:
         note = (
             f"the last pass took {ratio:.2f} times as long as the first, "
             "probably because of other load; measure again"
@@ -298,7 +298,7 @@ def _join_points(points: Sequence[Point]) -> Point:
     return Point(points[0].num_bytes, tuple(seconds), points[0].calls, num_wrong)
 
 
-def pass_ratio(passes: Sequence[Series]) -> float | None:
+def _pass_ratio(passes: Sequence[Series]) -> float | None:
     """Return the ratio of times of the last pass to the first; None for a single pass.
 
     It is the median over their common sizes.

@@ -19,8 +19,8 @@ from rnn_scaling.links.series import (
 )
 from rnn_scaling.system.files.markdown import markdown_table
 
-MISSING = "n/a"
-NO_COPY = "no copy"
+_MISSING = "n/a"
+_NO_COPY = "no copy"
 GIGA = 1e9
 _NCCL_HEAD = (
     "size",
@@ -120,7 +120,7 @@ def _links_section(links: Sequence[Series]) -> str:
     for series in links:
         first = series.points[0]
         last = series.points[-1]
-        rate = _rate_text(series, last) if series.traffic else NO_COPY
+        rate = _rate_text(series, last) if series.traffic else _NO_COPY
         largest = (size_text(last.num_bytes), rate)
         smallest = (size_text(first.num_bytes), _time_text(first))
         line = _fit(series.fit_medians(), bool(series.traffic))
@@ -147,12 +147,12 @@ _FIT_TEXT = (
 
 def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     if line is None:
-        return (MISSING,) * 4
+        return (_MISSING,) * 4
     alpha = _round_to_error(line.alpha_us, line.alpha_error_us)
     beta = "no growth"
     residual = f"{100 * line.largest_residual:.0f}"
     if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
-        beta = NO_COPY
+        beta = _NO_COPY
         if has_bandwidth:
             beta = _round_to_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
     if not line.holds:
@@ -174,7 +174,7 @@ def _products_section(products: Sequence[Gemm]) -> str:
         best = [
             _number(value / GIGA) for value in dataclasses.astuple(device_products.best)
         ]
-        cells = [rates.get(shape, MISSING) for shape in ordered_shapes]
+        cells = [rates.get(shape, _MISSING) for shape in ordered_shapes]
         rows.append(
             (
                 device_products.dtype,
@@ -262,8 +262,8 @@ def _sizes_section(results: Measurements) -> str:
                 for seconds in (min(p.seconds), lower, p.median_s, upper)
             ]
             repeats = f"{len(p.seconds)} x {p.calls}"
-            wrong_text = MISSING if p.wrong is None else str(p.wrong)
-            rate = _number(series.gb_per_s(p)) if series.traffic else NO_COPY
+            wrong_text = _MISSING if p.wrong is None else str(p.wrong)
+            rate = _number(series.gb_per_s(p)) if series.traffic else _NO_COPY
             rows.append(
                 (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong_text)
             )
@@ -320,7 +320,7 @@ def _repeats(all_series: Sequence[Series]) -> str:
 
 def _rate_text(series: Series, point: Point | None, with_quartiles: bool = True) -> str:
     if point is None:
-        return MISSING
+        return _MISSING
     rate = series.gb_per_s(point)
     if not with_quartiles:
         return _number(rate)
@@ -329,7 +329,7 @@ def _rate_text(series: Series, point: Point | None, with_quartiles: bool = True)
 
 
 def _time_text(point: Point | None) -> str:
-    return MISSING if point is None else _number(1e6 * point.median_s)
+    return _MISSING if point is None else _number(1e6 * point.median_s)
 
 
 def _round_to_error(value: float, error: float) -> str:

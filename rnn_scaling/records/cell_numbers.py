@@ -49,8 +49,8 @@ _TIMES = re.compile(r"[xX×]")
 _SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
 LONGEST = 200  # characters of a cell that are read
 SLACK = 1e-9  # relative error of the arithmetic
-ROUGH = 0.1  # relative error of numbers such as "~30"
-MAX_VALUE = 1e18
+_ROUGH = 0.1  # relative error of numbers such as "~30"
+_MAX_VALUE = 1e18
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PrintedNumber:
 
     @property
     def _error(self) -> float:
-        return abs(self.value) * (ROUGH if self.is_rough else SLACK)
+        return abs(self.value) * (_ROUGH if self.is_rough else SLACK)
 
     @property
     def is_whole(self) -> bool:
@@ -156,7 +156,7 @@ def _number_of_match(
     decimals = len(digits.partition(".")[2])
     value = float(digits) * scale
     step = 10.0**-decimals * scale
-    if not math.isfinite(value) or abs(value) > MAX_VALUE:
+    if not math.isfinite(value) or abs(value) > _MAX_VALUE:
         return None
     is_rough = bool(match["rough"])
     if decimals == 0 and is_rough:

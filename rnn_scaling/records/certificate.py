@@ -1,7 +1,7 @@
 """The part `certificate`: whether a run trains like serial training.
 
 Field names are keys of record files; rename only with metadata `older`, see
-decoding.py. Verdicts are stored too, and INPUT_VERDICTS must equal the texts that the
+decoding.py. Verdicts are stored too, and _INPUT_VERDICTS must equal the texts that the
 modules of rnn_scaling.verification write.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
 
 # Verdicts about wrong inputs.
-INPUT_VERDICTS = (
+_INPUT_VERDICTS = (
     "same batch",
     "another's batch",
     "another's dropout",
@@ -87,7 +87,7 @@ def merge(certificates: Iterable[Certificate]) -> Certificate | None:
 
 def _severity_key(certificate: Certificate) -> tuple[bool, bool]:
     """Return a sort key that is lowest for faults of the inputs."""
-    return certificate.holds, certificate.verdict not in INPUT_VERDICTS
+    return certificate.holds, certificate.verdict not in _INPUT_VERDICTS
 
 
 def _select_worst_checks(checks: Iterable[Check]) -> tuple[Check, ...]:

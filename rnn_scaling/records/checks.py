@@ -36,13 +36,13 @@ from rnn_scaling.records.workers import (
 
 ROUNDING = 1e-6  # relative difference of sums that rounding can cause
 # The required keys in the seconds of a tower.
-TOWER_GROUPS = {
+_TOWER_GROUPS = {
     "parts": PARTS,
     "busy": OWN,
     "exchange": ("busy", "hidden", "beside_shared", "exposed"),
 }
 # Options that must be whole numbers, with their minimum in a record.
-WHOLE_NUMBERS = {
+_WHOLE_NUMBERS = {
     "num_devices": 1,
     "num_workers": 1,
     "batch_size": 1,
@@ -61,8 +61,8 @@ _FORMER_CHOICES: dict[str, Collection[str]] = {
     "model": workloads.FORMER_WORKLOADS,
     "preset": tuple(presets.FORMER_NAMES),
 }
-NEEDED_LISTS = ("seconds", "items")
-OPTIONAL_LISTS = (
+_NEEDED_LISTS = ("seconds", "items")
+_OPTIONAL_LISTS = (
     "loss",
     "loss_items",
     "correct",
@@ -72,8 +72,8 @@ OPTIONAL_LISTS = (
 )
 # The window of rank 0 includes leaving the barriers: milliseconds, but longer on a
 # loaded machine.
-WINDOW_SHARE = 0.10
-WINDOW_S = 5.0
+_WINDOW_SHARE = 0.10
+_WINDOW_S = 5.0
 
 
 def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +86,7 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
     for name in ("encoder_type", "variable_update"):
         if is_ours and not isinstance(config.get(name), str):
             yield f"config.{name} is {quote(config.get(name))}; expected a name"
-    for name, minimum in WHOLE_NUMBERS.items():
+    for name, minimum in _WHOLE_NUMBERS.items():
         default = None if name == "num_devices" else minimum
         value = config.get(name, default)
         if type(value) is not int or value < minimum:
@@ -95,7 +95,7 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
                 f"expected a whole number of at least {minimum}"
             )
     for name in configs.OPTIONS:
-        is_checked = name in config and name not in WHOLE_NUMBERS
+        is_checked = name in config and name not in _WHOLE_NUMBERS
         if is_checked and (is_ours or name not in CHOICE_OPTIONS):
             yield from _find_option_faults(name, config[name])
 
@@ -343,7 +343,7 @@ def _step_faults(
         tower_path = f"{path}.towers[{i}]"
         if tower.tower != i:
             yield f"{tower_path}.tower is {tower.tower}; expected {i}"
-        for group, names in TOWER_GROUPS.items():
+        for group, names in _TOWER_GROUPS.items():
             missing_names = [
                 name for name in names if name not in getattr(tower, group)
             ]
@@ -445,9 +445,9 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
 
 def _find_length_fault(path: str, rank: Rank, count: int) -> str:
     """Return a fault if a list of a rank lacks the number of a batch, or ""."""
-    for name in (*NEEDED_LISTS, *OPTIONAL_LISTS):
+    for name in (*_NEEDED_LISTS, *_OPTIONAL_LISTS):
         length = len(getattr(rank, name) or ())
-        if length != count and (name in NEEDED_LISTS or length):
+        if length != count and (name in _NEEDED_LISTS or length):
             return (
                 f"{path}.{name} has {length} entries; "
                 f"expected one for each of the run's {count} batches"
@@ -487,11 +487,11 @@ def _quote_entry(entry: Any) -> str:
 def _find_window_length_faults(window_s: float, batches: Batches) -> Iterator[str]:
     """Check the length of the window by the clock of rank 0."""
     measured_s = math.fsum(batches.seconds[batches.warmup :])
-    if abs(window_s - measured_s) > max(WINDOW_S, WINDOW_SHARE * measured_s):
+    if abs(window_s - measured_s) > max(_WINDOW_S, _WINDOW_SHARE * measured_s):
         yield (
             f"workers.window_seconds is {window_s:.9g}, but the measured batches take "
-            f"{measured_s:.9g}; expected a difference within {WINDOW_S:g} s or "
-            f"{100 * WINDOW_SHARE:g} %"
+            f"{measured_s:.9g}; expected a difference within {_WINDOW_S:g} s or "
+            f"{100 * _WINDOW_SHARE:g} %"
         )
 
 

@@ -14,8 +14,8 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import alive
 
-UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
-MAX_FOLDERS = 5  # in an error
+_UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
+_MAX_FOLDERS = 5  # in an error
 IN_PROGRESS = "this run is still in progress"
 REPEAT_REMEDY = "Delete it, and the same sweep makes the run again"
 
@@ -157,7 +157,7 @@ def _complete_options(run: RunRecord, good_runs: Sequence[RunRecord]) -> RunReco
         }
     units = {sibling.unit for sibling in siblings}
     unit = run.unit
-    if unit == UNKNOWN_UNIT and len(units) == 1:
+    if unit == _UNKNOWN_UNIT and len(units) == 1:
         (unit,) = units
     options = Options({**shared_options, **run.config})
     return dataclasses.replace(run, options=options, unit=unit)
@@ -211,7 +211,7 @@ def subfolder_hint(folder: Path) -> str:
             names.append(str(path))
     if not names:
         return ""
-    folders = ", ".join(names[:MAX_FOLDERS])
-    if len(names) > MAX_FOLDERS:
-        folders += f" and {len(names) - MAX_FOLDERS} more"
+    folders = ", ".join(names[:_MAX_FOLDERS])
+    if len(names) > _MAX_FOLDERS:
+        folders += f" and {len(names) - _MAX_FOLDERS} more"
     return f"; {folders} contain some: name one of these"

@@ -19,11 +19,11 @@ from rnn_scaling.records.own_files import is_result, starts_as
 
 SCHEMA = "rnn_scaling.history/1"
 # UTC, so that sorting the texts sorts the times.
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 HASH = re.compile(r"[0-9a-f]{7,64}")
 # Characters of a commit in file names, and on pages.
-SHORT = 12
-SHORTEST = 8
+_SHORT = 12
+_SHORTEST = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Entry(Part):
         """The short commit, with + for uncommitted changes, or the time of measurement."""
         if self.commit is None:
             return self.measured or "unknown"
-        return f"{self.commit.hash[:SHORTEST]}{'+' if self.commit.modified else ''}"
+        return f"{self.commit.hash[:_SHORTEST]}{'+' if self.commit.modified else ''}"
 
     @property
     def source(self) -> tuple[str, str | None, str]:
@@ -171,7 +171,7 @@ def write(entry: Entry, folder: Path) -> Path:
     Raises:
       OSError: If it cannot be written.
     """
-    commit = entry.commit.hash[:SHORT] if entry.commit else "none"
+    commit = entry.commit.hash[:_SHORT] if entry.commit else "none"
     measured_at = re.sub("[-:]", "", entry.measured or "undated")
     return sealed_files.write(entry, folder, f"{measured_at}-{commit}")
 
@@ -196,7 +196,7 @@ def _is_plausible(entry: Entry) -> bool:
         times.append(entry.commit.date)
         if not HASH.fullmatch(entry.commit.hash):
             return False
-    if not all(TIME.fullmatch(time) for time in times if time is not None):
+    if not all(_TIME.fullmatch(time) for time in times if time is not None):
         return False
     for configuration in entry.configurations:
         sizes = [configuration.options.get(name, 1) for name in scale.AXES]

@@ -18,8 +18,8 @@ from rnn_scaling.records import record
 from rnn_scaling.records.decoding import Name, Part, Range, not_null
 from rnn_scaling.system.files.input_files import json_text
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PLAIN_TYPES = {
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN_TYPES = {
     str: {"type": "string"},
     Name: {"type": "string"},
     bool: {"type": "boolean"},
@@ -45,7 +45,7 @@ def build() -> Schema:
             "anyOf": [{"type": "object", "maxProperties": 0}, part_schema]
         }
     return {
-        "$schema": DIALECT,
+        "$schema": _DIALECT,
         "title": "Record of a run",
         "type": "object",
         "required": ["schema", "status", "error", "config"],
@@ -64,8 +64,8 @@ def _describe(annotation: Any, definitions: dict[str, Schema]) -> Schema:
     kind = not_null(annotation)
     if kind is not annotation:
         return {"anyOf": [_describe(kind, definitions), {"type": "null"}]}
-    if kind in PLAIN_TYPES:
-        return dict(PLAIN_TYPES[kind])
+    if kind in _PLAIN_TYPES:
+        return dict(_PLAIN_TYPES[kind])
     arguments = typing.get_args(kind)
     if arguments and isinstance(arguments[1], Range):
         number_range = arguments[1]

@@ -16,8 +16,8 @@ from pathlib import Path
 from rnn_scaling.system.files.output_files import open_own
 
 SWEEP_LOCK = ".sweep.lock"  # in a folder in which a sweep runs
-MAX_TRIES = 3
-TRY_INTERVAL_S = 0.02
+_MAX_TRIES = 3
+_TRY_INTERVAL_S = 0.02
 
 
 class BusyError(RuntimeError):
@@ -110,13 +110,13 @@ def _try_to_lock(handle: int) -> bool:
 
     It is tried again because `is_held_by_another` also locks the file for a moment.
     """
-    for attempt in range(MAX_TRIES):
+    for attempt in range(_MAX_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if attempt < MAX_TRIES - 1:
-                time.sleep(TRY_INTERVAL_S)
+            if attempt < _MAX_TRIES - 1:
+                time.sleep(_TRY_INTERVAL_S)
     return False
 
 

@@ -14,7 +14,7 @@ from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCou
 
 SCHEMA = "rnn_scaling.prediction/1"
 FOLDER = "predictions"  # in the folder of the runs
-UNSEALED = ("date", "version")  # they may differ between files of equal predictions
+_UNSEALED = ("date", "version")  # they may differ between files of equal predictions
 # Devices and rate of a run. No two runs have rates with the same digits.
 Key = tuple[int, str]
 
@@ -76,7 +76,7 @@ def read(folder: Path) -> tuple[list[KeptPrediction], list[str]]:
     messages = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:
-            prediction = sealed_files.read(path, KeptPrediction, SCHEMA, UNSEALED)
+            prediction = sealed_files.read(path, KeptPrediction, SCHEMA, _UNSEALED)
             _check_fitted(prediction)
             predictions.append(_restore_machines(prediction))
         except (OSError, ValueError) as e:
@@ -118,4 +118,4 @@ def write(prediction: KeptPrediction, folder: Path) -> None:
       OSError: If it cannot be written.
     """
     if prediction.predicted:
-        sealed_files.write(prediction, folder / FOLDER, "prediction", UNSEALED)
+        sealed_files.write(prediction, folder / FOLDER, "prediction", _UNSEALED)

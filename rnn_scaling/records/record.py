@@ -59,13 +59,21 @@ from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
-MAX_FAULTS = 5  # in a message
+_MAX_FAULTS = 5  # in a message
 MULTILINE = ("topology", "diff")  # fields whose texts may have several lines
 # JSON that may contain a character that does not print.
 _UNPRINTABLE = re.compile(r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]")
 # Parts of the environment that differ between runs; thousands of records share the
 # others.
-VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
+_VARYING = (
+    "started",
+    "load_average",
+    "cpu_mhz",
+    "gpus",
+    "gpus_after",
+    "load",
+    "clocks",
+)
 
 
 Cache = dict[Any, Any]
@@ -79,7 +87,7 @@ class RecordError(ValueError):
     """
 
     def __init__(self, source: str, faults: list[str]) -> None:
-        lines = faults[:MAX_FAULTS]
+        lines = faults[:_MAX_FAULTS]
         num_others = len(faults) - len(lines)
         if num_others:
             lines.append(f"{num_others} more {'faults' if num_others > 1 else 'fault'}")
@@ -411,8 +419,8 @@ def _decode_environment(
 ) -> Environment | None:
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
-    varying = {name: item for name, item in value.items() if name in VARYING}
-    constant = {name: item for name, item in value.items() if name not in VARYING}
+    varying = {name: item for name, item in value.items() if name in _VARYING}
+    constant = {name: item for name, item in value.items() if name not in _VARYING}
     decode_part = functools.partial(decode, Environment)
     shared = _share(constant, "environment", cache, faults, decode_part)
     specific = decode(Environment, varying, "environment", faults)

@@ -12,10 +12,10 @@ from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.system.files import input_files
 
 SCHEMA = "rnn_scaling.script_certificate/1"
-RIGHT = "right"
+_RIGHT = "right"
 WRONG = "wrong"
 CANNOT_TELL = "cannot tell"
-NO_DATE = "no date"  # older certificates
+_NO_DATE = "no date"  # older certificates
 
 
 class ScriptCertificateError(ValueError):
@@ -51,7 +51,7 @@ class ScriptCertificate:
         """
         if self.answer == CANNOT_TELL:
             return None
-        holds = self.answer == RIGHT
+        holds = self.answer == _RIGHT
         if not holds and num_devices == 1:
             return None
         values: dict[str, Any] = {
@@ -87,12 +87,12 @@ def read(path: Path) -> ScriptCertificate:
     if not isinstance(verdict, dict):
         raise ScriptCertificateError("verdict is missing")
     answer = verdict.get("answer")
-    if answer not in (RIGHT, WRONG, CANNOT_TELL):
+    if answer not in (_RIGHT, WRONG, CANNOT_TELL):
         raise ScriptCertificateError(f"verdict.answer is {answer!r}")
     certificate = ScriptCertificate(
         command=_require_field(content, "command", str),
         num_ranks=_require_field(content, "num_ranks", int),
-        date=_require_field(content, "date", str) if "date" in content else NO_DATE,
+        date=_require_field(content, "date", str) if "date" in content else _NO_DATE,
         answer=answer,
     )
     if answer != WRONG:

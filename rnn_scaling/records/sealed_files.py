@@ -17,8 +17,8 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
-NUM_DIGITS = 12  # length of a digest
-MAX_FAULTS = 3  # in a message
+_NUM_DIGITS = 12  # length of a digest
+_MAX_FAULTS = 3  # in a message
 P = TypeVar("P", bound=Part)
 
 
@@ -68,7 +68,7 @@ def read(path: Path, kind: type[P], schema: str, unsealed: Collection[str] = ())
     faults: list[str] = []
     part: P | None = decode(kind, fields, "", faults)
     if part is None:
-        raise ValueError(". ".join(faults[:MAX_FAULTS]))
+        raise ValueError(". ".join(faults[:_MAX_FAULTS]))
     return part
 
 
@@ -76,4 +76,4 @@ def _digest(fields: Mapping[str, Any], unsealed: Collection[str]) -> str:
     """Return the digest of the content, which does not depend on line endings."""
     sealed = {name: value for name, value in fields.items() if name not in unsealed}
     text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:NUM_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:_NUM_DIGITS]

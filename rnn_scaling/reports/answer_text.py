@@ -18,8 +18,8 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
-MOST_COMMANDS = 3
-MOST_LEARNED = 2
+_MOST_COMMANDS = 3
+_MOST_LEARNED = 2
 
 
 def _hint_statements(summary: Summary, most_hand_made: int) -> list[Statement]:
@@ -42,7 +42,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
     statements = [
         *_hint_statements(summary, 1),
         *log_findings.summary_statements(summary),
-        *_learning_statements(summary)[:MOST_LEARNED],
+        *_learning_statements(summary)[:_MOST_LEARNED],
     ]
     if commands := conclusions.all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
@@ -50,7 +50,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
     paragraphs = [
         _footnote(summary),
         "\n".join(headlines),
-        bulleted([*details, *map(sentence, statements)]),
+        _bulleted([*details, *map(sentence, statements)]),
         _page_text("page-written", folder),
     ]
     tables = markdown(brief_sections(summary), level=3)
@@ -73,11 +73,11 @@ def brief_sections(summary: Summary) -> list[Section]:
 def full_text(summary: Summary, folder: Path) -> str:
     """Return all tables, the answer, the kinds of intervals, and missing runs."""
     headlines, details = conclusions.answer_paragraphs(summary)
-    lines = [*headlines, "", bulleted(details)] if details else headlines
+    lines = [*headlines, "", _bulleted(details)] if details else headlines
     lines += filter(None, [conclusions.overview_text(summary)])
     for kind in conclusions.interval_kinds(summary.series):
         lines.append(f"±: half of the interval, or its longer half: {kind}.")
-    hints = _hint_statements(summary, MOST_COMMANDS)
+    hints = _hint_statements(summary, _MOST_COMMANDS)
     lines += map(sentence, (*hints, *_learning_statements(summary)))
     if commands := conclusions.all_missing_run_commands(summary):
         lines += ["", "Runs that would say more:"]
@@ -86,7 +86,7 @@ def full_text(summary: Summary, folder: Path) -> str:
     return "\n".join([table.text(summary), *lines, "", page, ""])
 
 
-def bulleted(texts: Sequence[str]) -> str:
+def _bulleted(texts: Sequence[str]) -> str:
     """Return a list with a line for each text; a single text stays a paragraph."""
     if len(texts) < 2:
         return "".join(texts)

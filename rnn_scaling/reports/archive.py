@@ -19,8 +19,8 @@ from rnn_scaling.system.entry import VERSION
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_bytes
 
-TEXT_SUFFIXES = (".stderr.txt", ".log.txt")  # outputs of runs
-README = """\
+_TEXT_SUFFIXES = (".stderr.txt", ".log.txt")  # outputs of runs
+_README = """\
 Records of measured runs, made by rnn_scaling {version}.
 
 records/      one JSON file per run: options, machine, every batch, and the outputs
@@ -47,14 +47,14 @@ def write(
       OSError: If a file cannot be read or the archive cannot be written.
     """
     contents = {
-        "README.txt": README.format(version=VERSION).encode(),
+        "README.txt": _README.format(version=VERSION).encode(),
         "commands.txt": _commands_text(files).encode(),
     }
     for name, content in report_files.items():
         contents[f"report/{name}"] = content
     for path in sorted(folder.iterdir()):
         is_record = path.name in {run.name for run in files.runs}
-        if is_record or path.name.endswith(TEXT_SUFFIXES):
+        if is_record or path.name.endswith(_TEXT_SUFFIXES):
             with input_files.open_regular(path, input_files.UNLIMITED) as file:
                 contents[f"records/{path.name}"] = file.read()
     contents["SHA256SUMS"] = _checksums_text(contents).encode()

@@ -18,13 +18,13 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 
-SCHEMA = "rnn_scaling.audit/3"
-MOST_FILES = 3  # files with a summary each
+_SCHEMA = "rnn_scaling.audit/3"
+_MOST_FILES = 3  # files with a summary each
 # Relations of a whole column that have separate templates.
 _COLUMN_RELATIONS = (INVERSE, EFFICIENCIES)
 
 
-def expected_text(place: Place) -> str:
+def _expected_text(place: Place) -> str:
     """Return the number that should be in a cell: "3.78", or "0.372 to 0.398".
 
     It has the fewest digits with which the middle is still between the bounds.
@@ -64,7 +64,7 @@ def make_statements(finding: Finding) -> list[Statement]:
     places = []
     for place in finding.places:
         row = _row_name(place, finding)
-        text = f"{place.column} {place.printed} in {row} (should be {expected_text(place)})"
+        text = f"{place.column} {place.printed} in {row} (should be {_expected_text(place)})"
         places.append(text)
     values: dict[str, Any] = {
         "column": first.column,
@@ -73,7 +73,7 @@ def make_statements(finding: Finding) -> list[Statement]:
         "relation": finding.relation,
         "strength": finding.strength,
         "line": first.line,
-        "fits": expected_text(first),
+        "fits": _expected_text(first),
         "places": places,
         "choices": " or ".join(places),
     }
@@ -148,9 +148,9 @@ def _report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
             yield f"{_location_text(finding)}: {finding.strength}: {sentences}"
             yield _excerpt_text(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
-        if len(reports) <= MOST_FILES and not is_unread:
+        if len(reports) <= _MOST_FILES and not is_unread:
             yield _summary_line(report)
-    if len(reports) > MOST_FILES:
+    if len(reports) > _MOST_FILES:
         yield _summary_line_of_all(reports)
 
 
@@ -172,7 +172,7 @@ def render_json(reports: Sequence[FileReport]) -> str:
         fields = dataclasses.asdict(report)
         fields["findings"] = list(map(_finding_data, report.findings))
         files.append(fields)
-    return input_files.json_text({"schema": SCHEMA, "files": files}).rstrip("\n")
+    return input_files.json_text({"schema": _SCHEMA, "files": files}).rstrip("\n")
 
 
 def _finding_data(finding: Finding) -> dict[str, Any]:

@@ -21,15 +21,15 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences, start_with_capital
 from rnn_scaling.system.files.terminal import counted
 
-LOADS = set(LOAD_NAMES.values())
-DOUBTS = {
+_LOADS = set(LOAD_NAMES.values())
+_DOUBTS = {
     Doubt.LINES_AT_ONCE: "log-lines-at-once",
     Doubt.LONGER_THAN_PROCESS: "log-longer-than-process",
     Doubt.SPREAD: "log-spread",
     Doubt.OTHER_RATE: "log-other-rate",
 }
 # Share of a rate; below it, the rounding of printed digits is not mentioned.
-LEAST_ROUNDING = 0.005
+_LEAST_ROUNDING = 0.005
 
 
 def caution_texts(summary: Summary) -> list[str]:
@@ -42,7 +42,7 @@ def statements(summary: Summary) -> list[Statement]:
     differences = [
         _difference_statement(difference)
         for difference in summary.differences
-        if difference.severity == INCOMPARABLE or difference.name in LOADS
+        if difference.severity == INCOMPARABLE or difference.name in _LOADS
     ]
     return [
         *environment.statements(summary.records),
@@ -144,7 +144,7 @@ def _log_statements(summary: Summary) -> list[Statement]:
         statements.append(state("log-formats", formats=formats))
     if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
         statements.append(state("log-rates-alike"))
-    if rounding >= LEAST_ROUNDING:
+    if rounding >= _LEAST_ROUNDING:
         statements.append(state("log-digits", rounding=rounding))
     return statements
 
@@ -164,7 +164,7 @@ def program_output_statements(summary: Summary) -> list[Statement]:
         if run.status == "ok" and run.output is not None
     ]
     statements = []
-    for doubt, kind in DOUBTS.items():
+    for doubt, kind in _DOUBTS.items():
         doubtful = [run for run in runs if doubt in plausibility.find_doubts(run[1])]
         if doubtful:
             files = [name for name, *_ in doubtful]

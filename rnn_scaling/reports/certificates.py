@@ -9,7 +9,7 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 
 COLUMN_TITLE = "Certificate"
-NOT_CERTIFIED = "not certified"
+_NOT_CERTIFIED = "not certified"
 
 
 def row_certificate(row: Row) -> Certificate | None:
@@ -30,12 +30,12 @@ def verdict_text(rows: Sequence[Row]) -> str:
     known_certificates = [certificate for certificate in certificates if certificate]
     worst = merge(known_certificates)
     if worst is None:
-        return NOT_CERTIFIED
+        return _NOT_CERTIFIED
     if not worst.holds:
         return f"WRONG: {worst.verdict}"
     num_missing = len(rows) - len(known_certificates)
     if num_missing:
-        return f"{num_missing} of {len(rows)} {NOT_CERTIFIED}"
+        return f"{num_missing} of {len(rows)} {_NOT_CERTIFIED}"
     return " and ".join(
         dict.fromkeys(certificate.verdict for certificate in known_certificates)
     )

@@ -24,7 +24,7 @@ from rnn_scaling.reports.steps import milliseconds
 from rnn_scaling.system.files.terminal import three_digits
 
 # Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
-MOST_RANKS = 16
+_MOST_RANKS = 16
 PHASES = {
     "start": "Start",
     "cluster": "Cluster",
@@ -127,13 +127,13 @@ def row_section(row: Row, title: str) -> Section | None:
 def ranks_section(run: RunRecord, title: str) -> Section:
     """Return the ranks of a run; the table needs batches that the ranks timed."""
     lateness = late_ranks(run)
-    grid = ranks_grid(lateness, run.unit) if lateness else steps_grid(run)
+    grid = ranks_grid(lateness, run.unit) if lateness else _steps_grid(run)
     notes = [lateness.reason] if lateness else []
     notes += ranks_notes(run, lateness)
     return Section(title, (grid,) if grid else (), tuple(notes))
 
 
-def steps_grid(run: RunRecord) -> Grid | None:
+def _steps_grid(run: RunRecord) -> Grid | None:
     """Return how many steps each worker did for a coordinator; None of other runs."""
     everyone = run.workers.workers if run.workers else ()
     workers = [rank for rank in everyone if rank.items and not rank.seconds]
@@ -190,16 +190,16 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     if lateness:
         batches = len(lateness.ranks[0].seconds)
         notes.append(state("ranks-scatter", batches=batches))
-        if len(lateness.ranks) > MOST_RANKS:
+        if len(lateness.ranks) > _MOST_RANKS:
             count = len(lateness.ranks)
             notes.append(state("ranks-folded", ranks=count))
     if run.workers:
         failed_ranks = [
             rank for rank in run.workers.ranks if rank.failure or rank.error
         ]
-        for rank in run.workers.lost[:MOST_RANKS]:
+        for rank in run.workers.lost[:_MOST_RANKS]:
             notes.append(state("rank-lost", _failure_text(rank)))
-        for rank in failed_ranks[:MOST_RANKS]:
+        for rank in failed_ranks[:_MOST_RANKS]:
             notes.append(state("rank-failed", _failure_text(rank)))
         if run.workers.window:
             notes.append(state("common-window", run.workers.window))
@@ -280,9 +280,9 @@ def _select_ranks(
 ) -> list[tuple[Member, str]]:
     """Return the ranks of a table, each with a remark.
 
-    If there are more than MOST_RANKS, these are the slowest, the median and the fastest.
+    Of more than _MOST_RANKS, these are the slowest, the median and the fastest.
     """
-    if len(in_order) <= MOST_RANKS:
+    if len(in_order) <= _MOST_RANKS:
         return [(member, "") for member in in_order]
     return [
         (slowest_first[0], ", slowest"),

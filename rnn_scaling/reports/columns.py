@@ -157,10 +157,10 @@ NUM_WORKERS = RowColumn("num_workers", lambda row: row.num_workers, "Workers")
 BATCH_SIZE = RowColumn(
     "batch_size", lambda row: row.batch_size, "Batch size", text=_batch_size_text
 )
-GLOBAL_BATCH_SIZE = RowColumn(
+_GLOBAL_BATCH_SIZE = RowColumn(
     "global_batch_size", lambda row: row.options["global_batch_size"] or None
 )
-WORK = (NUM_DEVICES, BATCH_SIZE, GLOBAL_BATCH_SIZE)
+WORK = (NUM_DEVICES, BATCH_SIZE, _GLOBAL_BATCH_SIZE)
 KERNEL = RowColumn("kernel", encoder_kernel)
 RUNS_OK = RowColumn("runs_ok", lambda row: len(row.good_runs), "Runs", text=_runs_text)
 RUNS_FAILED = RowColumn("runs_failed", _num_failed)

@@ -52,8 +52,8 @@ from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.terminal import counted
 
 SCHEMA = "rnn_scaling.compare/1"
-MOST_NOTES = 20  # notes about runs
-SMALLEST_P = 1e-4  # smaller p-values are printed as "< 0.0001"
+_MOST_NOTES = 20  # notes about runs
+_SMALLEST_P = 1e-4  # smaller p-values are printed as "< 0.0001"
 
 
 def compare(
@@ -162,7 +162,7 @@ def render_markdown(report: Report) -> str:
 
 
 # Names in the JSON of fields that have another name in the code.
-JSON_NAMES = {
+_JSON_NAMES = {
     "run_counts": "processes",
     "rounding_half_width": "by_digits",
     "differences": "found",
@@ -210,7 +210,7 @@ def _to_json_data(value: Any) -> Any:
         return value
     data = {}
     for field in dataclasses.fields(value):
-        name = JSON_NAMES.get(field.name, field.name)
+        name = _JSON_NAMES.get(field.name, field.name)
         data[name] = _to_json_data(getattr(value, field.name))
     if isinstance(value, Scatter):
         data["note"] = data["note"] or ""
@@ -286,7 +286,7 @@ def _number_cells(result: Result, metric: Metric) -> list[str]:
 def _p_text(p_value: float | None) -> str:
     if p_value is None:
         return "n/a"
-    return f"{p_value:.2g}" if p_value >= SMALLEST_P else "< 0.0001"
+    return f"{p_value:.2g}" if p_value >= _SMALLEST_P else "< 0.0001"
 
 
 def _change_text(ratio: Interval | None) -> str:
@@ -377,8 +377,8 @@ def _run_notes(report: Report) -> list[str]:
     lines = []
     for result in report.results:
         lines += [f"{result.label}: {sentence(note)}" for note in result.notes]
-    if len(lines) > MOST_NOTES:
-        lines[MOST_NOTES:] = [f"{len(lines) - MOST_NOTES} more"]
+    if len(lines) > _MOST_NOTES:
+        lines[_MOST_NOTES:] = [f"{len(lines) - _MOST_NOTES} more"]
     return lines
 
 

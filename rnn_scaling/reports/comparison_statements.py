@@ -26,8 +26,8 @@ from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.machine.load import NOTICEABLE
 
-MOST_STEP_TIMES = 3  # statements about step times
-SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
+_MOST_STEP_TIMES = 3  # statements about step times
+_SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def step_time_statements(
                 )
             )
     facts.sort(key=lambda statement: -statement.values["change"])
-    return facts[:MOST_STEP_TIMES]
+    return facts[:_MOST_STEP_TIMES]
 
 
 def _percent_values(ratio: Interval) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _percent_values(ratio: Interval) -> dict[str, float]:
 def _machine_statements(report: Report) -> list[Statement]:
     """Return which machine is faster and, with prices, which is the cheapest."""
     machine_statements = []
-    for scope in SCOPES:
+    for scope in _SCOPES:
         machine_statements += _scope_statements(report, scope)
     return [*machine_statements, *statements(report.machine_costs)]
 
@@ -214,7 +214,7 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
         return [
             state(
                 f"machine-{only.kind.value}",
-                SCOPES[scope],
+                _SCOPES[scope],
                 **names,
                 ratio=only.ratio,
                 low=only.low,
@@ -231,7 +231,7 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
             scope_statements.append(
                 state(
                     name,
-                    SCOPES[scope],
+                    _SCOPES[scope],
                     **names,
                     total=len(ratios),
                     **_range_values(groups[kind]),

@@ -39,10 +39,10 @@ from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
 from rnn_scaling.system.machine.load import NOTICEABLE
 
 # Kinds of statements that come before the answer.
-ALARM_KINDS = ("trains-wrong", *training_differences.KINDS)
-MOST_HEADLINES = 5  # lines
-MOST_ANSWERS = 3  # scalings of many models that have an answer each
-MOST_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
+_ALARM_KINDS = ("trains-wrong", *training_differences.KINDS)
+_MOST_HEADLINES = 5  # lines
+_MOST_ANSWERS = 3  # scalings of many models that have an answer each
+_MOST_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
 
 
 def answer_text(summary: Summary) -> str:
@@ -54,7 +54,7 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
     """Return the answer in paragraphs.
 
     Returns:
-      The headline of each scaling, of MOST_HEADLINES lines in all, and the details of
+      The headline of each scaling, of _MOST_HEADLINES lines in all, and the details of
       each scaling. Without headlines, the beginning of the details takes their place.
     """
     alarms: list[Statement] = []
@@ -63,7 +63,7 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
     for statement in statements:
         if statement.kind == "scaling":
             groups.append([])
-        is_alarm = statement.kind in ALARM_KINDS
+        is_alarm = statement.kind in _ALARM_KINDS
         (alarms if is_alarm else groups[-1]).append(statement)
 
     headlines = [sentences(alarms)] if alarms else []
@@ -111,7 +111,7 @@ def _fitting_statements(
     for group in explained_groups:
         text = sentences([*title, *fitting_statements, *group])
         is_first = not headlines and not fitting_statements
-        if not is_first and num_lines + _num_lines(text) > MOST_HEADLINES:
+        if not is_first and num_lines + _num_lines(text) > _MOST_HEADLINES:
             break
         fitting_statements += group
     return fitting_statements
@@ -142,7 +142,7 @@ def answer_statements(summary: Summary) -> list[Statement]:
         answer += _title_statement(summary, name)
         answer += _fastest_statements(series)
         answer += _cost_statements(summary, series)
-    answer += disturbed_left_out(summary)
+    answer += _disturbed_left_out(summary)
     # Disturbed runs that do not count change no number.
     loaded = [
         name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
@@ -165,7 +165,7 @@ def overview_statements(summary: Summary) -> list[Statement]:
 
 def _answered_scalings(summary: Summary) -> list[Scaling]:
     """Return the scalings that have answers; [] if a report has too many of models."""
-    if summary.has_many_models and len(summary.scalings) > MOST_ANSWERS:
+    if summary.has_many_models and len(summary.scalings) > _MOST_ANSWERS:
         return []
     return summary.scalings
 
@@ -421,11 +421,11 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
         for name, run in zip(row.files, row.row.records):
             if id(run) in good_run_ids and disturbance.is_disturbed(run):
                 disturbed_files.append((name, row.row))
-    is_few = len(disturbed_files) <= min(MOST_LOADED, num_good // 6)
+    is_few = len(disturbed_files) <= min(_MOST_LOADED, num_good // 6)
     return disturbed_files if is_few else []
 
 
-def disturbed_left_out(summary: Summary) -> list[Statement]:
+def _disturbed_left_out(summary: Summary) -> list[Statement]:
     """Return which good runs, and how many batches, do not count; [] if all count."""
     files = []
     loads = []

@@ -26,11 +26,11 @@ from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
 
-SCHEMA = "rnn_scaling.inspect/1"
-TOP_TYPES = 15
-NOT_RUN = "n/a"
+_SCHEMA = "rnn_scaling.inspect/1"
+_TOP_TYPES = 15
+_NOT_RUN = "n/a"
 # Counts that a table shows if any configuration has them, with their headings.
-OPTIONAL_COUNTS = {
+_OPTIONAL_COUNTS = {
     "copies": "copies on GPUs",
     "dispatched": "operators launched on GPUs",
     "input_pipeline": "kernels of tf.data",
@@ -96,7 +96,7 @@ def content(inspection: Inspection) -> dict[str, Any]:
         groups.append(fields)
     lines = growth.fit_lines(inspection.groups)
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "groups": groups,
         "growth": list(map(dataclasses.asdict, lines)),
         "differences": list(map(sentence, inspection.differences)),
@@ -165,7 +165,7 @@ def _detailed_grids(group: CountGroup) -> list[Grid]:
     columns = _sort_counts(group)
     fewest = group.device_counts[0]
     on_fewest = [column for column in columns if column.num_devices == fewest]
-    return [graphs_grid(group), _phases_grid(columns), types_grid(on_fewest)]
+    return [_graphs_grid(group), _phases_grid(columns), types_grid(on_fewest)]
 
 
 def _phases_grid(columns: Sequence[StepCounts]) -> Grid:
@@ -202,11 +202,11 @@ def _comparison_grid(
     for num_devices in group.device_counts:
         counts_by_encoder = [group.find(encoder, num_devices) for encoder in encoders]
         line = [str(num_devices)]
-        line += [text(column) if column else NOT_RUN for column in counts_by_encoder]
+        line += [text(column) if column else _NOT_RUN for column in counts_by_encoder]
         if len(encoders) > 1:
             first = counts_by_encoder[0]
             last = counts_by_encoder[-1]
-            ratio = NOT_RUN
+            ratio = _NOT_RUN
             if first and last and value(first):
                 ratio = f"{value(last) / value(first):.2f}"
             line.append(ratio)
@@ -228,14 +228,14 @@ def reasons(group: CountGroup) -> list[Statement]:
     return []
 
 
-def graphs_grid(group: CountGroup) -> Grid:
+def _graphs_grid(group: CountGroup) -> Grid:
     """Return operators of every graph and kernels per step and per item.
 
     There is a line for each encoder and number of devices.
     """
     unit = common_unit(column.unit for column in group.counts)
     optional = []
-    for name in OPTIONAL_COUNTS:
+    for name in _OPTIONAL_COUNTS:
         if any(getattr(column, name) for column in group.counts):
             optional.append(name)
     head = [
@@ -247,11 +247,11 @@ def graphs_grid(group: CountGroup) -> Grid:
         "kernels per step",
         f"{unit} per step",
         f"kernels {with_article(unit)}",
-        *(OPTIONAL_COUNTS[name] for name in optional),
+        *(_OPTIONAL_COUNTS[name] for name in optional),
     ]
     lines = []
     for column in _sort_counts(group):
-        kernels_per_item = NOT_RUN
+        kernels_per_item = _NOT_RUN
         if column.items:
             kernels_per_item = f"{column.kernels / column.items:.3f}"
         line = [
@@ -269,7 +269,7 @@ def graphs_grid(group: CountGroup) -> Grid:
     return Grid("From Python to kernels", head, lines)
 
 
-def types_grid(columns: Sequence[StepCounts], top: int = TOP_TYPES) -> Grid:
+def types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
     """Return operators and kernels by type.
 
     Args:

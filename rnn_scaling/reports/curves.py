@@ -11,11 +11,11 @@ from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.scaling_data import Group, groups
 from rnn_scaling.reports.summary import Summary
 
-PANELS_PER_LINE = 3
+_PANELS_PER_LINE = 3
 WIDTH = 11  # inches
-PANEL_HEIGHT = 3.4
-LEGEND_ENTRY_HEIGHT = 0.1
-FLOPS = "flops_per_second"
+_PANEL_HEIGHT = 3.4
+_LEGEND_ENTRY_HEIGHT = 0.1
+_FLOPS = "flops_per_second"
 
 
 def render(summary: Summary) -> bytes:
@@ -37,23 +37,25 @@ def render(summary: Summary) -> bytes:
         )
         for subfigure, (_, panels) in zip(subfigures[:, 0], panels_of_groups):
             for k, chart in enumerate(panels):
-                axes = subfigure.add_subplot(_num_lines(panels), PANELS_PER_LINE, k + 1)
-                charts.draw(axes, chart, has_names=k % PANELS_PER_LINE == 0)
+                axes = subfigure.add_subplot(
+                    _num_lines(panels), _PANELS_PER_LINE, k + 1
+                )
+                charts.draw(axes, chart, has_names=k % _PANELS_PER_LINE == 0)
             figures.add_legend(subfigure, columns=2, place="outside ")
         return figures.as_file(figure)
 
 
 def _num_lines(panels: Sequence[Chart]) -> int:
-    return math.ceil(len(panels) / PANELS_PER_LINE)
+    return math.ceil(len(panels) / _PANELS_PER_LINE)
 
 
 def _height_inches(group: Group, panels: Sequence[Chart]) -> float:
     """Return the inches of the panels and the legend of a group."""
     num_entries = min(len(group.lines), figures.MOST_LINES)
-    panel_height = PANEL_HEIGHT
+    panel_height = _PANEL_HEIGHT
     if any(panel.has_rows for panel in panels):
         panel_height = max(2.0, 1.0 + charts.ROW_INCHES * num_entries)
-    return panel_height * _num_lines(panels) + LEGEND_ENTRY_HEIGHT * num_entries
+    return panel_height * _num_lines(panels) + _LEGEND_ENTRY_HEIGHT * num_entries
 
 
 def _choose_panels(group: Group) -> list[Chart]:
@@ -68,8 +70,8 @@ def _choose_panels(group: Group) -> list[Chart]:
         redundant = set()
         if EFFICIENCY.name in names:
             redundant.add(SPEEDUP.name)
-        if any(name.endswith("s_per_second") and name != FLOPS for name in names):
-            redundant.add(FLOPS)
+        if any(name.endswith("s_per_second") and name != _FLOPS for name in names):
+            redundant.add(_FLOPS)
         panels = [panel for panel in panels if panel.metric.name not in redundant]
         # The efficiency comes first, as in the table.
         panels.sort(key=lambda panel: panel.metric.name != EFFICIENCY.name)

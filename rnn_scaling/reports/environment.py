@@ -15,7 +15,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import throttling, topology
 
-SHOWN = 4  # different values that are listed
+_SHOWN = 4  # different values that are listed
 UPDATES_SKIPPED = "updates-skipped"  # because of float16
 # The kinds of cautions in their order.
 _KINDS = (
@@ -33,8 +33,8 @@ _KINDS = (
 )
 # The common window may differ from rank 0's clock by the larger of these: barriers take
 # some time.
-BARRIERS_S = 0.1
-BARRIERS_SHARE = 0.02
+_BARRIERS_S = 0.1
+_BARRIERS_SHARE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +50,10 @@ class EnvironmentFact:
         if len(self.values) == 1:
             return self.values[0][0]
         texts = [
-            f"{value} ({counted(count, 'run')})" for value, count in self.values[:SHOWN]
+            f"{value} ({counted(count, 'run')})"
+            for value, count in self.values[:_SHOWN]
         ]
-        num_hidden = len(self.values) - SHOWN
+        num_hidden = len(self.values) - _SHOWN
         if num_hidden > 0:
             texts.append(f"{num_hidden} more")
         return "; ".join(texts)
@@ -145,7 +146,7 @@ def _window_deviation(run: RunRecord, window_s: float | None) -> float:
         return 0.0
     measured_s = math.fsum(run.batches.seconds[run.batches.warmup :])
     difference = abs(window_s - measured_s)
-    is_explained = difference <= max(BARRIERS_S, BARRIERS_SHARE * measured_s)
+    is_explained = difference <= max(_BARRIERS_S, _BARRIERS_SHARE * measured_s)
     return 0.0 if is_explained else difference / measured_s
 
 

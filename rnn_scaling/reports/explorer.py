@@ -19,7 +19,7 @@ from typing import Any
 from rnn_scaling.analysis import metrics
 from rnn_scaling.analysis.confidence import Interval
 
-DIGITS = 6  # significant digits of a number in the page
+_DIGITS = 6  # significant digits of a number in the page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _to_json_data(value: Any) -> Any:
     return vars(value)
 
 
-def short(value: float | None, digits: int = DIGITS) -> float | None:
+def short(value: float | None, digits: int = _DIGITS) -> float | None:
     """Return a number with few digits, or None if it is unknown or not finite."""
     if value is None or not math.isfinite(value):
         return None

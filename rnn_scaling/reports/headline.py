@@ -27,7 +27,7 @@ from rnn_scaling.reports.series_statements import (
 )
 from rnn_scaling.reports.summary import SeriesSummary
 
-MOST_EFFECTS = 3  # options whose effect the answer contains
+_MOST_EFFECTS = 3  # options whose effect the answer contains
 # Statements of the first paragraph.
 KINDS = (
     "speedup-range",
@@ -88,7 +88,7 @@ def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     facts = _speedup_statements(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)
-        for effect in find_option_effects(rows)[:MOST_EFFECTS]:
+        for effect in find_option_effects(rows)[:_MOST_EFFECTS]:
             facts += _effect_statements(effect, has_corrected)
     return facts
 

@@ -22,10 +22,10 @@ from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.markdown import escaped
 
 SCHEMA = "rnn_scaling.history_report/2"
-BARS = "▁▂▃▄▅▆▇█"
-MOST_BARS = 16
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST_BARS = 16
 # Entries that a reliable search for change points of 5 % needs (docs/history.md).
-ENOUGH = 16
+_ENOUGH = 16
 
 
 def _size_statement(timeline: Timeline) -> Statement:
@@ -96,8 +96,8 @@ def paragraphs(timeline: Timeline) -> list[list[Statement]]:
                 entry=longest.entry_deviation,
             )
         )
-    if num_entries < ENOUGH:
-        remarks.append(state("history-few", enough=ENOUGH, entries=num_entries))
+    if num_entries < _ENOUGH:
+        remarks.append(state("history-few", enough=_ENOUGH, entries=num_entries))
     return [*groups, remarks] if remarks else groups
 
 
@@ -124,13 +124,13 @@ def _changes_text(curve: Curve) -> str:
 
 def _sparkline(values: Sequence[float]) -> str:
     """Return the latest values as a text chart from the lowest to the highest."""
-    latest = values[-MOST_BARS:]
+    latest = values[-_MOST_BARS:]
     low = min(latest)
     width = max(latest) - low
     if not width:
-        return BARS[0] * len(latest)
-    highest = len(BARS) - 1
-    return "".join(BARS[round(highest * (value - low) / width)] for value in latest)
+        return _BARS[0] * len(latest)
+    highest = len(_BARS) - 1
+    return "".join(_BARS[round(highest * (value - low) / width)] for value in latest)
 
 
 def text(timeline: Timeline) -> str:

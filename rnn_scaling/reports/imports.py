@@ -38,8 +38,8 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value, csv_cell, markdown_table
 
-SCHEMA = "rnn_scaling.import/2"
-MARKDOWN_ROWS = 100
+_SCHEMA = "rnn_scaling.import/2"
+_MARKDOWN_ROWS = 100
 _SIZES = (TRAINER, "num_devices", "batch_size", "global_batch_size", "device")
 # Options of the exchange between devices; one device exchanges nothing.
 _EXCHANGE = re.compile(
@@ -268,7 +268,7 @@ def _label(row: Row) -> str:
     return Member("", ImportedRun(0, record), row).series or str(record.config[TRAINER])
 
 
-def all_tables(imported: Imported) -> list[Table]:
+def _all_tables(imported: Imported) -> list[Table]:
     """Return the tables of rates, findings of the audit, scores, then of the logs."""
     tables = [rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
     for findings, comparisons in imported.audited or ():
@@ -401,10 +401,10 @@ def write_records(imported: Imported, folder: Path) -> list[str]:
 def render_markdown(imported: Imported) -> str:
     """Return the tables with their notes, for readers."""
     paragraphs = []
-    for full in all_tables(imported):
-        text = markdown_table(full.columns, full.rows[:MARKDOWN_ROWS])
+    for full in _all_tables(imported):
+        text = markdown_table(full.columns, full.rows[:_MARKDOWN_ROWS])
         paragraph = f"### {full.title}\n\n{text}"
-        num_omitted = len(full.rows) - MARKDOWN_ROWS
+        num_omitted = len(full.rows) - _MARKDOWN_ROWS
         if num_omitted > 0:
             paragraph += f"\n{num_omitted} more rows; --output=csv prints them\n"
         paragraphs.append(paragraph)
@@ -426,11 +426,11 @@ def render_markdown(imported: Imported) -> str:
     return entry.printable("\n".join(paragraphs), lines=True)
 
 
-def render_csv(imported: Imported) -> str:
+def _render_csv(imported: Imported) -> str:
     """Return the tables one below the other: `# title`, header, rows, an empty line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for content in all_tables(imported):
+    for content in _all_tables(imported):
         out.write(f"# {entry.printable(content.title)}\n")
         writer.writerow(map(csv_cell, content.columns))
         writer.writerows(map(csv_cell, row) for row in content.rows)
@@ -442,7 +442,7 @@ def render_json(imported: Imported) -> str:
     """Return each log, and the rates of all logs together."""
     remarks = statements(imported)
     document: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "logs": [_log_json(reading) for reading in imported.readings],
         "rates": _rates_json(imported),
         "statements": [statement.data() for statement in remarks],
@@ -531,6 +531,6 @@ def _table_json(content: Table) -> dict[str, Any]:
 
 RENDER: Mapping[str, Callable[[Imported], str]] = {
     "markdown": render_markdown,
-    "csv": render_csv,
+    "csv": _render_csv,
     "json": render_json,
 }

@@ -39,7 +39,7 @@ from rnn_scaling.reports.summary import (
 from rnn_scaling.reports.wording import sentence, sentences
 
 # Rows up to which the text is also for people; indenting takes several times as long.
-MOST_INDENTED = 1000
+_MOST_INDENTED = 1000
 
 
 def render(summary: Summary) -> bytes:
@@ -72,7 +72,7 @@ def render(summary: Summary) -> bytes:
         counts = counts_report.content(inspection)
         names = ("groups", "growth", "differences")
         data["counts"] = {name: counts[name] for name in names}
-    indent = 1 if len(summary.rows) <= MOST_INDENTED else None
+    indent = 1 if len(summary.rows) <= _MOST_INDENTED else None
     return json_text(data, indent).encode()
 
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
 
 SECONDS = "seconds"
-MOST_POINTS = 300  # points in one line of a picture
-COLOURS_PER_SHAPE = 6
+_MOST_POINTS = 300  # points in one line of a picture
+_COLOURS_PER_SHAPE = 6
 
 Titles = dict[Row, str]  # title of the series of each row
 ResultColumn = Column[LearningResult]
 
 
-def target_text(target: Target) -> str:
+def _target_text(target: Target) -> str:
     """Return "90 % accuracy" or "a loss of 2.5"."""
     if target.kind == ACCURACY:
         return f"{100 * target.value:g} % accuracy"
@@ -95,7 +95,7 @@ def _reached_statement(target: Target, result: LearningResult, title: str) -> St
         "target-reached",
         title,
         devices=result.row.devices,
-        target=target_text(target),
+        target=_target_text(target),
         unit=result.row.unit,
         seconds=result.seconds,
         items=result.items,
@@ -130,7 +130,7 @@ def _missed_statement(target: Target, result: LearningResult, title: str) -> Sta
     values = {
         "devices": result.row.devices,
         "runs": len(result.run_items),
-        "target": target_text(target),
+        "target": _target_text(target),
     }
     if result.best is None:
         values |= {"quantity": target.kind, "batches": WINDOW_BATCHES}
@@ -150,7 +150,7 @@ def make_notes(learning: Learning) -> list[Statement]:
     if not target.is_chosen_by_user:
         is_missed = any(None in result.run_items for result in learning.results)
         kind = "target-lowest" if is_missed else "target-highest"
-        notes.append(state(kind, target=target_text(target)))
+        notes.append(state(kind, target=_target_text(target)))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
         "windows": [plain(window, 0) for window in sorted(learning.windows.values())],
@@ -222,7 +222,7 @@ def section(learning: Learning, titles: Titles) -> Section:
         for column in _make_columns(learning, titles).values()
         if column.header
     }
-    table = make_grid(f"Until {target_text(learning.target)}", cells, learning.results)
+    table = make_grid(f"Until {_target_text(learning.target)}", cells, learning.results)
     return Section(
         "Learning",
         (table,),
@@ -293,7 +293,7 @@ def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Ch
         ]
         name = f"{titles[result.row]}, {result.row.devices}"
         lines.append(
-            Line(name, points, colour=number, shape=number // COLOURS_PER_SHAPE)
+            Line(name, points, colour=number, shape=number // _COLOURS_PER_SHAPE)
         )
     metric = Metric(kind, kind, unit, 4)
     return Chart(metric, axis, lines, lambda _: level, "target")
@@ -313,4 +313,4 @@ def _curve_points(
         for items, value in zip(curve.items, curve.values)
         if math.isfinite(value)
     ]
-    return line[:: max(1, len(line) // MOST_POINTS)]
+    return line[:: max(1, len(line) // _MOST_POINTS)]

@@ -11,14 +11,14 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import NUMBER_DIGITS
 
 # Kinds whose other rate is not known, with templates that do not have one.
-WITHOUT_RATE = {
+_WITHOUT_RATE = {
     LogFindingKind.NO_RANKS.value: "log-no-ranks",
     LogFindingKind.ONE_TIMED_RANK.value: "log-one-timed-rank",
     LogFindingKind.EVALUATION.value: "log-evaluation-without-rate",
     LogFindingKind.LOG_TOTAL.value: "log-total-without-steps",
 }
-ALIKE = "log-start-up-alike"  # a start-up that does not change the printed rate
-TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
+_ALIKE = "log-start-up-alike"  # a start-up that does not change the printed rate
+_TIMED_CLUSTERS = "log-two-clusters-timed"  # lines with milliseconds instead of rates
 
 
 def summary_statements(summary: Summary) -> list[Statement]:
@@ -49,7 +49,7 @@ def log_statements(
         _statement(source, finding, unit)
         for finding in findings
         if finding.kind in known_kinds
-        and (finding.other is not None or finding.kind in WITHOUT_RATE)
+        and (finding.other is not None or finding.kind in _WITHOUT_RATE)
     ]
 
 
@@ -69,13 +69,13 @@ def _statement(source: str, finding: LogFinding, unit: str) -> Statement:
         "unit": unit,
     }
     if finding.other is None or finding.kind == LogFindingKind.ONE_TIMED_RANK:
-        return state(WITHOUT_RATE[finding.kind], source, **values)
+        return state(_WITHOUT_RATE[finding.kind], source, **values)
     values["other"] = finding.other
     values["difference"] = abs(finding.other / finding.taken - 1)
     if finding.kind == LogFindingKind.START_UP and _are_printed_alike(finding):
-        return state(ALIKE, source, **values)
+        return state(_ALIKE, source, **values)
     is_timed = finding.taken_ms is not None and finding.other_ms is not None
     if finding.kind == LogFindingKind.TWO_CLUSTERS and is_timed:
-        kind = TIMED_CLUSTERS
+        kind = _TIMED_CLUSTERS
         values |= {"taken_ms": finding.taken_ms, "other_ms": finding.other_ms}
     return state(kind, source, **values)

@@ -15,7 +15,7 @@ from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 from rnn_scaling.reports.wording import sentences
 
-TITLE = "Cost over speed with all devices: right and down is better"
+_TITLE = "Cost over speed with all devices: right and down is better"
 
 
 def section(costs: Sequence[MachineCost]) -> Section:
@@ -94,5 +94,5 @@ def _render_page(
         overview,
         data,
         (),
-        first=[Live("chart", [drawings.picture(chart, "machines", TITLE)])],
+        first=[Live("chart", [drawings.picture(chart, "machines", _TITLE)])],
     )

@@ -16,11 +16,11 @@ from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.input_files import json_text
 
-POINT = "POINT_IN_TIME"
-START = "INTERVAL_START"
-END = "INTERVAL_END"
-NO_SUBMISSION = "none, not a submission"
-UNKNOWN_START = "1970-01-01T00:00:00+00:00"
+_POINT = "POINT_IN_TIME"
+_START = "INTERVAL_START"
+_END = "INTERVAL_END"
+_NO_SUBMISSION = "none, not a submission"
+_UNKNOWN_START = "1970-01-01T00:00:00+00:00"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Event:
 
 def text(record: RunRecord) -> str:
     """Return the log; without a batch, it has settings and the start."""
-    time = datetime.datetime.fromisoformat(record.environment.started or UNKNOWN_START)
+    time = datetime.datetime.fromisoformat(record.environment.started or _UNKNOWN_START)
     started = time.timestamp()
     lines = []
     for event in (*_setting_events(record), *_run_events(record)):
@@ -64,7 +64,7 @@ def _setting_events(record: RunRecord) -> list[Event]:
     values: dict[str, Any] = {
         "submission_benchmark": "gnmt" if is_gnmt else options["model"],
         "submission_division": "open",
-        "submission_org": NO_SUBMISSION,
+        "submission_org": _NO_SUBMISSION,
         "submission_platform": f"{num_towers}x {_device_name(record)}",
         "submission_status": "research",
         "cache_clear": False,
@@ -80,19 +80,19 @@ def _setting_events(record: RunRecord) -> list[Event]:
     if options["max_gradient_norm"]:
         values["opt_gradient_clip_norm"] = options["max_gradient_norm"]
 
-    events = [Event(0.0, POINT, key, value) for key, value in values.items()]
+    events = [Event(0.0, _POINT, key, value) for key, value in values.items()]
     lengths = [
         options[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
     ]
     if lengths:
         method = {"method": "truncate"}
-        events.append(Event(0.0, POINT, "max_sequence_length", max(lengths), method))
+        events.append(Event(0.0, _POINT, "max_sequence_length", max(lengths), method))
     if samples := _count_epoch_samples(record):
-        events.append(Event(0.0, POINT, "train_samples", samples))
+        events.append(Event(0.0, _POINT, "train_samples", samples))
     return [
         *events,
-        Event(0.0, POINT, "eval_samples", 0),
-        Event(0.0, START, "init_start"),
+        Event(0.0, _POINT, "eval_samples", 0),
+        Event(0.0, _START, "init_start"),
     ]
 
 
@@ -110,17 +110,17 @@ def _run_events(record: RunRecord) -> list[Event]:
     if num_train_samples:
         block["epoch_count"] = num_samples / num_train_samples
     events = [
-        Event(start, END, "init_stop"),
-        Event(start, START, "run_start"),
-        Event(start, START, "block_start", metadata=block),
+        Event(start, _END, "init_stop"),
+        Event(start, _START, "run_start"),
+        Event(start, _START, "block_start", metadata=block),
     ]
     if record.throughput and record.throughput.seconds:
         num_measured = batches.measured * _global_batch_size(record)
         rate = {"throughput": num_measured / record.throughput.seconds}
         step = {"step": len(batches.seconds)}
-        events.append(Event(stop, POINT, "tracked_stats", rate, step))
+        events.append(Event(stop, _POINT, "tracked_stats", rate, step))
     block = {"first_epoch_num": 1, "samples_count": num_samples}
-    events.append(Event(stop, END, "block_stop", metadata=block))
+    events.append(Event(stop, _END, "block_stop", metadata=block))
 
     measured = Measured.of_run(record)
     accuracy = ACCURACY.compute(measured)
@@ -130,13 +130,13 @@ def _run_events(record: RunRecord) -> list[Event]:
             "samples_count": num_samples,
             "of": "training batches, the last tenth",
         }
-        events.append(Event(stop, POINT, "eval_accuracy", accuracy.value, metadata))
+        events.append(Event(stop, _POINT, "eval_accuracy", accuracy.value, metadata))
     metadata = {
         "status": "success" if record.status == "ok" else "aborted",
         "target": "all batches",
         "samples_count": num_samples,
     }
-    return [*events, Event(stop, END, "run_stop", metadata=metadata)]
+    return [*events, Event(stop, _END, "run_stop", metadata=metadata)]
 
 
 def _device_name(record: RunRecord) -> str:

@@ -9,16 +9,16 @@ from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.reading import Reading
 from rnn_scaling.system.files.markdown import Table, Value
 
-LEAST_RUNS = 5  # in vision benchmarks; other benchmarks need 10
-COLUMNS = (
+_LEAST_RUNS = 5  # in vision benchmarks; other benchmarks need 10
+_COLUMNS = (
     "Benchmark", "Platform", "Accelerators", "Global batch size", "Runs",
     "Without a score", "Fastest (s)", "Slowest (s)", "Mean (s)", "Olympic mean (s)",
 )  # fmt: skip
-_GROUPED = COLUMNS[:4]
+_GROUPED = _COLUMNS[:4]
 NOTE = (
-    f"Olympic mean: of {LEAST_RUNS} runs or more, the mean without the fastest and the "
-    "slowest; one run without a score counts as the slowest, with two there is none. "
-    "MLPerf itself asks for 5 or 10 runs, by benchmark."
+    f"Olympic mean: of {_LEAST_RUNS} runs or more, the mean without the fastest and "
+    "the slowest; one run without a score counts as the slowest, with two there is "
+    "none. MLPerf itself asks for 5 or 10 runs, by benchmark."
 )
 _Scores = list[tuple[str, float | None]]  # source and seconds of each run
 
@@ -54,7 +54,7 @@ def find_scores(readings: Sequence[Reading]) -> tuple[Table | None, list[Stateme
             group = ", ".join(str(value) for value in key if value is not None)
             counts = {"count": num_failed, "total": len(runs), "group": group}
             outlying.append(Statement("import-no-score", failed_sources, counts))
-    return Table("MLPerf scores (time to target)", COLUMNS, tuple(rows)), outlying
+    return Table("MLPerf scores (time to target)", _COLUMNS, tuple(rows)), outlying
 
 
 def _add_runs(groups: dict[tuple[Value, ...], _Scores], reading: Reading) -> None:
@@ -79,11 +79,11 @@ def olympic_mean(times: Sequence[float], num_failed: int) -> float | None:
       num_failed: Number of runs without a score.
 
     Returns:
-      None for fewer than LEAST_RUNS, or if several runs have no score.
+      None for fewer than _LEAST_RUNS, or if several runs have no score.
 
     Source: mlcommons/training_policies, training_rules.adoc, "Benchmark results".
     """
-    if len(times) + num_failed < LEAST_RUNS or num_failed > 1:
+    if len(times) + num_failed < _LEAST_RUNS or num_failed > 1:
         return None
     ordered = sorted(times)
     return statistics.fmean(ordered[1:] if num_failed else ordered[1:-1])

@@ -13,12 +13,12 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.system.files.terminal import counted, three_digits
 
-WITHOUT_INTERVAL = 4  # significant digits
-OF_INTERVAL = 2  # significant digits of the number after ±
-LEAST_DIGITS = 3  # significant digits of a number with a wide interval
+_WITHOUT_INTERVAL = 4  # significant digits
+_OF_INTERVAL = 2  # significant digits of the number after ±
+_LEAST_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 UNEVEN = 0.15
-MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
+_MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:
@@ -37,7 +37,7 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     if not interval.half_width or interval.ends is None:
         return plain(value, digits)
     if interval.is_wide:
-        known_digits = WITHOUT_INTERVAL - 1 - _first_digit_power(value)
+        known_digits = _WITHOUT_INTERVAL - 1 - _first_digit_power(value)
         decimals = max(0, min(digits, known_digits))
         return f"{_rounded_text(value, decimals)} ({spread_text(interval)})"
 
@@ -45,9 +45,9 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     half_width = max(value - low, high - value)
     first_decimal = -_first_digit_power(half_width)
     decimals = min(
-        first_decimal + OF_INTERVAL - 1,
+        first_decimal + _OF_INTERVAL - 1,
         max(digits, first_decimal),
-        digits + MORE_DECIMALS,
+        digits + _MORE_DECIMALS,
     )
     if not has_ends(interval):
         return (
@@ -57,7 +57,7 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)
     needed = max(
-        LEAST_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
+        _LEAST_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
     )
     decimals = max(decimals, min(digits, needed))
     ends = f"[{_rounded_text(low, decimals)}, {_rounded_text(high, decimals)}]"
@@ -121,7 +121,7 @@ def plain(value: float, digits: int) -> str:
       digits: The most decimals.
     """
     return _rounded_text(
-        value, min(digits, WITHOUT_INTERVAL - 1 - _first_digit_power(value))
+        value, min(digits, _WITHOUT_INTERVAL - 1 - _first_digit_power(value))
     )
 
 

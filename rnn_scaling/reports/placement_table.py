@@ -19,9 +19,9 @@ from rnn_scaling.records.step_parts import (
 )
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
 
-LARGEST = 3  # tensors of each direction that are named
+_LARGEST = 3  # tensors of each direction that are named
 # Kinds of bytes on a device, in the order of the table.
-KINDS = ("variables", "slots", "dense", "rows")
+_KINDS = ("variables", "slots", "dense", "rows")
 
 
 def section(label: str, run: RunRecord, variables: bool = True) -> Section:
@@ -95,7 +95,9 @@ def devices_grid(graph: Graph) -> Grid:
     lines = []
     for device in sorted({*sizes, *updates, *operators}):
         line = [short(device)]
-        line += [_size_text(sizes[device][k], unknown_counts[device][k]) for k in KINDS]
+        line += [
+            _size_text(sizes[device][k], unknown_counts[device][k]) for k in _KINDS
+        ]
         kinds = sorted(updates[device].items())
         line.append(", ".join(f"{count} {kind}" for kind, count in kinds) or "0")
         line.append(f"{operators.get(device, 0):,}")
@@ -145,7 +147,7 @@ def copies_grid(graph: Graph) -> Grid:
     lines = []
     for copy in graph.copies or ():
         largest = [
-            f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:LARGEST]
+            f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:_LARGEST]
         ]
         line = [
             short(copy.source),

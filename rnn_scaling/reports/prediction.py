@@ -22,12 +22,12 @@ from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
 SCHEMA = "rnn_scaling.prediction_report/1"
-CHANGES_SCHEMA = "rnn_scaling.whatif/1"
+_CHANGES_SCHEMA = "rnn_scaling.whatif/1"
 PERCENT = 100.0
-LEAST_LOSS = 0.0005  # share of the ideal; smaller parts are not named
-LEAST_PART = 0.005  # share of a step; smaller parts are not named
-TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
-NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
+_LEAST_LOSS = 0.0005  # share of the ideal; smaller parts are not named
+_LEAST_PART = 0.005  # share of a step; smaller parts are not named
+_TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
+_NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
         return []
     parts = []
     for part in split_points[0].parts:
-        if any(point.parts[part] >= LEAST_LOSS for point in split_points):
+        if any(point.parts[part] >= _LEAST_LOSS for point in split_points):
             parts.append(part)
     if not parts:
         return []
@@ -190,7 +190,9 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
     """
     curve = prediction.curve
     fields: dict[str, Any] = encode(track_record.make_kept_prediction(prediction))
-    content = {name: value for name, value in fields.items() if name not in NOT_WRITTEN}
+    content = {
+        name: value for name, value in fields.items() if name not in _NOT_WRITTEN
+    }
     content["measured"] = [
         {"devices": point.devices, **interval_data(point.interval)}
         for point in curve.points
@@ -200,7 +202,7 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
         for point in content["measured"]:
             rate = Interval(point["value"])
             time = curve.to_source_unit(point["devices"], rate).value
-            point["time"] = float(f"{time:.{TIME_DIGITS}g}")
+            point["time"] = float(f"{time:.{_TIME_DIGITS}g}")
         for point in content["predicted"]:
             rate = Interval(point["rate"], point["low"], point["high"])
             point["time"] = curve.to_source_unit(point["devices"], rate)
@@ -248,7 +250,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
     names = [
         f"{name} {plus_minus(share.scaled(PERCENT), 0)} %"
         for name, share in parts
-        if share.value >= LEAST_PART
+        if share.value >= _LEAST_PART
     ]
     return state(
         "whatif-parts",
@@ -262,7 +264,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
 def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
     """Return all series, changes and statements as JSON."""
     series = list(map(_sensitivity_data, sensitivities))
-    return json_text({"schema": CHANGES_SCHEMA, "series": series}).encode()
+    return json_text({"schema": _CHANGES_SCHEMA, "series": series}).encode()
 
 
 def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:

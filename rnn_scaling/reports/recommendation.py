@@ -12,7 +12,7 @@ from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import three_digits
 
-TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
+_TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 
 
 def text(advice: Advice) -> str:
@@ -32,7 +32,7 @@ def markdown(advice: Advice) -> str:
         table = markdown_table([*advice.columns], rows)
     answer = " ".join(map(sentence, advice.statements))
     command = f"\n    {advice.command}\n" if advice.command else ""
-    return f"# {TITLES[advice.name]}\n\n{answer}\n{command}\n{table}"
+    return f"# {_TITLES[advice.name]}\n\n{answer}\n{command}\n{table}"
 
 
 def _cell_text(cell: Cell, digits: int) -> str:

@@ -10,7 +10,7 @@ from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.spelling import command
 from rnn_scaling.reports.summary import SeriesSummary
 
-REPEATS_FOLDER = "results/again"  # the folder of repeated runs
+_REPEATS_FOLDER = "results/again"  # the folder of repeated runs
 
 OptionLists = Mapping[str, Sequence[Any]]  # option -> values of a sweep
 
@@ -55,13 +55,13 @@ def commands(series: SeriesSummary) -> list[str]:
 
 def repeat_quietly(series: Sequence[SeriesSummary]) -> Statement:
     """Return the advice to measure some series again without other programs."""
-    command = repeat_series_command(series)
+    command = _repeat_series_command(series)
     if command:
         return Statement("repeat-on-quiet-machine", values={"command": command})
     return Statement("quiet-machine")
 
 
-def repeat_series_command(series: Sequence[SeriesSummary]) -> str:
+def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:
     """Return the sweep that measures some series again.
 
     It may also run further combinations of their options.
@@ -98,7 +98,7 @@ def _compared_options(row: Row) -> OptionLists:
 
 def run_command(config: Mapping[str, Any]) -> str:
     """Return the command that runs these options once, in a new folder."""
-    return f"{command(config)} --repeats=1 --out={REPEATS_FOLDER}"
+    return f"{command(config)} --repeats=1 --out={_REPEATS_FOLDER}"
 
 
 def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:
@@ -120,4 +120,4 @@ def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:
         words = [flag if word.startswith(f"--{name}=") else word for word in words]
     if len(row.records) > 1:
         words.append(f"--repeats={len(row.records)}")
-    return " ".join([*words, f"--out={REPEATS_FOLDER}"])
+    return " ".join([*words, f"--out={_REPEATS_FOLDER}"])

@@ -24,8 +24,8 @@ from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.output_files import write_bytes
 
-MOST_CASES = 3  # earlier predictions that are named
-MOST_LETTERS = 100  # of the kind of scaling in a file name
+_MOST_CASES = 3  # earlier predictions that are named
+_MOST_LETTERS = 100  # of the kind of scaling in a file name
 Render = Callable[[], bytes]
 
 
@@ -98,7 +98,7 @@ def _add_track_record(source: Path, summary: Summary) -> Summary:
     if not cases:
         return summary
     statements = [track_record.tally(cases)]
-    statements += [case.statement() for case in cases[:MOST_CASES]]
+    statements += [case.statement() for case in cases[:_MOST_CASES]]
     return dataclasses.replace(summary, checked_predictions=tuple(statements))
 
 
@@ -170,7 +170,7 @@ def file_renderers(summary: Summary) -> dict[str, Render]:
     for k, group in enumerate(scaling_data.groups(summary)):
         kind = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
         # A second kind of scaling has separate pictures.
-        suffix = f"_{kind[:MOST_LETTERS]}" if k else ""
+        suffix = f"_{kind[:_MOST_LETTERS]}" if k else ""
         # Names may differ only in characters that file names do not have.
         if suffix in suffixes:
             suffix += f"_{k + 1}"

@@ -43,9 +43,9 @@ from rnn_scaling.system.files import input_files
 DEVICES = Axis("devices", "devices")
 MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
-MOST_LOG = 8000  # characters of a run's log, from its end
+_MOST_LOG = 8000  # characters of a run's log, from its end
 PARTS = tuple(LossPartName)
-DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
+_DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +223,7 @@ def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
     ]
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
     return Explorer(
-        [*numbers[:2], DEVIATION, *numbers[2:], *parts],
+        [*numbers[:2], _DEVIATION, *numbers[2:], *parts],
         [DEVICES, *axes],
         lines,
         _run_data(summary, metrics),
@@ -334,7 +334,7 @@ def _metric_values(
         for metric in metrics
     }
     if row.rate and len(row.good_runs) > 1:
-        values[DEVIATION.name] = Interval(100 * (rate.value / row.rate.value - 1))
+        values[_DEVIATION.name] = Interval(100 * (rate.value / row.rate.value - 1))
     numbers = {name: short(value.value) for name, value in values.items() if value}
     return {name: number for name, number in numbers.items() if number is not None}
 
@@ -373,4 +373,4 @@ def _program_log(summary: Summary, file: str) -> str:
         text = input_files.read_bytes(path).decode(errors="replace")
     except OSError:
         return ""
-    return entry.printable(text[-MOST_LOG:], lines=True)
+    return entry.printable(text[-_MOST_LOG:], lines=True)

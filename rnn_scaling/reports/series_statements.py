@@ -23,9 +23,9 @@ from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
-MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
-TOO_WIDE = 0.5  # half an interval / its number, above which the number is useless
-NOISE = "the noise"
+_MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
+_TOO_WIDE = 0.5  # half an interval / its number, above which the number is useless
+_NOISE = "the noise"
 NOISE_OR_LOAD = "the noise or the load of other processes"
 
 
@@ -156,7 +156,7 @@ def is_known(value: Interval) -> bool:
 
 def is_too_wide(value: Interval) -> bool:
     """Return whether the interval is so wide that the number is useless."""
-    return value.half_width is not None and value.half_width > TOO_WIDE * value.value
+    return value.half_width is not None and value.half_width > _TOO_WIDE * value.value
 
 
 def is_precise(value: Interval | None) -> bool:
@@ -238,7 +238,7 @@ def _loss_statements(loss: Attribution | None) -> list[Statement]:
         return []
     if loss.is_split:
         return (
-            part_statements(loss) if loss.is_significant else unsplit_statements(loss)
+            _part_statements(loss) if loss.is_significant else unsplit_statements(loss)
         )
     ends = loss.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
@@ -294,13 +294,13 @@ def unsplit_statements(loss: Attribution) -> list[Statement]:
     return [*unsplit_facts, *_missing_parts_statements(loss)]
 
 
-def part_statements(loss: Attribution) -> list[Statement]:
+def _part_statements(loss: Attribution) -> list[Statement]:
     """Return each measured part, and the unexplained points."""
     significant = [part for part in loss.significant_parts if _points_or_zero(part)]
     part_facts = []
     for part in significant:
         part_facts.append(_part_statement(part))
-        if part.load_points >= MIN_LOAD_POINTS:
+        if part.load_points >= _MIN_LOAD_POINTS:
             part_facts.append(state("part-with-load", part.name, load=part.load_points))
     if any(part.name == OVERSUBSCRIPTION for part in significant):
         part_facts.append(state("part-computed", OVERSUBSCRIPTION))
@@ -330,7 +330,7 @@ def part_statements(loss: Attribution) -> list[Statement]:
 
 def noise_text(losses: Sequence[Attribution]) -> str:
     """Return what hides the parts in the rest of losses: noise, or load as well."""
-    return NOISE_OR_LOAD if any(map(_may_be_load, losses)) else NOISE
+    return NOISE_OR_LOAD if any(map(_may_be_load, losses)) else _NOISE
 
 
 def round_up(points: float) -> str:

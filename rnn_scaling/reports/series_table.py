@@ -19,7 +19,7 @@ from rnn_scaling.reports.sections import Section, make_grid
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.system.files.terminal import counted
 
-UNKNOWN = "n/a"
+_UNKNOWN = "n/a"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _largest_row_column(
 
     def cell(series: SeriesSummary) -> str:
         row = series.largest_row
-        return column.cell(row.row) if row else UNKNOWN
+        return column.cell(row.row) if row else _UNKNOWN
 
     return SeriesColumn(heading, cell, metric)
 
@@ -144,7 +144,7 @@ def _base_rate_cell(series: SeriesSummary) -> str:
     """Return the rate on one device, from which speedup and efficiency are computed."""
     row = series.largest_row
     baseline = row.row.baseline if row else None
-    return plus_minus(baseline.rate, 1) if baseline else UNKNOWN
+    return plus_minus(baseline.rate, 1) if baseline else _UNKNOWN
 
 
 def _runs_cell(series: SeriesSummary) -> str:

@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-SEPARATOR = ", "
+_SEPARATOR = ", "
 
 
-def shared_beginnings(titles: Sequence[str]) -> list[str]:
+def _shared_beginnings(titles: Sequence[str]) -> list[str]:
     """Return the beginning that each title shares with its neighbours.
 
     Titles next to each other whose first part is equal form a group. All titles of a
     group share the longest beginning after which each of them still has a part.
 
-    >>> shared_beginnings(["lstm, a", "lstm, b", "gru, a"])
+    >>> _shared_beginnings(["lstm, a", "lstm, b", "gru, a"])
     ['lstm', 'lstm', '']
 
     Returns:
       One text per title, without the separator at its end; "" if nothing is shared.
     """
-    parts = [title.split(SEPARATOR) for title in titles]
+    parts = [title.split(_SEPARATOR) for title in titles]
     beginnings: list[str] = []
     while len(beginnings) < len(parts):
         start = len(beginnings)
@@ -31,8 +31,8 @@ def shared_beginnings(titles: Sequence[str]) -> list[str]:
 def split_titles(titles: Sequence[str]) -> list[tuple[str, str]]:
     """Return the shared beginning of each title, and the rest of the title."""
     return [
-        (beginning, title.removeprefix(beginning).removeprefix(SEPARATOR))
-        for title, beginning in zip(titles, shared_beginnings(titles))
+        (beginning, title.removeprefix(beginning).removeprefix(_SEPARATOR))
+        for title, beginning in zip(titles, _shared_beginnings(titles))
     ]
 
 
@@ -43,4 +43,4 @@ def _find_common_beginning(group: Sequence[Sequence[str]]) -> str:
     most = min(map(len, group)) - 1
     while count < most and len({parts[count] for parts in group}) == 1:
         count += 1
-    return SEPARATOR.join(group[0][:count])
+    return _SEPARATOR.join(group[0][:count])

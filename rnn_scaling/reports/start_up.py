@@ -16,7 +16,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.numbers import plus_minus, rounded
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
-INITIALISATION = ("start", "cluster", "build")
+_INITIALISATION = ("start", "cluster", "build")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class StartUp:
     @property
     def initialisation(self) -> float:
         """The seconds until the first batch begins."""
-        return sum(self.phases.get(name, 0.0) for name in INITIALISATION)
+        return sum(self.phases.get(name, 0.0) for name in _INITIALISATION)
 
     @property
     def training(self) -> float:

@@ -49,7 +49,7 @@ MEANING = {
 }
 # Seconds of a tower's exchange, in JSON.
 EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")
-WIDEST = 4  # towers in a line of a table
+_WIDEST = 4  # towers in a line of a table
 
 
 def title(part: str) -> str:
@@ -70,7 +70,7 @@ def milliseconds(value: Spread | None, total_s: float | None = None) -> str:
     return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
 
-def make_parts_grids(parts: StepParts) -> list[Grid]:
+def _make_parts_grids(parts: StepParts) -> list[Grid]:
     """Return tables with a line for each part, and one for their sum.
 
     A table has few towers, and the last column of the last table has their mean.
@@ -81,8 +81,8 @@ def make_parts_grids(parts: StepParts) -> list[Grid]:
         towers.append(None)
     step_s = parts.seconds
     grids = []
-    for first in range(0, len(towers), WIDEST + 1):
-        members = towers[first : first + WIDEST + 1]
+    for first in range(0, len(towers), _WIDEST + 1):
+        members = towers[first : first + _WIDEST + 1]
         head = ["Part (ms)", *(_tower_name(tower, "all towers") for tower in members)]
         lines = []
         for name in parts.nonzero_parts:
@@ -100,7 +100,7 @@ def _tower_name(tower: int | None, mean_name: str) -> str:
     return mean_name if tower is None else f"tower {tower}"
 
 
-def make_exchange_grid(parts: StepParts) -> Grid:
+def _make_exchange_grid(parts: StepParts) -> Grid:
     """Return each tower's exchange, its start and end, and its own compute."""
     columns: Columns = {
         "Tower": str,
@@ -150,7 +150,7 @@ def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
 
 def section(parts: StepParts, heading: str) -> Section:
     """Return the parts of a step, its exchange, and statements about them."""
-    grids = (*make_parts_grids(parts), make_exchange_grid(parts))
+    grids = (*_make_parts_grids(parts), _make_exchange_grid(parts))
     return Section(heading, grids, tuple(statements(parts)))
 
 

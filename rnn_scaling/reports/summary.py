@@ -28,7 +28,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, steady_state
 from rnn_scaling.reports.differences import DifferenceTexts
 
-OUR_TRAINER = "rnn_scaling.train"
+_OUR_TRAINER = "rnn_scaling.train"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Summary:
         is_work_unknown = False
         for series in self.measured:
             options = series.options
-            trainers[OUR_TRAINER if options.is_ours else network(options)] = None
+            trainers[_OUR_TRAINER if options.is_ours else network(options)] = None
             is_work_unknown |= recorded_work(options) is None
         return list(trainers) if len(trainers) > 1 and is_work_unknown else []
 

@@ -33,10 +33,10 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
-IN_THE_REST = "in the rest"
+_IN_THE_REST = "in the rest"
 ROUNDING = 1e-9  # smaller shares of imbalance are errors of floating point
 PADDING = "Padding and imbalance"
-MOST_BATCH_COUNTS = 3  # numbers of batches that a heading lists
+_MOST_BATCH_COUNTS = 3  # numbers of batches that a heading lists
 
 
 def render(summary: Summary) -> bytes:
@@ -59,7 +59,7 @@ def text(summary: Summary) -> str:
     parts = []
     for series in summary.series:
         parts.append(markdown([series_rates(series), parts_section(series)], level=3))
-        parts.append(markdown(step_sections(series), level=4))
+        parts.append(markdown(_step_sections(series), level=4))
     if padding := padding_section(summary):
         parts.append(markdown([padding], level=3))
     if summary.learning:
@@ -109,7 +109,7 @@ def _is_single_run(rows: Sequence[Row]) -> bool:
     return rate is None or not rate.ends
 
 
-def step_sections(series: SeriesSummary) -> list[Section]:
+def _step_sections(series: SeriesSummary) -> list[Section]:
     """Return the parts of traced steps, the start-up, and the ranks of the most workers."""
     sections = []
     for row in series.rows:
@@ -152,7 +152,7 @@ def _parts_line(devices: int, loss: Attribution, names: Sequence[str]) -> list[s
     cells = dict.fromkeys(names, "n/a")
     for part in loss.parts:
         if part.points:
-            cells[part.name] = IN_THE_REST
+            cells[part.name] = _IN_THE_REST
     for part in loss.significant_parts:
         cells[part.name] = plus_minus(part.points, 1)
     unexplained = "0"
@@ -277,7 +277,7 @@ def _batches_text(rows: Sequence[Row]) -> str:
     if not counts:
         return ""
     numbers = "/".join(map(str, sorted(counts)))
-    if len(counts) > MOST_BATCH_COUNTS:
+    if len(counts) > _MOST_BATCH_COUNTS:
         numbers = f"{min(counts)} to {max(counts)}"
     return f" to process {numbers} batches"
 

@@ -22,7 +22,7 @@ from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
 
-SCHEMA = "rnn_scaling.threads/1"
+_SCHEMA = "rnn_scaling.threads/1"
 
 
 def report(
@@ -121,7 +121,7 @@ def content(probes: Sequence[Probe]) -> dict[str, Any]:
     for probe in probes:
         statements += dispatch_threads.statements(probe)
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "probes": list(map(_probe_data, probes)),
         "statements": statements,
     }

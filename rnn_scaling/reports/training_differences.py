@@ -14,22 +14,22 @@ from rnn_scaling.analysis.training_differences import (
 from rnn_scaling.reports.summary import Summary
 
 # Kinds of the statements about a quantity on more devices, and before and after.
-ON_MORE_DEVICES = {
+_ON_MORE_DEVICES = {
     Quantity.LEARNING_RATE: "other-learning-rates",
     Quantity.GRADIENT_NORM: "other-gradient-norms",
     Quantity.LOSS: "other-losses",
 }
-AFTER_A_CHANGE = {
+_AFTER_A_CHANGE = {
     Quantity.LEARNING_RATE: "other-learning-rates-after",
     Quantity.GRADIENT_NORM: "other-gradient-norms-after",
     Quantity.LOSS: "other-losses-after",
 }
 REMEDY = "other-training-remedy"
 # A loss of the first step is computed before the first update.
-BEFORE_ANY_UPDATE = "other-losses-before-an-update"
-OF_A_LOG = "other-losses-of-a-log"
-MORE_CONFIGURATIONS = "other-training-elsewhere"
-KINDS = (*ON_MORE_DEVICES.values(), BEFORE_ANY_UPDATE, OF_A_LOG, REMEDY)
+_BEFORE_ANY_UPDATE = "other-losses-before-an-update"
+_OF_A_LOG = "other-losses-of-a-log"
+_MORE_CONFIGURATIONS = "other-training-elsewhere"
+KINDS = (*_ON_MORE_DEVICES.values(), _BEFORE_ANY_UPDATE, _OF_A_LOG, REMEDY)
 
 
 def alarms(summary: Summary) -> list[Statement]:
@@ -47,7 +47,7 @@ def alarms(summary: Summary) -> list[Statement]:
             "fewer_devices": first.reference.devices,
         }
         for difference in first.differences:
-            kind = ON_MORE_DEVICES[difference.quantity]
+            kind = _ON_MORE_DEVICES[difference.quantity]
             alarm_statements.append(
                 state(kind, title, **names, **_difference_values(difference))
             )
@@ -73,13 +73,13 @@ def change_statements(
     names = {"before": sides[0], "after": sides[1]}
     change_facts = []
     for difference in change.differences:
-        kind = AFTER_A_CHANGE[difference.quantity]
+        kind = _AFTER_A_CHANGE[difference.quantity]
         change_facts.append(
             state(kind, change.label, **names, **_difference_values(difference))
         )
     if len(changes) > 1:
         change_facts.append(
-            state(MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
+            state(_MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
         )
     return [*change_facts, _remedy_statement(change.differences, change.command)]
 
@@ -108,4 +108,4 @@ def _harmless_reason_statements(first: TrainingDifference) -> list[Statement]:
     """
     if first.quantity is not Quantity.LOSS or first.step > 1:
         return []
-    return [state(OF_A_LOG if first.is_logged else BEFORE_ANY_UPDATE)]
+    return [state(_OF_A_LOG if first.is_logged else _BEFORE_ANY_UPDATE)]

@@ -19,7 +19,7 @@ from rnn_scaling.sweeps.placeholders import REPEAT, RESULT_FILE
 AXIS = "--axis:"
 # A program also sees these in its cores and GPUs.
 DEVICE_OPTIONS = ("device", "cpu_cores_per_device", "num_devices")
-RESERVED_NAMES = (TRAINER, REPEAT, RESULT_FILE, *FOREIGN_NOT_COMPARED)
+_RESERVED_NAMES = (TRAINER, REPEAT, RESULT_FILE, *FOREIGN_NOT_COMPARED)
 
 
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -72,7 +72,7 @@ def _find_name_fault(name: str, has_values: bool, axes: Collection[str]) -> str:
         return (
             f" must be {AXIS}NAME=VALUE,..., where NAME has only letters, digits and _"
         )
-    if name in RESERVED_NAMES:
+    if name in _RESERVED_NAMES:
         return f": {name} is reserved; choose another name, such as {AXIS}my_{name}"
     if name in axes:
         return f": {AXIS}{name} is given twice; give all values at once"
@@ -134,6 +134,6 @@ def check_values(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
         for first, second in itertools.combinations(texts, 2):
             if parse_number(first) == parse_number(second):
                 yield (
-                    f"{AXIS}{name}: {first} and {second} are the same number; leave one "
-                    "out"
+                    f"{AXIS}{name}: {first} and {second} are the same number; leave "
+                    "one out"
                 )

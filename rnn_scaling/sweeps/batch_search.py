@@ -26,7 +26,7 @@ from rnn_scaling.system.machine.gpus import machine_size
 from rnn_scaling.system.processes import parent_death_launcher
 
 # Enough to see how much memory a batch needs.
-FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}
+_FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}
 
 
 class BatchSearch:
@@ -63,7 +63,7 @@ class BatchSearch:
         options.setdefault("preset", default_preset(lists, num_gpus))
         self.config = configs.resolve(options, **self._machine)
         options["num_devices"] = self.config.devices.num_devices
-        self._flags = {**FEW_BATCHES, **options}
+        self._flags = {**_FEW_BATCHES, **options}
         self._user_flags = frozenset(lists)
         on_gpus = self.config.devices.device == "gpu"
         free_bytes = system.available_memory_bytes() or 0
@@ -177,7 +177,7 @@ class BatchSearch:
     def _run_command(self, batch_size: int, launch: str) -> str:
         run = self.run(batch_size)
         options = dict(run.flags)
-        for name in FEW_BATCHES:
+        for name in _FEW_BATCHES:
             if name not in self._user_flags:
                 del options[name]
         return suite_command(run.config, flag_words(options), launch=launch).text

@@ -30,7 +30,7 @@ FOLDER = "certificates"
 VERIFIER = (*process.our_module("rnn_scaling"), "verify")
 # Adam divides by the size of the gradient, which hides a wrong factor. A fault may begin
 # at any batch.
-DEFAULTS: Mapping[str, Any] = {
+_DEFAULTS: Mapping[str, Any] = {
     "optimizer": "sgd",
     "num_warmup_batches": 1,
     "num_batches": 11,
@@ -49,20 +49,20 @@ SMALL: Mapping[str, int] = {
 }
 # Learning rate of asynchronous modes, whose gradients are compared with gradients at the
 # first weights.
-ASYNCHRONOUS_RATE = 0.002
+_ASYNCHRONOUS_RATE = 0.002
 # Learning rates that move the weights visibly in a few batches.
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
 # Divisors of these rates for deep networks, with normalisation that bounds the
 # activations and without it.
-DEEP_DIVISOR = 10
-UNBOUNDED_DIVISOR = 250
+_DEEP_DIVISOR = 10
+_UNBOUNDED_DIVISOR = 250
 # A clipped step is at most rate x --max_gradient_norm. Below this norm the rate grows, so
 # that rounding does not hide the step.
-MIN_NORM = 0.02
+_MIN_NORM = 0.02
 # Options that a verification refuses; they get their default values.
 REFUSED_OPTIONS = (*END_OPTIONS, "trace_batches")
 # Options of a timed run that its verification does not take over.
-MEASURING_OPTIONS = ("num_batches", "num_warmup_batches", *REFUSED_OPTIONS)
+_MEASURING_OPTIONS = ("num_batches", "num_warmup_batches", *REFUSED_OPTIONS)
 
 
 def verification_defaults(
@@ -92,7 +92,7 @@ def verification_defaults(
 
 def _choose_training_defaults(user_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the default batches, learning rate and sentence lengths."""
-    defaults = dict(DEFAULTS)
+    defaults = dict(_DEFAULTS)
     rate = _choose_learning_rate(user_options)
     if rate is not None:
         defaults["learning_rate"] = rate
@@ -147,13 +147,13 @@ def _has_random_lengths(user_options: Mapping[str, Any]) -> bool:
 def _choose_learning_rate(user_options: Mapping[str, Any]) -> float | None:
     """Return the default learning rate; None for an unknown optimizer."""
     mode = registry.mode_of(user_options.get("variable_update"))
-    optimizer = user_options.get("optimizer", DEFAULTS["optimizer"])
+    optimizer = user_options.get("optimizer", _DEFAULTS["optimizer"])
     max_norm = user_options.get("max_gradient_norm", 0.0)
     growth = 1.0
-    if 0.0 < max_norm < MIN_NORM and optimizer != "adam":
-        growth = MIN_NORM / max_norm
+    if 0.0 < max_norm < _MIN_NORM and optimizer != "adam":
+        growth = _MIN_NORM / max_norm
     if mode.has_coordinator:
-        return ASYNCHRONOUS_RATE * growth
+        return _ASYNCHRONOUS_RATE * growth
     if optimizer not in LEARNING_RATES:
         return None
     workload = WORKLOADS.get(user_options.get("model", ""))
@@ -163,7 +163,7 @@ def _choose_learning_rate(user_options: Mapping[str, Any]) -> float | None:
         # Adam's steps are bounded.
         has_norm = workload.has_moving or not workload.datasets
         is_bounded = has_norm or optimizer == "adam"
-        divisor = DEEP_DIVISOR if is_bounded else UNBOUNDED_DIVISOR
+        divisor = _DEEP_DIVISOR if is_bounded else _UNBOUNDED_DIVISOR
     return LEARNING_RATES[optimizer] / divisor * growth
 
 
@@ -232,7 +232,7 @@ def _plan_verification(run: Run) -> Run:
     optimizer is meant for Adam, so it is left out with SGD.
     """
     flags = dict(run.flags)
-    for name in MEASURING_OPTIONS:
+    for name in _MEASURING_OPTIONS:
         flags.pop(name, None)
     if "optimizer" not in run.flags:
         flags.pop("learning_rate", None)

@@ -30,7 +30,7 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 # With these variables a program of the user gets the facts of its run.
 RESULT_VARIABLE = "RNN_SCALING_RESULT_FILE"
 DEVICES_VARIABLE = "RNN_SCALING_NUM_DEVICES"
-REPEAT_VARIABLE = "RNN_SCALING_REPEAT"
+_REPEAT_VARIABLE = "RNN_SCALING_REPEAT"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +86,14 @@ def suite_command(
     if tuple(trainer) == TRAINER:
         program = f"{entry.program()} train"
         if config.num_processes > 1 and not launch:
-            program = f"{entry.program()} {local_cluster_words(config)} --"
+            program = f"{entry.program()} {_local_cluster_words(config)} --"
     typed = f"{program} {shlex.join(flags)}"
     if launcher:
         typed = f"{shlex.join(launcher)} {typed}"
     return CommandLine([*launcher, *trainer, *flags], typed=typed)
 
 
-def local_cluster_words(config: RunConfig) -> str:
+def _local_cluster_words(config: RunConfig) -> str:
     """Return the command that starts all ranks of a run here, up to "--"."""
     words = f"{LOCAL_CLUSTER} --workers={config.cluster.num_workers}"
     if config.mode.has_servers:
@@ -122,7 +122,7 @@ def program_command(
     variables = {
         RESULT_VARIABLE: path,
         DEVICES_VARIABLE: str(num_devices),
-        REPEAT_VARIABLE: texts[placeholders.REPEAT],
+        _REPEAT_VARIABLE: texts[placeholders.REPEAT],
         # Otherwise Python buffers its output, and a killed run loses its last lines.
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
         # A Recorder prints its progress, which the display shows.

@@ -10,8 +10,8 @@ from rnn_scaling.sweeps.failure import PROGRESS, RATE
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import Board, three_digits
 
-REDRAW_S = 0.3
-BAR = 22  # characters of the bar and around it, without the two numbers of runs
+_REDRAW_S = 0.3
+_BAR = 22  # characters of the bar and around it, without the two numbers of runs
 
 
 class SweepDisplay:
@@ -85,7 +85,7 @@ class SweepDisplay:
                 share = int(step) / max(1, int(total))
                 is_growing = self._share is not None and share >= self._share
                 self._share = share if is_growing else None
-        if self.board.elapsed_s - self._shown_s >= REDRAW_S:
+        if self.board.elapsed_s - self._shown_s >= _REDRAW_S:
             self._show()
 
     def end(self, label: str, result: RunRecord, left_s: float) -> None:
@@ -120,7 +120,7 @@ class SweepDisplay:
         texts = [f"{time_left} left", f"{self._label} {self._progress}".strip()]
         if self._last:
             texts.append(f"last {self._last}")
-        room = self.board.columns - BAR - 2 * len(str(self._total))
+        room = self.board.columns - _BAR - 2 * len(str(self._total))
         self.board.move(self._done, postfix=fit(texts, room))
 
 

@@ -17,19 +17,19 @@ from rnn_scaling.config.run_config import from_flat
 from rnn_scaling.records.record import RunRecord
 
 # Measured on small models.
-START_S = 3.0  # TensorFlow loads
-TOWER_S = 1.0  # a tower is built and runs its first batch
-TRACED_S = 0.8  # the profile of one traced batch of one tower is read
+_START_S = 3.0  # TensorFlow loads
+_TOWER_S = 1.0  # a tower is built and runs its first batch
+_TRACED_S = 0.8  # the profile of one traced batch of one tower is read
 # Orders of magnitude, which suffice until a run has ended.
-CPU_FLOP_PER_S = 150e9
-GPU_FLOP_PER_S = 5e12
+_CPU_FLOP_PER_S = 150e9
+_GPU_FLOP_PER_S = 5e12
 # A time limit is this multiple of the expected duration.
 TIMES = 10.0
 # A machine may be busy, and the first run of a day reads TensorFlow from a cold disk.
 LEAST_S = 300.0
 # Limit of the time without output, for runs whose duration is unknown.
 SILENT_S = 1800.0
-REMEDY = "--run_timeout=SECONDS sets another limit"
+_REMEDY = "--run_timeout=SECONDS sets another limit"
 Identity = tuple[tuple[str, Any], ...]
 RoughEstimate = Callable[[Mapping[str, Any]], float]
 
@@ -46,8 +46,8 @@ class Basis(enum.Enum):
         "the duration that finished runs suggest",
     )
     ROUGH = (
-        f"rough: {CPU_FLOP_PER_S / 1e9:g} GFLOP/s per core, "
-        f"{GPU_FLOP_PER_S / 1e12:g} TFLOP/s per GPU",
+        f"rough: {_CPU_FLOP_PER_S / 1e9:g} GFLOP/s per core, "
+        f"{_GPU_FLOP_PER_S / 1e12:g} TFLOP/s per GPU",
         "a rough estimate, without a new batch",
     )
     UNKNOWN = ("unknown until the first run has finished", "")
@@ -127,17 +127,17 @@ def rough_s(
     """
     if not workers_share:
         num_cores *= options["num_workers"]
-    rate = CPU_FLOP_PER_S * options["cpu_cores_per_device"]
+    rate = _CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     if options["device"] == "gpu":
-        rate = GPU_FLOP_PER_S
+        rate = _GPU_FLOP_PER_S
     batches = options["num_warmup_batches"] + options["num_batches"]
     batches *= options.get("gradient_accumulation_steps", 1)
     samples = batches * options["batch_size"]
     flop = samples * WORKLOADS[options["model"]].flops_per_sample(options)
     worker_towers = options["num_devices"]
     towers_per_core = oversubscription(options, num_cores)
-    start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
-    tower_s = TOWER_S + TRACED_S * options["trace_batches"]
+    start_s = _START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
+    tower_s = _TOWER_S + _TRACED_S * options["trace_batches"]
     building_s = worker_towers * towers_per_core * tower_s
     # Towers that share a core also wait for each other, and with fewer threads than
     # towers they take turns.
@@ -198,7 +198,7 @@ def choose_limit(
         return user_limit(timeout_s)
     basis = estimator.basis([options])
     if basis == Basis.UNKNOWN:
-        words = f"killed after {SILENT_S:g} s without output; {REMEDY}"
+        words = f"killed after {SILENT_S:g} s without output; {_REMEDY}"
         return Limit(SILENT_S, words, is_rough=True)
     expected = estimator.seconds(options)
     seconds = max(LEAST_S, round(TIMES * expected))
@@ -207,6 +207,6 @@ def choose_limit(
         times = f"more than {times}"
     words = (
         f"killed after {seconds:g} s, {times} {basis.value[1]} "
-        f"({duration(expected)}); {REMEDY}"
+        f"({duration(expected)}); {_REMEDY}"
     )
     return Limit(seconds, words, basis == Basis.ROUGH)

@@ -16,7 +16,7 @@ from rnn_scaling.sweeps.estimate import Limit
 
 # Error type of the record that exists while a run is in progress.
 PLACEHOLDER = "Killed"
-REMEDIES = {
+_REMEDIES = {
     "SIGKILL": "often the kernel's out-of-memory killer; see dmesg",
     "SIGXCPU": "it exceeded the limit of CPU time (ulimit -t)",
     "SIGBUS": "often a full disk or a full /dev/shm",
@@ -27,10 +27,10 @@ REMEDIES = {
 PROGRESS = re.compile(r"^(warm-up|measuring): (\d{1,20})(?:/(\d{1,20}))? batches")
 RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
 LONGEST_MESSAGE = 500
-LONGEST_QUOTE = 150  # letters of a quoted line
-INTERRUPTED_STATUSES = (130, 143)
+_LONGEST_QUOTE = 150  # letters of a quoted line
+_INTERRUPTED_STATUSES = (130, 143)
 # Enough that the errors of the rank that failed first are among them.
-MAX_ERRORS = 100
+_MAX_ERRORS = 100
 _PREFIX = re.compile(r"\[.{1,40}?\](?:<std\w+>)?:? *")
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b|error:|fatal:", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
@@ -61,7 +61,7 @@ def explain_end(
         return _make_error(
             "Timeout", limit.words, _find_last_progress(lines) or last_output
         )
-    if returncode in INTERRUPTED_STATUSES:
+    if returncode in _INTERRUPTED_STATUSES:
         message = "interrupted from outside the sweep (SIGINT or SIGTERM)"
         return _make_error("Interrupted", message)
     if returncode < 0:
@@ -90,8 +90,8 @@ def describe_signal(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:  # the real-time signals have no names
         name = f"signal {number}"
-    if name in REMEDIES:
-        return f"killed by {name}: {REMEDIES[name]}"
+    if name in _REMEDIES:
+        return f"killed by {name}: {_REMEDIES[name]}"
     return f"killed by {name}"
 
 
@@ -132,7 +132,7 @@ class ErrorOutput:
     """Collects the lines of a run that name an error."""
 
     def __init__(self) -> None:
-        self._errors: collections.deque[str] = collections.deque(maxlen=MAX_ERRORS)
+        self._errors: collections.deque[str] = collections.deque(maxlen=_MAX_ERRORS)
         self._in_summary = False  # in a launcher's summary, which follows all errors
         self._in_traceback = False
         self._after_file = False
@@ -177,7 +177,7 @@ class ErrorOutput:
         if not errors or not summary:
             worded = [line for line in lines[:end] if re.search(r"\w\w", line)]
             quotes |= dict.fromkeys(worded[-2:])
-        return " | ".join(line[:LONGEST_QUOTE] for line in quotes) or "nothing"
+        return " | ".join(line[:_LONGEST_QUOTE] for line in quotes) or "nothing"
 
     def _select_errors(self, summary: str) -> list[str]:
         """Return the error that matters, or nothing."""

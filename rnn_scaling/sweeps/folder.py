@@ -20,7 +20,7 @@ from rnn_scaling.sweeps.runs import AnyRun
 # Files that killed processes leave: a temporary file of record.write, and the files
 # that ranks of a Recorder exchange.
 LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
-SHOWN_DIFFERENCES = 3
+_SHOWN_DIFFERENCES = 3
 
 
 class GoneError(RuntimeError):
@@ -92,7 +92,7 @@ def survey(
     for job in jobs:
         in_place = _read(job, result.unreadable)
         kept_record, differences = _find_record(job, in_place, spare_records)
-        if kept_record is None or is_placeholder(kept_record):
+        if kept_record is None or _is_placeholder(kept_record):
             result.pending.append(job)
             continue
         original = (
@@ -122,7 +122,7 @@ def _find_record(
     It is the record in the job's file, or one of the same flags in another file of the
     folder.
     """
-    if in_place is not None and is_placeholder(in_place):
+    if in_place is not None and _is_placeholder(in_place):
         return in_place, ""
     differences = _describe_differences(in_place.config, job.run) if in_place else ""
     if in_place is None or differences:
@@ -159,7 +159,7 @@ def remove_leftovers(jobs: Sequence[Job]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def is_placeholder(run: RunRecord) -> bool:
+def _is_placeholder(run: RunRecord) -> bool:
     """Return whether a record was written at the start of a run and never replaced.
 
     This happens if sweep and trainer end together.
@@ -178,7 +178,7 @@ def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
     """
     if run is None:
         return False
-    return run.status == "ok" or (run.status == "failed" and not is_placeholder(run))
+    return run.status == "ok" or (run.status == "failed" and not _is_placeholder(run))
 
 
 def set_aside(path: Path) -> Path:
@@ -241,9 +241,9 @@ def _describe_differences(config: Mapping[str, Any], run: AnyRun) -> str:
         if recorded.get(name) != planned.get(name):
             recorded_flag = _spell(name, recorded)
             parts.append(f"{recorded_flag} there, {_spell(name, planned)} here")
-    num_hidden = len(parts) - SHOWN_DIFFERENCES
+    num_hidden = len(parts) - _SHOWN_DIFFERENCES
     if num_hidden > 0:
-        parts[SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]
+        parts[_SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]
     return "; ".join(parts)
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 
 # The functions set these options, or only the command uses them.
-RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}
+_RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}
 
 
 class RunFailed(RuntimeError):
@@ -85,7 +85,7 @@ def run_sweep(
 
 def _to_command_line(options: Mapping[str, Any]) -> list[str]:
     """Return the options as a command line, so that one parser reads both."""
-    if reserved := sorted(options.keys() & RESERVED):
+    if reserved := sorted(options.keys() & _RESERVED):
         raise FlagErrors([f"{name} is reserved; leave it out" for name in reserved])
     values = {}
     for name, value in options.items():

@@ -43,8 +43,8 @@ from rnn_scaling.system.machine.load import NOTICEABLE
 MIN_ROUNDS = 2
 MAX_ROUNDS = 3
 # On fewer devices a sum in two levels equals a sum in one.
-HIERARCHICAL_DEVICES = 4
-MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
+_HIERARCHICAL_DEVICES = 4
+_MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
 def plan_candidates(
@@ -73,7 +73,7 @@ def plan_candidates(
     runs, problems, unused = distinct_runs(
         {**lists, **defaults}, make_name, lists, num_gpus=num_gpus, num_cores=num_cores
     )
-    has_mode_options = any(option in lists for option in MODE_OPTIONS)
+    has_mode_options = any(option in lists for option in _MODE_OPTIONS)
     # Combinations that cannot run are only a fault if the user asked for a mode.
     if unused or not runs or (problems and has_mode_options):
         raise flags.FlagErrors([*problems, *unused])
@@ -97,7 +97,7 @@ def _choose_defaults(
     if has_all_reduce and first.cluster.num_workers == 1 and devices > 1:
         default = configs.OPTIONS["all_reduce_spec"].default
         values["all_reduce_spec"] = [default, "collective"]
-        if devices >= HIERARCHICAL_DEVICES:
+        if devices >= _HIERARCHICAL_DEVICES:
             values["all_reduce_spec"].append("hierarchical")
     has_servers = not set(modes).isdisjoint(readers["param_server_device"])
     if has_servers and first.devices.device == "gpu":

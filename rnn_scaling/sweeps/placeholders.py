@@ -13,7 +13,7 @@ from pathlib import Path
 # Places that every run fills.
 REPEAT = "repeat"
 RESULT_FILE = "result_file"
-LITERAL = {"{{": "{", "}}": "}"}
+_LITERAL = {"{{": "{", "}}": "}"}
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 
 
@@ -70,7 +70,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     """Return a text with values in its places and single braces for double ones."""
 
     def replacement(match: re.Match[str]) -> str:
-        return values[match[1]] if match[1] else LITERAL[match[0]]
+        return values[match[1]] if match[1] else _LITERAL[match[0]]
 
     return _PLACE.sub(replacement, text)
 
@@ -106,5 +106,5 @@ def find_places(text: str) -> Iterator[str]:
     for brace in _PLACE.finditer(text):
         if brace[1]:
             yield brace[1]
-        elif brace[0] not in LITERAL:
+        elif brace[0] not in _LITERAL:
             raise ValueError(f"written with {brace[0] * 2} for a single {brace[0]}")

@@ -23,11 +23,11 @@ from rnn_scaling.sweeps.runs import AnyRun
 # A sweep sets these; they do not change the work of a run.
 OUTPUTS = ("result_file", "log_dir", "progress")
 SINGLE_RUN_OPTIONS = ("checkpoint_dir", "save_every", "mlperf_log")
-TRACE = "trace_batches"
+_TRACE = "trace_batches"
 # Without and with an exchange of gradients: together they show what the exchange costs.
 CORE_MODES = ("independent", "replicated")
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
-MAX_LISTED_DEVICES = 8  # beyond this a sweep takes only the powers of two
+_MAX_LISTED_DEVICES = 8  # beyond this a sweep takes only the powers of two
 R = TypeVar("R", bound=AnyRun)
 
 
@@ -104,9 +104,9 @@ def split(
         if len(values) > 1:
             lines.append(f"--{name}={','.join(map(str, values))} must be one value")
     options = flags.build(groups, own_values, lines)
-    traced = [getattr(group, TRACE) for group in options if hasattr(group, TRACE)]
+    traced = [getattr(group, _TRACE) for group in options if hasattr(group, _TRACE)]
     if traced:
-        lists[TRACE] = traced
+        lists[_TRACE] = traced
     return options, lists
 
 
@@ -233,9 +233,9 @@ def round_order(runs: Sequence[R], repeat: int) -> list[R]:
 def device_counts(num_devices: int) -> list[int]:
     """Return the numbers of devices of a sweep, at most `num_devices`.
 
-    Above MAX_LISTED_DEVICES they are the powers of two and the largest number.
+    Above _MAX_LISTED_DEVICES they are the powers of two and the largest number.
     """
-    if num_devices <= MAX_LISTED_DEVICES:
+    if num_devices <= _MAX_LISTED_DEVICES:
         return list(range(1, num_devices + 1)) or [1]
     counts = []
     count = 1

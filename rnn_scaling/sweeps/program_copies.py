@@ -3,7 +3,7 @@
 Each copy has its own cores or GPU, its own log and its own result file, in the folder
 COPIES next to the records. The rate of the run is the sum of the copies' rates.
 
-LOG_FORMAT is stored in records.
+_LOG_FORMAT is stored in records.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from rnn_scaling.system.machine import gpus
 from rnn_scaling.system.machine.cores import first_cores
 from rnn_scaling.system.processes.process import Task
 
-COPIES = "copies"  # a folder, so that a report does not read the copies as runs
-LOG_FORMAT = "copies"
+_COPIES = "copies"  # a folder, so that a report does not read the copies as runs
+_LOG_FORMAT = "copies"
 # The shell only redirects the output to the file $0.
-WITH_LOG = ("sh", "-c", 'exec "$@" >"$0" 2>&1')
+_WITH_LOG = ("sh", "-c", 'exec "$@" >"$0" 2>&1')
 
 ReadLog = Callable[[Path, Terms], ImportedRun]
 
@@ -45,7 +45,7 @@ class Copy:
 
 def list_copies(run: ProgramRun, result_file: Path) -> list[Copy]:
     """Return the copies of a run."""
-    place = result_file.parent / COPIES
+    place = result_file.parent / _COPIES
     copies = []
     for number in range(run.num_copies):
         copies.append(Copy(number, place / f"{result_file.stem}.{number}.json"))
@@ -72,7 +72,7 @@ def build_tasks(run: ProgramRun, result_file: Path) -> list[Task]:
             cores = first_cores(cores_per_copy, copy.number)
         else:
             variables[GPU_VARIABLE] = gpus.gpu_ids()[copy.number]
-        words = [*WITH_LOG, str(copy.log), *command.words]
+        words = [*_WITH_LOG, str(copy.log), *command.words]
         tasks.append(Task(words, variables, cores))
     return tasks
 
@@ -109,7 +109,7 @@ def add_rates(run: ProgramRun, result_file: Path, read_log: ReadLog) -> RunRecor
         None,
         Options(run.options),
         throughput=Throughput(items=None, seconds=None, items_per_second=total),
-        log_format=LOG_FORMAT,
+        log_format=_LOG_FORMAT,
         log_rounding=rounding or None,
         unit=unit,
     )

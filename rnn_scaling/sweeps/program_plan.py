@@ -35,7 +35,7 @@ from rnn_scaling.sweeps.program_options import (
 )
 from rnn_scaling.sweeps.runs import AnyRun
 
-COPIES_MODE = "independent"  # the mode of a run whose processes exchange nothing
+_COPIES_MODE = "independent"  # the mode of a run whose processes exchange nothing
 COMMAND = "trainer_command"  # the option with the command and its places
 Lists = Mapping[str, Sequence[Any]]
 
@@ -269,7 +269,7 @@ def _make_copies(run: ProgramRun, options: TrainerOptions) -> ProgramRun:
     )
     return ProgramRun(
         f"{run.name}-copies",
-        {**run.config, "variable_update": COPIES_MODE},
+        {**run.config, "variable_update": _COPIES_MODE},
         texts,
         terms,
         num_copies=run.num_devices,

@@ -51,9 +51,9 @@ from rnn_scaling.system.processes import alive, process
 from rnn_scaling.system.processes.process import Ended, OnLine
 
 # Parts of an environment that describe this process and not the user's program.
-OWN_PARTS = ("python", "packages", "cuda", "commit")
-LAUNCH_LIMIT_S = 60.0
-EMPTY_PROGRAM = [sys.executable, "-I", "-S", "-c", ""]
+_OWN_PARTS = ("python", "packages", "cuda", "commit")
+_LAUNCH_LIMIT_S = 60.0
+_EMPTY_PROGRAM = [sys.executable, "-I", "-S", "-c", ""]
 
 
 @dataclasses.dataclass
@@ -113,9 +113,9 @@ class ProgramTrainer(Trainer[ProgramRun]):
             return self._run_copies(run, result_file, limit, on_line)
         command = self.command(run, result_file)
         if run.terms.formats == WALL and self._launch_s is None:
-            empty = dataclasses.replace(command, words=EMPTY_PROGRAM)
+            empty = dataclasses.replace(command, words=_EMPTY_PROGRAM)
             ended = process.run_together(
-                [empty.task(reads_stdout=True)], LAUNCH_LIMIT_S
+                [empty.task(reads_stdout=True)], _LAUNCH_LIMIT_S
             )
             self._launch_s = ended.seconds
 
@@ -260,8 +260,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
         places = placeholders.find_places(runs[0].template)
         if len(counts) > 1 and "num_devices" not in places:
             lines.append(
-                "--trainer has no placeholder {num_devices}: the program sees the number of "
-                f"devices only in its cores or GPUs, and in the variable {DEVICES_VARIABLE}"
+                "--trainer has no placeholder {num_devices}: the program sees the "
+                f"number of devices only in its cores or GPUs, and in the variable {DEVICES_VARIABLE}"
             )
         lines = list(dict.fromkeys(lines))
         if not dry_run:
@@ -352,7 +352,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         The versions that its program loaded are unknown.
         """
         fields = dict(read_environment())
-        for name in OWN_PARTS:
+        for name in _OWN_PARTS:
             fields.pop(name, None)
         other_load = self._output.load
         fields |= {

@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # It loads numpy, and a wrong flag is reported sooner without
     from rnn_scaling.analysis.statements import Advice
 
 # Share of the free memory for all processes of a run; the machine needs the rest.
-MEMORY_SHARE = 0.8
-THREADS_FOLDER = "results/threads"
-THREADS_REPEATS = 3
-THREADS_TRACED_BATCHES = 5
+_MEMORY_SHARE = 0.8
+_THREADS_FOLDER = "results/threads"
+_THREADS_REPEATS = 3
+_THREADS_TRACED_BATCHES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RecommendOptions:
     out: str = option(
         "results/recommend",
         "folder of the records and of recommend.md and recommend.json "
-        f"(default: results/recommend; with --threads {THREADS_FOLDER})",
+        f"(default: results/recommend; with --threads {_THREADS_FOLDER})",
     )
     minutes: float = option(
         10.0,
@@ -53,7 +53,7 @@ class RecommendOptions:
     memory_gib: float = option(
         0.0,
         "largest_batch, on CPUs: memory limit of a whole run in GiB (0: "
-        f"{MEMORY_SHARE:.0%} of the free memory)",
+        f"{_MEMORY_SHARE:.0%} of the free memory)",
         minimum=0.0,
     )
     threads: bool = option(
@@ -64,7 +64,7 @@ class RecommendOptions:
     repeats: int | None = option(
         None,
         "threads: runs per number of threads; one run is not enough to compare "
-        f"(default: {THREADS_REPEATS})",
+        f"(default: {_THREADS_REPEATS})",
         minimum=1,
     )
 
@@ -73,9 +73,9 @@ class RecommendOptions:
 class ThreadsOptions(RecommendOptions):
     """The options with --threads, which has another folder and traces every run."""
 
-    out: str = option(THREADS_FOLDER, "folder of the records")
+    out: str = option(_THREADS_FOLDER, "folder of the records")
     trace_batches: int = option(
-        THREADS_TRACED_BATCHES,
+        _THREADS_TRACED_BATCHES,
         "batches that are traced after the measured ones",
         minimum=1,
         maximum=OPTIONS["trace_batches"].metadata["maximum"],
@@ -83,7 +83,7 @@ class ThreadsOptions(RecommendOptions):
 
 
 GROUPS = (RecommendOptions, ConductOptions)
-THREADS_GROUPS = (ThreadsOptions, ConductOptions)
+_THREADS_GROUPS = (ThreadsOptions, ConductOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +108,12 @@ class Request:
 
 def read(words: Sequence[str]) -> Request:
     """Read a command line; raise FlagErrors if anything is wrong."""
-    known_fields = {**OPTIONS, **flags.fields(THREADS_GROUPS)}
+    known_fields = {**OPTIONS, **flags.fields(_THREADS_GROUPS)}
     values, _ = flags.parsed(
         words, known_fields, lists=True
     )  # `split` reports mistakes
     has_threads = values.get("threads", [False])[-1]
-    groups = THREADS_GROUPS if has_threads else GROUPS
+    groups = _THREADS_GROUPS if has_threads else GROUPS
     (options, conduct_options), lists = split(words, groups)
     lines = []
     if options.memory_gib and not options.largest_batch:
@@ -152,7 +152,7 @@ def measure_threads(
     """
     runs, defaults = thread_search.plan_threads(request.lists)
     conductor = _make_conductor(request, trainer)
-    repeats = request.options.repeats or THREADS_REPEATS
+    repeats = request.options.repeats or _THREADS_REPEATS
     return conductor.run_repeats(runs, repeats), defaults
 
 
@@ -184,7 +184,7 @@ def find(
     limit = f"time limit --minutes={options.minutes:g}"
     search: ModeSearch | BatchSearch
     if options.largest_batch:
-        search = BatchSearch(request.lists, options.memory_gib, MEMORY_SHARE, trainer)
+        search = BatchSearch(request.lists, options.memory_gib, _MEMORY_SHARE, trainer)
         trainer = search.trainer
         entry.note(
             f"memory limit of a process: {search.limit_text}; {limit}; the batch "

@@ -20,7 +20,7 @@ from rnn_scaling.system.processes.early_start import EarlyProcess
 from rnn_scaling.system.processes.process import Ended, OnLine
 
 # A process that starts early and loads for longer is ended, and starts in its turn.
-MAX_LOADING_S = 60.0
+_MAX_LOADING_S = 60.0
 
 
 class SuiteTrainer(Trainer[Run]):
@@ -61,7 +61,7 @@ class SuiteTrainer(Trainer[Run]):
             )
 
         self._next_process = present.begin(next_words)
-        loading_s = min(MAX_LOADING_S, limit.seconds / TIMES or MAX_LOADING_S)
+        loading_s = min(_MAX_LOADING_S, limit.seconds / TIMES or _MAX_LOADING_S)
         latest_s = time.monotonic() + loading_s
 
         def watch(line: str | None) -> None:

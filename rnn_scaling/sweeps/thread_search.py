@@ -9,12 +9,12 @@ from rnn_scaling.config.run_config import OPTIONS, pool_sizes
 from rnn_scaling.sweeps.plan import Run, is_read, plan
 from rnn_scaling.system.machine.gpus import machine_size
 
-THREADS = "inter_op_parallelism_threads"
+_THREADS = "inter_op_parallelism_threads"
 # dynamic_rnn has more operators to dispatch. Without an exchange, towers wait for each
 # other only if they have too few threads.
-DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
-MAX_COUNTS = 8
-MAX_DEVICES_WITH_ALL_COUNTS = 4
+_DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
+_MAX_COUNTS = 8
+_MAX_DEVICES_WITH_ALL_COUNTS = 4
 
 
 def plan_threads(
@@ -33,21 +33,21 @@ def plan_threads(
       FlagErrors: For every value that the trainer refuses, and every number of threads
         that cannot be compared.
     """
-    user_counts = list(lists.get(THREADS, []))
-    max_count = OPTIONS[THREADS].metadata["maximum"]
+    user_counts = list(lists.get(_THREADS, []))
+    max_count = OPTIONS[_THREADS].metadata["maximum"]
     mistakes = []
     for count in user_counts:
         if not 1 <= count <= max_count:
             mistakes.append(
-                f"--{THREADS}={count} must be 1 to {max_count} to compare numbers of "
+                f"--{_THREADS}={count} must be 1 to {max_count} to compare numbers of "
                 "threads"
             )
     values: dict[str, Sequence[Any]] = {}
-    for name, default_values in DEFAULTS.items():
+    for name, default_values in _DEFAULTS.items():
         if is_read(name, lists):
             values[name] = default_values
     values |= lists
-    values.pop(THREADS, None)
+    values.pop(_THREADS, None)
     machine = machine_size()
     try:
         bases = plan(values, **machine)
@@ -74,7 +74,7 @@ def _set_threads(base: Run, num_threads: int) -> Run:
     )
     return Run(
         f"{base.name}-threads={num_threads}",
-        {**base.flags, THREADS: num_threads},
+        {**base.flags, _THREADS: num_threads},
         dataclasses.replace(base.config, measure=measure),
     )
 
@@ -92,9 +92,9 @@ def thread_counts(num_devices: int, default: int) -> list[int]:
         2 * num_devices,
         num_devices + 2,
     ]
-    if num_devices <= MAX_DEVICES_WITH_ALL_COUNTS:
+    if num_devices <= _MAX_DEVICES_WITH_ALL_COUNTS:
         counts += range(2, num_devices)
     else:
         counts += [num_devices // 2, num_devices // 4, num_devices // 8]
     distinct = list(dict.fromkeys(count for count in counts if count >= 1))
-    return sorted(distinct[:MAX_COUNTS])
+    return sorted(distinct[:_MAX_COUNTS])

@@ -25,10 +25,10 @@ from rnn_scaling.sweeps.sweep_rounds import split_into_stages
 DEFAULT_MINUTES = 3.0
 # Numbers of measured batches to choose from, and the seconds that they should take.
 MEASURED_BATCHES = (10, 20, 50, 100, 200)
-MEASURED_S = 3.0
+_MEASURED_S = 3.0
 # The run that shows how long a batch takes. Reports do not read subfolders.
 CALIBRATION_FOLDER = "calibration"
-CALIBRATION = {"num_warmup_batches": [2], "num_batches": [3]}
+_CALIBRATION = {"num_warmup_batches": [2], "num_batches": [3]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def calibrate(
     Returns:
       None if the run was interrupted or could not be made.
     """
-    runs = plan({**lists, **CALIBRATION}, **machine)
+    runs = plan({**lists, **_CALIBRATION}, **machine)
     run = split_into_stages(runs)[0][0]
     print("a short run shows how long a batch takes", file=sys.stderr)
     if not conductor.run([Job(run, out)]):
@@ -119,6 +119,6 @@ def choose_num_batches(calibration: RunRecord) -> int:
         return MEASURED_BATCHES[0]
     batch_s = statistics.median(calibration.batches.seconds[-num_measured:])
     for num_batches in MEASURED_BATCHES:
-        if num_batches * batch_s >= MEASURED_S:
+        if num_batches * batch_s >= _MEASURED_S:
             return num_batches
     return MEASURED_BATCHES[-1]

@@ -7,7 +7,7 @@ This module does not load TensorFlow. In DIR/batch_00000200/:
     run.json                                         the options and each rank's batches
 
 Rank 0 writes run.json last, which completes the checkpoint. The run that saves here
-holds the lock DIR/.run.lock. Only the newest NUM_KEPT checkpoints are kept.
+holds the lock DIR/.run.lock. Only the newest _NUM_KEPT checkpoints are kept.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ from rnn_scaling.records.workers import Rank
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
-SCHEMA = "rnn_scaling.checkpoint/2"
-NUM_KEPT = 2
-RUN = "run.json"
+_SCHEMA = "rnn_scaling.checkpoint/2"
+_NUM_KEPT = 2
+_RUN = "run.json"
 LOCK = ".run.lock"
 # A resumed run may train longer than was planned.
 MAY_DIFFER = NOT_COMPARED | {"num_batches", *END_OPTIONS}
 # Options of the network that do not change its weights.
-SAME_WEIGHTS = {
+_SAME_WEIGHTS = {
     "encoder_type",
     "decoder_type",
     "time_major",
@@ -172,7 +172,7 @@ def read_newest(
     if rank == 0:
         _check_data(directory, batches, files, saved_run.data)
     if rank >= len(saved_run.ranks):
-        raise damaged(folder, ValueError(f"{RUN} has no rank {rank}"))
+        raise damaged(folder, ValueError(f"{_RUN} has no rank {rank}"))
     saved_rank = saved_run.ranks[rank]
     # A column that a rank does not have may be null.
     columns = {
@@ -201,7 +201,7 @@ def find_trained(directory: str, config: RunConfig) -> Path:
     network = {
         name: value
         for name, value in vars(config.model).items()
-        if name not in SAME_WEIGHTS
+        if name not in _SAME_WEIGHTS
     }
     options = {
         name: value for name, value in saved_run.config.items() if name in network
@@ -226,14 +226,14 @@ def _read(folder: Path) -> _SavedRun:
         invalid.
     """
     try:
-        content = input_files.parse_json(input_files.read_text(folder / RUN))
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ValueError(f"{RUN} is not a {SCHEMA}")
-        saved_run = build(_SavedRun, content, RUN)
+        content = input_files.parse_json(input_files.read_text(folder / _RUN))
+        if not isinstance(content, dict) or content.get("schema") != _SCHEMA:
+            raise ValueError(f"{_RUN} is not a {_SCHEMA}")
+        saved_run = build(_SavedRun, content, _RUN)
         if faults := list(checks.config_faults(saved_run.config)):
-            raise ValueError(f"{RUN}: {'. '.join(faults)}")
+            raise ValueError(f"{_RUN}: {'. '.join(faults)}")
         if not saved_run.ranks:
-            raise ValueError(f"{RUN} has no rank")
+            raise ValueError(f"{_RUN} has no rank")
         for rank in saved_run.ranks:
             _check_columns(rank.columns, _count_batches(folder))
         for name, size in saved_run.files.items():
@@ -252,13 +252,13 @@ def _check_columns(columns: Mapping[str, Any], batches: int) -> None:
       ValueError: If a value is not valid in a record, or if a column does not have one
         value per batch.
     """
-    rank = build(Rank, {**columns, "rank": 0}, RUN)
+    rank = build(Rank, {**columns, "rank": 0}, _RUN)
     for name in ("seconds", "items", "loss"):
         if len(getattr(rank, name)) != batches:
-            raise ValueError(f"{RUN} lacks some of the {batches} batches")
+            raise ValueError(f"{_RUN} lacks some of the {batches} batches")
     for name, values in columns.items():
         if isinstance(values, list) and len(values) not in (0, batches):
-            raise ValueError(f"{RUN}: {name} lacks some of the {batches} batches")
+            raise ValueError(f"{_RUN}: {name} lacks some of the {batches} batches")
 
 
 def _check_options(
@@ -330,7 +330,7 @@ def publish(
     ranks: Sequence[Mapping[str, Any]],
     files: Sequence[str] = (),
 ) -> None:
-    """Complete a checkpoint and remove all but the newest NUM_KEPT checkpoints.
+    """Complete a checkpoint and remove all but the newest _NUM_KEPT checkpoints.
 
     Args:
       folder: The folder with the variables of all ranks.
@@ -342,7 +342,7 @@ def publish(
       OSError: If it cannot be written; the earlier checkpoints are kept then.
     """
     saved = {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "config": config.flat(),
         "data": {path: stamp(path) for path in files},
         "vocabularies": _vocabulary_checksums(config),
@@ -351,11 +351,11 @@ def publish(
     }
     for path in folder.iterdir():
         _flush_to_disk(path)
-    write_text(input_files.json_text(saved), folder / RUN)
+    write_text(input_files.json_text(saved), folder / _RUN)
     _flush_to_disk(folder)
     _flush_to_disk(folder.parent)
     complete, _ = _list_checkpoints(folder.parent)
-    for old_folder in complete[:-NUM_KEPT]:
+    for old_folder in complete[:-_NUM_KEPT]:
         shutil.rmtree(old_folder, ignore_errors=True)
 
 
@@ -366,7 +366,7 @@ def _list_checkpoints(directory: Path) -> tuple[list[Path], list[Path]]:
     with contextlib.suppress(OSError):
         folders = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
         for path in sorted(folders, key=_count_batches):
-            is_complete = (path / RUN).exists()
+            is_complete = (path / _RUN).exists()
             (complete if is_complete else incomplete).append(path)
     return complete, incomplete
 

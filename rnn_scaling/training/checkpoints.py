@@ -32,13 +32,13 @@ from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
 # Part of the names of variables that only keep collective operators in their order.
-ORDER_VARIABLE = "ordering_token"
+_ORDER_VARIABLE = "ordering_token"
 # The keys of the network's variables, with "/" for ".S". Replicas have one key per
 # variable, parameter servers may have one key per part of a variable.
 _VALUE_KEY = re.compile(
     r"variables/_update/(copies/0|.*_variables)/(?P<name>.+?)(/rows_(?P<row>\d+):0)?"
 )
-SEARCHED_PACKAGES = ("rnn_scaling.", "models.")
+_SEARCHED_PACKAGES = ("rnn_scaling.", "models.")
 
 
 def find_variables(step: TrainStep) -> dict[str, tf.Variable]:
@@ -64,7 +64,7 @@ def _walk(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tf.Varia
         children = owner
     elif isinstance(owner, (list, tuple)):
         children = dict(enumerate(owner))
-    elif type(owner).__module__.startswith(SEARCHED_PACKAGES):
+    elif type(owner).__module__.startswith(_SEARCHED_PACKAGES):
         children = getattr(owner, "__dict__", children)
     for name in sorted(children, key=str):
         yield from _walk(children[name], f"{path}/{name}", seen)
@@ -78,7 +78,7 @@ def find_uncovered_variables(step: TrainStep) -> list[str]:
         for outer, inner in step.graph().captures
         if _is_variable(outer) and id(outer) not in covered
     ]
-    return [name for name in names if ORDER_VARIABLE not in name]
+    return [name for name in names if _ORDER_VARIABLE not in name]
 
 
 def _is_variable(captured: Any) -> bool:

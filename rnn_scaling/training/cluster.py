@@ -38,7 +38,7 @@ WARM = "warm"
 MEASURED = "measured"
 REPORTED = "reported"
 TRACED = "traced"
-ONE_CLOCK = (
+_ONE_CLOCK = (
     "from a barrier after the warm-up to the end of the last batch, by the clock of "
     "rank 0, which drives all"
 )
@@ -46,11 +46,11 @@ ONE_CLOCK = (
 REPORT_S = 1.0
 # Seconds from the end of the heartbeat until every rank knows the failure: rank 0 must
 # notice the silence and send the others a message.
-FAILURE_DELAY_S = 2.0
+_FAILURE_DELAY_S = 2.0
 # Options that may differ between ranks. The options of the output may also differ,
-# except COMPARED_OUTPUT, which concern all ranks.
-MAY_DIFFER = ("coordinator_address",)
-COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")
+# except _COMPARED_OUTPUT, which concern all ranks.
+_MAY_DIFFER = ("coordinator_address",)
+_COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +226,7 @@ class Cluster(RunMembers):
         self._member = RankConnection(
             launch, hello, self._timeout_s, self._heartbeat_s, survives
         )
-        self._window = ONE_CLOCK if "ps" in roles else WINDOW
+        self._window = _ONE_CLOCK if "ps" in roles else WINDOW
         self._peers: Sequence[RankInfo] = ()
         self._has_joined = threading.Event()
         self._refusal: Failure | None = None  # why this rank could not join
@@ -301,7 +301,7 @@ class Cluster(RunMembers):
     def wait_for_failure(self) -> bool:
         if self._refusal is not None:
             return True
-        return self._member.failed.wait(self._heartbeat_s + FAILURE_DELAY_S)
+        return self._member.failed.wait(self._heartbeat_s + _FAILURE_DELAY_S)
 
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self._has_left = True
@@ -390,8 +390,8 @@ def _compared_options(config: RunConfig) -> dict[str, Any]:
     return {
         name: value
         for name, value in config.flat().items()
-        if name in COMPARED_OUTPUT
-        or (GROUP_OF[name] != "output" and name not in MAY_DIFFER)
+        if name in _COMPARED_OUTPUT
+        or (GROUP_OF[name] != "output" and name not in _MAY_DIFFER)
     }
 
 

@@ -25,12 +25,12 @@ import tensorflow as tf
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 from rnn_scaling.training.gradients import Tensors, map_devices
 
-HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
+_HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # every tower gets all gradients, without an all-reduce
-MAX_QUANTISED = 127
+_MAX_QUANTISED = 127
 _EXPONENT_BITS = 0x7F800000  # the exponent of a float32
 # int8 elements in an int32, because collective operators do not transport int8.
-ELEMENTS_PER_WORD = 4
+_ELEMENTS_PER_WORD = 4
 TowerGrads = Sequence[Tensors]  # [tower][gradient]
 Reduce = Callable[[TowerGrads], list[list[tf.Tensor]]]
 
@@ -73,8 +73,8 @@ def build(
       devices: The devices of the towers.
       group: The towers of all processes, or None for this process only.
     """
-    if kind in HALVES:
-        return Half(HALVES[kind], devices, group)
+    if kind in _HALVES:
+        return Half(_HALVES[kind], devices, group)
     return Quantised(shapes, devices, group) if kind == GATHERED else Compression()
 
 
@@ -243,11 +243,13 @@ def pack_rows(rows: tf.Tensor) -> tf.Tensor:
     """
     finite = tf.reduce_all(tf.math.is_finite(rows), axis=1, keepdims=True)
     largest = tf.reduce_max(tf.abs(rows), axis=1, keepdims=True)
-    scales = tf.where(finite, largest / MAX_QUANTISED, float("nan"))
+    scales = tf.where(finite, largest / _MAX_QUANTISED, float("nan"))
     quantised = tf.cast(tf.round(tf.math.divide_no_nan(rows, scales)), tf.int8)
-    padded = tf.pad(quantised, [[0, 0], [0, -rows.shape[1] % ELEMENTS_PER_WORD]])
-    num_words = padded.shape[1] // ELEMENTS_PER_WORD
-    words = tf.bitcast(tf.reshape(padded, [-1, num_words, ELEMENTS_PER_WORD]), tf.int32)
+    padded = tf.pad(quantised, [[0, 0], [0, -rows.shape[1] % _ELEMENTS_PER_WORD]])
+    num_words = padded.shape[1] // _ELEMENTS_PER_WORD
+    words = tf.bitcast(
+        tf.reshape(padded, [-1, num_words, _ELEMENTS_PER_WORD]), tf.int32
+    )
     return tf.concat([tf.bitcast(scales, tf.int32), words], axis=1)
 
 
@@ -260,8 +262,8 @@ def unpack_rows(packed: tf.Tensor, width: int) -> tf.Tensor:
     """
     scales = tf.bitcast(packed[:, :1], tf.float32)
     elements = tf.bitcast(packed[:, 1:], tf.int8)  # [R, words, 4]
-    num_words = -(-width // ELEMENTS_PER_WORD)
-    rows = tf.reshape(elements, [-1, num_words * ELEMENTS_PER_WORD])[:, :width]
+    num_words = -(-width // _ELEMENTS_PER_WORD)
+    rows = tf.reshape(elements, [-1, num_words * _ELEMENTS_PER_WORD])[:, :width]
     return tf.cast(rows, tf.float32) * scales
 
 

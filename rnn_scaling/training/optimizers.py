@@ -26,8 +26,8 @@ ADAM_BETA_2 = 0.999
 ADAM_EPSILON = 1e-7
 # tf_cnn_benchmarks' defaults for tf.train.RMSPropOptimizer, whose mean square starts
 # at 1.
-RMSPROP_DECAY = 0.9
-RMSPROP_MOMENTUM = 0.9
+_RMSPROP_DECAY = 0.9
+_RMSPROP_MOMENTUM = 0.9
 RMSPROP_EPSILON = 1.0
 
 Slots = tuple[tf.Variable, ...]
@@ -211,8 +211,8 @@ def _apply_rmsprop(update: _Update) -> Any:
         ms=square.handle,
         mom=accumulated.handle,
         lr=tf.cast(update.rate, dtype),
-        rho=tf.constant(RMSPROP_DECAY, dtype),
-        momentum=tf.constant(RMSPROP_MOMENTUM, dtype),
+        rho=tf.constant(_RMSPROP_DECAY, dtype),
+        momentum=tf.constant(_RMSPROP_MOMENTUM, dtype),
         epsilon=tf.constant(RMSPROP_EPSILON, dtype),
         grad=update.dense,
     )

@@ -27,10 +27,10 @@ from rnn_scaling.system.machine.system import read_text
 from rnn_scaling.training.state import RunState
 
 # Modules that only contain names of other modules' contents, such as tf.data.
-API = "tensorflow._api.v2."
+_API = "tensorflow._api.v2."
 # If they loaded late, packages with the same names would replace them; compat.v1
 # replaces itself.
-EAGER_API = (f"{API}distribute", f"{API}lite", f"{API}compat.")
+_EAGER_API = (f"{_API}distribute", f"{_API}lite", f"{_API}compat.")
 
 
 class _LazyApi(PathFinder):
@@ -40,7 +40,7 @@ class _LazyApi(PathFinder):
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        is_lazy = fullname.startswith(API) and not fullname.startswith(EAGER_API)
+        is_lazy = fullname.startswith(_API) and not fullname.startswith(_EAGER_API)
         spec = super().find_spec(fullname, path) if is_lazy else None
         if spec is not None and spec.loader is not None:
             spec.loader = util.LazyLoader(spec.loader)

@@ -22,8 +22,8 @@ from rnn_scaling.system.files.output_files import open_new
 from rnn_scaling.training.rank_report import RankReport, make_rank, reports_of_messages
 
 # Barriers.
-START = "before the first step"
-END = "after the last step"
+_START = "before the first step"
+_END = "after the last step"
 
 
 class RankMeeting:
@@ -76,7 +76,7 @@ class RankMeeting:
             ) from None
         finally:
             self._remove_file()
-        self.barrier(START)
+        self.barrier(_START)
 
     def barrier(self, name: str) -> None:
         """Wait for all ranks.
@@ -107,7 +107,7 @@ class RankMeeting:
             member.abort(error)
         else:
             with contextlib.suppress(ClusterError):
-                self.barrier(END)
+                self.barrier(_END)
             with contextlib.suppress(ClusterError):
                 member.leave()
         reports = reports_of_messages(member.reports())

@@ -42,7 +42,7 @@ def reports_of_messages(
     }
 
 
-def merge_reports(reports: Sequence[RankReport]) -> dict[str, Any]:
+def _merge_reports(reports: Sequence[RankReport]) -> dict[str, Any]:
     """Return the fields of one rank's reports, which are in their order.
 
     Batches are appended. Of a detail in several reports, the last value counts.
@@ -71,7 +71,7 @@ def make_rank(
         "role": peer.role,
         "host": peer.host,
         "pid": peer.pid,
-        **merge_reports(reports),
+        **_merge_reports(reports),
     }
     if failure is not None and failure.rank == peer.rank:
         fields["failure"] = failure.kind.value

@@ -39,7 +39,7 @@ from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.rank_report import RankReport
 from rnn_scaling.training.recording import Recording, killed_error
 
-EARLY_STEPS_REMEDY = (
+_EARLY_STEPS_REMEDY = (
     "Pass the loss to step(), which waits for it, or synchronise before step(); call "
     "resume() after a pause."
 )
@@ -414,7 +414,7 @@ class Recorder:
             cautions = [self.recording.load_caution(result)]
             if self._early_steps is not None:
                 sign = early_steps.describe(self._early_steps)
-                cautions.insert(0, f"{sign} {EARLY_STEPS_REMEDY}")
+                cautions.insert(0, f"{sign} {_EARLY_STEPS_REMEDY}")
             entry.warn(*filter(None, cautions))
             return
         is_unexpected = error.type in (ClusterError.__name__, acceptance.UNREADABLE)

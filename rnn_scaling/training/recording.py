@@ -42,10 +42,10 @@ from rnn_scaling.system.machine.system import peak_process_bytes
 from rnn_scaling.system.processes import alive
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
-MAX_SAMPLED_DEVICES = 4096
+_MAX_SAMPLED_DEVICES = 4096
 # Digits of the windows in a record: their shares err by more than 0.001.
-SHARE_DIGITS = 4
-SECONDS_DIGITS = 6
+_SHARE_DIGITS = 4
+_SECONDS_DIGITS = 6
 
 
 def killed_error() -> RunError:
@@ -142,7 +142,7 @@ class Recording:
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
             # The names of a user's devices are unknown.
-            devices = [""] * min(self.flat["num_devices"], MAX_SAMPLED_DEVICES)
+            devices = [""] * min(self.flat["num_devices"], _MAX_SAMPLED_DEVICES)
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
         self.find_counters()
 
@@ -272,10 +272,10 @@ class Recording:
         loads = [window.load for window in windows]
         return LoadWindows(
             batches=tuple(window.batches for window in windows),
-            seconds=tuple(round(load.seconds, SECONDS_DIGITS) for load in loads),
-            others=tuple(round(load.others, SHARE_DIGITS) for load in loads),
-            steal=tuple(round(load.steal, SHARE_DIGITS) for load in loads),
-            own=tuple(round(load.own, SHARE_DIGITS) for load in loads),
+            seconds=tuple(round(load.seconds, _SECONDS_DIGITS) for load in loads),
+            others=tuple(round(load.others, _SHARE_DIGITS) for load in loads),
+            steal=tuple(round(load.steal, _SHARE_DIGITS) for load in loads),
+            own=tuple(round(load.own, _SHARE_DIGITS) for load in loads),
         )
 
     def record(

@@ -22,7 +22,7 @@ Gradients = Mapping[str, "gradients.Gradient"]
 Specs = Sequence[VariableSpec]
 Values = Mapping[str, np.ndarray]  # initial values by the variable's name
 
-INITIAL_LOSS_SCALE = 2.0**15
+_INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 
@@ -206,7 +206,7 @@ class _LossScale:
         """
         self._is_dynamic = kind == "dynamic"
         self.value = tf.Variable(
-            INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False
+            _INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False
         )
         self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.skipped = tf.Variable(0, dtype=tf.int64, trainable=False)

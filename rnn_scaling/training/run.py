@@ -46,18 +46,18 @@ from rnn_scaling.training.state import RunState
 # How often the main thread checks for an interruption or a failed rank.
 TICK_S = 0.1
 # TensorFlow's error for CPU operators without an NCHW kernel; oneDNN has such kernels.
-NHWC_ONLY_ERROR = re.compile("only supports (the )?NHWC")
+_NHWC_ONLY_ERROR = re.compile("only supports (the )?NHWC")
 # Errors of TensorFlow and Horovod at a rank that has lost another one.
-PEER_ERROR_TYPES = (
+_PEER_ERROR_TYPES = (
     "ClusterError",
     "UnavailableError",
     "AbortedError",
     "CancelledError",
     "DeadlineExceededError",
 )
-PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
+_PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
 # Errors that their own message explains completely.
-EXPECTED_ERRORS = (
+_EXPECTED_ERRORS = (
     NotFiniteError,
     DeviceError,
     OSError,
@@ -342,7 +342,7 @@ class Run:
         Returns:
           Whether another rank failed.
         """
-        if is_peer_error(error) and self._cluster.wait_for_failure():
+        if _is_peer_error(error) and self._cluster.wait_for_failure():
             self._another_rank_failed = True
         return self._another_rank_failed
 
@@ -528,11 +528,11 @@ def _list_data_files(config: RunConfig) -> list[str]:
     return [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
 
 
-def is_peer_error(error: Exception) -> bool:
+def _is_peer_error(error: Exception) -> bool:
     """Return whether a rank may have this error because another rank has ended."""
-    if type(error).__name__ in PEER_ERROR_TYPES:
+    if type(error).__name__ in _PEER_ERROR_TYPES:
         return True
-    return any(text in str(error) for text in PEER_ERROR_TEXTS)
+    return any(text in str(error) for text in _PEER_ERROR_TEXTS)
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
@@ -552,7 +552,7 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         return kind, line, True
     if line := _data_format_refusal(error, config.model.data_format):
         return kind, line, True
-    if isinstance(error, EXPECTED_ERRORS):
+    if isinstance(error, _EXPECTED_ERRORS):
         return kind, first_line, True
     return kind, f"{kind}: {first_line[:500]}", False
 
@@ -562,7 +562,7 @@ def _data_format_refusal(error: Exception, data_format: str) -> str:
     if data_format == "NHWC":
         return ""
     for line in str(error).splitlines():
-        if NHWC_ONLY_ERROR.search(line):
+        if _NHWC_ONLY_ERROR.search(line):
             cause = line.strip()[:200].rstrip(".")
             return (
                 f"--data_format={data_format} is not supported here ({cause}); use "

@@ -22,15 +22,15 @@ from rnn_scaling.training.variable_update.async_parameter_server import (
 
 # Steps per worker that run or wait. A worker that has finished one finds the next one
 # in the coordinator's queue.
-LANES_PER_WORKER = 2
+_LANES_PER_WORKER = 2
 # How long the end waits for running steps after a worker was lost. A step that hangs on
 # a lost worker never ends.
-HANGING_S = 5.0
-END_TICK_S = 0.02
+_HANGING_S = 5.0
+_END_TICK_S = 0.02
 # How often a waiting thread checks whether a worker is left.
-CHECK_S = 0.5
+_CHECK_S = 0.5
 # TensorFlow's errors while a step moves from a dead worker to another one.
-MOVING_ERRORS = (
+_MOVING_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -114,10 +114,10 @@ class ScheduledStep(TrainStep):
             self._is_ending = True
         start = time.monotonic()
         while any(lane.is_alive() for lane in self._lanes):
-            limit_s = HANGING_S if self.count_lost() else self._timeout_s
+            limit_s = _HANGING_S if self.count_lost() else self._timeout_s
             if time.monotonic() - start > limit_s:
                 break
-            time.sleep(END_TICK_S)
+            time.sleep(_END_TICK_S)
         while not self._results.empty():
             result = self._results.get()
             if isinstance(result, WorkerStep):
@@ -125,7 +125,7 @@ class ScheduledStep(TrainStep):
         return self._async_update.num_updates - len(self.finished_steps)
 
     def _start_lanes(self) -> None:
-        for number in range(LANES_PER_WORKER * self._num_workers):
+        for number in range(_LANES_PER_WORKER * self._num_workers):
             lane = threading.Thread(
                 target=self._run_lane, name=f"lane {number}", daemon=True
             )
@@ -159,7 +159,7 @@ class ScheduledStep(TrainStep):
         """
         while True:
             try:
-                result = self._results.get(timeout=CHECK_S)
+                result = self._results.get(timeout=_CHECK_S)
             except queue.Empty:
                 if self.count_lost() == self._num_workers:
                     raise ClusterError("all workers were lost") from None
@@ -191,10 +191,10 @@ def _fetch(step: Any, timeout_s: float) -> Sequence[float]:
     while True:
         try:
             return step.fetch()
-        except MOVING_ERRORS:
+        except _MOVING_ERRORS:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(CHECK_S)
+            time.sleep(_CHECK_S)
 
 
 def _make_worker_step(number: int, row: Sequence[float]) -> WorkerStep:

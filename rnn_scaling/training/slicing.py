@@ -14,7 +14,7 @@ from rnn_scaling.records.step_parts import SlicedPart
 
 # The values of --slice_on: where slices are cut.
 HOST = "host"
-DEVICE = "device"
+_DEVICE = "device"
 # The readers of a part of the batch. Records contain them, so they never change.
 TOWER = "tower"  # only the towers
 LOOKUP = "lookup"  # also a look-up on the host
@@ -41,7 +41,7 @@ def predict_bytes(cut: Cut, tower: int) -> tuple[int, int] | None:
     """
     samples = cut.batch_sizes[tower]
     all_samples = sum(cut.batch_sizes)
-    cuts_on_devices = cut.location == DEVICE
+    cuts_on_devices = cut.location == _DEVICE
     bytes_sent = 0
     bytes_returned = 0
     for part in cut.parts:

@@ -23,7 +23,7 @@ from rnn_scaling.verification.rule import UpdateRule, length
 
 # Share of the smallest change of a step. A lost or repeated step differs by four times
 # as much.
-TOLERANCE = 0.25
+_TOLERANCE = 0.25
 
 
 class AsynchronousCertifier:
@@ -56,7 +56,7 @@ class AsynchronousCertifier:
         errors = {name: array - expected[name] for name, array in change.items()}
         difference = length(errors) / length(expected)
         smallest = min(map(length, changes)) / length(expected)
-        tolerance = TOLERANCE * smallest
+        tolerance = _TOLERANCE * smallest
         holds = difference <= tolerance
         values = {
             "steps": len(steps),

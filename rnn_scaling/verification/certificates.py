@@ -15,8 +15,8 @@ from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
 
-MIN_BOUND = 1e-5  # certificates claim no smaller difference
-RESULTS = {True: "ok", False: "WRONG", None: "not run"}
+_MIN_BOUND = 1e-5  # certificates claim no smaller difference
+_RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,9 @@ def equal(
       difference: Largest difference of a weight.
       has_replicas: Whether the run has several copies of the variables.
     """
-    bound_text = short(10.0 ** math.ceil(math.log10(max(MIN_BOUND, difference)) - 1e-9))
+    bound_text = short(
+        10.0 ** math.ceil(math.log10(max(_MIN_BOUND, difference)) - 1e-9)
+    )
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
     if not guarantee.shares_one_model:
         kind = "verify-equal-alone"
@@ -110,7 +112,7 @@ def table(certificate: Certificate) -> str:
         ]
         rows = []
         for check in certificate.checks:
-            result = RESULTS[check.holds]
+            result = _RESULTS[check.holds]
             difference = _difference_cell(check.difference)
             tolerance = _difference_cell(check.tolerance)
             rows.append([check.name, result, difference, tolerance, check.text])

@@ -27,9 +27,9 @@ from rnn_scaling.verification.rule import Arrays, Guarantee, norm
 from rnn_scaling.verification.serial import Serial, Step, Training
 from rnn_scaling.verification.trials import Parts, ReplicaUpdate
 
-MAX_HISTORY_BYTES = 2**29  # bytes of weights that are kept to explain a fault
-UNEQUAL = "unequal"  # the verdict if weights differ and the fault is not explained
-MIN_DIVISOR = 1e-30  # divisor of a relative difference from 0
+_MAX_HISTORY_BYTES = 2**29  # bytes of weights that are kept to explain a fault
+_UNEQUAL = "unequal"  # the verdict if weights differ and the fault is not explained
+_MIN_DIVISOR = 1e-30  # divisor of a relative difference from 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Certifier:
         num_bytes = 0
         for replica in batch.after:
             num_bytes += sum(array.nbytes for array in replica.weights.values())
-        if (number + 1) * num_bytes <= MAX_HISTORY_BYTES:
+        if (number + 1) * num_bytes <= _MAX_HISTORY_BYTES:
             self._history.append(batch)
         if self._is_unequal and self._has_right_updates:
             self._has_right_updates = self._is_right(batch, steps)
@@ -145,7 +145,7 @@ class Certifier:
 
     @property
     def _is_unequal(self) -> bool:
-        return self._first_fault is not None and self._first_fault.subject == UNEQUAL
+        return self._first_fault is not None and self._first_fault.subject == _UNEQUAL
 
     def _conclude(self) -> Conclusion:
         training = self._config.training
@@ -339,7 +339,7 @@ class Certifier:
                 # The weights of the run may differ by rounding errors.
                 expected = self._compute_loss(batch, tower)
             is_right = items == own_items and self._is_near(got, expected)
-            difference = abs(got - expected) / max(abs(expected), MIN_DIVISOR)
+            difference = abs(got - expected) / max(abs(expected), _MIN_DIVISOR)
             self._check("losses", text, difference, self._guarantee.loss, is_right)
             if not is_right:
                 fault = self._explain_wrong_loss(batch, tower, got, items, serial)
@@ -473,7 +473,7 @@ class Certifier:
                 )
                 if not is_right:
                     values = {"variable": name}
-                    fault = Statement("weights-unequal", UNEQUAL, values)
+                    fault = Statement("weights-unequal", _UNEQUAL, values)
                     self._keep_first_fault(number, fault)
                     if number == self._fault_batch:
                         self._wrong_replicas.add(replica.name)
@@ -540,7 +540,7 @@ class Certifier:
         loss = sum(self._compute_serial_loss(steps, tower) for tower in self._towers)
         serial = loss / items
         parallel = result.loss
-        difference = abs(parallel - serial) / max(abs(serial), MIN_DIVISOR)
+        difference = abs(parallel - serial) / max(abs(serial), _MIN_DIVISOR)
         if math.isfinite(difference):
             self._loss_difference = max(self._loss_difference, difference)
         self._batches.append(
@@ -593,4 +593,4 @@ def _tolerance_usage(check: Check) -> float:
     """Return the share of the tolerance that a check uses."""
     if check.difference is None:
         return math.inf
-    return check.difference / max(check.tolerance or 0.0, MIN_DIVISOR)
+    return check.difference / max(check.tolerance or 0.0, _MIN_DIVISOR)

@@ -22,16 +22,16 @@ ROUNDING = 2.0**-23
 # Share of a change. With a larger uncertainty the variable is not judged.
 MAX_UNCERTAINTY = 0.1
 # Share of the rows of a variable. If more are wrong, the whole variable is.
-MAX_WRONG_ROWS = 0.7
+_MAX_WRONG_ROWS = 0.7
 # Elements of a variable. Fewer may be in proportion to their weights by chance.
-MIN_DECAYED_ELEMENTS = 8
-MIN_CHUNK_SHARE = 0.9  # share of the elements of a wrong chunk that differ visibly
-MIN_RIGHT_SHARE = 0.1  # share of a variable's elements that a chunk leaves out
-FACTOR_TOLERANCE = 0.02  # difference of two factors that count as equal
+_MIN_DECAYED_ELEMENTS = 8
+_MIN_CHUNK_SHARE = 0.9  # share of the elements of a wrong chunk that differ visibly
+_MIN_RIGHT_SHARE = 0.1  # share of a variable's elements that a chunk leaves out
+_FACTOR_TOLERANCE = 0.02  # difference of two factors that count as equal
 MAX_EXPLAINED = 3  # wrong updates of a variable that are explained
-UNKNOWN = Statement("update-unequal", "unequal")
+_UNKNOWN = Statement("update-unequal", "unequal")
 # Causes that no trial computes.
-WRONG_WEIGHTS = {
+_WRONG_WEIGHTS = {
     Cause.LAST_NOT_SYNCHRONISED: Statement(
         "update-last-not-exchanged", "not exchanged"
     ),
@@ -109,7 +109,7 @@ def explain(
     explanations |= _explain_elements(updates, unexplained, right_changes, share)
     if config.training.optimizer == "sgd":
         for name, index in unexplained.items():
-            if explanations[name] is UNKNOWN:
+            if explanations[name] is _UNKNOWN:
                 explanations[name] = _explain_weights(updates[index], name)
     return explanations
 
@@ -179,7 +179,7 @@ def _factor_statement(factor: float, num_towers: int) -> Statement:
         meanings.append((num_towers, "update-summed", "sum"))
         meanings.append((1 / num_towers, "update-averaged", "mean"))
     for meant, kind, verdict in meanings:
-        if abs(factor - meant) < FACTOR_TOLERANCE * (meant or 1.0):
+        if abs(factor - meant) < _FACTOR_TOLERANCE * (meant or 1.0):
             return Statement(kind, verdict, {"factor": factor})
     return Statement("update-factor", f"factor {factor:.3g}", {"factor": factor})
 
@@ -215,7 +215,7 @@ def _explain_elements(
         if _is_decayed(update, name, expected, share):
             statement = Statement("update-weight-decay", "weight decay")
         else:
-            statement = _rows_statement(update, name, expected, share) or UNKNOWN
+            statement = _rows_statement(update, name, expected, share) or _UNKNOWN
         explanations[name] = statement
     return explanations
 
@@ -234,14 +234,14 @@ def _explain_weights(update: ReplicaUpdate, name: str) -> Statement:
         change, local_gradients, {name: update.before[name].ravel()}
     )
     if sum_weights is None or sum_weights.residual > sums.MIN_SHARE:
-        return UNKNOWN
+        return _UNKNOWN
     right_weights = np.ones_like(sum_weights.weights)
     over_ranks, over_micro = sums.pattern(
         update.tower or 0, sum_weights.weights, right_weights
     )
     features = GradientFeatures(over_ranks=over_ranks, over_micro=over_micro)
     cause = signatures.find_cause(Subject.GRADIENTS, features)
-    return WRONG_WEIGHTS.get(cause, UNKNOWN)
+    return _WRONG_WEIGHTS.get(cause, _UNKNOWN)
 
 
 def _are_reordered(
@@ -258,7 +258,7 @@ def _is_decayed(
 ) -> bool:
     """Return whether the weights were also decayed."""
     weights_before = update.before[name]
-    if weights_before.size < MIN_DECAYED_ELEMENTS:
+    if weights_before.size < _MIN_DECAYED_ELEMENTS:
         return False
     decay = _nearest_factor(update.change[name] - change, weights_before)
     if decay is None or decay >= 0:
@@ -277,7 +277,7 @@ def _rows_statement(
     allowed_error = 4 * share * largest + 4 * ROUNDING * size
     num_moving = int((largest + np.abs(actual).max(axis=1) > 0).sum())
     wrong_rows = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed_error)
-    if not 0 < len(wrong_rows) <= MAX_WRONG_ROWS * num_moving:
+    if not 0 < len(wrong_rows) <= _MAX_WRONG_ROWS * num_moving:
         return None
     repeated = _find_repeated_rows(update, name)
     if (
@@ -319,11 +319,11 @@ def _wrong_chunk_statement(
     num_before = wrong_elements[0] - (ends[first] - masks[first].size)
     num_after = ends[last] - 1 - wrong_elements[-1]
     is_part = (
-        num_before > MIN_RIGHT_SHARE * masks[first].size
-        or num_after > MIN_RIGHT_SHARE * masks[last].size
+        num_before > _MIN_RIGHT_SHARE * masks[first].size
+        or num_after > _MIN_RIGHT_SHARE * masks[last].size
     )
     length = int(wrong_elements[-1] - wrong_elements[0]) + 1
-    if first == last or not is_part or len(wrong_elements) < MIN_CHUNK_SHARE * length:
+    if first == last or not is_part or len(wrong_elements) < _MIN_CHUNK_SHARE * length:
         return None
     values = {
         "elements": len(wrong_elements),
@@ -379,7 +379,7 @@ def common_fault(
                 groups.append([(replica, name, statement)])
     if not groups:
         return [Statement("update-growing", "unequal")]
-    largest = max(groups, key=lambda group: (group[0][2] is not UNKNOWN, len(group)))
+    largest = max(groups, key=lambda group: (group[0][2] is not _UNKNOWN, len(group)))
     fault = largest[0][2]
     names = list(dict.fromkeys(name for _, name, _ in largest))
     alike_replicas = {replica for replica, _, _ in largest}
@@ -434,6 +434,6 @@ def _are_alike(first: Statement, second: Statement) -> bool:
 
 
 def _are_near(first: float, second: float | None) -> bool:
-    return second is not None and abs(first - second) <= FACTOR_TOLERANCE * max(
+    return second is not None and abs(first - second) <= _FACTOR_TOLERANCE * max(
         1.0, abs(first)
     )

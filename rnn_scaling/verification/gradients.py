@@ -23,9 +23,9 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays
 
 # Data sources that draw every batch at random. Files may end and repeat.
-RANDOM_SOURCES = ("device", "host", "copy", "reverse")
+_RANDOM_SOURCES = ("device", "host", "copy", "reverse")
 # Smaller batches may be equal by chance.
-MIN_IDS = 16
+_MIN_IDS = 16
 Tensors = dict[str, tf.Tensor]
 
 
@@ -216,7 +216,7 @@ class BatchCheck:
     """Checks that no batch repeats if the data source draws at random."""
 
     def __init__(self, data_source: str) -> None:
-        self._is_random = data_source in RANDOM_SOURCES
+        self._is_random = data_source in _RANDOM_SOURCES
         # (step, tower) that first had the batch with this digest.
         self._origins: dict[bytes, tuple[int, int]] = {}
 
@@ -247,7 +247,7 @@ class BatchCheck:
 def _digest(batch: Any) -> bytes | None:
     """Return a hash of a batch, or None if it is too small to be unique."""
     parts = [np.ascontiguousarray(part) for part in tf.nest.flatten(batch)]
-    if sum(part.size for part in parts if part.ndim > 1) < MIN_IDS:
+    if sum(part.size for part in parts if part.ndim > 1) < _MIN_IDS:
         return None
     return hashlib.blake2b(b"".join(part.tobytes() for part in parts)).digest()
 

@@ -19,12 +19,12 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.certificates import finite
 
 LENGTHS = (6, 1, 4)  # lengths [B] of the sentences; the longest is T
-WIDTH = 16  # width of the input and number of units
+_WIDTH = 16  # width of the input and number of units
 TOLERANCE = 2e-5  # float32, relative to the largest element of an array
 SIZES = (1, 7, 257, 100_000)  # elements per sum
 # Range of the summands: integers, because every dtype contains their sums exactly.
-LOW = -8
-HIGH = 9
+_LOW = -8
+_HIGH = 9
 
 
 def check_kernels(device: str, device_type: str) -> Iterator[Check]:
@@ -38,7 +38,7 @@ def check_kernels(device: str, device_type: str) -> Iterator[Check]:
         check = f"kernel {name}"
         cell = kernel.cells[0]
         stack = stacks.RecurrentStack(
-            WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell
+            _WIDTH, _WIDTH, num_layers=2, num_directions=2, unit_type=cell
         )
         module = kernels.load(name, device_type, cell)
         try:
@@ -104,7 +104,7 @@ def check_all_reduces(engine: Engine) -> Iterator[Check]:
             continue
         random = np.random.default_rng(0)
         values = [
-            random.integers(LOW, HIGH, (len(devices), size)).astype(np.float32)
+            random.integers(_LOW, _HIGH, (len(devices), size)).astype(np.float32)
             for size in SIZES
         ]
         try:

@@ -24,17 +24,17 @@ from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.reference import cells, network
 from rnn_scaling.verification.rule import Arrays, norm
 
-TOLERANCE = 1e-4  # float32, relative to the gradient's length
-STEP = 1e-5  # step of the central differences
-MAX_LAYERS = 3
+_TOLERANCE = 1e-4  # float32, relative to the gradient's length
+_STEP = 1e-5  # step of the central differences
+_MAX_LAYERS = 3
 # Lengths [B] of the sentences; the largest are S and T.
-LENGTHS = {
+_LENGTHS = {
     "source_length": (6, 1, 4, 3),
     "target_length": (2, 5, 1, 4),
 }
-SEED = 7
-NUM_SEEDS = 20  # draws of a small network's dropout
-MAX_SCALINGS = 4  # operations between random numbers and their comparison with a rate
+_SEED = 7
+_NUM_SEEDS = 20  # draws of a small network's dropout
+_MAX_SCALINGS = 4  # operations between random numbers and their comparison with a rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _compare_parts(
     )
     if model.dropout:
         yield _compare_dropout(model.dropout)
-    yield _compare_gradient_norm(np.random.default_rng(SEED))
+    yield _compare_gradient_norm(np.random.default_rng(_SEED))
     if model.model not in network.LAST_LAYERS:
         yield from _compare_images(workload, model.label_smoothing)
         return
@@ -93,11 +93,11 @@ def _compare_parts(
 
 def _shrink_model(model: ModelConfig) -> ModelConfig:
     """Return the model with few units, words and layers, in float32."""
-    max_layers = MAX_LAYERS
+    max_layers = _MAX_LAYERS
     if model.direction == "bi":
         # With two directions, the number of layers is even.
         is_gnmt = model.attention_architecture == "gnmt_v2"
-        max_layers = 2 if is_gnmt else 2 * MAX_LAYERS
+        max_layers = 2 if is_gnmt else 2 * _MAX_LAYERS
     return dataclasses.replace(
         model,
         num_units=6,
@@ -118,7 +118,7 @@ def _shrink_model(model: ModelConfig) -> ModelConfig:
 def _compare_recurrent(
     model: ModelConfig, device_type: str
 ) -> Iterator[NetworkComparison]:
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(_SEED)
     workload = workloads.load(model.model).build(model, device_type)
     weights = _draw_weights(workload.variables, random)
     batch = _draw_batch(workload, random)
@@ -139,7 +139,7 @@ def _compare_recurrent(
     losses = np.array([results["loss"], results["joined loss"]])
     error = np.max(np.abs(losses - expected))
     difference = float(error / expected)
-    is_near = difference <= TOLERANCE
+    is_near = difference <= _TOLERANCE
     faults: tuple[Statement, ...] = ()
     if not is_near:
         faults = (_name_wrong_part(model, device_type, difference, random),)
@@ -147,7 +147,7 @@ def _compare_recurrent(
         "network loss",
         "a small network against float64 NumPy, relative",
         difference,
-        TOLERANCE,
+        _TOLERANCE,
         faults,
     )
     if is_near:
@@ -173,7 +173,7 @@ def _compare_gradients(
     }
     # The condition includes NaN.
     wrong_names = [
-        name for name, value in differences.items() if not value <= TOLERANCE
+        name for name, value in differences.items() if not value <= _TOLERANCE
     ]
     is_attention = all(name.startswith("attention/") for name in wrong_names)
     values = {
@@ -185,7 +185,7 @@ def _compare_gradients(
         "network gradient",
         "the same against central differences",
         float(np.max(list(differences.values()))),
-        TOLERANCE,
+        _TOLERANCE,
         Statement("network-gradient", "wrong gradient", values),
     )
 
@@ -202,7 +202,7 @@ def _draw_batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndar
         if side.predicted:
             length_name = "target_length"
             names = ["target_input", "target_output"]
-        lengths = np.array(LENGTHS[length_name], np.int32)
+        lengths = np.array(_LENGTHS[length_name], np.int32)
         shape = (lengths.max(), len(lengths))
         for name in names:
             fields[name] = random.integers(0, side.vocab_size - 2, shape)
@@ -225,7 +225,7 @@ def _compute(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
             ids = workload.lookups(fields)
             rows = {name: tf.gather(values[name], ids[name]) for name in ids}
             dense = {name: array for name, array in values.items() if name not in ids}
-            seed = tf.constant([1, SEED])
+            seed = tf.constant([1, _SEED])
             outcome = workload.forward(dense, rows, fields, seed)
         gradient = tape.gradient(
             outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -255,14 +255,14 @@ def _gradient_difference(
 
     The error is relative to the gradient, and compared with the reference.
     """
-    random = np.random.default_rng([SEED, len(name)])
+    random = np.random.default_rng([_SEED, len(name)])
     direction = random.normal(size=gradient.shape)
     direction /= np.sqrt((direction * direction).sum())
     values = weights[name].astype(np.float64)
-    step = STEP * direction
+    step = _STEP * direction
     forward = network.loss_sum(model, {**weights, name: values + step}, batch)
     backward = network.loss_sum(model, {**weights, name: values - step}, batch)
-    expected = (forward - backward) / (2 * STEP)
+    expected = (forward - backward) / (2 * _STEP)
     derivative = float((gradient * direction).sum())
     return abs(derivative - expected) / (1.0 + norm(gradient))
 
@@ -281,7 +281,7 @@ def _name_wrong_part(
     hidden = random.normal(size=(5, 4, 3))
     projection = random.normal(size=(3, 11))
     labels = random.integers(0, 11, (5, 4))
-    lengths = np.array(LENGTHS["target_length"], np.int32)
+    lengths = np.array(_LENGTHS["target_length"], np.int32)
     expected = network.sentences_loss(
         hidden @ projection, labels, lengths, model.label_smoothing
     )
@@ -294,7 +294,7 @@ def _name_wrong_part(
     fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
     losses = cross_entropy.losses(logits, ids, model.label_smoothing)
     for loss_sum in (fused.loss_sum, tf.reduce_sum(losses * word_weights)):
-        if abs(float(loss_sum) - expected) > TOLERANCE * expected:
+        if abs(float(loss_sum) - expected) > _TOLERANCE * expected:
             return Statement("network-cross-entropy", "wrong loss", {"off": difference})
     if network.num_directions(model):
         outputs_name = _name_wrong_outputs(model, device_type, random)
@@ -322,7 +322,7 @@ def _name_wrong_outputs(
         for cell in range(num_directions)
     ]
     x = random.normal(size=(6, 4, model.embedding_dim))
-    lengths = np.array(LENGTHS["source_length"], np.int32)
+    lengths = np.array(_LENGTHS["source_length"], np.int32)
     arguments = [tuple(map(tf.constant, cell.values())) for cell in weights]
     inputs = x if model.time_major else x.transpose(1, 0, 2)
     outputs, states = kernel.build(stack)(
@@ -347,7 +347,7 @@ def _name_wrong_outputs(
     for state, cell_states in zip(states, zip(*last_states)):
         pairs.append(("last states", state.numpy(), np.stack(cell_states)))
     for name, array, reference in pairs:
-        if np.abs(array - reference).max() > TOLERANCE:
+        if np.abs(array - reference).max() > _TOLERANCE:
             return name
     return ""
 
@@ -425,7 +425,7 @@ def _compare_gradient_norm(random: np.random.Generator) -> NetworkComparison:
         "gradient norm",
         "repeated rows of an embedding against NumPy, relative",
         difference,
-        TOLERANCE,
+        _TOLERANCE,
         Statement("network-norm", "wrong norm", {"off": difference}),
     )
 
@@ -470,7 +470,7 @@ def _collect_dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndar
     Returns:
       Per place, boolean [N, ...] for N seeds.
     """
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(_SEED)
     workload = workloads.load(model.model).build(model, device_type)
     weights = _draw_weights(workload.variables, random)
     tensors = {}
@@ -488,7 +488,7 @@ def _collect_dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndar
         workload.forward(dense, rows, fields, seed)
         return tuple(_find_masks(tf.compat.v1.get_default_graph()))
 
-    draws = [compute(tf.constant([1, seed])) for seed in range(NUM_SEEDS)]
+    draws = [compute(tf.constant([1, seed])) for seed in range(_NUM_SEEDS)]
     return [tf.stack(masks).numpy() for masks in zip(*draws)]
 
 
@@ -500,7 +500,7 @@ def _find_masks(graph: Any) -> list[tf.Tensor]:
             continue
         source = operation.inputs[0].op
         # Random numbers are scaled and moved to their range.
-        for _ in range(MAX_SCALINGS):
+        for _ in range(_MAX_SCALINGS):
             if source.inputs and not source.type.startswith("StatelessRandom"):
                 source = source.inputs[0].op
         if source.type.startswith("StatelessRandom"):
@@ -520,7 +520,7 @@ def _compare_images(
     """Compare the loss of random logits, and batch normalisation if the network has it."""
     from rnn_scaling.models.batch import ImageBatch
 
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(_SEED)
     logits = random.normal(size=(6, 10))
     labels = random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
@@ -530,7 +530,7 @@ def _compare_images(
         "cross entropy",
         "random logits against float64 NumPy",
         float(np.abs(losses - expected).max()),
-        TOLERANCE,
+        _TOLERANCE,
         Statement("network-image-loss", "wrong loss"),
     )
     items = float(workload.loss_items(batch))
@@ -582,7 +582,7 @@ def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkCompa
         "normalisation",
         "a batch against its own mean and variance",
         float(np.abs(y.numpy() - expected).max()),
-        10 * TOLERANCE,
+        10 * _TOLERANCE,
         Statement("network-normalisation", "wrong normalisation"),
     )
     for name, average in averages.items():
@@ -593,6 +593,6 @@ def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkCompa
             f"moving {name}",
             "after a batch, relative",
             float(error / np.abs(expected).max()),
-            TOLERANCE,
+            _TOLERANCE,
             Statement("network-moving", "other averages", fault_values),
         )

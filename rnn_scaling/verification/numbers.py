@@ -13,7 +13,7 @@ Record = Mapping[str, Any]
 
 # Singular values below this share of the largest one count as zero. Linearly dependent
 # terms, such as equal gradients of two ranks, then get the shortest weights.
-MIN_SINGULAR_VALUE = 1e-9
+_MIN_SINGULAR_VALUE = 1e-9
 
 
 def sketches(tensors: Mapping[str, Any]) -> Sketches:
@@ -94,7 +94,7 @@ def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float
     lengths = np.linalg.norm(matrix, axis=0)
     lengths[lengths == 0] = 1.0
     weights, *_ = np.linalg.lstsq(
-        matrix / lengths, target_vector, rcond=MIN_SINGULAR_VALUE
+        matrix / lengths, target_vector, rcond=_MIN_SINGULAR_VALUE
     )
     residual = np.linalg.norm(target_vector - matrix / lengths @ weights)
     length = np.linalg.norm(target_vector)

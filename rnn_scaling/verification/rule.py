@@ -21,21 +21,21 @@ VariableUpdate = tuple[np.ndarray, tuple[np.ndarray, ...]]
 # Share of a variable's distance moved: thousands of rounding errors of float32
 # (2**-24). Both sides compute a tower's gradient with the same kernels from the same
 # weights. Only the order of sums over towers and one rounding per update differ.
-FLOAT32_SHARE = 2.0**-10
+_FLOAT32_SHARE = 2.0**-10
 # One rounding of a number. A gradient may differ by it if the last bit of a weight
 # changes how the network rounds.
-UNITS = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+_UNITS = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 # Adam divides an element by its size, so rounding decides about the few elements that
 # are nearly zero.
-ADAM_SHARE = 2.0**-5
-FLOAT32_LOSS = 1e-5
+_ADAM_SHARE = 2.0**-5
+_FLOAT32_LOSS = 1e-5
 # Share by which an exchange in fewer bits rounds each tower's gradient and each sum.
 # int8 rounds to a step of 1/127.
-COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
+_COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
 # Optimizers that `UpdateRule` supports; a test compares them with --optimizer.
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
 # With float16. If a gradient is not finite, the update is left out and the scale halved.
-FIRST_LOSS_SCALE = 2.0**15
+_FIRST_LOSS_SCALE = 2.0**15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Guarantee:
     def from_config(cls, config: RunConfig) -> Guarantee:
         update = config.update
         dtype = config.model.compute_dtype
-        rounding = COMPRESSED[update.compress_gradients]
-        share = max(FLOAT32_SHARE, UNITS[dtype])
+        rounding = _COMPRESSED[update.compress_gradients]
+        share = max(_FLOAT32_SHARE, _UNITS[dtype])
         if config.training.optimizer == "adam":
-            share = max(share, ADAM_SHARE)
+            share = max(share, _ADAM_SHARE)
         withheld = 0.0
         if update.compress_gradients == "int8":
             withheld = rounding
@@ -78,7 +78,7 @@ class Guarantee:
             staged=update.staged_vars,
             share=share,
             withheld=withheld,
-            loss=max(FLOAT32_LOSS, UNITS[dtype], 10 * rounding),
+            loss=max(_FLOAT32_LOSS, _UNITS[dtype], 10 * rounding),
         )
 
     @property
@@ -175,8 +175,8 @@ class UpdateRule:
         """
         if training.optimizer not in OPTIMIZERS:
             raise ValueError(
-                f"--optimizer={training.optimizer} has no serial update to compare with; "
-                f"use one of {', '.join(OPTIMIZERS)}"
+                f"--optimizer={training.optimizer} has no serial update to compare "
+                f"with; use one of {', '.join(OPTIMIZERS)}"
             )
         self._training = training
         self._constants = constants
@@ -186,7 +186,7 @@ class UpdateRule:
             self._rate_factor = num_towers * training.gradient_accumulation_steps
         self.loss_scale = 1.0
         if scales_loss and training.loss_scale == "dynamic":
-            self.loss_scale = FIRST_LOSS_SCALE
+            self.loss_scale = _FIRST_LOSS_SCALE
         elif scales_loss:
             self.loss_scale = float(training.loss_scale)
         self.has_clipped = False

@@ -20,9 +20,9 @@ from rnn_scaling.verification.gradients import (
 )
 from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule, norm
 
-LARGEST = 127  # the largest number that 8 bits carry
+_LARGEST = 127  # the largest number that 8 bits carry
 # Share of the elements that round to another 8-bit number if float32 rounds otherwise.
-FLIPPED = 0.002
+_FLIPPED = 0.002
 
 
 @dataclasses.dataclass
@@ -185,7 +185,7 @@ class Serial:
             largest = 0.0
             for part in parts.values():
                 largest += float(np.abs(part.gradient[name]).max(initial=0.0))
-            num_flipped = max(1.0, FLIPPED * weights.size)
+            num_flipped = max(1.0, _FLIPPED * weights.size)
             withheld = 2.0 * step * largest * math.sqrt(num_flipped)
             training.withheld[name] = max(training.withheld[name], withheld)
 
@@ -253,7 +253,7 @@ class Exchange:
     def _quantise(self, rows: np.ndarray) -> np.ndarray:
         """Round rows [R, D] to multiples of 1/127 of each row's largest element."""
         largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-        scales = largest / np.float32(LARGEST)
+        scales = largest / np.float32(_LARGEST)
         quotients = np.zeros_like(rows)
         np.divide(rows, scales, out=quotients, where=scales > 0)
         return np.round(quotients) * (scales * np.float32(self._factor))

@@ -9,7 +9,7 @@ from rnn_scaling.verification import numbers
 from rnn_scaling.verification.numbers import Sketches
 from rnn_scaling.verification.signatures import MicroWeights, RankWeights
 
-SHARE_TOLERANCE = 1e-3  # tolerance of a fitted weight
+_SHARE_TOLERANCE = 1e-3  # tolerance of a fitted weight
 MIN_SHARE = 1e-3  # share of a gradient that a fitted part has at least
 
 
@@ -103,11 +103,11 @@ def _is_repeated(weights: np.ndarray, right_weights: np.ndarray) -> bool:
         return False
     ratio = weights / right_weights
     expected = float(num_ranks) ** np.arange(num_micro - 1, -1, -1)
-    return np.allclose(ratio / ratio[:, -1:], expected, rtol=SHARE_TOLERANCE)
+    return np.allclose(ratio / ratio[:, -1:], expected, rtol=_SHARE_TOLERANCE)
 
 
 def _classify_shares(shares: np.ndarray, right_shares: np.ndarray, count: int) -> str:
     """Return "uniform" if shares are equal and should not be, else "right" or "other"."""
-    if np.allclose(shares, right_shares, rtol=SHARE_TOLERANCE):
+    if np.allclose(shares, right_shares, rtol=_SHARE_TOLERANCE):
         return "right"
     return "uniform" if np.allclose(shares, 1 / count, rtol=1e-3) else "other"

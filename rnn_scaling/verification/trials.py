@@ -28,9 +28,9 @@ from rnn_scaling.verification.rule import (
 from rnn_scaling.verification.serial import Exchange
 
 ROUNDING = 2.0**-20  # share of a weight's size: a few rounding errors in float32
-MIN_FACTOR_DIFFERENCE = 0.003  # least difference of a wrong factor from 1
+_MIN_FACTOR_DIFFERENCE = 0.003  # least difference of a wrong factor from 1
 # Share of a change. A trial that differs by more does not explain the run.
-MAX_DIFFERENCE = 0.04
+_MAX_DIFFERENCE = 0.04
 Factors = Mapping[int, float]  # tower -> factor of its gradient in a sum
 Parts = Mapping[int, GradientPart]  # tower -> its gradient
 
@@ -106,11 +106,11 @@ class Trial:
             if self.combine is not None:
                 gradient = self.combine(update)
             elif self.factors is not None:
-                gradient = weighted_sum(parts, self.factors(update))
+                gradient = _weighted_sum(parts, self.factors(update))
             elif guarantee.shares_one_model or update.tower is None:
                 gradient = exchange.sum(parts)
             else:
-                gradient = weighted_sum(parts, _own_mean_factors(update))
+                gradient = _weighted_sum(parts, _own_mean_factors(update))
             if guarantee.late:
                 zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
                 following = gradient
@@ -122,7 +122,7 @@ class Trial:
 UNCHANGED = Trial(Statement("update-right", "right"))
 
 
-def weighted_sum(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
+def _weighted_sum(parts: Parts, factors: Factors) -> dict[str, np.ndarray]:
     """Return the sum of the towers' gradients, times their factors.
 
     A tower without a factor is left out.
@@ -160,7 +160,7 @@ def _mean_of_means_factors(update: ReplicaUpdate) -> Factors:
     return {tower: 1 / share / count for tower, share in update.shares.items()}
 
 
-LOCAL = Statement("update-not-exchanged", "not exchanged")
+_LOCAL = Statement("update-not-exchanged", "not exchanged")
 _STALE = "stale by 1 step"
 # Faults of an update mode, the likelier first. A trial that changes nothing for a mode
 # never explains a wrong update.
@@ -177,8 +177,8 @@ _WRONG_MODES = (
         Statement("update-exchanged", "exchanged"),
         guarantee_changes={"shares_one_model": True},
     ),
-    Trial(LOCAL, factors=_own_part_factors),
-    Trial(LOCAL, guarantee_changes={"shares_one_model": False}),
+    Trial(_LOCAL, factors=_own_part_factors),
+    Trial(_LOCAL, guarantee_changes={"shares_one_model": False}),
     Trial(Statement("update-sum-of-means", "sum"), factors=_sum_of_means),
     Trial(Statement("update-mean-of-means", "mean"), factors=_mean_of_means_factors),
 )
@@ -188,7 +188,7 @@ def wrong_sums(config: RunConfig) -> Iterator[Trial]:
     """Yield the trials that change which gradients are added, the likelier first."""
     shares_one_model = Guarantee.from_config(config).shares_one_model
     for trial in _WRONG_MODES:
-        if shares_one_model or trial.fault is not LOCAL:
+        if shares_one_model or trial.fault is not _LOCAL:
             yield trial
     if shares_one_model:
         yield from _list_micro_trials(config)
@@ -341,7 +341,7 @@ def _make_tower_clipping(
 
 
 # Optimizer -> its constants and their wrong values.
-CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
+_CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
     "momentum": {"momentum": (0.0, 0.5, 0.8, 0.85, 0.95, 0.98, 0.99, 0.999)},
     "rmsprop": {
         "momentum": (0.0, 0.5, 0.8, 0.95, 0.99),
@@ -392,7 +392,7 @@ def _list_slot_trials(num_updates: int) -> Iterator[Trial]:
         yield Trial(once, constants=Constants(resets=(number,)))
 
 
-def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
+def _wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
     """Yield the trials that change the update rule, the likelier first.
 
     Args:
@@ -405,7 +405,7 @@ def wrong_rules(config: RunConfig, num_updates: int) -> Iterator[Trial]:
     used_options.add(training.optimizer)
     if training.lr_schedule != "constant":
         used_options.add("lr_schedule")
-    for name, candidates in CONSTANTS.get(training.optimizer, {}).items():
+    for name, candidates in _CONSTANTS.get(training.optimizer, {}).items():
         verdict = f"Adam's {name}" if training.optimizer == "adam" else name
         for value in candidates:
             values = {"name": name, "value": value, "right": getattr(RIGHT, name)}
@@ -496,7 +496,7 @@ def _list_scale_trials(
         product += float((actual * change).sum())
         square += norm(change) ** 2
     factor = product / square if square else 1.0
-    if abs(factor - 1.0) < MIN_FACTOR_DIFFERENCE:
+    if abs(factor - 1.0) < _MIN_FACTOR_DIFFERENCE:
         return
     values = {"factor": factor}
     if config.update.compress_gradients == "int8":
@@ -509,7 +509,7 @@ def _list_scale_trials(
 
 def find_fault(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement | None:
     """Return the fault that explains all updates of one replica best, if any does."""
-    rules = wrong_rules(config, len(updates))
+    rules = _wrong_rules(config, len(updates))
     trials = [UNCHANGED, *rules, *_list_scale_trials(config, updates)]
     differences = [_largest_difference(config, trial, updates) for trial in trials]
     unchanged = differences[0]
@@ -522,7 +522,7 @@ def find_fault(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement
     for trial, difference in zip(trials[1:], differences[1:]):
         if difference <= limit:
             # The remaining difference must be small, and most of it explained.
-            explains = difference <= min(MAX_DIFFERENCE, 0.3 * unchanged)
+            explains = difference <= min(_MAX_DIFFERENCE, 0.3 * unchanged)
             return trial.fault if explains else None
     return None
 

@@ -12,8 +12,8 @@ from rnn_scaling.records.record import RecordError
 from rnn_scaling.records.tables import documents, headers
 from rnn_scaling.records.tables.table import Row, Table
 
-MAX_NUMBERS = 500_000  # numbers of a file that are read
-MAX_FINDINGS = 1_000  # findings of a file that are reported
+_MAX_NUMBERS = 500_000  # numbers of a file that are read
+_MAX_FINDINGS = 1_000  # findings of a file that are reported
 _MAX_WAITING = 20_000  # rows of tables that wait for others with the same header
 _PREDICTION = rb"prediction/"
 # The kinds of documents that are looked for in folders.
@@ -35,7 +35,7 @@ class FileReport:
     def add(self, comparisons: int, findings: Sequence[Finding]) -> None:
         """Add the result of one table."""
         self.comparisons += comparisons
-        self.findings += findings[: MAX_FINDINGS - len(self.findings)]
+        self.findings += findings[: _MAX_FINDINGS - len(self.findings)]
 
 
 def list_files(path: Path) -> list[Path]:
@@ -57,7 +57,7 @@ def list_files(path: Path) -> list[Path]:
     return [path, *files] if has_records else files
 
 
-def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
+def audit(path: Path, max_numbers: int = _MAX_NUMBERS) -> FileReport:
     """Check every table of a file, or the run records of a folder.
 
     Args:
@@ -107,7 +107,7 @@ def _check(report: FileReport, path: Path, max_numbers: int) -> None:
 
 
 def join_tables(
-    tables: Iterable[Table], max_numbers: int = MAX_NUMBERS
+    tables: Iterable[Table], max_numbers: int = _MAX_NUMBERS
 ) -> Iterator[Table]:
     """Yield the tables of a file, joining tables with the same header.
 

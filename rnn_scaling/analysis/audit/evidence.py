@@ -22,7 +22,7 @@ from rnn_scaling.analysis.audit.readings import MIN_BITS, Ends, Reading
 
 _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
-TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))
+_TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))
 _FAR = 0.1  # relative difference by which the only number of a table must miss
 _MAX_CHANGES = 0.25  # per row
 _EXCHANGED = 2  # misses of one exchange
@@ -54,7 +54,7 @@ def judge(reading: Reading) -> Reading:
 
 
 def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
-    for tolerance, price in TOLERANCES:
+    for tolerance, price in _TOLERANCES:
         gains = reading.gains(tolerance)
         missed = reading.find_missed(tolerance)
         gained = float(gains[np.setdiff1d(reading.rows, missed)].sum()) - price

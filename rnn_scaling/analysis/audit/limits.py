@@ -16,7 +16,7 @@ from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Item, Measurements
 from rnn_scaling.records.tables.series import Point, Series, series_of_column
 
-SUPERLINEAR = 1.2  # times the work per device of any other row
+_SUPERLINEAR = 1.2  # times the work per device of any other row
 _SUPERLINEAR_OF_THREE = 1.6  # the same if there are three rows
 _MIN_GROWTH = 0.5  # times the devices, of numbers without a quantity in the header
 _SLIPPED = 4.0  # times below both neighbours
@@ -53,7 +53,7 @@ def find_series(layout: Measurements) -> Iterator[Series]:
 def _grows_with_devices(points: Sequence[Point]) -> bool:
     """Return whether numbers grow about as the devices do."""
     first, last = (point.value / point.devices for point in (points[0], points[-1]))
-    return _MIN_GROWTH < last / first < SUPERLINEAR
+    return _MIN_GROWTH < last / first < _SUPERLINEAR
 
 
 def outliers(layout: Measurements, all_series: Sequence[Series]) -> Iterator[Outlier]:
@@ -74,7 +74,7 @@ def _find_jumps(series: Series) -> Iterator[Outlier]:
         return
     per_device = [speed / point.devices for speed, point in zip(speeds, points)]
     second, best = sorted(per_device)[-2:]
-    threshold = SUPERLINEAR if len(points) > 3 else _SUPERLINEAR_OF_THREE
+    threshold = _SUPERLINEAR if len(points) > 3 else _SUPERLINEAR_OF_THREE
     for k in range(1, len(points)):
         count = points[k].devices
         best_other = second if per_device[k] == best else best

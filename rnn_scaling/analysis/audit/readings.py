@@ -27,7 +27,7 @@ from rnn_scaling.records.tables.measurements import (
 )
 
 MIN_BITS = 4.0  # of a believed reading, which fits by accident once in 16 columns
-CLEAR = 10.0  # bits of a reading that leaves nothing to explain
+_CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 PRIOR = -4.0  # bits of a relation that no header states
 _MAX_BITS = 10.0  # that one number can give
 _EXACT = 1e-9  # rounding errors of floating point
@@ -230,7 +230,7 @@ class Reading:
     @property
     def is_clear(self) -> bool:
         """Whether the relation holds in all rows, beyond doubt."""
-        return self.bits >= CLEAR and self.is_clean
+        return self.bits >= _CLEAR and self.is_clean
 
     def gains(self, tolerance: float, ends: Ends | None = None) -> np.ndarray:
         """Return by row the evidence of a number that lies between the bounds."""

@@ -32,7 +32,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE
 
 NOT_RECORDED = "not-recorded"  # the effect if one side lacks the value
-MAX_LISTED = 3  # values of one side
+_MAX_LISTED = 3  # values of one side
 
 
 def _effects_by_option(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -100,8 +100,8 @@ MEASURING_OPTIONS = _effects_by_option(
         "other-order": ("seed",),
     }
 )
-OTHER_WORK = "the work that they do"
-SUITE_TRAINER = "rnn_scaling.train"
+_OTHER_WORK = "the work that they do"
+_SUITE_TRAINER = "rnn_scaling.train"
 
 # Field of a record's load -> name of the difference.
 LOAD_NAMES = {
@@ -160,9 +160,9 @@ def missing_configurations(labels: Sequence[str]) -> Difference:
 def join_some(texts: Iterable[str], separator: str = " or ") -> str:
     """Join the first texts, and the number of texts that were left out."""
     texts = list(texts)
-    listed_texts = texts[:MAX_LISTED]
-    if len(texts) > MAX_LISTED:
-        listed_texts.append(f"{len(texts) - MAX_LISTED} more")
+    listed_texts = texts[:_MAX_LISTED]
+    if len(texts) > _MAX_LISTED:
+        listed_texts.append(f"{len(texts) - _MAX_LISTED} more")
     return separator.join(listed_texts)
 
 
@@ -383,19 +383,19 @@ def _compare_programs(a: Side, b: Side) -> list[Difference]:
         # If both record their work, their options show how it differs.
         if (work_a == (UNKNOWN,)) == (work_b == (UNKNOWN,)):
             return []
-        return [Difference(OTHER_WORK, work_a, work_b, NOT_RECORDED, INCOMPARABLE)]
+        return [Difference(_OTHER_WORK, work_a, work_b, NOT_RECORDED, INCOMPARABLE)]
     name = f"--{TRAINER}"
     effect = "other-program"
     severity = CAUTION
     if any(recorded_work(run.known_options) is None for run in (*a, *b)):
-        name = OTHER_WORK
+        name = _OTHER_WORK
         effect = "work-not-recorded"
         severity = INCOMPARABLE
     return [Difference(name, programs_a, programs_b, effect, severity)]
 
 
 def _user_programs(side: Side) -> tuple[str, ...]:
-    names = [run.known_options.get(TRAINER, SUITE_TRAINER) for run in side]
+    names = [run.known_options.get(TRAINER, _SUITE_TRAINER) for run in side]
     return tuple(dict.fromkeys(names))
 
 

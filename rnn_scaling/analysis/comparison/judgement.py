@@ -49,7 +49,7 @@ from rnn_scaling.config import scale
 from rnn_scaling.system import entry
 
 ACROSS_MACHINES = "machine"  # value of --across
-MACHINE_OPTIONS = {f"--{name}" for name in ("device", *scale.AXES)}
+_MACHINE_OPTIONS = {f"--{name}" for name in ("device", *scale.AXES)}
 ALL = "all"  # accepts all differences
 
 
@@ -411,7 +411,7 @@ def _pass_tested_result(result: Result) -> Result:
 
 def describes_machine(difference: Difference) -> bool:
     """Return whether a difference describes the machine, or follows from it."""
-    return difference.name in (*OF_MACHINES, *MACHINE_OPTIONS)
+    return difference.name in (*OF_MACHINES, *_MACHINE_OPTIONS)
 
 
 def _machine_name(side: Row) -> str:

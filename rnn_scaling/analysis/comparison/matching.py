@@ -36,7 +36,7 @@ from rnn_scaling.records.record import RunRecord
 
 PER_DEVICE = "per_device"
 ALL_DEVICES = "all_devices"
-REPEAT = re.compile(r"\.r(\d+)\.json$")
+_REPEAT = re.compile(r"\.r(\d+)\.json$")
 _WORKLOADS_BY_OPTION = registry.readers(WORKLOADS)
 
 
@@ -115,7 +115,7 @@ class Configuration:
 
     def repeat(self, run: RunRecord) -> int:
         """Return which repeat a run is by its file: NAME.json is 1, NAME.r2.json is 2."""
-        number = REPEAT.search(self.names[id(run)])
+        number = _REPEAT.search(self.names[id(run)])
         return int(number[1]) if number else 1
 
 

@@ -21,11 +21,11 @@ from rnn_scaling.analysis.confidence import Interval, Scatter
 from rnn_scaling.analysis.disturbance import any_disturbed
 from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, step_times
 
-SEED = 1
-MIN_RESAMPLES = 20  # for a long process
-MAX_RESAMPLES = 200  # for a short process
-MAX_NUMBERS = 5_000_000  # in all resamples of a process
-MIN_CHANGE = 0.01  # a share; a smaller change is not stated
+_SEED = 1
+_MIN_RESAMPLES = 20  # for a long process
+_MAX_RESAMPLES = 200  # for a short process
+_MAX_NUMBERS = 5_000_000  # in all resamples of a process
+_MIN_CHANGE = 0.01  # a share; a smaller change is not stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StepTimeChange:
         """Whether the change is significant and large enough to be stated."""
         if self.ratio is None or self.p_adjusted is None:
             return False
-        is_large = abs(self.ratio.value - 1) >= MIN_CHANGE
+        is_large = abs(self.ratio.value - 1) >= _MIN_CHANGE
         return is_large and self.p_adjusted < 1 - confidence.LEVEL
 
     @property
@@ -110,7 +110,7 @@ def compare_percentiles(
         for percentile, min_batches in PERCENTILE_BATCHES.items()
         if num_batches >= min_batches
     ]
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(_SEED)
     logs_before, variances_before = _estimate(before, percentiles, random)
     logs_after, variances_after = _estimate(after, percentiles, random)
     if paired:
@@ -184,7 +184,7 @@ def _percentile_variances(
     Data", 1992.
     """
     n = len(seconds)
-    num_resamples = min(max(MAX_NUMBERS // n, MIN_RESAMPLES), MAX_RESAMPLES)
+    num_resamples = min(max(_MAX_NUMBERS // n, _MIN_RESAMPLES), _MAX_RESAMPLES)
     length = max(1, round(2 * n ** (1 / 3)))
     starts = random.integers(n, size=(num_resamples, math.ceil(n / length), 1))
     batches = ((starts + np.arange(length)) % n).reshape(num_resamples, -1)[:, :n]

@@ -26,8 +26,8 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 
 ALPHA = 1 - confidence.LEVEL
-MAX_RUNS = 1000
-MAX_ERROR_LENGTH = 120  # letters of an error in a note
+_MAX_RUNS = 1000
+_MAX_ERROR_LENGTH = 120  # letters of an error in a note
 TOO_FEW = "too-few-runs"  # kind of a reason
 # Relative spread of rates between processes that is assumed if one run cannot show it.
 ASSUMED_SPREADS = (0.01, 0.03)
@@ -229,7 +229,7 @@ def runs_needed(
       drift: The drift that the comparison includes; more runs do not reduce it.
 
     Returns:
-      The number, by the spread of the runs; None if it is more than MAX_RUNS.
+      The number, by the spread of the runs; None if it is more than _MAX_RUNS.
     """
     change = comparison.ratio
     num_runs = min(change.run_counts, default=0)
@@ -312,9 +312,9 @@ def _find_min_runs(
             error, degrees = confidence.add_drift(error, degrees, drift.scatter)
         return significance.detectable_effect(error, degrees) <= limit
 
-    if limit <= 0 or not is_enough(MAX_RUNS):
+    if limit <= 0 or not is_enough(_MAX_RUNS):
         return None
-    return bisect.bisect_left(range(2, MAX_RUNS), True, key=is_enough) + 2
+    return bisect.bisect_left(range(2, _MAX_RUNS), True, key=is_enough) + 2
 
 
 def _conclude(
@@ -425,7 +425,7 @@ def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
         if not bad_runs:
             continue
         error = bad_runs[0].error or RunError(type=bad_runs[0].status)
-        message = " ".join(error.message.split())[:MAX_ERROR_LENGTH]
+        message = " ".join(error.message.split())[:_MAX_ERROR_LENGTH]
         values = {
             "bad": len(bad_runs),
             "runs": len(side.records),

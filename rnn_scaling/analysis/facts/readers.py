@@ -13,7 +13,7 @@ from rnn_scaling.system.machine import throttling
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not reported by the system"
-ONE_PROCESS = "one process alone"
+_ONE_PROCESS = "one process alone"
 
 # Bits of throttling.REASONS: settings that limit clocks, and cards that protect
 # themselves.
@@ -226,7 +226,7 @@ def all_reduce(record: RunRecord) -> str | None:
 
 def hosts(record: RunRecord) -> str | None:
     if record.workers is None:
-        return ONE_PROCESS
+        return _ONE_PROCESS
     return str(len(record.workers.hosts)) if record.workers.hosts else None
 
 
@@ -248,7 +248,7 @@ def variable(name: str, record: RunRecord) -> str | None:
 
 
 def launcher(record: RunRecord) -> str | None:
-    return ONE_PROCESS if record.workers is None else record.workers.launcher
+    return _ONE_PROCESS if record.workers is None else record.workers.launcher
 
 
 def commit(record: RunRecord) -> str | None:

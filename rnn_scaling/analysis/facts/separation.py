@@ -17,7 +17,7 @@ from rnn_scaling.config import scale
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN = "unknown"
-MAX_LETTERS = 100  # letters of a value in a title
+_MAX_LETTERS = 100  # letters of a value in a title
 Facts = tuple[tuple[str, str], ...]  # (name of a fact, its value)
 T = TypeVar("T")
 
@@ -181,8 +181,8 @@ def in_words(facts: Facts) -> list[str]:
     """
     texts = []
     for name, value in facts:
-        text = f"{name}: {value[:MAX_LETTERS]}"
-        if len(value) > MAX_LETTERS:
+        text = f"{name}: {value[:_MAX_LETTERS]}"
+        if len(value) > _MAX_LETTERS:
             text += f"... ({zlib.crc32(value.encode()):08x})"
         texts.append(text)
     return texts

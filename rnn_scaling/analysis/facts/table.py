@@ -20,20 +20,20 @@ class Severity(Word):
 INCOMPARABLE, CAUTION, GRAVE_ON_CPUS = Severity
 
 DEVICES = ("device", "num_devices", "num_workers", "cpu_cores_per_device")
-TRAINED_BY = ("framework", "compile", "keras_backend")
+_TRAINED_BY = ("framework", "compile", "keras_backend")
 KERNELS = (
-    *(*TRAINED_BY, "unit_type", "encoder_type", "decoder_type", "device"),
+    *(*_TRAINED_BY, "unit_type", "encoder_type", "decoder_type", "device"),
     *("xla", "dropout", "compute_dtype", "direction"),
 )
 EXCHANGE = (
-    *TRAINED_BY,
+    *_TRAINED_BY,
     "variable_update",
     "all_reduce_spec",
     "compress_gradients",
     *DEVICES,
 )
-POOL_SIZES = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")
-POOLS = (*TRAINED_BY, *DEVICES, "variable_update", *POOL_SIZES, "data_source")
+_POOL_SIZES = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")
+_POOLS = (*_TRAINED_BY, *DEVICES, "variable_update", *_POOL_SIZES, "data_source")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ TRAINING = [
     Fact("training", readers.training, INCOMPARABLE, varies_along_series=True),
 ]
 
-PROCESSOR = [
+_PROCESSOR = [
     Fact("CPU model", environment("cpu"), GRAVE_ON_CPUS, is_vital=True),
     Fact(
         "CPU vector units",
@@ -150,7 +150,7 @@ GPU = [
     ),
 ]
 
-GPU_STATE = [
+_GPU_STATE = [
     Fact(
         "GPU clocks slowed down by",
         readers.throttling_reasons(readers.SLOWED),
@@ -176,7 +176,7 @@ CLUSTER = [
     Fact("launcher", readers.launcher, deciding_options=("variable_update",)),
 ]
 
-PACKAGES = {
+_PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     **{name: (name,) for name in ("torch", "jax", "jaxlib")},
     "Keras": ("keras",),
@@ -184,7 +184,7 @@ PACKAGES = {
 }
 CUDA = {"CUDA": "runtime", "cuBLAS": "cublas", "cuDNN": "cudnn", "NCCL": "nccl"}
 
-SOFTWARE = [
+_SOFTWARE = [
     Fact("device type", readers.resolved("device_type"), INCOMPARABLE, ("device",)),
     Fact(
         "oneDNN",
@@ -194,8 +194,8 @@ SOFTWARE = [
     ),
     Fact("CPU operators", readers.operators, GRAVE_ON_CPUS),
     *(
-        Fact(name, readers.package(names), deciding_options=TRAINED_BY)
-        for name, names in PACKAGES.items()
+        Fact(name, readers.package(names), deciding_options=_TRAINED_BY)
+        for name, names in _PACKAGES.items()
     ),
     Fact("Python", environment("python")),
     Fact("kernel and C library", environment("platform"), describes_machine=True),
@@ -205,12 +205,12 @@ SOFTWARE = [
             f"{pool}-op threads",
             readers.resolved(option),
             severity,
-            POOLS,
+            _POOLS,
             describes_machine=True,
         )
         for pool, option, severity in (
-            ("inter", POOL_SIZES[0], INCOMPARABLE),
-            ("intra", POOL_SIZES[1], GRAVE_ON_CPUS),
+            ("inter", _POOL_SIZES[0], INCOMPARABLE),
+            ("intra", _POOL_SIZES[1], GRAVE_ON_CPUS),
         )
     ),
     Fact(
@@ -232,13 +232,13 @@ SOFTWARE = [
 
 FACTS: tuple[Fact, ...] = (
     *TRAINING,
-    *(dataclasses.replace(fact, describes_machine=True) for fact in PROCESSOR),
+    *(dataclasses.replace(fact, describes_machine=True) for fact in _PROCESSOR),
     *(
         dataclasses.replace(fact, is_gpu_only=True, describes_machine=True)
         for fact in GPU
     ),
-    *(dataclasses.replace(fact, is_gpu_only=True) for fact in GPU_STATE),
-    *SOFTWARE,
+    *(dataclasses.replace(fact, is_gpu_only=True) for fact in _GPU_STATE),
+    *_SOFTWARE,
     *CLUSTER,
 )
 OF_MACHINES = tuple(fact.name for fact in FACTS if fact.describes_machine)

@@ -18,7 +18,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine import commits
 
-VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
+_VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
 
 
 def build_entries(
@@ -121,7 +121,7 @@ def _make_entry(
     first = runs[0].environment
     host = machine(runs[0])
     versions = {"python": first.python} if first.python else {}
-    for name in VERSIONS:
+    for name in _VERSIONS:
         if name in first.packages:
             versions[name] = first.packages[name]
     return Entry(

@@ -18,15 +18,15 @@ from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.student import t_quantile
 
 # Probability of any false alarm in 100 entries of unchanged code, over all curves.
-FALSE_ALARMS = 0.01
-# Divides FALSE_ALARMS: 100 entries need 5,000 correlated tests.
-TESTS = 1000
-MIN_ENTRIES = 2  # on each side, so that a single outlier is not a change point
-SETTLING = 3  # later entries that may still move a change point
+_FALSE_ALARMS = 0.01
+# Divides _FALSE_ALARMS: 100 entries need 5,000 correlated tests.
+_TESTS = 1000
+_MIN_ENTRIES = 2  # on each side, so that a single outlier is not a change point
+_SETTLING = 3  # later entries that may still move a change point
 # An entry this many standard deviations from its neighbours is an outlier.
-OUTLIER_DEVIATIONS = 5
-MIN_DEVIATION = 0.0005  # least standard deviation of an entry
-OUTLIER_WEIGHT = 1e-9
+_OUTLIER_DEVIATIONS = 5
+_MIN_DEVIATION = 0.0005  # least standard deviation of an entry
+_OUTLIER_WEIGHT = 1e-9
 
 Entries = tuple[int, int]  # index of the first entry, index after the last one
 
@@ -117,7 +117,7 @@ def find_levels(
       values: Mean log rate of each entry.
       num_processes: Number of processes of each entry.
       process_deviation: Standard deviation of the log rates of one entry's processes.
-      num_curves: Curves of the history, over which FALSE_ALARMS holds.
+      num_curves: Curves of the history, over which _FALSE_ALARMS holds.
     """
     y = np.asarray(values, float)
     process_variances = process_deviation**2 / np.asarray(num_processes, float)
@@ -126,21 +126,21 @@ def find_levels(
         differences = differences - np.median(differences)
     entry_variance = max(
         robust_scale(differences) ** 2 / 2 - process_variances.mean(),
-        MIN_DEVIATION**2,
+        _MIN_DEVIATION**2,
     )
     weights = 1 / (entry_variance + process_variances)
     is_outlier = _find_outliers(y, math.sqrt(entry_variance + process_variances.mean()))
     weights = np.where(
-        is_outlier, OUTLIER_WEIGHT, weights / weights[~is_outlier].mean()
+        is_outlier, _OUTLIER_WEIGHT, weights / weights[~is_outlier].mean()
     )
     explained = float((weights * process_variances)[~is_outlier].mean())
-    least_variance = max(explained, MIN_DEVIATION**2)
-    probability = 1 - FALSE_ALARMS / num_curves / TESTS / 2
+    least_variance = max(explained, _MIN_DEVIATION**2)
+    probability = 1 - _FALSE_ALARMS / num_curves / _TESTS / 2
     cuts: list[int] = []
     found_cuts: list[int] = []
     closed_squares = 0.0  # sum of squares of the levels before the last one
-    for stop in range(2 * MIN_ENTRIES, len(y) + 1):
-        if cuts and stop <= found_cuts[-1] + 1 + SETTLING:
+    for stop in range(2 * _MIN_ENTRIES, len(y) + 1):
+        if cuts and stop <= found_cuts[-1] + 1 + _SETTLING:
             start = cuts[-2] if len(cuts) > 1 else 0
             cuts[-1] = start + _find_best_cut(y[start:stop], weights[start:stop])[0]
             closed_squares = _squares_around_levels(
@@ -148,7 +148,7 @@ def find_levels(
             )
         start = cuts[-1] if cuts else 0
         degrees = int((~is_outlier[:stop]).sum()) - len(cuts) - 2
-        if stop - start < 2 * MIN_ENTRIES or degrees < 1:
+        if stop - start < 2 * _MIN_ENTRIES or degrees < 1:
             continue
         length, gain, squares = _find_best_cut(y[start:stop], weights[start:stop])
         variance = max((closed_squares + squares) / degrees, least_variance)
@@ -176,7 +176,7 @@ def _find_outliers(y: np.ndarray, deviation: float) -> np.ndarray:
     if len(y) > 5:
         neighbours = [np.median([y[:-5], y[1:-4], y[2:-3]], axis=0), y[4:-1], y[5:]]
         distances = y[3:-2] - np.array(neighbours)
-        is_far = np.abs(distances).min(axis=0) > OUTLIER_DEVIATIONS * deviation
+        is_far = np.abs(distances).min(axis=0) > _OUTLIER_DEVIATIONS * deviation
         is_one_sided = np.abs(np.sign(distances).sum(axis=0)) == 3
         is_outlier[3:-2] = is_far & is_one_sided
     return is_outlier
@@ -187,7 +187,7 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
 
     These are the one entry on each side that supports the change most.
     """
-    if min(len(left), len(right)) < MIN_ENTRIES:
+    if min(len(left), len(right)) < _MIN_ENTRIES:
         return False
     change = right.mean() - left.mean()
     left = np.sort(left * np.sign(change))
@@ -213,7 +213,7 @@ def _squares_around_levels(
 
 def _find_best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
     """Return the best cut: its index, the explained and the residual sum of squares."""
-    cuts = np.arange(MIN_ENTRIES, len(y) - MIN_ENTRIES + 1)
+    cuts = np.arange(_MIN_ENTRIES, len(y) - _MIN_ENTRIES + 1)
     weight = weights.cumsum()
     total = (weights * (y - y.mean())).cumsum()
     weight_before = weight[cuts - 1]

@@ -21,10 +21,10 @@ from rnn_scaling.records import history
 from rnn_scaling.records.history import Entry
 
 # Fewest earlier sessions that are used.
-MIN_SESSIONS = 3
+_MIN_SESSIONS = 3
 # Entries this far apart are different sessions. If the compared sides are closer to
 # each other, so may be the entries.
-MAX_GAP_S = 3600.0
+_MAX_GAP_S = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +53,16 @@ def with_sessions(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Drift:
       sessions: Rates of the runs of each session, in the order of time.
 
     Returns:
-      The assumed drift with fewer than MIN_SESSIONS sessions.
+      The assumed drift with fewer than _MIN_SESSIONS sessions.
     """
-    if len(sessions) < MIN_SESSIONS:
+    if len(sessions) < _MIN_SESSIONS:
         return assumed
     scatter = next(filter(None, shared_scatters(sessions)), Scatter(0.0, 0))
     run_deviation = (scatter.pool or scatter).deviation
     means = [statistics.fmean(map(math.log, rates)) for rates in sessions]
     levels = find_levels(means, list(map(len, sessions)), run_deviation)
     deviation, degrees = levels.error()
-    if degrees < MIN_SESSIONS - 1:
+    if degrees < _MIN_SESSIONS - 1:
         return assumed
     variance = max(0.0, deviation**2 - levels.least_variance)
     total = assumed.degrees + degrees
@@ -97,7 +97,7 @@ def _curve_rates(
     follows another one sooner than the compared sessions follow each other, because it
     is not a separate session.
     """
-    gap_s = min(sessions.apart_s, MAX_GAP_S)
+    gap_s = min(sessions.apart_s, _MAX_GAP_S)
     last = -math.inf
     for time, entry in sorted(_entries_with_times(past), key=lambda item: item[0]):
         if any(first <= time <= stop for first, stop in sessions.spans):

@@ -35,33 +35,33 @@ import numpy as np
 from rnn_scaling.analysis.prediction import models
 from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, MeasuredPoint
 
-DRAWS = 20_000
+_DRAWS = 20_000
 # The constants are calibrated on simulated curves and on the development half of
 # docs/results/prediction/public.csv.
 # Prior: half of all curves lose less than this share of a device's step per doubling.
-LOSS_PER_DOUBLING = 0.07
+_LOSS_PER_DOUBLING = 0.07
 # Scale of the part of log(rate) that no model has, one doubling beyond the largest
 # measured n; it grows as the root.
-DRIFT = 0.01
-DRIFT_OF_LOSS = 0.1  # the same, as a share of log y, downwards
+_DRIFT = 0.01
+_DRIFT_OF_LOSS = 0.1  # the same, as a share of log y, downwards
 # Upwards: on the development half, 12 of the 24 misses up to 8 times the fitted devices
 # were above their intervals with 0.1, and 3 of 16 with 0.2.
-DRIFT_OF_LOSS_UPWARDS = 0.2
-DRIFT_DEGREES = 4.0  # degrees of freedom of its t distribution
+_DRIFT_OF_LOSS_UPWARDS = 0.2
+_DRIFT_DEGREES = 4.0  # degrees of freedom of its t distribution
 # Chance that a doubling beyond the measured n leaves a machine or a switch, if links are
 # unknown.
-STEP_CHANCE = 0.1
+_STEP_CHANCE = 0.1
 # Chance that leaving a machine makes steps longer, if it happens but its cost is unknown.
-CROSSED_CHANCE = 0.5
+_CROSSED_CHANCE = 0.5
 # Half of these make a step longer by less than this share, some by several times (Cauchy).
-STEP_LOSS = 0.1
+_STEP_LOSS = 0.1
 # Prior scale of s: the distance of a table's log(rate) from a smooth curve.
 NOISE = 0.012
-NOISE_DEGREES = 2.0  # its degrees of freedom
+_NOISE_DEGREES = 2.0  # its degrees of freedom
 # Standard deviation of the logarithm of the known cost's coefficient.
-KNOWN_SPREAD = 0.25
+_KNOWN_SPREAD = 0.25
 # Shares of the loss at the largest n that the first of two terms has.
-SHARES = np.linspace(0, 1, 13)
+_SHARES = np.linspace(0, 1, 13)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Average:
         """
         if self.curve.knowledge.algorithm == "none" and self.curve.scaling == WEAK:
             n = self.curve.local_devices(n)
-        return self.coefficients * shapes_at(self.terms, [n])[:, 0]
+        return self.coefficients * _shapes_at(self.terms, [n])[:, 0]
 
     def log_y(self, n: int) -> np.ndarray:
         """Return the log of the step's time over one device's, [S]."""
@@ -103,9 +103,9 @@ class Average:
         doublings = max(0.0, math.log2(n / largest))
         # The slowdown by shared cores is certain.
         uncertain = log_y - math.log(self.curve.core_slowdown(n))
-        share = np.where(self.drift > 0, DRIFT_OF_LOSS_UPWARDS, DRIFT_OF_LOSS)
-        with_loss = math.sqrt(doublings) * np.hypot(DRIFT, share * uncertain)
-        without_loss = math.sqrt(doublings) * DRIFT
+        share = np.where(self.drift > 0, _DRIFT_OF_LOSS_UPWARDS, _DRIFT_OF_LOSS)
+        with_loss = math.sqrt(doublings) * np.hypot(_DRIFT, share * uncertain)
+        without_loss = math.sqrt(doublings) * _DRIFT
         # A drift can make up for the loss, but no more: the ideal is the limit.
         limit = uncertain + self.drift * without_loss
         drift = np.minimum(self.drift * with_loss, limit)
@@ -122,12 +122,12 @@ def step_chance(knowledge: Knowledge, largest: float, n: float) -> float:
     if n <= largest or knowledge.algorithm == "none":
         return 0.0
     if not knowledge.links:
-        return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)
+        return 1 - (1 - _STEP_CHANCE) ** math.log2(n / largest)
     knows_exchange = models.knows_exchange(knowledge)
     for link, outer in zip(knowledge.links, (*knowledge.links[1:], None)):
         has_cost = outer and math.isfinite(outer.bytes_per_s) and knows_exchange
         if link.devices and largest <= link.devices < n and not has_cost:
-            return CROSSED_CHANCE
+            return _CROSSED_CHANCE
     return 0.0
 
 
@@ -150,16 +150,16 @@ def average(curve: Curve) -> Average:
         share * posterior.weights for share, posterior in zip(shares, posteriors)
     ]
     cumulative = np.cumsum(np.concatenate(row_weights))
-    rows = np.searchsorted(cumulative, (np.arange(DRAWS) + 0.5) / DRAWS)
+    rows = np.searchsorted(cumulative, (np.arange(_DRAWS) + 0.5) / _DRAWS)
     rows = np.minimum(rows, len(cumulative) - 1)
     w = variances(curve.points)
     random = np.random.default_rng(0)
-    degrees = NOISE_DEGREES + len(w) - 1
+    degrees = _NOISE_DEGREES + len(w) - 1
     s = np.concatenate([posterior.scale for posterior in posteriors])[rows]
-    s *= np.sqrt(degrees / random.chisquare(degrees, DRAWS))
+    s *= np.sqrt(degrees / random.chisquare(degrees, _DRAWS))
     a = np.concatenate([posterior.location for posterior in posteriors])[rows]
-    a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
-    error = s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS)
+    a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(_DRAWS)
+    error = s * math.sqrt(float(w.mean())) * random.standard_normal(_DRAWS)
 
     terms, coefficients = _align_coefficients(candidates, posteriors, known_terms)
     names = [candidate.name for candidate in candidates]
@@ -168,9 +168,9 @@ def average(curve: Curve) -> Average:
         terms,
         coefficients[rows],
         error - a,
-        random.standard_t(DRIFT_DEGREES, DRAWS),
-        random.random(DRAWS),
-        np.log1p(STEP_LOSS * np.abs(random.standard_cauchy(DRAWS))),
+        random.standard_t(_DRIFT_DEGREES, _DRAWS),
+        random.random(_DRAWS),
+        np.log1p(_STEP_LOSS * np.abs(random.standard_cauchy(_DRAWS))),
         curve,
         dict(weights),
     )
@@ -186,12 +186,12 @@ def _fit_candidates(
     slowdowns = np.array(list(map(curve.core_slowdown, n)))
     z = np.log(n / np.array([point.rate for point in curve.points]) / slowdowns)
     w = variances(curve.points)
-    known_cost = shapes_at(known_terms, n).sum(axis=0)
-    loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
+    known_cost = _shapes_at(known_terms, n).sum(axis=0)
+    loss = _LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     posteriors = []
     for candidate in candidates:
         cost = known_cost if candidate.uses_known else None
-        posteriors.append(_fit(z, w, shapes_at(candidate.terms, n), cost, loss))
+        posteriors.append(_fit(z, w, _shapes_at(candidate.terms, n), cost, loss))
     return posteriors
 
 
@@ -257,7 +257,7 @@ def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
     return np.asarray(1 + log_variances / NOISE**2)
 
 
-def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
+def _shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
     """Return the shape of each term on n devices, [J, N]."""
     devices = np.asarray(n, float)
     shapes = [term.shape(devices) for term in terms]
@@ -294,7 +294,7 @@ def _fit(
     steps = np.zeros(1) if known_cost is None else np.linspace(-2.5, 2.5, 11)
     factor_weights = np.exp(-(steps**2) / 2)
     factor_weights /= factor_weights.sum()
-    factors = np.exp(KNOWN_SPREAD * steps)
+    factors = np.exp(_KNOWN_SPREAD * steps)
     if known_cost is None:
         factors = np.zeros(1)
         known_cost = np.zeros(len(z))
@@ -320,8 +320,8 @@ def _fit(
     )
     first = _log_sum(log_prior + _integrate_location_and_scale(d[:, :1], w[:1])[0])
     weights = np.exp(log_weights - log_weights.max())
-    degrees = NOISE_DEGREES + len(z) - 1
-    scale = np.sqrt((NOISE_DEGREES * NOISE**2 + squares) / degrees)
+    degrees = _NOISE_DEGREES + len(z) - 1
+    scale = np.sqrt((_NOISE_DEGREES * NOISE**2 + squares) / degrees)
     score = (left_out + total - first) / 2
     return Posterior(coefficients, weights / weights.sum(), location, scale, score)
 
@@ -353,7 +353,7 @@ def _make_coefficient_grid(
     mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
     shares = np.ones((1, 1))  # [J, shares]
     if len(shapes) == 2:
-        shares = np.stack([SHARES, 1 - SHARES])
+        shares = np.stack([_SHARES, 1 - _SHARES])
     num_shares = shares.shape[1]
     rows = totals[:, None, None] * (shares / shapes).T  # [totals, shares, J]
     prior = np.repeat(mass, num_shares) / num_shares
@@ -412,15 +412,15 @@ def _log_density(
       squares: [G], sum of squares about a, in units of w.
     """
     degrees = count - 1
-    prior = NOISE_DEGREES * NOISE**2
+    prior = _NOISE_DEGREES * NOISE**2
     constant = (
-        math.lgamma((NOISE_DEGREES + degrees) / 2)
-        - math.lgamma(NOISE_DEGREES / 2)
+        math.lgamma((_NOISE_DEGREES + degrees) / 2)
+        - math.lgamma(_NOISE_DEGREES / 2)
         - degrees / 2 * math.log(math.pi)
-        + NOISE_DEGREES / 2 * math.log(prior)
+        + _NOISE_DEGREES / 2 * math.log(prior)
         - 0.5 * (math.log(precision) + log_variances)
     )
-    return constant - (NOISE_DEGREES + degrees) / 2 * np.log(prior + squares)
+    return constant - (_NOISE_DEGREES + degrees) / 2 * np.log(prior + squares)
 
 
 def _log_sum(logs: np.ndarray) -> float:

@@ -28,23 +28,23 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.models import ENOUGH_STEPS, longest_share
 from rnn_scaling.analysis.statements import Statement, interval_values
 
-DRAWS = 4_000
-NORMAL_QUANTILE = 1.96
+_DRAWS = 4_000
+_NORMAL_QUANTILE = 1.96
 BATCH = "batch_size"
 COMPUTE = "compute"
 EXCHANGE = "exchange"
 LINK = "link_gbit"
 JITTER = "jitter"
 FACTORS = (BATCH, COMPUTE, EXCHANGE, JITTER)  # changes by a factor
-NOW = "now"
-TOGETHER = "all together"
-LOSSES = ("contention", "exchange", "fixed cost", "jitter")
-UNREPEATED_ERROR = 0.03  # standard error of log(rate) without repeats
+_NOW = "now"
+_TOGETHER = "all together"
+_LOSSES = ("contention", "exchange", "fixed cost", "jitter")
+_UNREPEATED_ERROR = 0.03  # standard error of log(rate) without repeats
 # Share of the exchange that may overlap with computation if no trace shows it.
-MAX_HIDDEN_SHARE = 0.4
-MIN_GAIN = 1.005
+_MAX_HIDDEN_SHARE = 0.4
+_MIN_GAIN = 1.005
 # Share of the draws in which the best change must gain more than the second.
-MIN_CONFIDENCE = 0.975
+_MIN_CONFIDENCE = 0.975
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +138,9 @@ def sensitivity(
         None if unknown.
     """
     step = _Step(prediction, devices, fixed_share)
-    combinations = {NOW: [], **{change.title: [change] for change in changes}}
+    combinations = {_NOW: [], **{change.title: [change] for change in changes}}
     if len(changes) > 1:
-        combinations[TOGETHER] = [*changes]
+        combinations[_TOGETHER] = [*changes]
     speed_now, _ = step.apply_changes([])
     gains = {}
     effects = {}
@@ -160,22 +160,22 @@ def sensitivity(
     ties = [
         effect.title
         for effect in ranked[1:]
-        if np.mean(gains[best.title] > gains[effect.title]) < MIN_CONFIDENCE
+        if np.mean(gains[best.title] > gains[effect.title]) < _MIN_CONFIDENCE
     ]
     kind = "whatif-tie" if ties else "whatif-best"
-    if best.gain.value < MIN_GAIN:
+    if best.gain.value < _MIN_GAIN:
         kind = "whatif-none"
     values = {"name": best.title, "gain": interval_values(best.gain), "names": ties}
     shares = {
         name: _make_interval(part * speed_now)
         for name, part in step.split_parts().items()
     }
-    together = [effects[TOGETHER]] if TOGETHER in effects else []
+    together = [effects[_TOGETHER]] if _TOGETHER in effects else []
     return Sensitivity(
         prediction.curve,
         devices,
         shares,
-        (effects[NOW], *ranked, *together),
+        (effects[_NOW], *ranked, *together),
         (Statement(kind, values=values), *step.assumptions(changes, fixed_share)),
     )
 
@@ -194,25 +194,25 @@ class _Step:
         # How far a part follows a change of a different part, between 0 and 1. No record
         # shows it.
         self._coupling = {
-            name: self._random.uniform(size=DRAWS)
+            name: self._random.uniform(size=_DRAWS)
             for name in ("contention", "jitter", "wire", "batch")
         }
         if fixed_share is not None:
             share = self._draw(fixed_share.shifted(1.0)) - 1
             self._coupling["batch"] = np.clip(share, -1.0, 1.0)
         # Achieved share of the stated rate of links: before / after.
-        self._achieved_ratio = self._random.uniform(0.9, 1.1, DRAWS)
+        self._achieved_ratio = self._random.uniform(0.9, 1.1, _DRAWS)
         rates = {point.devices: point.interval for point in self._curve.points}
         replica_points = self._knowledge.independent
         replica_rates = {point.devices: point.interval for point in replica_points}
         predicted = {point.devices: point for point in prediction.points}[devices]
-        efficiency = np.ones(DRAWS)
+        efficiency = np.ones(_DRAWS)
         if devices in rates:
             self.rates = self._draw(rates[devices])
             if devices > 1:
                 efficiency = self.rates / (devices * self._draw(rates[1]))
         else:
-            normal = self._random.standard_normal(DRAWS)
+            normal = self._random.standard_normal(_DRAWS)
             self.rates = self._draw(predicted.rate, normal)
             efficiency = self._draw(predicted.efficiency, normal)
         contention = None  # the loss of independent replicas
@@ -225,7 +225,7 @@ class _Step:
         self.parts = {"compute": 1 / efficiency - lost, **losses}
         hidden_share: float | np.ndarray | None = self._knowledge.hidden_share
         if hidden_share is None:
-            hidden_share = self._random.uniform(0, MAX_HIDDEN_SHARE, DRAWS)
+            hidden_share = self._random.uniform(0, _MAX_HIDDEN_SHARE, _DRAWS)
         exposed_share = np.maximum(1 - hidden_share, 0.05)
         hidden = self.parts["exchange"] * hidden_share / exposed_share
         # At most an ideal step of computation hides it.
@@ -235,7 +235,7 @@ class _Step:
         """Return the parts of the step; losses without a known cause are one part."""
         if self._knowledge.algorithm:
             return self.parts
-        lost = np.sum([self.parts[name] for name in LOSSES], axis=0)
+        lost = np.sum([self.parts[name] for name in _LOSSES], axis=0)
         return {"compute": self.parts["compute"], "not split": lost}
 
     def _draw(
@@ -249,12 +249,12 @@ class _Step:
         """
         assert interval is not None
         if normal is None:
-            normal = self._random.standard_normal(DRAWS)
-        error = NORMAL_QUANTILE * UNREPEATED_ERROR
+            normal = self._random.standard_normal(_DRAWS)
+        error = _NORMAL_QUANTILE * _UNREPEATED_ERROR
         value = interval.value
         ends = interval.ends or (value * math.exp(-error), value * math.exp(error))
         error_below, error_above = (
-            abs(math.log(max(end, 1e-9) / value)) / NORMAL_QUANTILE for end in ends
+            abs(math.log(max(end, 1e-9) / value)) / _NORMAL_QUANTILE for end in ends
         )
         return value * np.exp(normal * np.where(normal < 0, error_below, error_above))
 
@@ -283,14 +283,16 @@ class _Step:
             [is_open, exchanges, has_fixed, is_open or not exchanges]
         )
         random_shares = (
-            self._random.dirichlet(np.ones(len(LOSSES)), DRAWS) * possible_parts
+            self._random.dirichlet(np.ones(len(_LOSSES)), _DRAWS) * possible_parts
         )
         random_shares /= random_shares.sum(axis=1, keepdims=True)
-        model = [max(0.0, predicted.get(name, 0.0)) for name in LOSSES] * possible_parts
+        model = [
+            max(0.0, predicted.get(name, 0.0)) for name in _LOSSES
+        ] * possible_parts
         unsplit = max(predicted.get("not split", 0.0), 1e-9)
         shares = model + unsplit * random_shares
         shares /= shares.sum(axis=1, keepdims=True)
-        mixing = self._random.uniform(size=(DRAWS, 1)) * is_open
+        mixing = self._random.uniform(size=(_DRAWS, 1)) * is_open
         shares = shares + mixing * (random_shares - shares)
         contention_share, _, fixed_share, jitter_share = shares.T
         if contention is None:
@@ -305,11 +307,11 @@ class _Step:
             # Devices that are slow at the same time wait less for each other than
             # independent ones.
             longest = float(longest_share(step_times, np.array([self._devices]))[0])
-            waiting_share = longest * self._random.uniform(0.5, 1.0, DRAWS)
+            waiting_share = longest * self._random.uniform(0.5, 1.0, _DRAWS)
             jitter = np.minimum(waiting_share, uncontended - fixed_cost)
         exchange = np.maximum(uncontended - fixed_cost - jitter, 0.0) * exchanges
         remaining = lost - fixed_cost - jitter - exchange
-        return dict(zip(LOSSES, (remaining, exchange, fixed_cost, jitter)))
+        return dict(zip(_LOSSES, (remaining, exchange, fixed_cost, jitter)))
 
     def _exchange_cost(
         self, links: Sequence[Link], gathered_factor: float = 1.0
@@ -342,7 +344,7 @@ class _Step:
         """Return (samples per present ideal step, efficiency) after changes."""
         parts = dict(self.parts)
         samples = 1.0
-        ideal = np.ones(DRAWS)
+        ideal = np.ones(_DRAWS)
         for change in changes:
             compute_factor: float | np.ndarray = 1.0
             exchange_factor: float | np.ndarray = 1.0
@@ -419,5 +421,5 @@ class _Step:
 
 def _make_interval(values: np.ndarray) -> Interval:
     low, value, high = map(float, np.percentile(values, (2.5, 50, 97.5)))
-    error = (high - low) / 2 / NORMAL_QUANTILE
+    error = (high - low) / 2 / _NORMAL_QUANTILE
     return Interval(value, low, high, IntervalKind(Basis.DRAWS), error)

@@ -104,14 +104,14 @@ STRONG_MODELS = {
     "serial, step": 0.5,
 }
 ENOUGH_STEPS = 8  # step times from which the longest of n is computed
-TRUST = 10.0  # factor of the weight of a model with the known cost
+_TRUST = 10.0  # factor of the weight of a model with the known cost
 
 
 def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
     """Return the models of one curve, with and without its known cost."""
     is_strong = curve.scaling == STRONG
     terms = STRONG_TERMS if is_strong else WEAK_TERMS
-    steps = step_terms([point.devices for point in curve.points], is_strong)
+    steps = _step_terms([point.devices for point in curve.points], is_strong)
     models = []
     for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
         smooth = [terms[name] for name in names.split(", ") if name in terms]
@@ -121,11 +121,11 @@ def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
         for variant in variants:
             models.append(Model(variant, False, weight / len(variants)))
             if has_known_cost:
-                models.append(Model(variant, True, weight / len(variants) * TRUST))
+                models.append(Model(variant, True, weight / len(variants) * _TRUST))
     return models
 
 
-def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
+def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     """Return a term for each measured n at which the exchange may leave a machine.
 
     Machines and switches have 2, 4, 8, ... devices, so the exchange may leave one from 4

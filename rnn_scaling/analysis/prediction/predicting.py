@@ -32,16 +32,16 @@ from rnn_scaling.analysis.prediction.models import loss_part
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 # Share of the largest measured n; the last gain is measured from the point below it.
-WINDOW = 0.75
-MIN_GAIN = 0.5  # measured gain / predicted gain
-SIGNIFICANT = 4.0  # standard errors
+_WINDOW = 0.75
+_MIN_GAIN = 0.5  # measured gain / predicted gain
+_SIGNIFICANT = 4.0  # standard errors
 MAX_FITTED = 32  # points; the time of a fit grows with their number
 FAR = 8  # times the largest measured n
-EFFICIENT = 0.9
-MAX_NAMED_MODELS = 3
+_EFFICIENT = 0.9
+_MAX_NAMED_MODELS = 3
 # A number over its low end, or the high end over the number; wider intervals do not
 # suffice to plan.
-MAX_WIDTH = 2.0
+_MAX_WIDTH = 2.0
 SPEEDUP = "x"  # the unit of a curve of speedups
 
 
@@ -106,13 +106,13 @@ def _check_growth(curve: Curve, average_model: Average) -> None:
     """Refuse a curve whose last points gain far less than the average of models predicts.
 
     The rates that each device added over about the last quarter of the measured n are
-    compared with the next doubling. A measured gain below MIN_GAIN times the predicted
+    compared with the next doubling. A measured gain below _MIN_GAIN times the predicted
     one contradicts the models, unless noise explains it.
     """
     last = curve.points[-1]
     start = curve.points[0]
     for point in curve.points:
-        if point.devices <= WINDOW * last.devices:
+        if point.devices <= _WINDOW * last.devices:
             start = point
     span = last.devices - start.devices
     measured_growth = (last.rate - start.rate) / span
@@ -120,8 +120,8 @@ def _check_growth(curve: Curve, average_model: Average) -> None:
     expected = (doubled - last.rate) / last.devices
     error = NOISE * math.sqrt(float(variances([last, start]).sum()))
     noise = error * last.rate / span
-    is_small = expected > 0 and measured_growth < MIN_GAIN * expected
-    if is_small and expected - measured_growth > SIGNIFICANT * noise:
+    is_small = expected > 0 and measured_growth < _MIN_GAIN * expected
+    if is_small and expected - measured_growth > _SIGNIFICANT * noise:
         _refuse(
             "prediction-stops-growing",
             curve,
@@ -288,7 +288,7 @@ def _rate_statement(curve: Curve, point: PredictedPoint) -> Statement:
 
 def _is_wide(rate: Interval) -> bool:
     low, high = rate.ends or (rate.value, rate.value)
-    return not high <= MAX_WIDTH * rate.value <= MAX_WIDTH**2 * low
+    return not high <= _MAX_WIDTH * rate.value <= _MAX_WIDTH**2 * low
 
 
 def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
@@ -300,25 +300,25 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
     part = largest_part(point.parts)
     values: dict[str, Any] = {
         "devices": point.devices,
-        "wanted": EFFICIENT,
+        "wanted": _EFFICIENT,
         "part": part,
     }
     low = efficiency.ends[0] if efficiency.ends else efficiency.value
-    if low >= EFFICIENT:
+    if low >= _EFFICIENT:
         return Statement("predict-is-efficient", values=values)
-    if efficiency.value >= EFFICIENT:
+    if efficiency.value >= _EFFICIENT:
         return Statement("predict-may-be-efficient", values=values)
     if part is None or part == PARTS[-1]:
-        values["factor"] = (1 / efficiency.value - 1) / (1 / EFFICIENT - 1)
+        values["factor"] = (1 / efficiency.value - 1) / (1 / _EFFICIENT - 1)
         return Statement("predict-needs-unsplit", values=values)
     lost = point.parts[part]
     # Ideal time over the remaining time of the step.
     improved = efficiency.value / (1 - lost)
-    if improved <= EFFICIENT:
+    if improved <= _EFFICIENT:
         values["without"] = improved
         return Statement("predict-needs-more", values=values)
     part_time = lost / efficiency.value
-    excess_time = 1 / efficiency.value - 1 / EFFICIENT
+    excess_time = 1 / efficiency.value - 1 / _EFFICIENT
     values["factor"] = part_time / (part_time - excess_time)
     return Statement("predict-needs", values=values)
 
@@ -343,7 +343,7 @@ def assumptions(prediction: Prediction) -> list[Statement]:
     if not prediction.is_simulated:
         weights = prediction.weights
         shares = [f"{name} ({100 * weights[name]:.0f} %)" for name in weights]
-        values = {"models": shares[:MAX_NAMED_MODELS], "count": len(weights)}
+        values = {"models": shares[:_MAX_NAMED_MODELS], "count": len(weights)}
         statements.append(Statement("predict-models", curve.name, values))
         if all(point.error is None for point in curve.points):
             statements.append(Statement("predict-no-repeats", curve.name))

@@ -18,9 +18,9 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import scale
 
-FLOAT_BYTES = 4  # bytes of a number that an optimizer keeps
+_FLOAT_BYTES = 4  # bytes of a number that an optimizer keeps
 # Share of the memory by which a line is wrong, because memory is allocated in blocks.
-BLOCK_ERROR = 0.01
+_BLOCK_ERROR = 0.01
 SECONDS = 3600  # seconds of an hour, the unit of prices
 
 
@@ -59,7 +59,7 @@ def _rows_of_same_work(row: Row, rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def samples_per_device(row: Row) -> float:
+def _samples_per_device(row: Row) -> float:
     """Return the samples of one device in a step; 0 if unknown."""
     return (row.global_batch_size or 0) / row.num_devices
 
@@ -75,8 +75,8 @@ def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
         run = candidate.good_runs[0]
         if candidate.num_devices == 1 and candidate.rate and run.batches.items:
             items = float(np.mean(measured_batches(run)[1]))
-            step_s[samples_per_device(candidate)] = candidate.rate.inverse(items)
-    size = samples_per_device(row.baseline) if row.baseline else 0
+            step_s[_samples_per_device(candidate)] = candidate.rate.inverse(items)
+    size = _samples_per_device(row.baseline) if row.baseline else 0
     other_sizes = step_s.keys() - {size}
     if size not in step_s or not other_sizes:
         return None
@@ -122,7 +122,7 @@ def memory_gib(
     x_rows = []
     peaks = []
     for candidate in _rows_of_same_work(row, rows):
-        samples = samples_per_device(candidate)
+        samples = _samples_per_device(candidate)
         for run in candidate.good_runs:
             num_bytes = peak(run)
             if num_bytes:
@@ -131,7 +131,7 @@ def memory_gib(
     if not peaks:
         return None
     measured_devices = row.num_devices if row.options["global_batch_size"] else devices
-    samples = batch_factor * (measured_devices * samples_per_device(row)) / devices
+    samples = batch_factor * (measured_devices * _samples_per_device(row)) / devices
     local_devices = min(devices, per_machine or devices)
     if row.is_distributed:
         local_devices = row.options["num_devices"]
@@ -153,7 +153,7 @@ def memory_gib(
         return Interval(value, kind=IntervalKind(Basis.FEW_RUNS_FOR_FIT))
     deviation = math.sqrt(float(np.sum((y - x @ inverse @ y) ** 2)) / degrees)
     line_error = deviation * math.sqrt(1 + float(weights @ weights))
-    error = math.hypot(line_error, BLOCK_ERROR * value)
+    error = math.hypot(line_error, _BLOCK_ERROR * value)
     margin = t_quantile(0.975, degrees) * error
     low = max(0.0, value - margin)
     return Interval(value, low, value + margin, IntervalKind(Basis.FURTHER_RUN), error)
@@ -168,7 +168,7 @@ def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interv
     fixed_gib = 0.0
     if parameters:
         gradients = 2 * parameters.bytes
-        fixed_gib = (gradients + FLOAT_BYTES * (parameters.optimizer or 0)) / GIB
+        fixed_gib = (gradients + _FLOAT_BYTES * (parameters.optimizer or 0)) / GIB
     activations = max(0.0, memory.value - fixed_gib)
     grown = memory.value + (batch_factor - 1) * activations
     low, high = sorted((memory.value, grown))
@@ -206,7 +206,7 @@ def compute_sizes(
     rates |= {point.devices: point.interval for point in curve.points}
     row = series_rows[-1] if series_rows else None
     # Samples per device in a step; 0 if unknown, or if the global batch is constant.
-    samples = samples_per_device(row) if row and curve.scaling != STRONG else 0.0
+    samples = _samples_per_device(row) if row and curve.scaling != STRONG else 0.0
     per_machine = devices_per_machine or machine.gpus or curve.points[-1].devices
     needs = []
     for devices in sorted(rates):

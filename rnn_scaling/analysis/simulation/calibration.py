@@ -21,11 +21,11 @@ from rnn_scaling.analysis.simulation.simulating import (
 )
 from rnn_scaling.analysis.statements import Statement, interval_values
 
-ITERATIONS = 3
-STEPS = 200  # simulated steps that are compared with the measured step
+_ITERATIONS = 3
+_STEPS = 200  # simulated steps that are compared with the measured step
 
 
-def make_base_system(curve: Curve) -> System:
+def _make_base_system(curve: Curve) -> System:
     """Return the computation and the exchange of a curve as a system.
 
     A System is a Knowledge with more fields, so the curve's knowledge is copied.
@@ -68,7 +68,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
       CannotPredict: If the bytes are unknown, and machines have other links inside than
         between them.
     """
-    system = make_base_system(curve)
+    system = _make_base_system(curve)
     if system.algorithm == "none":
         return system, []
     rates = {point.devices: point.rate for point in curve.points}
@@ -84,7 +84,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
 
     def excess_s(changed_system: System) -> float:
         """Return how much longer a simulated step takes than the measured one."""
-        efficiencies = job_efficiencies(changed_system, devices, STEPS, seed)
+        efficiencies = job_efficiencies(changed_system, devices, _STEPS, seed)
         return changed_system.ideal_s(devices) / float(efficiencies.mean()) - measured_s
 
     excess = excess_s(system)
@@ -101,7 +101,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     if excess_without_exchange < 0:
         factor = 1.0
         # The step is nearly linear in the seconds of the exchange.
-        for _ in range(ITERATIONS):
+        for _ in range(_ITERATIONS):
             slower_excess = excess_s(_scale_inner_link(system, factor))
             factor *= excess_without_exchange / (
                 excess_without_exchange - slower_excess

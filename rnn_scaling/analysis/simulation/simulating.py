@@ -25,10 +25,10 @@ from rnn_scaling.analysis.prediction.costs import exchange_s, joined_groups
 from rnn_scaling.analysis.prediction.curves import Knowledge, PredictedPoint
 
 # Parts of a run, each with its own stragglers, whose rates give the standard error.
-JOBS = 20
-BLOCK = 1 << 20  # random numbers per draw
+_JOBS = 20
+_BLOCK = 1 << 20  # random numbers per draw
 # How a server's link is shared by its answers: 0 first come first served, 1 equally.
-LINK_SHARING = 0.75
+_LINK_SHARING = 0.75
 Exchange = Callable[[np.ndarray], np.ndarray]  # start -> finish
 PARTS = (
     "contention",
@@ -88,7 +88,7 @@ class System(Knowledge):
 
 
 # Cause of a loss -> the fields of a system without it.
-WITHOUT: dict[str, Callable[[System], dict[str, Any]]] = {
+_WITHOUT: dict[str, Callable[[System], dict[str, Any]]] = {
     "failures": lambda system: {"link_failures": 0.0},
     "stragglers": lambda system: {"stragglers": 0.0},
     "jitter": lambda system: {"jitter": 0.0, "step_times": ()},
@@ -114,7 +114,7 @@ def simulate(
     mean = float(efficiencies.mean())
     efficiency_now = mean
     parts = dict.fromkeys(PARTS, 0.0)
-    for cause, fields in WITHOUT.items():
+    for cause, fields in _WITHOUT.items():
         better_system = dataclasses.replace(system, **fields(system))
         if better_system != system:
             system = better_system
@@ -136,7 +136,7 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     The remaining steps are not simulated.
     """
     every = system.exchange_every
-    jobs = max(2, min(JOBS, steps // every))
+    jobs = max(2, min(_JOBS, steps // every))
     length = max(1, steps // every // jobs) * every
     exchange = make_exchange(system, devices)
     clock = np.zeros(devices)
@@ -167,7 +167,7 @@ def _draw_computing_times(
     mean = system.computing_s(devices)
     times = np.asarray(system.step_times, float)
     deviation = math.sqrt(math.log1p(system.jitter**2))
-    block = max(1, BLOCK // devices)
+    block = max(1, _BLOCK // devices)
     for _ in range(jobs):
         is_slow = straggler_random.random(devices) < system.stragglers
         factor = np.where(is_slow, system.straggler_factor, 1.0) * mean
@@ -202,7 +202,7 @@ def _delay_by_failures(
 
 
 def make_exchange(
-    knowledge: Knowledge, devices: int, sharing: float = LINK_SHARING
+    knowledge: Knowledge, devices: int, sharing: float = _LINK_SHARING
 ) -> Exchange | None:
     """Return the exchange of n devices.
 

@@ -31,16 +31,16 @@ from rnn_scaling.records.step_parts import (
 # differ only in them must have the same counts.
 MEASURE_OPTIONS = frozenset(field.name for field in dataclasses.fields(MeasureOptions))
 # Options that may differ within a group.
-VARIED_OPTIONS = {*MEASURE_OPTIONS, "encoder_type", "decoder_type", "num_devices"}
-FAMILIES: Mapping[str, Callable[[str], bool]] = {
+_VARIED_OPTIONS = {*MEASURE_OPTIONS, "encoder_type", "decoder_type", "num_devices"}
+_FAMILIES: Mapping[str, Callable[[str], bool]] = {
     "control": lambda kind: kind in CONTROL_FLOW,
     "lists": lambda kind: kind.startswith("TensorList"),
 }
-OTHERS = "others"
+_OTHERS = "others"
 PHASES = ("forward", "backward")
-NUMBERS = ("items", "python", "optimized", "operators", *PLACES)
-BY_NAME = ("operators_by_type", "kernels_by_type", "kernels_by_phase")
-ONEDNN_STATES = {True: "on", False: "off", None: "unknown"}
+_NUMBERS = ("items", "python", "optimized", "operators", *PLACES)
+_BY_NAME = ("operators_by_type", "kernels_by_type", "kernels_by_phase")
+_ONEDNN_STATES = {True: "on", False: "off", None: "unknown"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,12 +130,12 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         differences[has_varying_lengths(options)] += _step_differences(name, steps)
         traced.append((name, counts))
         keys.append(
-            (own_decoder(options), drop_options(build_key(options), VARIED_OPTIONS))
+            (own_decoder(options), drop_options(build_key(options), _VARIED_OPTIONS))
         )
     groups = []
     runs_by_group = group_by(traced, keys).values()
     settings = [records[runs[0][0]].options for runs in runs_by_group]
-    for title, options, runs in zip(group_titles(settings), settings, runs_by_group):
+    for title, options, runs in zip(_group_titles(settings), settings, runs_by_group):
         merged_counts = []
         configurations = [(counts.encoder, counts.num_devices) for _, counts in runs]
         for first_run, *repeats in group_by(runs, configurations).values():
@@ -173,9 +173,9 @@ def agreement(inspection: Inspection) -> list[Statement]:
     return statements
 
 
-def group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a title per group: the update mode, and options that differ."""
-    left_out = {*NOT_COMPARED, *VARIED_OPTIONS, "variable_update"}
+    left_out = {*NOT_COMPARED, *_VARIED_OPTIONS, "variable_update"}
     compared = [name for name in configs.OPTIONS if name not in left_out]
     varied_options = distinguishing(compared, settings)
     titles = []
@@ -265,11 +265,11 @@ def _run_differences(
     statements = []
     if first_counts.onednn is not second_counts.onednn:
         states = {
-            "old": ONEDNN_STATES[first_counts.onednn],
-            "new": ONEDNN_STATES[second_counts.onednn],
+            "old": _ONEDNN_STATES[first_counts.onednn],
+            "new": _ONEDNN_STATES[second_counts.onednn],
         }
         statements.append(Statement("onednn-differs", values={**runs, **states}))
-    for number in NUMBERS:
+    for number in _NUMBERS:
         count = getattr(second_counts, number)
         expected = getattr(first_counts, number)
         if count != expected:
@@ -280,7 +280,7 @@ def _run_differences(
                 "difference": count - expected,
             }
             statements.append(Statement("number-differs", values={**runs, **values}))
-    for table in BY_NAME:
+    for table in _BY_NAME:
         differences = Counter(getattr(second_counts, table))
         differences.subtract(getattr(first_counts, table))
         changes = []
@@ -313,10 +313,10 @@ def num_iterations(counts: StepCounts) -> int:
 
 def sum_families(by_type: Mapping[str, int]) -> dict[str, int]:
     """Return the kernels of each family of types; their sum is all kernels."""
-    sums = dict.fromkeys([*FAMILIES, OTHERS], 0)
+    sums = dict.fromkeys([*_FAMILIES, _OTHERS], 0)
     for kind, count in by_type.items():
-        names = [name for name, contains in FAMILIES.items() if contains(kind)]
-        sums[names[0] if names else OTHERS] += count
+        names = [name for name, contains in _FAMILIES.items() if contains(kind)]
+        sums[names[0] if names else _OTHERS] += count
     return sums
 
 
@@ -378,4 +378,4 @@ def _loop_statement(counts: StepCounts) -> Statement:
 
 def _sum_phases(counts: StepCounts) -> dict[str, int]:
     kernels = {phase: counts.kernels_by_phase.get(phase, 0) for phase in PHASES}
-    return {**kernels, OTHERS: counts.kernels - sum(kernels.values())}
+    return {**kernels, _OTHERS: counts.kernels - sum(kernels.values())}

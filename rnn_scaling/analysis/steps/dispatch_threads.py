@@ -19,11 +19,11 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
-SLOWER = "slower"
+_SLOWER = "slower"
 # Slow-down that runs must be able to show. If they cannot, a slow-down may exist that
 # they do not show.
-TOO_NOISY = 0.2
-SERIAL = 1.05  # concurrency up to which towers count as one after another
+_TOO_NOISY = 0.2
+_SERIAL = 1.05  # concurrency up to which towers count as one after another
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Setting:
     @property
     def is_slower(self) -> bool:
         """Whether it is significantly slower than the fastest."""
-        return self.comparison is not None and self.comparison.verdict == SLOWER
+        return self.comparison is not None and self.comparison.verdict == _SLOWER
 
     @property
     def detectable(self) -> float:
@@ -249,7 +249,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
         slower.append(_probe_statement(probe, "threads-slower", **values))
     candidates = [each for each in probe.settings if enough <= each.threads < best]
     noisy_settings = [
-        setting for setting in candidates if setting.detectable > TOO_NOISY
+        setting for setting in candidates if setting.detectable > _TOO_NOISY
     ]
     if noisy_settings:
         limit = max(setting.detectable for setting in noisy_settings)
@@ -273,7 +273,7 @@ def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
     fewest = next(setting.threads for setting in probe.settings if setting.rate)
     other_settings = [setting for setting in probe.settings if setting.threads != best]
     limit = max((setting.detectable for setting in other_settings), default=0.0)
-    if limit > TOO_NOISY:
+    if limit > _TOO_NOISY:
         return [_probe_statement(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
     statements = [_probe_statement(probe, kind, best=best, fewest=fewest)]
@@ -293,14 +293,14 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
 
     highest = max(traced, key=rank)
     values = {"at_once": highest.concurrency, "most": highest.threads}
-    serial = [setting for setting in traced if setting.concurrency_ends[1] <= SERIAL]
+    serial = [setting for setting in traced if setting.concurrency_ends[1] <= _SERIAL]
     if serial:
         return [
             _probe_statement(
                 probe, "towers-in-turn", threads=_thread_names(serial), **values
             )
         ]
-    unclear = [setting for setting in traced if setting.concurrency_ends[0] <= SERIAL]
+    unclear = [setting for setting in traced if setting.concurrency_ends[0] <= _SERIAL]
     if unclear:
         return [
             _probe_statement(probe, "towers-unclear", threads=_thread_names(unclear))

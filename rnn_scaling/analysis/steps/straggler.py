@@ -24,15 +24,15 @@ from rnn_scaling.records.workers import Rank, Workers
 MIN_STEPS = 3  # traced steps
 LEVEL = 0.95  # one-sided, of each test for a straggler
 # One-sided. Of two ranks only the later one is tested, so 5 % have a false alarm.
-RANK_LEVEL = 0.975
+_RANK_LEVEL = 0.975
 MAX_LATE_RANKS = 8  # named together, and at most half of all ranks
 # Share of a step without a timed kernel. If it is larger, arrival times mean too little.
-MAX_IDLE = 0.5
+_MAX_IDLE = 0.5
 # Share of a step. If a tower is later by less, there is nothing to gain.
 MIN_SHARE = 0.01
 # Towers that compute at once beyond the first, per further tower. If there are fewer,
 # the towers run one after the other.
-SERIAL = 0.1
+_SERIAL = 0.1
 
 
 def name_straggler(
@@ -62,10 +62,10 @@ def name_straggler(
     late_share = mean_late / _mean([step.seconds for step in steps])
     values = {
         "tower": tower,
-        "late": in_ms(late),
+        "late": _in_ms(late),
         "late_share": late_share,
-        "took": in_ms(duration),
-        "compute": in_ms(compute),
+        "took": _in_ms(duration),
+        "compute": _in_ms(compute),
     }
     # The first objection that holds is the reason.
     objections = {
@@ -109,10 +109,10 @@ def _missing_evidence_statement(
         names = [f"tower {tower}" for tower in sorted(unseen)]
         return Statement("straggler-unseen", values={"towers": names})
     idle = _mean([step.towers[0].parts[IDLE] / step.seconds for step in steps])
-    if idle > MAX_IDLE:
+    if idle > _MAX_IDLE:
         return Statement("straggler-idle", values={"idle": idle})
     concurrency = _mean([step.concurrency or 0.0 for step in steps])
-    if concurrency <= 1 + SERIAL * (num_towers - 1):
+    if concurrency <= 1 + _SERIAL * (num_towers - 1):
         return Statement("straggler-serial", values={"concurrency": concurrency})
     return None
 
@@ -152,7 +152,7 @@ def _lower_end(values: Sequence[float]) -> float:
     return _mean(values) - quantile * error
 
 
-def in_ms(seconds: Sequence[float]) -> str:
+def _in_ms(seconds: Sequence[float]) -> str:
     """Return "12.34 (sd 0.12)": mean and standard deviation, in milliseconds."""
     deviation = standard_deviation(seconds)
     return f"{1000 * _mean(seconds):.2f} (sd {1000 * deviation:.2f})"
@@ -255,7 +255,7 @@ def _find_late_ranks(
         numbers = sorted(ranks[i].rank.rank for i in late_indices)
         values: dict[str, object] = {
             "ranks": [str(number) for number in numbers],
-            "behind": in_ms(delay_s.tolist()),
+            "behind": _in_ms(delay_s.tolist()),
             "behind_share": float(delay_s.mean()) / batch_s,
             "batches": int((delay_s > 0).sum()),
             "measured": num_batches,
@@ -279,7 +279,7 @@ def _is_late(delay_s: np.ndarray, batch_s: float) -> bool:
       batch_s: The mean seconds of a batch.
     """
     mean = _mean(delay_s.tolist())
-    quantile = t_quantile(RANK_LEVEL, num_cosines(len(delay_s)))
+    quantile = t_quantile(_RANK_LEVEL, num_cosines(len(delay_s)))
     error = math.sqrt(long_run_variance(delay_s) / len(delay_s))
     is_significant = mean - quantile * error > 0
     is_material = mean >= MIN_SHARE * batch_s

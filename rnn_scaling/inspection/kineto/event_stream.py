@@ -17,14 +17,14 @@ from typing import Any
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.input_files import DoorError
 
-GZIP_MAGIC = b"\x1f\x8b"
-EVENTS = "traceEvents"
-# Fields that PyTorch writes before the events; one of them is in the first HEAD_CHARS.
-MARKS = (f'"{EVENTS}"', '"distributedInfo"', '"deviceProperties"')
-HEAD_CHARS = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
+_EVENTS = "traceEvents"
+# Fields that PyTorch writes before the events; one of them is in the first _HEAD_CHARS.
+_MARKS = (f'"{_EVENTS}"', '"distributedInfo"', '"deviceProperties"')
+_HEAD_CHARS = 1 << 16
 _CHUNK_CHARS = 1 << 20
 _LONGEST_VALUE = 1 << 24  # characters of one event or of one field of the header
-_BEGINNING = re.compile(rf'"{EVENTS}"\s*:\s*\[')
+_BEGINNING = re.compile(rf'"{_EVENTS}"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 # Names may contain control characters.
 _DAMAGES = (EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError)
@@ -39,10 +39,10 @@ def looks_like_trace(path: Path) -> bool:
         return False
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
-            head = file.read(HEAD_CHARS).decode("utf-8", "replace")
+            head = file.read(_HEAD_CHARS).decode("utf-8", "replace")
     except OSError:
         return False
-    return any(mark in head for mark in MARKS)
+    return any(mark in head for mark in _MARKS)
 
 
 class EventStream:
@@ -66,7 +66,7 @@ class EventStream:
         """
         with input_files.open_regular(self._path, input_files.UNLIMITED) as file:
             raw: Any = file
-            if file.peek(2).startswith(GZIP_MAGIC):
+            if file.peek(2).startswith(_GZIP_MAGIC):
                 raw = gzip.GzipFile(fileobj=file)
             self._file = io.TextIOWrapper(raw, "utf-8-sig", errors="replace")
             try:
@@ -78,7 +78,7 @@ class EventStream:
     def _read_trace(self) -> Iterator[Any]:
         while (beginning := _BEGINNING.search(self._text)) is None:
             if not self._read_more():
-                reason = f"has no {EVENTS}: not a trace" if self._text else "is empty"
+                reason = f"has no {_EVENTS}: not a trace" if self._text else "is empty"
                 raise DoorError(self._path, reason)
         self._position = beginning.end()
         head = self._text[: self._position]

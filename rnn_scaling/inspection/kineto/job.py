@@ -23,12 +23,12 @@ from rnn_scaling.inspection.kineto.rank_trace import RankTrace, read_trace
 from rnn_scaling.inspection.kineto.step_split import SplitStep, split_steps
 from rnn_scaling.system.files.input_files import DoorError
 
-LEVEL = 0.975  # one-sided, of the test for late ranks
+_LEVEL = 0.975  # one-sided, of the test for late ranks
 # Share of a step. Above it, the clocks are too uncertain to show waiting.
-MAX_CLOCK_SCATTER = 0.05
-MAX_UNMATCHED = 0.1  # share of all collectives
+_MAX_CLOCK_SCATTER = 0.05
+_MAX_UNMATCHED = 0.1  # share of all collectives
 # Parts that make a rank late.
-OWN_PARTS = (
+_OWN_PARTS = (
     step_split.COMPUTE,
     step_split.COPIES,
     step_split.INPUT,
@@ -152,7 +152,7 @@ def _doubt_statements(job: TracedJob) -> list[Statement]:
     calls_nccl = False
     for trace in job.traces.values():
         calls_nccl |= not trace.uses_gpu and len(trace.spans[rank_trace.NCCL_CALL]) > 0
-    is_unmatched = num_unmatched > MAX_UNMATCHED * num_calls
+    is_unmatched = num_unmatched > _MAX_UNMATCHED * num_calls
     doubts = {
         "kineto-few-steps": job.world_size > 1 and len(job.steps) < MIN_STEPS,
         "kineto-ranks-missing": len(job.traces) < job.world_size,
@@ -160,7 +160,7 @@ def _doubt_statements(job: TracedJob) -> list[Statement]:
         "kineto-first-steps": uses_gpu and _start_at_different_steps(job.traces),
         "kineto-clocks": unaligned,
         "kineto-unmatched": len(job.traces) > 1 and is_unmatched,
-        "kineto-clock-scatter": scatter_s > MAX_CLOCK_SCATTER * step_s,
+        "kineto-clock-scatter": scatter_s > _MAX_CLOCK_SCATTER * step_s,
     }
     values = {
         "steps": len(job.steps),
@@ -189,7 +189,7 @@ def _verdict_statements(job: TracedJob) -> list[Statement]:
         waits_s.append([step.parts[step_split.WAITS] for step in steps])
     waits = np.array(waits_s)
     step_s = job.mean("seconds")
-    quantile = t_quantile(LEVEL, len(job.steps) - 1)
+    quantile = t_quantile(_LEVEL, len(job.steps) - 1)
     order = np.argsort(waits.mean(axis=1), kind="stable")
     for size in range(1, min(MAX_LATE_RANKS, len(order) // 2) + 1):
         late_ranks = order[:size]
@@ -221,7 +221,7 @@ def _cause_statement(
 ) -> Statement:
     """Return the part that makes the late ranks late."""
     longer_s = {}
-    for part in OWN_PARTS:
+    for part in _OWN_PARTS:
         means_s = np.array([job.part(part, rank).mean for rank in job.traces])
         longer_s[part] = float(means_s[late_ranks].mean() - means_s[other_ranks].mean())
     part = max(longer_s, key=longer_s.__getitem__)

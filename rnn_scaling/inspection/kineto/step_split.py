@@ -23,7 +23,7 @@ UNSPLIT = "exchange_not_split"
 INPUT = rank_trace.INPUT
 HOST = "host"
 PARTS = (COMPUTE, COPIES, TRANSFER, WAITS, UNSPLIT, INPUT, HOST)
-EXPOSED = (TRANSFER, WAITS, UNSPLIT)
+_EXPOSED = (TRANSFER, WAITS, UNSPLIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ def split_steps(
             seconds=(end_ns - start_ns) / 1e9,
             parts=sums,
             exchange_s=_total_seconds(in_step[masks[UNSPLIT][window]]),
-            exposed_s=sum(sums[part] for part in EXPOSED),
+            exposed_s=sum(sums[part] for part in _EXPOSED),
         )
         steps.append(step)
     return steps

@@ -10,10 +10,10 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 MAGIC = b"SQLite format 3\0"
-WRITE_AHEAD = b"\2"  # byte 19 of the header
+_WRITE_AHEAD = b"\2"  # byte 19 of the header
 # Exceptions of a damaged file. The second occurs if SQLite's message quotes a name that
 # is not UTF-8.
-DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+_DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 LOCK_TIMEOUT_S = 1.0  # wait for the lock of another program
 
 
@@ -57,7 +57,7 @@ class TraceDatabase:
         """Yield the rows of a query; a damaged page ends them and is noted."""
         try:
             yield from self._connection.execute(sql, parameters or {})
-        except DATABASE_ERRORS as e:
+        except _DATABASE_ERRORS as e:
             self.note(f"{table}: {e}; the rest of it was left out")
 
     def select(self, table: str, *columns: str, clauses: str = "") -> Iterator[tuple]:
@@ -108,7 +108,7 @@ def open_database(file: Path) -> Iterator[TraceDatabase]:
             )
     # SQLite creates two files next to a database in write-ahead mode unless it is opened
     # as immutable.
-    mode = "immutable=1" if head.endswith(WRITE_AHEAD) else "mode=ro"
+    mode = "immutable=1" if head.endswith(_WRITE_AHEAD) else "mode=ro"
     connection = sqlite3.connect(
         f"{target.as_uri()}?{mode}",
         uri=True,
@@ -121,6 +121,6 @@ def open_database(file: Path) -> Iterator[TraceDatabase]:
             # All queries read the same state.
             connection.execute("BEGIN")
             database = TraceDatabase(connection)
-        except DATABASE_ERRORS as e:
+        except _DATABASE_ERRORS as e:
             raise TraceDbError(file, entry.printable(str(e))) from None
         yield database

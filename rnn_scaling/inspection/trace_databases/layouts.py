@@ -18,11 +18,11 @@ from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quote
 KERNEL = "kernel"
 COPY = "copy"
 MEMSET = "memset"
-MAX_NAMES = 20_000  # number of texts that are kept in memory
-LONGEST_NS = 2**53  # 104 days; a longer event is wrong
+_MAX_NAMES = 20_000  # number of texts that are kept in memory
+_LONGEST_NS = 2**53  # 104 days; a longer event is wrong
 # A condition for valid times. An activity without times has (0, 0).
 USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
-    AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
+    AND "end" - "start" <= {_LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
 _ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 # Each row has the table without its prefix, the kind of its events, and the columns that
@@ -51,7 +51,7 @@ _GRAPHS = (
     "CUDA graphs were traced whole: "
     "each launch of one counts as one kernel (--cuda-graph-trace=node)"
 )
-COPY_KINDS = dict(
+_COPY_KINDS = dict(
     enumerate(
         [
             "unknown",
@@ -71,7 +71,7 @@ COPY_KINDS = dict(
         ]
     )
 )
-MEMORY_KINDS = dict(
+_MEMORY_KINDS = dict(
     enumerate(
         [
             "unknown",
@@ -86,17 +86,17 @@ MEMORY_KINDS = dict(
     )
 )
 # Nsight Systems numbers the kinds of memory from 0, CUPTI from 1.
-_NSYS_MEMORY_KINDS = {kind - 1: name for kind, name in MEMORY_KINDS.items() if kind}
+_NSYS_MEMORY_KINDS = {kind - 1: name for kind, name in _MEMORY_KINDS.items() if kind}
 _COMMUNICATION = re.compile(
     r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE
 )
-PEER_TO_PEER = 10  # of COPY_KINDS
+PEER_TO_PEER = 10  # of _COPY_KINDS
 # Order of the rows of a dictionary: if a number occurs twice, its first row comes last
 # and is kept.
 _FIRST_ROW_LAST = "ORDER BY 1 DESC"
 
 
-@functools.lru_cache(MAX_NAMES)
+@functools.lru_cache(_MAX_NAMES)
 def is_communication(name: str) -> bool:
     """Return whether a kernel of this name moves data between devices.
 
@@ -242,7 +242,7 @@ def _read_nvprof_layout(db: TraceDatabase) -> Layout:
         if db.has("Version", "version")
         else {},
         tables=_find_event_tables(db, _NVPROF, read_name),
-        memory_kinds=MEMORY_KINDS,
+        memory_kinds=_MEMORY_KINDS,
         models={device: read_string(name) for device, name in devices},
     )
 
@@ -287,7 +287,7 @@ def _find_event_tables(
             EventTable(
                 table,
                 kind,
-                functools.lru_cache(MAX_NAMES)(reader),
+                functools.lru_cache(_MAX_NAMES)(reader),
                 details=f"{name}, {usable_size}, {source}, {target}",
                 # A global id contains the process in bits 24 to 47.
                 owner=f"(({process} >> 24) & 16777215), {device}",
@@ -303,7 +303,7 @@ def _column_sql(db: TraceDatabase, table: str, *candidates: str) -> str:
 
 
 def _copy_name(kind: Any) -> str:
-    return COPY_KINDS.get(kind, f"kind {kind}")
+    return _COPY_KINDS.get(kind, f"kind {kind}")
 
 
 def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:

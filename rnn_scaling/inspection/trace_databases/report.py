@@ -7,8 +7,8 @@ from rnn_scaling.inspection.trace_databases.layouts import KERNEL
 from rnn_scaling.inspection.trace_databases.summary import Row
 from rnn_scaling.system.files.markdown import Value, markdown_table, shown
 
-LONGEST_NAME = 100  # characters in Markdown; C++ templates may have thousands
-LEGEND = """\
+_LONGEST_NAME = 100  # characters in Markdown; C++ templates may have thousands
+_LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
 Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
 Communication is overlapped while a kernel of the same device computes, and exposed while none does.
@@ -97,7 +97,7 @@ def markdown(summary: Row, top: int) -> str:
         ),
         _section_text("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
-    return "\n".join(["\n".join(header) + "\n", *filter(None, sections), LEGEND])
+    return "\n".join(["\n".join(header) + "\n", *filter(None, sections), _LEGEND])
 
 
 def _add_rates(device: Row, window_ns: int) -> Row:
@@ -165,4 +165,4 @@ def _ratio_or_none(numerator: float, denominator: float) -> float | None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"

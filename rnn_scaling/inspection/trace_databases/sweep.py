@@ -11,14 +11,14 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
 
-UNION_WITH_COMPUTE = "compute_or_communication"
+_UNION_WITH_COMPUTE = "compute_or_communication"
 # Overlaps follow from the lengths of unions: "work" is any kernel or copy.
 # (kind of an event, whether it moves data between devices) -> its unions.
-UNIONS = {
-    (KERNEL, False): ("any", "work", "kernel", "compute", UNION_WITH_COMPUTE),
-    (KERNEL, True): ("any", "work", "kernel", "communication", UNION_WITH_COMPUTE),
+_UNIONS = {
+    (KERNEL, False): ("any", "work", "kernel", "compute", _UNION_WITH_COMPUTE),
+    (KERNEL, True): ("any", "work", "kernel", "communication", _UNION_WITH_COMPUTE),
     (COPY, False): ("any", "work", "copy"),
-    (COPY, True): ("any", "work", "copy", "communication", UNION_WITH_COMPUTE),
+    (COPY, True): ("any", "work", "copy", "communication", _UNION_WITH_COMPUTE),
     (MEMSET, False): ("any",),
 }
 
@@ -66,7 +66,7 @@ class DeviceSweep:
     """The events of one device, added in the order of their starts."""
 
     def __init__(self, largest_gaps: int = 10) -> None:
-        names = set().union(*UNIONS.values())
+        names = set().union(*_UNIONS.values())
         self._unions = {name: Union() for name in names}
         self._count: Counter[str] = Counter()
         self._sum_ns: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class DeviceSweep:
         if communicates:
             self._communication[kind] += 1
             self._communication_ns += end - start
-        for name in UNIONS[kind, communicates]:
+        for name in _UNIONS[kind, communicates]:
             self._unions[name].add(start, end)
 
     def _add_gap(self, gap: Gap) -> None:
@@ -137,8 +137,8 @@ class DeviceSweep:
                 "busy_ns": ns["communication"],
                 "overlapped_ns": ns["compute"]
                 + ns["communication"]
-                - ns[UNION_WITH_COMPUTE],
-                "exposed_ns": ns[UNION_WITH_COMPUTE] - ns["compute"],
+                - ns[_UNION_WITH_COMPUTE],
+                "exposed_ns": ns[_UNION_WITH_COMPUTE] - ns["compute"],
             },
             "busy_ns": ns["any"],
             "idle_ns": window_ns - ns["any"],

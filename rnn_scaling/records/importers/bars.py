@@ -37,11 +37,11 @@ from rnn_scaling.records.parts import LogFindingKind
 
 # A number in a bar; it is short, so that no line takes long.
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"
-LONGEST_BAR = 1000  # characters of a bar that are read
+_LONGEST_BAR = 1000  # characters of a bar that are read
 MOST_LINES = 200_000  # lines of a bar that are kept
-SINGLE_LINE = "-"  # the title of a bar that is a single line
-MOST_ERROR = 0.1  # largest relative rounding error of the time between two lines
-LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
+_SINGLE_LINE = "-"  # the title of a bar that is a single line
+_MOST_ERROR = 0.1  # largest relative rounding error of the time between two lines
+_LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
 _EPOCH = re.compile(r"(?i)\bepoch\D{0,3}(\d{1,9})")
 _HEADER = re.compile(r"\s*(?i:epoch) (\d{1,9})(?:/\d{1,9})?:?\s*")
 
@@ -197,7 +197,7 @@ class Bar(LogFormat):
         rate = rates.mean_rate(stretches)
         shown_rate = rates.mean_rate(means)
         findings = []
-        if any(between_lines) and abs(rate / shown_rate - 1) > LEAST_DIFFERENCE:
+        if any(between_lines) and abs(rate / shown_rate - 1) > _LEAST_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
             lines = sum(map(len, counted_bars))
             findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
@@ -266,7 +266,7 @@ class Bar(LogFormat):
         steps = last.step - first.step
         seconds = ended_s - began_s
         half_s = began_half_s + ended_half_s
-        if steps <= 0 or half_s > MOST_ERROR * seconds:
+        if steps <= 0 or half_s > _MOST_ERROR * seconds:
             return None
         return Stretch(steps, seconds, half_s)
 
@@ -298,7 +298,7 @@ class Bar(LogFormat):
             arrived_s = next(iter(terms.arrivals[number - 1 : number]), None)
             drawings = re.split("[\r\b]+", piece.rstrip("\r\n"))
             for line in log_lines(
-                [f"{drawing}\n" for drawing in drawings], longest=LONGEST_BAR
+                [f"{drawing}\n" for drawing in drawings], longest=_LONGEST_BAR
             ):
                 if header := _HEADER.fullmatch(line.text):
                     headers[line.rank] = int(header[1])
@@ -318,7 +318,7 @@ class Bar(LogFormat):
                 line, _parse_numbers(match), epoch=int(epoch[1]) if epoch else header
             ),
             (title, total),
-            is_single_line=match["bar"] == SINGLE_LINE,
+            is_single_line=match["bar"] == _SINGLE_LINE,
             elapsed_s=elapsed.value if elapsed else None,
             is_complete=total is not None and total == match["step"],
             is_validated=bool(self.validated)

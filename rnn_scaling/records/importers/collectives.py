@@ -24,13 +24,13 @@ COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",
     "Time (us)", "algbw (GB/s)", "busbw (GB/s)", "Wrong",
 )  # fmt: skip
-LARGEST_ERROR = "Largest error"  # column of logs from releases that print no count
-BUSBW_NOTE = (
+_LARGEST_ERROR = "Largest error"  # column of logs from releases that print no count
+_BUSBW_NOTE = (
     "busbw = algbw * factor makes rank counts comparable: 2(n-1)/n for all_reduce, "
     "(n-1)/n for all_gather, reduce_scatter, alltoall, gather and scatter, 1 for "
     "broadcast, reduce and sendrecv."
 )
-JSON_STEP = 1e-6  # last digit of printf's "%lf" and std::to_string
+_JSON_STEP = 1e-6  # last digit of printf's "%lf" and std::to_string
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _read_number(value: Any, meaning: str) -> PrintedNumber:
     if isinstance(value, str):
         return parse_printed(value, meaning, parse_non_negative)
     number = parse_non_negative(value, meaning)
-    return PrintedNumber(number, JSON_STEP, f"{number:g}")
+    return PrintedNumber(number, _JSON_STEP, f"{number:g}")
 
 
 def find_operation(text: str) -> str:
@@ -263,7 +263,7 @@ def time_notes(average: str) -> list[str]:
     return [
         f"time is the {average} of the iterations of one operation; algbw = size / "
         "time, GB/s = 10**9 B/s.",
-        BUSBW_NOTE,
+        _BUSBW_NOTE,
     ]
 
 
@@ -274,7 +274,7 @@ def make_timings_reading(
     problems: Problems,
 ) -> Reading:
     has_errors = any(row.largest_error is not None for row in rows)
-    columns = (*COLUMNS, LARGEST_ERROR) if has_errors else COLUMNS
+    columns = (*COLUMNS, _LARGEST_ERROR) if has_errors else COLUMNS
     cells = tuple(row.cells[: len(columns)] for row in rows)
     table = Table("Collective operations (nccl-tests)", columns, cells)
     nothing = f"this file contains no result of {name}"

@@ -18,27 +18,27 @@ import numpy as np
 from rnn_scaling.records.importers.reading import Terms
 
 USUAL_START = 1  # lines that are always left out: compilation, first data
-FEWEST_LINES = 5  # with fewer lines, only the usual ones are left out
-SHORTEST_SEARCH = 30  # lines from which on a steady state is looked for
-LONGER = math.log(1.05)  # smallest slow-down of a step of the start-up (logarithm)
-DEVIATIONS = 3.0  # smallest slow-down in deviations of the later half
+_FEWEST_LINES = 5  # with fewer lines, only the usual ones are left out
+_SHORTEST_SEARCH = 30  # lines from which on a steady state is looked for
+_LONGER = math.log(1.05)  # smallest slow-down of a step of the start-up (logarithm)
+_DEVIATIONS = 3.0  # smallest slow-down in deviations of the later half
 
-CLUSTER_FACTOR = 3.0  # smallest ratio of the medians of the two kinds of lines
-CLUSTER_GAP = 2.0  # smallest ratio of the two values around the gap between the kinds
-FEWEST_OF_KIND = 3  # lines that each kind must have
-FEWEST_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
+_CLUSTER_FACTOR = 3.0  # smallest ratio of the medians of the two kinds of lines
+_CLUSTER_GAP = 2.0  # smallest ratio of the two values around the gap between the kinds
+_FEWEST_OF_KIND = 3  # lines that each kind must have
+_FEWEST_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
 
 FEWEST_AVERAGES = 4  # lines of one stretch
-LEAST_RISE = 0.02  # smallest relative rise from the first line to the last
-MOST_FALLS = 0.1  # share of lines below the line before, because of inexact clocks
-RESTART = 0.1  # relative fall of an average that starts again
+_LEAST_RISE = 0.02  # smallest relative rise from the first line to the last
+_MOST_FALLS = 0.1  # share of lines below the line before, because of inexact clocks
+_RESTART = 0.1  # relative fall of an average that starts again
 # Largest distance of the printed rates from the straight line, relative to their whole
 # rise (logarithms). A program that really becomes faster step by step is further off.
-MOST_RESIDUAL = 0.08
+_MOST_RESIDUAL = 0.08
 # If the rate approaches a limit, the rates between lines would have to fall: they may be
 # this many times as high in the first half as in the second.
-MOST_SLOWING = 1.2
-FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
+_MOST_SLOWING = 1.2
+_FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
 
 
 _TO_DEVIATION = 1.4826  # normal distribution: deviation / median absolute deviation
@@ -95,11 +95,11 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
     """
     warmup = USUAL_START if terms.warmup is None else terms.warmup
     usual_start = min(max(0, warmup - num_unusable), len(costs) - 1)
-    if terms.warmup is not None or len(costs) < FEWEST_LINES:
+    if terms.warmup is not None or len(costs) < _FEWEST_LINES:
         return StartUp(usual_start)
 
     lines = max(usual_start, _count_slow(costs))
-    if len(costs) < SHORTEST_SEARCH or terms.find_steady_state is None:
+    if len(costs) < _SHORTEST_SEARCH or terms.find_steady_state is None:
         return StartUp(lines)
     state = terms.find_steady_state(costs, warmup=usual_start)
     if state.start is None:
@@ -118,7 +118,7 @@ def _count_slow(costs: Sequence[float]) -> int:
     logs = [math.log(cost) for cost in costs]
     half = len(logs) // 2
     later = logs[half:]
-    margin = max(LONGER, DEVIATIONS * robust_deviation(later))
+    margin = max(_LONGER, _DEVIATIONS * robust_deviation(later))
     limit = statistics.median(later) + margin
     slow_steps = itertools.takewhile(lambda value: value > limit, logs[:half])
     return len(list(slow_steps))
@@ -133,7 +133,7 @@ def robust_deviation(values: Sequence[float]) -> float:
 def find_kinds(costs: Sequence[float]) -> Kinds:
     """Return the two kinds of lines that alternate in a log; all lines if they do not.
 
-    They differ by at least `CLUSTER_FACTOR`, each is narrow, and both come back. The
+    They differ by at least `_CLUSTER_FACTOR`, each is narrow, and both come back. The
     kind with more lines is training; if both have as many, the kind of the first line.
     The first line may contain the start, and then belongs to neither kind.
     """
@@ -148,22 +148,22 @@ def _split(costs: Sequence[float], first: int) -> Kinds | None:
     logs = np.log(costs[first:])
     ordered = np.sort(logs)
     gaps = np.diff(ordered)
-    if not len(gaps) or gaps.max() < math.log(CLUSTER_GAP):
+    if not len(gaps) or gaps.max() < math.log(_CLUSTER_GAP):
         return None
     is_low = logs <= ordered[gaps.argmax()]
     low = logs[is_low]
     high = logs[~is_low]
-    if min(len(low), len(high)) < FEWEST_OF_KIND:
+    if min(len(low), len(high)) < _FEWEST_OF_KIND:
         return None
     distance = np.median(high) - np.median(low)
-    if distance < math.log(CLUSTER_FACTOR):
+    if distance < math.log(_CLUSTER_FACTOR):
         return None
     if max(_trimmed_range(low), _trimmed_range(high)) > distance / 2:
         return None
     kinds = [(first + np.flatnonzero(kind)).tolist() for kind in (is_low, ~is_low)]
     training, rarer = sorted(kinds, key=lambda kind: (-len(kind), kind[0]))
     num_cuts = sum(np.diff(rarer) > 1)
-    return Kinds(training, rarer) if num_cuts + 1 >= FEWEST_STRETCHES else None
+    return Kinds(training, rarer) if num_cuts + 1 >= _FEWEST_STRETCHES else None
 
 
 def _trimmed_range(values: np.ndarray) -> float:
@@ -216,8 +216,8 @@ def rises(rates: Sequence[float]) -> bool:
     falls = sum(rate < previous for previous, rate in itertools.pairwise(rates))
     ties = sum(rate == previous for previous, rate in itertools.pairwise(rates))
     pairs = max(1, len(rates) - 1)
-    is_higher = rates[-1] > (1 + LEAST_RISE) * rates[0]
-    return falls <= MOST_FALLS * pairs and ties <= pairs / 2 and is_higher
+    is_higher = rates[-1] > (1 + _LEAST_RISE) * rates[0]
+    return falls <= _MOST_FALLS * pairs and ties <= pairs / 2 and is_higher
 
 
 def is_straight(lines: Sequence[PrintedAverage]) -> bool:
@@ -235,12 +235,12 @@ def is_straight(lines: Sequence[PrintedAverage]) -> bool:
         return False
     residual = np.abs(np.log(fitted_costs * rates)).max()
     rise = math.log(rates.max() / rates.min())
-    return bool(residual <= MOST_RESIDUAL * rise) and not _slows_down(lines)
+    return bool(residual <= _MOST_RESIDUAL * rise) and not _slows_down(lines)
 
 
 def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     """Return whether averages imply clearly lower rates in the second half."""
-    if len(lines) < FEWEST_OF_HALVES:
+    if len(lines) < _FEWEST_OF_HALVES:
         return False
     first = lines[0]
     middle = lines[len(lines) // 2]
@@ -249,7 +249,7 @@ def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     second_s = last.seconds - middle.seconds
     first_steps = middle.end - first.end
     second_steps = last.end - middle.end
-    return first_steps * second_s > MOST_SLOWING * second_steps * first_s
+    return first_steps * second_s > _MOST_SLOWING * second_steps * first_s
 
 
 def _measure_between_averages(
@@ -283,7 +283,7 @@ def _split_averages(lines: Sequence[PrintedAverage]) -> list[list[PrintedAverage
         if last is None or line.end <= last.end:
             start = -1.0 if line.end == 0 else 0.0  # Step 0 is printed at its end.
             stretches.append([])
-        elif line.rate < (1 - RESTART) * last.rate:
+        elif line.rate < (1 - _RESTART) * last.rate:
             start = last.end  # Steps continue after an average.
             stretches.append([])
         stretches[-1].append(line._replace(end=line.end - start))

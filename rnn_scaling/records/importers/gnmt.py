@@ -34,12 +34,12 @@ from rnn_scaling.records.parts import LogFinding, LogFindingKind
 from rnn_scaling.system.files.markdown import Table, Value
 
 NAME = "gnmt"
-UNIT = "tokens"
+_UNIT = "tokens"
 # Steps of a run that are left out, like the first step of each epoch, which waits for
 # data.
-WARMUP_STEPS = 50
-MAX_RANKS = 1_000_000
-AGREE = 0.05  # largest relative difference of two totals that agree
+_WARMUP_STEPS = 50
+_MAX_RANKS = 1_000_000
+_AGREE = 0.05  # largest relative difference of two totals that agree
 _TRAIN = re.compile(
     r"TRAIN \[(?P<epoch>\d{1,7})\]\[(?P<step>\d{1,9})/(?P<steps>\d{1,9})\]\s+"
     r"Time (?P<seconds>\S+) \((?P<mean_s>\S+?)\).{0,80}?"
@@ -51,9 +51,9 @@ _OPTION = re.compile(
     r"[ =]'?([\w.]{1,20})"
 )
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
-NOTES = (
+_NOTES = (
     f"Rate: tokens / seconds of the steps that the log shows, summed over both, "
-    f"without the first {WARMUP_STEPS} steps of a run and the first step of every "
+    f"without the first {_WARMUP_STEPS} steps of a run and the first step of every "
     "epoch. Tok/s in brackets is the log's mean of the steps' rates, in which long and "
     "short steps count alike.",
     "A TRAIN line is one rank's step: with several ranks the rate is that rank's times "
@@ -61,7 +61,7 @@ NOTES = (
     "an epoch is the log's own sum over ranks.",
     "Tokens are those of source and target.",
 )
-COLUMNS = (
+_COLUMNS = (
     "Epoch", "Rank", "Steps", "Steps shown", "Seconds a step (mean)",
     "Tokens/s of the rank (mean of steps)", "Tokens/s of all ranks",
 )  # fmt: skip
@@ -147,8 +147,8 @@ class Gnmt(LogFormat):
             problems,
             "this file contains no TRAIN line of GNMT",
             runs=imported,
-            tables=[Table("GNMT epochs", COLUMNS, tuple(rows))],
-            notes=NOTES,
+            tables=[Table("GNMT epochs", _COLUMNS, tuple(rows))],
+            notes=_NOTES,
         )
 
 
@@ -213,7 +213,7 @@ def _make_imported_run(
     num_printed = sum(map(len, run.steps_by_rank.values()))
     if not all(counted_steps.values()):
         if total is None:
-            reason = f"the run ends within its warm-up ({WARMUP_STEPS} steps) and has no rate"
+            reason = f"the run ends within its warm-up ({_WARMUP_STEPS} steps) and has no rate"
             problems.add(run.first.line, reason, "warm-up")
             return None
         kind = LogFindingKind.LOG_TOTAL
@@ -274,7 +274,7 @@ def _choose_rate(shown_rate: float, total: float | None, terms: Terms) -> float:
     """
     if total is None or terms.ranks == Ranks.FIRST:
         return shown_rate
-    return shown_rate if abs(shown_rate / total - 1) <= AGREE else total
+    return shown_rate if abs(shown_rate / total - 1) <= _AGREE else total
 
 
 def _make_run(
@@ -292,7 +292,7 @@ def _make_run(
     if options["batch_size"] is None:
         options["global_batch_size"] = run.batch_size_setting("train-global-batch-size")
     record = run_record(
-        NAME, options, UNIT, rate, rounding=min(0.5 / rate, 0.5), findings=findings
+        NAME, options, _UNIT, rate, rounding=min(0.5 / rate, 0.5), findings=findings
     )
     return ImportedRun(run.first.line, record, extra, _rounded_number(rate))
 
@@ -309,7 +309,7 @@ def _drop_warmup(run: _Run) -> dict[int | None, list[_Step]]:
         counted_steps[rank] = []
         for step in steps:
             num_steps = (step.epoch - first) * step.epoch_length + step.number
-            if step.number > 0 and num_steps >= WARMUP_STEPS:
+            if step.number > 0 and num_steps >= _WARMUP_STEPS:
                 counted_steps[rank].append(step)
     with_steps = {rank: steps for rank, steps in counted_steps.items() if steps}
     return with_steps if None in counted_steps and with_steps else counted_steps
@@ -333,13 +333,13 @@ def _count_devices(run: _Run, num_printing: int) -> int | None:
     batch_size = run.batch_size_setting("train-batch-size")
     total_size = run.batch_size_setting("train-global-batch-size")
     if batch_size and total_size and total_size % batch_size == 0:
-        return min(total_size // batch_size, MAX_RANKS)
+        return min(total_size // batch_size, _MAX_RANKS)
     steps = next(iter(run.steps_by_rank.values()))
     for epoch, total in reversed(run.totals.items()):
         means = [step.mean_rate for step in steps if step.epoch == epoch]
         mean = means[-1].value if means and means[-1] else 0.0
-        ratio = total / mean if mean > total / MAX_RANKS else 0.0
-        if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
+        ratio = total / mean if mean > total / _MAX_RANKS else 0.0
+        if round(ratio) >= 1 and abs(ratio - round(ratio)) <= _AGREE * ratio:
             return round(ratio)
     return None
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from rnn_scaling.records.importers import log_numbers
 from rnn_scaling.records.importers.reading import log_lines
 
-MOST_LINES = 5000  # lines of a log in which a changed pattern is tried
+_MOST_LINES = 5000  # lines of a log in which a changed pattern is tried
 LONGEST = 1000  # characters of a line
-SOME_BLANKS = r"\s+"
-ANY_BLANKS = r"\s*"
+_SOME_BLANKS = r"\s+"
+_ANY_BLANKS = r"\s*"
 _NAMED_GROUP = r"\(\?P<\w+>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
 _UNCHANGED = re.compile(rf"({_NAMED_GROUP}|{re.escape(log_numbers.TOKEN)})")
 
@@ -21,7 +21,7 @@ def suggest_pattern(lines: Iterable[str], pattern: str) -> str:
     The changes undo the usual mistakes: one blank for several blanks, and parentheses
     and other special characters that should be literal.
     """
-    first_lines = itertools.islice(log_lines(lines, longest=LONGEST), MOST_LINES)
+    first_lines = itertools.islice(log_lines(lines, longest=LONGEST), _MOST_LINES)
     texts = [line.text for line in first_lines]
     for candidate in dict.fromkeys(_loosen_pattern(pattern)):
         try:
@@ -47,24 +47,24 @@ def _loosen_pattern(pattern: str) -> Iterator[str]:
     literal = _escape_text(pattern)
     for variant in (pattern, escaped, literal):
         yield variant
-        yield _replace_blanks(variant, SOME_BLANKS)
-        yield _replace_blanks(variant, ANY_BLANKS)
+        yield _replace_blanks(variant, _SOME_BLANKS)
+        yield _replace_blanks(variant, _ANY_BLANKS)
     for variant in (pattern, escaped, literal):
         yield f"(?i){variant}"
-        yield f"(?i){_replace_blanks(variant, ANY_BLANKS)}"
+        yield f"(?i){_replace_blanks(variant, _ANY_BLANKS)}"
 
 
 def _replace_blanks(pattern: str, blanks: str) -> str:
     """Return the pattern with `blanks` for its blanks.
 
-    ANY_BLANKS is also inserted between other text and a number.
+    _ANY_BLANKS is also inserted between other text and a number.
     """
     text = ""
     for part in _UNCHANGED.split(pattern):
         if not _UNCHANGED.fullmatch(part):
             text += re.sub(r"(?:\\? )+", lambda _match: blanks, part)
             continue
-        if blanks == ANY_BLANKS and text and not text.endswith(blanks):
+        if blanks == _ANY_BLANKS and text and not text.endswith(blanks):
             text += blanks
         text += part
     return text

@@ -24,8 +24,8 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files.markdown import Table
 
-MAX_ACTIVITIES = 200  # kinds of activities
-NOTES = (
+_MAX_ACTIVITIES = 200  # kinds of activities
+_NOTES = (
     "Rank 0 alone writes the file: times are rank 0's; a NEGOTIATE time includes "
     "waiting for the last rank to reach the tensor, so it grows with late ranks rather "
     "than with the network.",
@@ -71,7 +71,7 @@ class HorovodTimeline(LogFormat):
         problems = Problems()
         timeline = _Timeline(problems)
         text = "".join(lines)
-        notes = list(NOTES)
+        notes = list(_NOTES)
         try:
             for line, event in read_items(text, text.find("[") + 1):
                 timeline.add(event, line)
@@ -161,8 +161,8 @@ class _Timeline:
             self.ready.setdefault(pid, []).append((us, int(name)))
 
     def _begin(self, pid: int, name: str, us: float, line: int) -> None:
-        if name not in self.activities and len(self.activities) >= MAX_ACTIVITIES:
-            reason = f"more than {MAX_ACTIVITIES} kinds of activities; the others are left out"
+        if name not in self.activities and len(self.activities) >= _MAX_ACTIVITIES:
+            reason = f"more than {_MAX_ACTIVITIES} kinds of activities; the others are left out"
             self.problems.add(line, reason)
             return
         self.tensors.setdefault(pid, f"pid {pid}")

@@ -35,12 +35,12 @@ from rnn_scaling.records.importers.reading import (
 from rnn_scaling.records.importers.regex_log import time_limit
 from rnn_scaling.system.files import input_files
 
-PROCESS = "process"  # name of the clock that timed a whole program
+_PROCESS = "process"  # name of the clock that timed a whole program
 WINDOW = 256 << 10  # characters that are searched together for a known format
-MOST_ROUNDING = 0.5  # largest relative error of the wall time
-LOWEST = 1e-6  # lowest rate that is shown while a run continues
-HINT_S = 5.0  # longest search for a better pattern
-LINE_S = 0.2  # longest search for a pattern in one line of a running program
+_MOST_ROUNDING = 0.5  # largest relative error of the wall time
+_LOWEST = 1e-6  # lowest rate that is shown while a run continues
+_HINT_S = 5.0  # longest search for a better pattern
+_LINE_S = 0.2  # longest search for a pattern in one line of a running program
 END_S = 0.05  # delay until the end of a process is noticed
 _UTF_16 = "the file is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
 _COMPRESSED = "the file is compressed; unpack it first"
@@ -174,15 +174,15 @@ def _read(path: Path, name: str, terms: Terms) -> Reading:
       OSError: If it cannot be read.
     """
     if not name.startswith(REGEX):
-        reading = FORMATS[name].read(read_lines(path), terms)
+        reading = FORMATS[name].read(_read_lines(path), terms)
         return dataclasses.replace(reading, source=str(path))
     pattern = name.removeprefix(REGEX)
     try:
-        reading = regex_log.read(read_lines(path), pattern, terms)
+        reading = regex_log.read(_read_lines(path), pattern, terms)
     except NoMatch as e:
         better = ""
-        with contextlib.suppress(ValueError), time_limit(HINT_S):
-            better = suggest_pattern(read_lines(path), pattern)
+        with contextlib.suppress(ValueError), time_limit(_HINT_S):
+            better = suggest_pattern(_read_lines(path), pattern)
         if not better:
             raise
         raise ValueError(f"{e}; --log_format='{REGEX}{better}' matches") from None
@@ -256,8 +256,8 @@ def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
         {},
         "",
         (terms.items or 1.0) / seconds,
-        rounding=min((terms.launch_s + END_S) / terms.seconds, MOST_ROUNDING),
-        clock=PROCESS,
+        rounding=min((terms.launch_s + END_S) / terms.seconds, _MOST_ROUNDING),
+        clock=_PROCESS,
     )
     note = "the seconds are those of the whole process, with its start"
     run = ImportedRun(0, record)
@@ -278,7 +278,7 @@ def windows(path: Path) -> Iterator[str]:
     """Yield the text of a file, whole lines, at least WINDOW characters at a time."""
     lines: list[str] = []
     size = 0
-    for line in read_lines(path):
+    for line in _read_lines(path):
         lines.append(line)
         size += len(line)
         if size >= WINDOW:
@@ -289,7 +289,7 @@ def windows(path: Path) -> Iterator[str]:
         yield "".join(lines)
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def _read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file with their ends, in pieces of at most `PIECE` bytes.
 
     Bytes that are not UTF-8 become U+FFFD.
@@ -338,7 +338,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         nonlocal first, count
         text = next(log_lines([line[:LONGEST]])).tagged
         try:
-            with time_limit(LINE_S):
+            with time_limit(_LINE_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
         except ValueError:
             # A pattern that takes too long is only searched for at the end of the run.
@@ -357,7 +357,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         if rate is None or "unit" in match.groupdict():
             per_step = terms.items_per_step or 1.0
             rate = (step - start_step) * per_step / max(now - start, 1e-9)
-        if not LOWEST < rate <= LARGEST:
+        if not _LOWEST < rate <= LARGEST:
             rate = None
         total = numbers.get("total")
         return RunProgress(int(step), None if total is None else int(total), rate)

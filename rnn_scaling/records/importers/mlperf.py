@@ -29,8 +29,8 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value
 
 LINE_PREFIX = ":::MLLOG "
-NO_SCORE = "no score"
-NO_DEVICES = (
+_NO_SCORE = "no score"
+_NO_DEVICES = (
     "Without number_of_nodes and accelerators_per_node the number of devices is "
     "unknown; the system's description (systems/NAME.json of a submission) has them: "
     "name it among the files."
@@ -307,7 +307,7 @@ def _check(run: LoggedRun, problems: Problems) -> None:
     elif run.status != "success":
         fault = f"the run ended with status {run.status!r}"
     if fault:
-        problems.add(run.line, f"{NO_SCORE}: {fault}", fault[:14])
+        problems.add(run.line, f"{_NO_SCORE}: {fault}", fault[:14])
     batch = run.settings.get("global_batch_size")
     if batch is not None and not run.global_batch_size:
         reason = f"expected a global_batch_size above 0, got {batch!r}"
@@ -337,7 +337,7 @@ def _result_row(run: LoggedRun) -> tuple[Value, ...]:
     return (
         short_text(settings.get("submission_benchmark")),
         short_text(settings.get("submission_platform")),
-        run.status if run.status == "success" else f"{NO_SCORE} ({run.status})",
+        run.status if run.status == "success" else f"{_NO_SCORE} ({run.status})",
         run.seconds,
         run.seconds_between("init_start", "run_start"),
         run.devices,
@@ -392,5 +392,5 @@ def _list_notes(runs: Sequence[LoggedRun]) -> list[str]:
     if any(run.old for run in runs):
         notes.append(mlperf_v05.NOTE)
     if any(run.devices is None for run in runs):
-        notes.append(NO_DEVICES)
+        notes.append(_NO_DEVICES)
     return notes

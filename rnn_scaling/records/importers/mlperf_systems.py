@@ -21,7 +21,7 @@ from rnn_scaling.records.importers.reading import (
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value
 
-COLUMNS = {
+_COLUMNS = {
     "System": "system_name", "Submitter": "submitter", "Nodes": "number_of_nodes",
     "Accelerators a node": "accelerators_per_node", "Accelerators": "",
     "Accelerator": "accelerator_model_name", "Framework": "framework",
@@ -54,10 +54,10 @@ class MlperfSystem(LogFormat):
             )
             raise LineError(1, reason)
         row: list[Value] = []
-        for title, key in COLUMNS.items():
+        for title, key in _COLUMNS.items():
             is_product = title == "Accelerators"
             row.append(devices if is_product else mlperf.short_text(system.get(key)))
-        table = Table("MLPerf system", tuple(COLUMNS), (tuple(row),))
+        table = Table("MLPerf system", tuple(_COLUMNS), (tuple(row),))
         note = "Accelerators = number_of_nodes x accelerators_per_node."
         return make_reading(self.name, Problems(), "", tables=[table], notes=[note])
 

@@ -15,11 +15,11 @@ from rnn_scaling.records.importers.reading import finite_number
 from rnn_scaling.system.files import input_files
 
 NOTE = (
-    "Release 0.5 of MLPerf reports no throughput: the rate is the samples of all epochs "
-    "divided by the time outside evaluations. Some submissions print the batch of one "
-    "worker as input_batch_size."
+    "Release 0.5 of MLPerf reports no throughput: the rate is the samples of all "
+    "epochs divided by the time outside evaluations. Some submissions print the batch "
+    "of one worker as input_batch_size."
 )
-LEAST_BATCHES = 10  # batches per epoch; with fewer, input_size is an image's width
+_LEAST_BATCHES = 10  # batches per epoch; with fewer, input_size is an image's width
 _LINE = re.compile(
     r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) "
     r"(\w{1,80})(?:: (.*))?"
@@ -124,7 +124,7 @@ class OldRun:
             is_samples = examples / 2 <= size <= examples
         else:
             batch_size = self.sizes.get("input_batch_size", size)
-            is_samples = size >= LEAST_BATCHES * batch_size
+            is_samples = size >= _LEAST_BATCHES * batch_size
         if not is_samples:
             return examples
         return size * (1 + self.sizes.get("input_hp_num_neg", 0.0))

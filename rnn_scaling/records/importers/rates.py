@@ -21,11 +21,11 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.records.parts import Batches, LogFinding, LogFindingKind
 
-LARGEST_LOSS = 3e38  # largest loss that a float32 can hold
-ARRIVAL = "arrival"  # name of the clock that timed the lines if the program did not
+_LARGEST_LOSS = 3e38  # largest loss that a float32 can hold
+_ARRIVAL = "arrival"  # name of the clock that timed the lines if the program did not
 DELAY_S = 0.02  # delay of a line between program and sweep on a busy machine
-TOGETHER_S = 0.01  # lines that arrive within this time were written together
-BURST = 1.5  # mean number of lines per burst above which a program buffers its output
+_TOGETHER_S = 0.01  # lines that arrive within this time were written together
+_BURST = 1.5  # mean number of lines per burst above which a program buffers its output
 MOST_ERROR = 0.5  # largest relative error of a rate
 REMEDY = (
     "turn off the buffering of its output: flush=True, python -u, PYTHONUNBUFFERED=1, "
@@ -291,7 +291,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
         )
     epochs, num_new_steps = _split_epochs(measurements)
     num_stretches = sum(len(bursts) - 1 for bursts in epochs)
-    is_buffered = num_new_steps > BURST * num_stretches
+    is_buffered = num_new_steps > _BURST * num_stretches
     if is_buffered:
         # The last burst of an epoch was written with later output, or at the end.
         epochs = [bursts[:-1] for bursts in epochs]
@@ -333,7 +333,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
         mean_rate(stretches[start:]),
         rounding=error,
         batches=_make_batches(stretches, [end for _, end in pairs], start),
-        clock=ARRIVAL,
+        clock=_ARRIVAL,
         notes=(
             "the arrival of the lines timed the steps; intervals hold the error of it",
         ),
@@ -361,7 +361,7 @@ def _split_epochs(
             burst_s = arrived_s
         elif _step(line) > _step(last):
             num_new_steps += 1
-            if arrived_s - burst_s < TOGETHER_S:
+            if arrived_s - burst_s < _TOGETHER_S:
                 epochs[-1][-1] = line
             else:
                 epochs[-1].append(line)
@@ -395,7 +395,7 @@ def _make_batches(
 def _recordable_loss(measurement: Measurement) -> float | None:
     """Return the loss of a line; None if a record cannot hold it."""
     value = measurement.value("loss")
-    return value if value is not None and abs(value) <= LARGEST_LOSS else None
+    return value if value is not None and abs(value) <= _LARGEST_LOSS else None
 
 
 def _mean_ms(lines: Sequence[Measurement]) -> float | None:

@@ -45,8 +45,8 @@ LONGEST = 4000  # characters of a line that are read
 MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # sums and ratios of smaller numbers cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
-LEAST_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
-NO_BATCHES = Batches()
+_LEAST_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
+_NO_BATCHES = Batches()
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -287,7 +287,7 @@ def run_record(
     unit: str,
     rate: float | None,
     *,
-    batches: Batches = NO_BATCHES,
+    batches: Batches = _NO_BATCHES,
     rounding: float = 0.0,
     clock: str = "",
     findings: Sequence[LogFinding] = (),
@@ -329,7 +329,7 @@ def run_record(
         output=output,
         unit=unit,
         log_format=format,
-        log_rounding=rounding if rounding > LEAST_ROUNDING else None,
+        log_rounding=rounding if rounding > _LEAST_ROUNDING else None,
         log_clock=clock or None,
         log_findings=tuple(findings) or None,
     )

@@ -43,7 +43,7 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 
-GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
+_GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
 _SPEEDS = frozenset(("rate", "seconds", "ms"))  # groups that time a step
 _OPTIONAL = frozenset(("step", "total", "loss"))
 # Groups of the matches of a pattern, with seconds for ms.
@@ -51,10 +51,10 @@ _COMBINATIONS = {
     frozenset(names.split()) for names in ("rate", "items seconds", "seconds")
 }
 MOST_MATCHES = 100_000
-MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
+_MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
 LIMIT_S = 60.0  # for all searches of a pattern; some patterns take years for one line
-SEARCHED = 400  # characters of a line in which another rate is looked for
-MOST_COMPARED = 500  # lines, evenly chosen, in which other rates are looked for
+_SEARCHED = 400  # characters of a line in which another rate is looked for
+_MOST_COMPARED = 500  # lines, evenly chosen, in which other rates are looked for
 
 _EVALUATION = re.compile(
     r"(?<![A-Za-z])(?i:valid(?:ation|ating|ate)?|val|eval(?:uation|uating|uate)?|"
@@ -95,10 +95,10 @@ def check_pattern(pattern: str) -> str:
         groups = _group_names(pattern)
     except re.error as e:
         raise ValueError(f"{REGEX} and a valid regular expression ({e})") from None
-    if unknown := groups - set(GROUPS):
+    if unknown := groups - set(_GROUPS):
         names = ", ".join(sorted(unknown))
         raise ValueError(
-            f"a pattern whose groups are among {', '.join(GROUPS)}, but it has {names}"
+            f"a pattern whose groups are among {', '.join(_GROUPS)}, but it has {names}"
         )
     if "items" in groups and not groups & {"seconds", "ms"}:
         raise ValueError(
@@ -317,7 +317,7 @@ def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
       ValueError: If more matches at the start are unusable than are left out.
     """
     faults = []
-    for match in lines[: max(MOST_UNUSABLE, warmup or 0)]:
+    for match in lines[: max(_MOST_UNUSABLE, warmup or 0)]:
         try:
             for name in _SPEEDS & match.numbers.keys():
                 _check(name, match.numbers[name], match.line.number)
@@ -377,8 +377,8 @@ def _count_steps(lines: Sequence[Measurement]) -> list[Measurement]:
         return stretches
     texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
     raise ValueError(
-        f"the pattern's matches contain {' and '.join(sorted(texts))}; expected rate, or "
-        "seconds (ms) and items, in each"
+        f"the pattern's matches contain {' and '.join(sorted(texts))}; expected rate, "
+        "or seconds (ms) and items, in each"
     )
 
 
@@ -516,7 +516,7 @@ def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
     If a line has several other rates, the one that differs most counts.
     """
     ratios = []
-    for line in lines[:: max(1, len(lines) // MOST_COMPARED)]:
+    for line in lines[:: max(1, len(lines) // _MOST_COMPARED)]:
         other_ratios = list(_find_other_rate_ratios(line))
         if other_ratios:
             ratios.append(max(other_ratios, key=lambda ratio: abs(math.log(ratio))))
@@ -531,7 +531,7 @@ def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
     """
     rate = measurement.value("rate")
     start, end = measurement.span
-    text = measurement.line.text[:SEARCHED]
+    text = measurement.line.text[:_SEARCHED]
     value = _parse(text[start:end]).value
     match = _AVERAGE_BEHIND.match(text, end)
     if match and value > 0 and (average := _parse(match[1]).value) > 0:

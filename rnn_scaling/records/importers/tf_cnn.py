@@ -13,7 +13,7 @@ from typing import Any
 from rnn_scaling.records.importers.reading import parse_positive
 from rnn_scaling.records.importers.totals import PER_DEVICE, Description
 
-MAX_DEVICES = 10_000_000
+_MAX_DEVICES = 10_000_000
 # Settings of the size of a run and of its files.
 _SIZE = {
     PER_DEVICE, "rate", "step", "error", "jitter", "batch_size", "num_batches", "num_epochs", "devices", "num_gpus",
@@ -82,7 +82,7 @@ def _count_devices_and_processes(settings: Mapping[str, str]) -> tuple[int | Non
     if total and per_device:
         size = parse_positive(per_device, "a batch size per device")
         ratio = parse_positive(total, "a global batch size") / size
-        if ratio > MAX_DEVICES:
+        if ratio > _MAX_DEVICES:
             raise ValueError(
                 f"a global batch size of {total[:20]} at {per_device[:20]} per device "
                 "gives no plausible number of devices"

@@ -18,7 +18,7 @@ from rnn_scaling.records.importers.reading import (
 from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.machine import topology
 
-FORMAT = "nvidia_smi_topo"
+_FORMAT = "nvidia_smi_topo"
 _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 
 
@@ -33,7 +33,7 @@ class _Matrix:
 class TopologyMatrix(LogFormat):
     """The matrix of a machine."""
 
-    name = FORMAT
+    name = _FORMAT
     needles = ("GPU0",)
     has_rates = False
     detected = r"(?m)^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b"
@@ -77,7 +77,7 @@ class TopologyMatrix(LogFormat):
             tables.append(Table("Legend", ("Symbol", "Meaning"), symbols))
         nothing = "this file contains no row of a topology matrix"
         notes = _list_notes(matrices)
-        return make_reading(FORMAT, problems, nothing, tables=tables, notes=notes)
+        return make_reading(_FORMAT, problems, nothing, tables=tables, notes=notes)
 
 
 def _make_matrix_table(matrix: _Matrix) -> Table:

@@ -32,10 +32,10 @@ from rnn_scaling.records.importers.reading import (
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start
 # and stop within milliseconds.
-SAME_TOTAL = 0.01
-MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
+_SAME_TOTAL = 0.01
+_MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
 PER_DEVICE = "per device"  # setting whose line has no name
-MAX_COMMAND = 8000  # characters of a command line that are read
+_MAX_COMMAND = 8000  # characters of a command line that are read
 _OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=| +(?!-))?(\S*)")
 
 
@@ -47,7 +47,7 @@ class Description:
     workers: int = 1  # number of ranks that each print a total
 
 
-def describe_groups(
+def _describe_groups(
     header: Mapping[str, str], command: Mapping[str, str]
 ) -> Description:
     """Return the number of devices and the batch size of one device, as printed."""
@@ -111,7 +111,7 @@ class TotalsFormat(LogFormat):
     rate_meaning: str
     detected: str = ""
     describe: Callable[[Mapping[str, str], Mapping[str, str]], Description] = (
-        describe_groups
+        _describe_groups
     )
     settings: Settings | None = None
     step: str = ""
@@ -232,11 +232,11 @@ class _Reader:
 
     def _read_command(self, text: str, program: str) -> None:
         command = self._partial_command + text.rstrip()
-        if command.endswith("\\") and len(command) < MAX_COMMAND:
+        if command.endswith("\\") and len(command) < _MAX_COMMAND:
             self._partial_command = f"{command[:-1]} "
             return
         self._partial_command = ""
-        words = command[:MAX_COMMAND].partition(program)[2]
+        words = command[:_MAX_COMMAND].partition(program)[2]
         options = _OPTION.findall(re.split(r"\s\d?[|>&;]", words)[0])
         self._command = {name: value.strip("'\"") or "true" for name, value in options}
 
@@ -281,7 +281,7 @@ class _Reader:
             description.options,
             form.unit,
             rate.value if rate else None,
-            rounding=min(rounding, MOST_ROUNDING),
+            rounding=min(rounding, _MOST_ROUNDING),
         )
         return ImportedRun(stream.line, record, extra_numbers, rate)
 
@@ -291,7 +291,7 @@ def _group_totals(totals: Iterable[_Total]) -> list[list[_Total]]:
 
     If lines have tags, the k-th total of a rank with the same settings belongs to the
     k-th run. Otherwise consecutive totals with the same settings are one run if they are
-    not more than its ranks and agree within SAME_TOTAL.
+    not more than its ranks and agree within _SAME_TOTAL.
     """
     groups: list[list[_Total]] = []
     tagged: dict[tuple[Hashable, int], list[_Total]] = {}
@@ -315,7 +315,7 @@ def _group_totals(totals: Iterable[_Total]) -> list[list[_Total]]:
 def _belongs_to_group(total: _Total, group: Sequence[_Total]) -> bool:
     first = group[0]
     is_untagged = total.line.rank is None and first.line.rank is None
-    is_same = abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
+    is_same = abs(total.rate - first.rate) <= _SAME_TOTAL * first.rate
     has_room = len(group) < total.workers
     return is_untagged and total.key == first.key and has_room and is_same
 

@@ -20,7 +20,7 @@ from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
 from rnn_scaling.records.tables.table import Row, Table
 from rnn_scaling.system.files import input_files
 
-MAX_LINE_BYTES = 1 << 20  # bytes of a line that are read
+_MAX_LINE_BYTES = 1 << 20  # bytes of a line that are read
 _FIRST_LINES = 20  # lines in which the syntax is recognized
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -104,12 +104,12 @@ def _detect_syntax(suffix: str, texts: Sequence[str]) -> Syntax:
 def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
     """Yield numbered lines without colours, and only the beginning of long lines."""
     for number in itertools.count(1):
-        line = file.readline(MAX_LINE_BYTES)
+        line = file.readline(_MAX_LINE_BYTES)
         if not line:
             return
         piece = line
         while piece and not piece.endswith(b"\n"):
-            piece = file.readline(MAX_LINE_BYTES)
+            piece = file.readline(_MAX_LINE_BYTES)
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         text = line.decode(encoding, errors="replace").rstrip("\r\n")
         yield number, text_tables.without_colours(text)

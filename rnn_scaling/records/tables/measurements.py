@@ -31,7 +31,7 @@ from rnn_scaling.records.tables.headers import (
 )
 from rnn_scaling.records.tables.table import Table
 
-MAX_SAMPLE = 1000  # rows that decide whether a column holds numbers
+_MAX_SAMPLE = 1000  # rows that decide whether a column holds numbers
 MOST_COLUMNS = 64  # columns of a table that are compared with each other
 SMALLEST = 1e-300  # number whose logarithm is taken
 _FIRST_ROWS = 60  # rows that are searched for numbers in brackets
@@ -264,7 +264,7 @@ def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
     places = [(-1, header_columns[count]) for _, count in rows]
     columns = []
     for k, title in enumerate(table.header):
-        if k not in devices and not is_numeric([texts[k] for _, texts in table.rows]):
+        if k not in devices and not _is_numeric([texts[k] for _, texts in table.rows]):
             indices = dict.fromkeys(header_columns, k)
             columns.append(column(title, headers.read_header(title), indices))
     columns.append(_Texts("devices", headers.read_header("devices"), counts, places))
@@ -330,7 +330,7 @@ def _make_measurements(
     columns: list[Column] = []
     names: list[_Texts] = []
     for column in all_texts:
-        if not is_numeric(column.texts):
+        if not _is_numeric(column.texts):
             texts = list(map(cell_numbers.strip_markup, column.texts))
             names.append(column._replace(texts=texts))
         elif len(columns) < MOST_COLUMNS:
@@ -365,9 +365,9 @@ def _take_devices(names: list[_Texts]) -> Iterator[Column]:
             return
 
 
-def is_numeric(texts: Sequence[str]) -> bool:
+def _is_numeric(texts: Sequence[str]) -> bool:
     """Return whether a column holds numbers rather than names."""
-    filled = [text for text in texts[:MAX_SAMPLE] if any(map(str.isalnum, text))]
+    filled = [text for text in texts[:_MAX_SAMPLE] if any(map(str.isalnum, text))]
     num_numbers = sum(cell_numbers.parse_cell(text) is not None for text in filled)
     return num_numbers > 0 and 2 * num_numbers >= len(filled)
 

@@ -17,7 +17,7 @@ from rnn_scaling.records.tables.measurements import (
 )
 
 # Repeats whose values differ by more than this factor are different series.
-MAX_REPEAT_RATIO = 1.1
+_MAX_REPEAT_RATIO = 1.1
 _NUMBER = re.compile(r"\d{1,9}")
 _PART_OF_TIME = re.compile(
     r"\b(?:comput\w*|comm|communicat\w+|exchange|all-?reduce|forward|backward|fwd|bwd)\b"
@@ -170,7 +170,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
 def _make_point(column: Column, devices: int, items: Sequence[Item]) -> Point | None:
     """Return the point of repeats; None if they are too far apart."""
     values = [item.value for item in items]
-    if max(values) > MAX_REPEAT_RATIO * min(values):
+    if max(values) > _MAX_REPEAT_RATIO * min(values):
         return None
     mean = statistics.geometric_mean(values)
     item = min(items, key=lambda item: abs(item.value - mean))

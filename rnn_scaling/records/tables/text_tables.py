@@ -9,7 +9,7 @@ from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
 from rnn_scaling.records.tables.table import Row, Table
 
-MAX_CELLS = 2_000_000  # cells of an HTML table
+_MAX_CELLS = 2_000_000  # cells of an HTML table
 MAX_CAPTION = 1000  # characters
 _OF_RULES = re.compile(r"[\s|:+=-]*")
 _LINE = re.compile(r"[-=]{2}")
@@ -223,7 +223,7 @@ def _read_html_table(
         cells_below: dict[int, tuple[int, str]] = {}
         for attributes, content in _find_html_cells(part):
             num_cells += _parse_span(attributes, "colspan")
-            if num_cells > MAX_CELLS:
+            if num_cells > _MAX_CELLS:
                 break
             _fill(cells, spanning)
             num_rows = _parse_span(attributes, "rowspan")

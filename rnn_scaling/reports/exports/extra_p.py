@@ -13,7 +13,7 @@ from rnn_scaling.analysis.metrics import step_times
 from rnn_scaling.reports.exports.exported import Exported, ExportedRun
 from rnn_scaling.system.files.output_files import write_text
 
-METRIC = "seconds_per_step"
+_METRIC = "seconds_per_step"
 
 # Number of devices -> seconds per step of each run.
 Times = Mapping[int, Sequence[float]]
@@ -51,7 +51,7 @@ def _format_file(points: Sequence[int], series: Mapping[str, Times]) -> str:
     for name, times in series.items():
         # Extra-P splits the names of regions at "->".
         lines.append(f"REGION {name}".replace("->", "to"))
-        lines.append(f"METRIC {METRIC}")
+        lines.append(f"METRIC {_METRIC}")
         for num_devices in points:
             lines.append(f"DATA {' '.join(map(repr, times[num_devices]))}")
         lines.append("")

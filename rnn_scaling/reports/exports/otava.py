@@ -17,9 +17,9 @@ from rnn_scaling.system.files.input_files import json_text
 from rnn_scaling.system.files.output_files import write_text
 
 # Metrics that are exported, and whether a larger (1) or smaller (-1) value is better.
-DIRECTIONS = {"items_per_second": 1, "step_p50_s": -1, "step_p95_s": -1}
-HEADER = ("time", "commit", "run")
-UNKNOWN_START = "1970-01-01T00:00:00+00:00"
+_DIRECTIONS = {"items_per_second": 1, "step_p50_s": -1, "step_p95_s": -1}
+_HEADER = ("time", "commit", "run")
+_UNKNOWN_START = "1970-01-01T00:00:00+00:00"
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -44,7 +44,7 @@ def write(exported: Exported, destination: str) -> str:
 def _test(path: Path, metrics: Sequence[str]) -> dict:
     columns = {}
     for name in metrics:
-        columns[name] = {"column": name, "direction": DIRECTIONS[name], "scale": 1}
+        columns[name] = {"column": name, "direction": _DIRECTIONS[name], "scale": 1}
     return {
         "type": "csv",
         "file": str(path.resolve()),
@@ -57,9 +57,9 @@ def _test(path: Path, metrics: Sequence[str]) -> dict:
 def _format_csv(runs: Sequence[ExportedRun], metrics: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*HEADER, *metrics])
+    writer.writerow([*_HEADER, *metrics])
     for run in runs:
-        started = run.record.environment.started or UNKNOWN_START
+        started = run.record.environment.started or _UNKNOWN_START
         time = datetime.datetime.fromisoformat(started)
         values = [run.metrics[name] for name in metrics]
         writer.writerow([time.isoformat(), run.commit, run.name, *values])
@@ -69,7 +69,7 @@ def _format_csv(runs: Sequence[ExportedRun], metrics: Sequence[str]) -> str:
 def _shared_metrics(runs: Sequence[ExportedRun]) -> list[str]:
     """Return the exported metrics that every run has."""
     names = []
-    for name in DIRECTIONS:
+    for name in _DIRECTIONS:
         if all(name in run.metrics for run in runs):
             names.append(name)
     return names

@@ -10,9 +10,9 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow
 from rnn_scaling.system.files.output_files import write_text
 
-PREFIX = "rnn_scaling"
+_PREFIX = "rnn_scaling"
 # Prometheus names have base units in full words: end of a name -> (its end, factor).
-BASE_UNITS = {
+_BASE_UNITS = {
     "_s": ("_seconds", 1.0),
     "_j": ("_joules", 1.0),
     "_gib": ("_bytes", float(2**30)),
@@ -43,7 +43,7 @@ def text(exported: Exported) -> str:
         meanings = {"": "", "_low": ", lower end", "_high": ", upper end"}
         for suffix, samples in gauges.items():
             if samples:
-                gauge = f"{PREFIX}_{base_name}{suffix}"
+                gauge = f"{_PREFIX}_{base_name}{suffix}"
                 lines.append(f"# HELP {gauge} {metric.title}{meanings[suffix]}")
                 lines.append(f"# TYPE {gauge} gauge")
                 lines += [gauge + sample for sample in samples]
@@ -52,7 +52,7 @@ def text(exported: Exported) -> str:
 
 def _convert_to_base_unit(name: str) -> tuple[str, float]:
     """Return the name of a metric in its base unit, and the factor of its values."""
-    for end, (base_end, factor) in BASE_UNITS.items():
+    for end, (base_end, factor) in _BASE_UNITS.items():
         if name.endswith(end):
             return name.removesuffix(end) + base_end, factor
     return name, 1.0

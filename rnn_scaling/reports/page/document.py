@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")  # in vendor/, with their licences
-SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
+_SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
 # Traced rows with pictures, and series with tables of their start-up; table.md has all.
 MOST_FIGURES = 24
 
@@ -254,7 +254,7 @@ def page(
         "kind": lambda block: type(block).__name__,
     }
     paths = [FOLDER / "vendor" / name for name in LIBRARIES]
-    paths += [FOLDER / "template" / name for name in SCRIPTS]
+    paths += [FOLDER / "template" / name for name in _SCRIPTS]
     script = "\n".join(path.read_text("utf-8") for path in paths)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = {

@@ -29,9 +29,9 @@ from rnn_scaling.reports.series_statements import noise_text
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
 
-WIDTH = 7.2  # inches of the bars
-LOSSES = "Points of efficiency lost, by part"
-COLOURS: dict[str, str] = {
+_WIDTH = 7.2  # inches of the bars
+_LOSSES = "Points of efficiency lost, by part"
+_COLOURS: dict[str, str] = {
     **dict(zip(LossPartName, figures.COLOURS)),
     UNEXPLAINED: figures.UNEXPLAINED,
 }
@@ -58,7 +58,7 @@ def curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
         blocks += [Text(group.title, "h3")] if group.title else []
         blocks += [
             Group("figures", pictures),
-            *omission_note(len(group.lines), "series"),
+            *_omission_note(len(group.lines), "series"),
         ]
     return blocks
 
@@ -77,7 +77,7 @@ def _picture_of_group(chart: Chart, name: str, group: str) -> Figure:
     return picture(chart, name, ", ".join(filter(None, [chart.metric.caption, group])))
 
 
-def omission_note(count: int, noun: str) -> list[Text]:
+def _omission_note(count: int, noun: str) -> list[Text]:
     """Return a note if there are more lines than a picture has."""
     if count <= figures.MOST_LINES:
         return []
@@ -107,8 +107,8 @@ def losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
         total = plus_minus(loss.loss_points, 1)
         lines.append(f"{title}: {total} ({', '.join(texts)}).")
     description = f"A bar for each series. {' '.join(lines)}"
-    figure = page.make_figure(losses_svg(first), "losses", LOSSES, description)
-    return [figure, *omission_note(len(split_losses), "series")]
+    figure = page.make_figure(losses_svg(first), "losses", _LOSSES, description)
+    return [figure, *_omission_note(len(split_losses), "series")]
 
 
 def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
@@ -124,11 +124,11 @@ def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
         loss_bars.append(bars.Bar(title, sizes, loss.loss_points))
         used_parts.update(name for name, _ in sizes)
     noise = noise_text([loss for _, loss in split_losses])
-    titles = {name: name for name in COLOURS if name in used_parts}
+    titles = {name: name for name in _COLOURS if name in used_parts}
     if UNEXPLAINED in titles:
         titles[UNEXPLAINED] = f"{UNEXPLAINED}: within {noise}"
     label = "points of efficiency lost"
-    return bars.svg("losses", loss_bars, COLOURS, WIDTH, label, titles)
+    return bars.svg("losses", loss_bars, _COLOURS, _WIDTH, label, titles)
 
 
 def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
@@ -201,7 +201,7 @@ def learning_section(summary: Summary) -> PageSection:
             pictures.append(picture(chart, f"learning-{name}", title))
         blocks = [
             Group("figures", pictures),
-            *omission_note(len(result.results), "configurations"),
+            *_omission_note(len(result.results), "configurations"),
             Body(learning.section(result, summary.row_titles), "Learning"),
         ]
     return PageSection("learning", "Learning", blocks)

@@ -14,10 +14,10 @@ from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
-RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
+_RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
 COMMIT = "commit"
-DAY = "measured"
-MOST_TEXTS = 3  # texts at one mark
+_DAY = "measured"
+_MOST_TEXTS = 3  # texts at one mark
 
 
 def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
@@ -70,7 +70,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
 def chart(timeline: Timeline) -> charts.Chart:
     """Return the relative rates over the entries, with the change points."""
     data = _make_explorer(timeline, "")
-    return charts.Chart(RELATIVE, data.axes[0], data.lines, marks=data.marks)
+    return charts.Chart(_RELATIVE, data.axes[0], data.lines, marks=data.marks)
 
 
 def to_png(timeline: Timeline) -> bytes:
@@ -102,8 +102,8 @@ def _make_explorer(timeline: Timeline, commit_url: str) -> explorer.Explorer:
     metrics += [metric for name, metric in METRICS.items() if name in used_names]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in timeline.entries):
-        axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    explorer_metrics = [RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
+        axes.append(explorer.Axis(_DAY, "date of measurement", "time"))
+    explorer_metrics = [_RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
     return explorer.Explorer(
         explorer_metrics, axes, lines, marks=_make_marks(timeline, names)
     )
@@ -115,14 +115,14 @@ def _make_point(
     rate = point.rate
     commit = point.entry.commit
     relative = rate.scaled(100 / curve.points[0].rate.value)
-    values = {RATE.name: rate, RELATIVE.name: relative}
+    values = {RATE.name: rate, _RELATIVE.name: relative}
     for name in point.configuration.metrics:
         if (mean := point.metric(name)) is not None and name in METRICS:
             values[name] = Interval(mean * METRICS[name].factor)
     name = names[point.index]
     labels = [name, commit.subject if commit else None, point.entry.label]
     return explorer.Point(
-        {COMMIT: name, DAY: point.entry.measured or ""},
+        {COMMIT: name, _DAY: point.entry.measured or ""},
         values,
         label=", ".join(filter(None, labels)),
         href=f"{commit_url}{commit.hash}" if commit and commit_url else "",
@@ -142,10 +142,10 @@ def _make_marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
             texts.setdefault(curve.points[cut].index, []).append(text)
     marks = []
     for k, entry_texts in texts.items():
-        text = ", ".join(entry_texts[:MOST_TEXTS])
-        if len(entry_texts) > MOST_TEXTS:
+        text = ", ".join(entry_texts[:_MOST_TEXTS])
+        if len(entry_texts) > _MOST_TEXTS:
             text += " ..."
         marks.append(explorer.Mark(COMMIT, names[k], text))
         day = timeline.entries[k].measured or ""
-        marks.append(explorer.Mark(DAY, day, text))
+        marks.append(explorer.Mark(_DAY, day, text))
     return marks

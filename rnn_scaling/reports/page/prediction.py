@@ -22,7 +22,7 @@ from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 
 # The heading if the tables of several series have different headings.
-COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
+_COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 
 
 def render(
@@ -66,7 +66,7 @@ def _make_overview(results: report.PredictionReport) -> document.Overview:
     """Return the table of all points; several series are groups with their names."""
     grids = [report.table(prediction) for prediction in results.predictions]
     head = []
-    for common, *headings in zip(COMMON_HEAD, *(grid.head for grid in grids)):
+    for common, *headings in zip(_COMMON_HEAD, *(grid.head for grid in grids)):
         head.append(headings[0] if len(set(headings)) == 1 else common)
     groups = []
     for prediction, grid in zip(results.predictions, grids):

@@ -39,11 +39,11 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import counted
 
 # Smallest change of a rate that is printed, "0.1 %"; a smaller one is "at most" this.
-LEAST_PRINTED_CHANGE = 0.001
+_LEAST_PRINTED_CHANGE = 0.001
 MOST_COMMANDS = 200  # series with commands
 # Facts of the environment next to the title, and the nouns after them.
-FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
-READING = ("rates", "speedup", "intervals", "parts", "files")
+_FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
+_READING = ("rates", "speedup", "intervals", "parts", "files")
 
 
 def render(summary: Summary) -> bytes:
@@ -71,7 +71,7 @@ def _about_texts(summary: Summary) -> list[str]:
     """Return runs, machine, models and dates."""
     texts = [counted(summary.num_runs, "run")]
     facts = {fact.name: fact.text for fact in summary.facts}
-    for name, noun in FIRST_FACTS.items():
+    for name, noun in _FIRST_FACTS.items():
         if name in facts:
             texts.append(f"{facts[name]}{noun}")
     models = list(dict.fromkeys(series.model for series in summary.series))
@@ -267,7 +267,7 @@ def _steady_statements(summary: Summary) -> list[Statement]:
             state("steady-runs", steady=len(changes), runs=len(steady_states))
         )
     if changes:
-        percent = 100 * max(*changes, LEAST_PRINTED_CHANGE)
+        percent = 100 * max(*changes, _LEAST_PRINTED_CHANGE)
         statements.append(state("steady-move", move=percent))
     if num_short:
         statements.append(state("steady-too-short", short=num_short))
@@ -372,7 +372,7 @@ def _environment_blocks(summary: Summary) -> list[Block]:
 def _reading_blocks(summary: Summary) -> list[Block]:
     statements = cautions.unit_statements(summary.rows)
     statements += cautions.kernel_statements(summary)
-    statements += [state(f"reading-of-{topic}", summary.unit) for topic in READING]
+    statements += [state(f"reading-of-{topic}", summary.unit) for topic in _READING]
     return [Items(list(map(sentence, statements)))]
 
 

@@ -14,12 +14,12 @@ from rnn_scaling.reports.pictures import figures
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BAR = 0.42  # height of a bar, in rows
-OPACITY = 0.5  # so that text on a bar can be read in every colour
-LEGEND_COLUMNS = 3
-LETTER = 0.085  # width of a letter in inches
-WIDEST = 2.0  # an interval is cut at this many times the longest bar
-OFFSET: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+_BAR = 0.42  # height of a bar, in rows
+_OPACITY = 0.5  # so that text on a bar can be read in every colour
+_LEGEND_COLUMNS = 3
+_LETTER = 0.085  # width of a letter in inches
+_WIDEST = 2.0  # an interval is cut at this many times the longest bar
+_OFFSET: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
 
 Styles = Mapping[str, Mapping[str, Any]]  # name of a part -> arguments of barh
 
@@ -62,7 +62,7 @@ class Bar:
 def part_styles(colours: Mapping[str, str]) -> Styles:
     """Return translucent bars with a thin edge in these colours."""
     edge = {
-        "alpha": OPACITY,
+        "alpha": _OPACITY,
         "edgecolor": figures.colour(figures.INK),
         "linewidth": 0.4,
     }
@@ -94,23 +94,23 @@ def draw(
     span = 1.12 * (high - low) or 1.0
     for row, bar in enumerate(bars):
         for name, begin, size in bar.place_parts(start):
-            axes.barh(row, size, left=begin, height=BAR, label=name, **styles[name])
+            axes.barh(row, size, left=begin, height=_BAR, label=name, **styles[name])
             number = f"{size:.{digits}f}"
-            room = abs(size) * width / span / LETTER
+            room = abs(size) * width / span / _LETTER
             fitting = [
                 text for text in (f"{name} {number}", number) if len(text) < room
             ]
             text = fitting[0] if fitting else ""
             axes.text(begin + size / 2, row, text, ha="center", va="center", fontsize=8)
     for row, bar in enumerate(bars):
-        above = (0, row - BAR / 2)
-        axes.annotate(bar.title, above, (2, 6), ("axes fraction", "data"), **OFFSET)
+        above = (0, row - _BAR / 2)
+        axes.annotate(bar.title, above, (2, 6), ("axes fraction", "data"), **_OFFSET)
         if bar.total:
             _draw_total(axes, bar, row)
             ends = [begin + size for _, begin, size in bar.place_parts(start)]
             right = min(max(*ends, start, bar.total_ends[-1]), high)
             text = plus_minus(bar.total, digits)
-            axes.annotate(text, (right, row), (5, 0), **OFFSET)
+            axes.annotate(text, (right, row), (5, 0), **_OFFSET)
     axes.axvline(start, color=figures.colour(figures.MUTED), linewidth=0.8)
     axes.set(
         xlim=(low - 0.01 * span, low + span), ylim=(len(bars) - 0.5, -0.75), yticks=[]
@@ -124,7 +124,7 @@ def _axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
     reach = [start]
     for bar in bars:
         reach += [begin + size for _, begin, size in bar.place_parts(start)]
-    room = WIDEST * max(abs(end - start) for end in reach)
+    room = _WIDEST * max(abs(end - start) for end in reach)
     for bar in bars:
         reach += [max(start - room, min(end, start + room)) for end in bar.total_ends]
     return min(reach), max(reach)
@@ -134,7 +134,7 @@ def _draw_total(axes: Axes, bar: Bar, row: int) -> None:
     """Draw the interval of a total below its bar."""
     assert bar.total
     ink = figures.colour(figures.INK)
-    y_below = row + 0.7 * BAR
+    y_below = row + 0.7 * _BAR
     axes.plot(bar.total_ends, [y_below] * len(bar.total_ends), color=ink, linewidth=1)
     axes.plot([bar.total.value], [y_below], color=ink, marker="|", markersize=6)
 
@@ -157,10 +157,10 @@ def svg(
       label: The text below the axis.
       titles: The names in the legend with their titles; None: all parts.
     """
-    rows = math.ceil(len(titles or colours) / LEGEND_COLUMNS)
+    rows = math.ceil(len(titles or colours) / _LEGEND_COLUMNS)
     with figures.style():
         figure, axes = figures.blank(width, 0.78 + 0.42 * len(bars), rows, left=0.06)
         draw(axes, bars, part_styles(colours), width=width)
         axes.set_xlabel(label)
-        figures.add_legend(figure, LEGEND_COLUMNS, titles)
+        figures.add_legend(figure, _LEGEND_COLUMNS, titles)
         return figures.as_svg(figure, name)

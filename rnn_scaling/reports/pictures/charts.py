@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # The frame contains an interval from its number / WIDEST to its number x WIDEST.
-WIDEST = 2
+_WIDEST = 2
 # An axis begins at 0 unless lowest / highest number exceeds this. Numbers that grow with
 # the devices have a higher limit, because their growth is judged by the distance from 0.
 NEAR = 0.5
-NEAR_GROWING = 0.8
-LOG_FROM = 16  # largest / smallest position from which axes are logarithmic
-MAX_UNJOINED = 2  # up to this many positions, points have no line between them
+_NEAR_GROWING = 0.8
+_LOG_FROM = 16  # largest / smallest position from which axes are logarithmic
+_MAX_UNJOINED = 2  # up to this many positions, points have no line between them
 ROW_INCHES = 0.4  # height of a row
-ROW_SHIFT = 0.12  # part of a row between the points of two positions
-NAME_SHIFT = 0.34  # part of a row between its points and its name above
-MOST_TICKS = 8
-MOST_NUMBERS = 40  # numbers of a line that are in the description
+_ROW_SHIFT = 0.12  # part of a row between the points of two positions
+_NAME_SHIFT = 0.34  # part of a row between its points and its name above
+_MOST_TICKS = 8
+_MOST_NUMBERS = 40  # numbers of a line that are in the description
 
 
-def interval_ends(value: Interval) -> tuple[float, float]:
+def _interval_ends(value: Interval) -> tuple[float, float]:
     return value.ends or (value.value, value.value)
 
 
@@ -42,9 +42,9 @@ def frame(
     lows = list(ideals)
     highs = list(ideals)
     for value in values:
-        low, high = interval_ends(value)
-        lows.append(max(low, value.value / WIDEST))
-        highs.append(min(high, value.value * WIDEST))
+        low, high = _interval_ends(value)
+        lows.append(max(low, value.value / _WIDEST))
+        highs.append(min(high, value.value * _WIDEST))
     low = min(lows, default=0.0)
     high = max(highs, default=1.0)
     if low <= close_ratio * high:
@@ -113,7 +113,7 @@ class Chart:
     def has_rows(self) -> bool:
         """Whether each line is a row, because it has few numbers of devices."""
         is_predicted = any(point.is_predicted for *_, point in self._all_points)
-        is_few = 0 < len(self.positions) <= MAX_UNJOINED
+        is_few = 0 < len(self.positions) <= _MAX_UNJOINED
         return self.axis.kind == "number" and is_few and not is_predicted
 
     @property
@@ -146,7 +146,7 @@ class Chart:
         """Every position, or the first and the last of many; in rows only the last."""
         if self.has_rows:
             return self.positions[-1:]
-        if len(self.positions) <= MOST_NUMBERS:
+        if len(self.positions) <= _MOST_NUMBERS:
             return self.positions
         return [self.positions[0], self.positions[-1]]
 
@@ -160,14 +160,14 @@ class Chart:
     def is_log(self) -> bool:
         """Whether the horizontal axis is logarithmic."""
         is_number = self.axis.kind in ("number", "metric") and bool(self.positions)
-        return is_number and self.positions[-1] > LOG_FROM * self.positions[0] > 0
+        return is_number and self.positions[-1] > _LOG_FROM * self.positions[0] > 0
 
     @property
     def is_log_y(self) -> bool:
         """Whether the vertical axis is logarithmic."""
         numbers = [value.value for value in self.values]
         if self.axis.kind == "amount":
-            return bool(numbers) and max(numbers) > LOG_FROM * min(numbers) > 0
+            return bool(numbers) and max(numbers) > _LOG_FROM * min(numbers) > 0
         return self.is_log and len(set(self.ideals)) > 1
 
     @functools.cached_property
@@ -176,7 +176,7 @@ class Chart:
         if self.is_log_y:
             numbers = [value.value for value in self.values] + self.ideals
             return min(numbers) / 3, 1.4 * max(numbers)
-        close_ratio = NEAR if len(set(self.ideals)) == 1 else NEAR_GROWING
+        close_ratio = NEAR if len(set(self.ideals)) == 1 else _NEAR_GROWING
         return frame(self.values, self.ideals, close_ratio)
 
     @property
@@ -187,7 +187,7 @@ class Chart:
         if low and not self.is_log_y:
             start = f"{low:.3g}" if low < 1000 else f"{low:,.0f}"
             notes.append(f"axis from {start}, not from 0")
-        ends = map(interval_ends, self.values)
+        ends = map(_interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
             notes.append("intervals go on beyond the frame")
         return notes
@@ -202,7 +202,7 @@ class Chart:
                 source = f" ({self.predicted_title})" if point.is_predicted else ""
                 text = plus_minus(number, self.metric.digits)
                 numbers.append(f"{text} on {self.tick_label(position)}{source}")
-            if len(numbers) > MOST_NUMBERS:
+            if len(numbers) > _MOST_NUMBERS:
                 numbers = [f"from {numbers[0]} to {numbers[-1]}"]
             if numbers:
                 parts.append(f"{line.title}: {', '.join(numbers)}.")
@@ -235,7 +235,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
     for row, (line, points) in enumerate(chart.row_points):
         axes.axhline(row, color=figures.colour(figures.GRID), linewidth=0.6, zorder=0)
         if has_names:
-            name_place = (0.0, row - NAME_SHIFT)
+            name_place = (0.0, row - _NAME_SHIFT)
             axes.annotate(
                 line.title,
                 name_place,
@@ -248,7 +248,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
             is_last = position == chart.positions[-1]
             shift = 0.0
             if len(points) > 1:
-                shift = ROW_SHIFT if is_last else -ROW_SHIFT
+                shift = _ROW_SHIFT if is_last else -_ROW_SHIFT
             colour = figures.COLOURS[line.colour % len(figures.COLOURS)]
             axes.errorbar(
                 [number.value],
@@ -333,7 +333,7 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
         if not chart.is_log:
             axes.xaxis.set_major_locator(MaxNLocator(5))
     else:
-        ticks = chart.positions[:: -(len(chart.positions) // MOST_TICKS + 1)]
+        ticks = chart.positions[:: -(len(chart.positions) // _MOST_TICKS + 1)]
         axes.set_xticks(ticks, list(map(chart.tick_label, ticks)))
         if chart.axis.order:
             axes.tick_params(axis="x", rotation=30, labelsize=6)
@@ -354,13 +354,13 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
         "markersize": 4.5,
         "linewidth": 1.4,
     }
-    if len(chart.positions) <= MAX_UNJOINED or chart.axis.kind == "metric":
+    if len(chart.positions) <= _MAX_UNJOINED or chart.axis.kind == "metric":
         style["linestyle"] = "none"
     if chart.axis.kind == "amount":
         style["marker"] = "none"
     if any(point.is_predicted for *_, point in points):
         low, high = chart.frame
-        ends = [interval_ends(number) for _, number, _ in points]
+        ends = [_interval_ends(number) for _, number, _ in points]
         axes.fill_between(
             positions,
             [max(low, end) for end, _ in ends],
@@ -391,8 +391,8 @@ def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
     """Return the lengths of intervals below and above their numbers, or None."""
     if not any(value.ends for value in values):
         return None
-    lengths_below = [value.value - interval_ends(value)[0] for value in values]
-    lengths_above = [interval_ends(value)[1] - value.value for value in values]
+    lengths_below = [value.value - _interval_ends(value)[0] for value in values]
+    lengths_above = [_interval_ends(value)[1] - value.value for value in values]
     return [lengths_below, lengths_above]
 
 

@@ -29,7 +29,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D")
 STYLES = ("-", "--", ":", "-.")
 # Sentinel -> (CSS variable of the page, colour of a separate file).
-THEME = {
+_THEME = {
     INK: ("ink", "#1a1d21"),
     MUTED: ("muted", "#5b636d"),
     GRID: ("rule", "#d9dde2"),
@@ -37,19 +37,19 @@ THEME = {
     **{colour: (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
 MOST_LINES = 12
-BOTTOM = 0.45  # margin in inches, without the legend
+_BOTTOM = 0.45  # margin in inches, without the legend
 
 
 def themed(svg: str) -> str:
     """Return a figure for the page, in the page's colours."""
-    for sentinel, (variable, _) in THEME.items():
+    for sentinel, (variable, _) in _THEME.items():
         svg = svg.replace(sentinel, f"var(--{variable})")
     return svg
 
 
 def standalone(svg: str) -> bytes:
     """Return a figure as a separate file, on white."""
-    for sentinel, (_, fixed) in THEME.items():
+    for sentinel, (_, fixed) in _THEME.items():
         svg = svg.replace(sentinel, fixed)
     head = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" style="background:#fff"'
     return f"<!-- {REPORT_SCHEMA} -->\n{svg.replace('<svg', head, 1)}\n".encode()
@@ -60,7 +60,7 @@ def colour(sentinel: str) -> str:
     import matplotlib
 
     is_fixed = matplotlib.rcParams["text.color"] != INK
-    return THEME[sentinel][1] if is_fixed else sentinel
+    return _THEME[sentinel][1] if is_fixed else sentinel
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def style(is_fixed: bool = False) -> Iterator[None]:
     import matplotlib
 
     ink, muted, grid = [
-        THEME[name][1] if is_fixed else name for name in (INK, MUTED, GRID)
+        _THEME[name][1] if is_fixed else name for name in (INK, MUTED, GRID)
     ]
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
@@ -128,7 +128,7 @@ def blank(
     axes = figure.add_subplot()
     figure.subplots_adjust(
         left=left / width,
-        bottom=(BOTTOM + legend_inches) / total_height,
+        bottom=(_BOTTOM + legend_inches) / total_height,
         right=1 - 0.2 / width,
         top=1 - 0.32 / total_height,
     )

@@ -25,10 +25,10 @@ DEVICES = "devices"
 SPEEDUP = Metric("speedup", "speedup", "", 2, "n")
 EFFICIENCY = Metric("efficiency", "efficiency", "%", 1, "one")
 SHARE = "efficiency"  # the first part of a bar
-SHARE_LABEL = "share of the ideal rate, %"
-GAIN = "gain"
+_SHARE_LABEL = "share of the ideal rate, %"
+_GAIN = "gain"
 BLUE, RED, GREEN, PINK, ORANGE, SKY = figures.COLOURS
-COLOURS = {
+_COLOURS = {
     SHARE: SKY,
     "failures": BLUE,
     "fixed cost": RED,
@@ -39,8 +39,8 @@ COLOURS = {
     "jitter": ORANGE,
     "exchange latency": SKY,
 }
-WIDTH = 4.8  # inches of a panel
-HEIGHT = 0.45  # inches of a bar
+_WIDTH = 4.8  # inches of a panel
+_HEIGHT = 0.45  # inches of a bar
 
 
 def rate_metric(curve: Curve) -> Metric:
@@ -106,16 +106,16 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
     first_predictions = predictions[:MAX_SERIES]
     bars_of_series = [_make_bars(prediction) for prediction in first_predictions]
     columns = 2 if any(bars_of_series) else 1
-    heights = [max(2.6, HEIGHT * (1 + len(losses))) for losses in bars_of_series]
-    figure, rows = figures.stacked(heights, WIDTH * columns, 0.8, columns)
+    heights = [max(2.6, _HEIGHT * (1 + len(losses))) for losses in bars_of_series]
+    figure, rows = figures.stacked(heights, _WIDTH * columns, 0.8, columns)
     for row, prediction, losses in zip(rows, first_predictions, bars_of_series):
         charts.draw(row[0], chart(prediction))
         row[0].set_title(textwrap.fill(prediction.curve.name, 58))
         row[0].set_ylabel(rate_metric(prediction.curve).caption)
         if losses:
             styles = bars.part_styles(_choose_colours(losses))
-            bars.draw(row[1], losses, styles, width=WIDTH)
-            row[1].set_xlabel(SHARE_LABEL)
+            bars.draw(row[1], losses, styles, width=_WIDTH)
+            row[1].set_xlabel(_SHARE_LABEL)
         elif columns > 1:
             row[1].set_axis_off()
     figures.add_legend(figure, columns=3 * columns, place="outside ")
@@ -150,29 +150,29 @@ def _choose_colours(losses: Sequence[Bar]) -> dict[str, str]:
     """Return the colour of each part of the bars."""
     colours: dict[str, str] = {}
     for bar in losses:
-        colours |= {name: COLOURS.get(name, figures.MUTED) for name, _ in bar.parts}
+        colours |= {name: _COLOURS.get(name, figures.MUTED) for name, _ in bar.parts}
     return colours
 
 
 def losses_svg(prediction: Prediction, name: str) -> str:
     """Return the losses of one series as SVG for the page."""
     losses = _make_bars(prediction)
-    return bars.svg(name, losses, _choose_colours(losses), WIDTH, SHARE_LABEL)
+    return bars.svg(name, losses, _choose_colours(losses), _WIDTH, _SHARE_LABEL)
 
 
 def changes(answers: Sequence[Sensitivity]) -> bytes:
     """Return a PNG: for each of the first answers, the gain of every change."""
     first_answers = answers[:MAX_SERIES]
-    heights = [0.5 + HEIGHT * len(answer.effects) for answer in first_answers]
+    heights = [0.5 + _HEIGHT * len(answer.effects) for answer in first_answers]
     with figures.style(is_fixed=True):
         figure, rows = figures.stacked(heights, width=7.4)
         for [axes], answer in zip(rows, first_answers):
             # The first effect is "now", which gains nothing.
             gains = [
-                Bar(effect.title, [(GAIN, effect.gain.value - 1)], effect.gain)
+                Bar(effect.title, [(_GAIN, effect.gain.value - 1)], effect.gain)
                 for effect in answer.effects[1:]
             ]
-            bars.draw(axes, gains, bars.part_styles({GAIN: BLUE}), start=1.0, digits=2)
+            bars.draw(axes, gains, bars.part_styles({_GAIN: BLUE}), start=1.0, digits=2)
             axes.set_title(f"{answer.curve.name}, {answer.devices:,} devices")
             axes.set_xlabel("rate, as a multiple of the rate now")
         _count_left_out(figure, len(answers), "answers")

@@ -35,26 +35,26 @@ COLOURS = {
     WAITS: _PINK,
     IDLE: figures.GRID,
 }
-SHARED = "shared_"
-FAINT = 0.55  # opacity of parts that all towers share
-HEIGHT = 0.7  # height of a bar, in rows
-ROW = 0.27  # height of a row, in inches
-MOST_TOWERS = 16  # towers in a picture
-SINCE_START = "ms from the start of the step"
+_SHARED = "shared_"
+_FAINT = 0.55  # opacity of parts that all towers share
+_HEIGHT = 0.7  # height of a bar, in rows
+_ROW = 0.27  # height of a row, in inches
+_MOST_TOWERS = 16  # towers in a picture
+_SINCE_START = "ms from the start of the step"
 
 
 def omitted_towers_text(num_towers: int) -> str:
     """Return a title's remark on towers that are not drawn; "" if all are."""
-    if num_towers <= MOST_TOWERS:
+    if num_towers <= _MOST_TOWERS:
         return ""
-    return f", the first {MOST_TOWERS} of {num_towers} towers"
+    return f", the first {_MOST_TOWERS} of {num_towers} towers"
 
 
 def part_style(part: str) -> dict[str, Any]:
     """Return the colour and the opacity of a part."""
     return {
-        "facecolor": COLOURS[part.removeprefix(SHARED)],
-        "alpha": FAINT if part.startswith(SHARED) else 1.0,
+        "facecolor": COLOURS[part.removeprefix(_SHARED)],
+        "alpha": _FAINT if part.startswith(_SHARED) else 1.0,
         "linewidth": 0,
     }
 
@@ -68,7 +68,7 @@ def _resolve_part_style(part: str) -> dict[str, Any]:
 def parts(step_parts: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
     tower_bars = []
-    for tower in range(min(step_parts.num_towers, MOST_TOWERS)):
+    for tower in range(min(step_parts.num_towers, _MOST_TOWERS)):
         sizes = [
             (part, 1000 * step_parts.part(part, tower).mean)
             for part in step_parts.nonzero_parts
@@ -85,7 +85,7 @@ def parts(step_parts: StepParts, name: str) -> str:
 def timeline(step: TimedStep, name: str) -> str:
     """Return the parts of one step over time, with a row per tower."""
     with figures.style():
-        height = ROW * len(_timeline_rows(step)) + 0.78
+        height = _ROW * len(_timeline_rows(step)) + 0.78
         figure, axes = figures.blank(4.2, height, left=0.75)
         _draw(axes, step)
         return figures.as_svg(figure, name)
@@ -95,7 +95,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """Return steps below each other with their legend, as a PNG or SVG file."""
     from matplotlib.patches import Patch
 
-    heights = [ROW * len(_timeline_rows(step)) + 0.75 for _, step in titled]
+    heights = [_ROW * len(_timeline_rows(step)) + 0.75 for _, step in titled]
     letters: set[str] = set()
     # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
@@ -119,7 +119,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
 
 def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
     """Return (label, letters) of each bar: the towers, and exchange if there is any."""
-    towers = step.timeline.towers[:MOST_TOWERS]
+    towers = step.timeline.towers[:_MOST_TOWERS]
     rows = [(f"tower {tower}", bar) for tower, bar in enumerate(towers)]
     exchange = step.timeline.exchange
     if LETTERS[PARTS.index(EXPOSED)] in exchange:
@@ -142,9 +142,9 @@ def _draw(axes: Axes, step: TimedStep) -> None:
             if letter != " ":
                 part = PARTS[LETTERS.index(letter)]
                 axes.broken_barh(
-                    ranges, (row - HEIGHT / 2, HEIGHT), **_resolve_part_style(part)
+                    ranges, (row - _HEIGHT / 2, _HEIGHT), **_resolve_part_style(part)
                 )
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.set(xlim=(0, step_ms), ylim=(len(rows) - 0.5, -0.5), xlabel=SINCE_START)
+    axes.set(xlim=(0, step_ms), ylim=(len(rows) - 0.5, -0.5), xlabel=_SINCE_START)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False)

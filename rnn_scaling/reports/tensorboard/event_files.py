@@ -18,7 +18,7 @@ from rnn_scaling.reports.tensorboard import run_text
 from rnn_scaling.system import entry
 
 INTERVAL_S = 5.0  # time between two writes of batches
-MAX_DEPTH = 20  # nested loops; the limit ends the expansion of recursive functions
+_MAX_DEPTH = 20  # nested loops; the limit ends the expansion of recursive functions
 
 
 class Scalars:
@@ -171,7 +171,7 @@ def make_drawable_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
                 add(copy, inner.name, depth - 1)
 
     for node in definition.node:
-        add(node, node.name, MAX_DEPTH)
+        add(node, node.name, _MAX_DEPTH)
     return result
 
 

@@ -41,29 +41,29 @@ PACKAGES = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-DELAY_PACKAGES = {"vde_switch": "vde2", "wirefilter": "vde2"}
-CALL_TIMEOUT_S = 30
+_DELAY_PACKAGES = {"vde_switch": "vde2", "wirefilter": "vde2"}
+_CALL_TIMEOUT_S = 30
 # Maximum number of pauses until something has started or ended.
-TRIES = 200
-PAUSE_S = 0.05
+_TRIES = 200
+_PAUSE_S = 0.05
 DEVICE = "eth0"
 # No outside network can collide, because the namespaces reach nothing else.
-SUBNET = "10.200.0"
-SPARE_PORTS = 8  # of the switch in the middle
+_SUBNET = "10.200.0"
+_SPARE_PORTS = 8  # of the switch in the middle
 # Data that may pass at once. At 1 Gbit/s a bucket below 1 MB loses rate to the clock that
 # refills it, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
-BURST_S = 0.008
-MIN_BURST_BYTES = 66_000
+_BURST_S = 0.008
+_MIN_BURST_BYTES = 66_000
 # Data that may wait before packets are lost, like the buffer of a switch.
-QUEUE_S = 0.05
-IPERF3_PORT = 5201
+_QUEUE_S = 0.05
+_IPERF3_PORT = 5201
 # Two seconds are measured, after a second for slow start and a full bucket.
 FULL = ("-t", "2", "-O", "1")
 # Ten packets, none of which waits for another.
 IDLE = ("-t", "1", "-b", "80k", "-l", "1k")
 # Share of the requested rate that may be missing; headers are 4.4 %.
-SHORTFALL = 0.1
-NEED = "--link_mbit and --link_latency_ms need"  # the beginning of each refusal
+_SHORTFALL = 0.1
+_NEED = "--link_mbit and --link_latency_ms need"  # the beginning of each refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +76,12 @@ class NetworkLink:
     @property
     def burst_bytes(self) -> int:
         """The size of the token bucket."""
-        return max(MIN_BURST_BYTES, round(self.bits_per_s / 8 * BURST_S))
+        return max(_MIN_BURST_BYTES, round(self.bits_per_s / 8 * _BURST_S))
 
     @property
     def queue_bytes(self) -> int:
         """The largest amount of data that waits in front of the bucket."""
-        return self.burst_bytes + round(self.bits_per_s / 8 * QUEUE_S)
+        return self.burst_bytes + round(self.bits_per_s / 8 * _QUEUE_S)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +139,7 @@ def network(
         nodes = []
         for number, name in enumerate(names, 1):
             space = stack.enter_context(_make_namespace())
-            address = f"{SUBNET}.{number}"
+            address = f"{_SUBNET}.{number}"
             nodes.append(NetworkNode(space.holder, space.identity, name, address))
         _connect_nodes(stack, switch, nodes, link)
         yield tuple(nodes)
@@ -151,7 +151,7 @@ def _make_namespace() -> Iterator[Namespace]:
     with network_namespace.create() as private_network:
         if not private_network.enter:
             raise entry.Refusal(
-                f"{NEED} network namespaces of the kernel (CONFIG_NET_NS): "
+                f"{_NEED} network namespaces of the kernel (CONFIG_NET_NS): "
                 f"{private_network.reason}"
             )
         space = Namespace(
@@ -166,7 +166,7 @@ def _make_namespace() -> Iterator[Namespace]:
 
 def _kill_all(space: Namespace) -> None:
     """Kill every process in a namespace."""
-    for _ in range(TRIES):
+    for _ in range(_TRIES):
         # A process that is forked meanwhile is in the next list.
         numbers = space.processes()
         if not numbers:
@@ -174,7 +174,7 @@ def _kill_all(space: Namespace) -> None:
         for number in numbers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        time.sleep(PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
 def _connect_nodes(
@@ -227,7 +227,7 @@ def _delay_frames(
         stack.enter_context(tempfile.TemporaryDirectory(prefix="rnn_scaling."))
     )
     middle = sockets / "middle"
-    start("vde_switch", "-n", str(len(bridges) + SPARE_PORTS), "-s", str(middle))
+    start("vde_switch", "-n", str(len(bridges) + _SPARE_PORTS), "-s", str(middle))
     wait_until((middle / "ctl").exists, "vde_switch did not start")
     for index, bridge in enumerate(bridges):
         tap = f"tap{index}"
@@ -244,10 +244,10 @@ class CallFailed(RuntimeError):
 
 def wait_until(condition: Callable[[], bool], message: str) -> None:
     """Wait for a condition; raise CallFailed with `message` after ten seconds."""
-    for _ in range(TRIES):
+    for _ in range(_TRIES):
         if condition():
             return
-        time.sleep(PAUSE_S)
+        time.sleep(_PAUSE_S)
     raise CallFailed(message)
 
 
@@ -257,16 +257,16 @@ def refusals(has_delay: bool) -> list[str]:
     Missing features of the kernel are found only when the network is built.
     """
     if not os.path.isdir("/proc/sys/net"):
-        return [f"{NEED} the network namespaces of Linux; run them on Linux"]
+        return [f"{_NEED} the network namespaces of Linux; run them on Linux"]
     lines = []
     if os.geteuid() != 0:
-        lines.append(f"{NEED} root; run the command with sudo")
-    packages = {**PACKAGES, **(DELAY_PACKAGES if has_delay else {})}
+        lines.append(f"{_NEED} root; run the command with sudo")
+    packages = {**PACKAGES, **(_DELAY_PACKAGES if has_delay else {})}
     missing = [program for program in packages if shutil.which(program) is None]
     if missing:
         to_install = sorted({packages[program] for program in missing})
         lines.append(
-            f"{NEED} {', '.join(packages)}, found no {', '.join(missing)}; "
+            f"{_NEED} {', '.join(packages)}, found no {', '.join(missing)}; "
             f"apt install {' '.join(to_install)}"
         )
     return lines
@@ -276,7 +276,7 @@ def call(*words: str) -> str:
     """Return the output of a program.
 
     Raises:
-      CallFailed: If its exit status is not 0, or it runs for more than CALL_TIMEOUT_S.
+      CallFailed: If its exit status is not 0, or it runs for more than _CALL_TIMEOUT_S.
     """
     try:
         result = subprocess.run(
@@ -285,7 +285,7 @@ def call(*words: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=CALL_TIMEOUT_S,
+            timeout=_CALL_TIMEOUT_S,
             env={**os.environ, "LC_ALL": "C"},
         )
         if not result.returncode:
@@ -294,7 +294,7 @@ def call(*words: str) -> str:
     except OSError as e:
         error = e.strerror or str(e)
     except subprocess.TimeoutExpired:
-        error = f"did not end within {CALL_TIMEOUT_S} s"
+        error = f"did not end within {_CALL_TIMEOUT_S} s"
     raise CallFailed(f"{' '.join(words)}: {error.splitlines()[0]}")
 
 
@@ -314,11 +314,11 @@ def _require_feature(feature: str, module: str, *words: str) -> None:
     except CallFailed as e:
         if "Operation not permitted" in str(e):
             raise entry.Refusal(
-                f"{NEED} CAP_SYS_ADMIN and CAP_NET_ADMIN: {e}; run the command outside "
-                "of the container, or in a privileged one"
+                f"{_NEED} CAP_SYS_ADMIN and CAP_NET_ADMIN: {e}; run the command "
+                "outside of the container, or in a privileged one"
             ) from None
         raise entry.Refusal(
-            f"{NEED} {feature} of the kernel: {e}; try modprobe {module}"
+            f"{_NEED} {feature} of the kernel: {e}; try modprobe {module}"
         ) from None
 
 
@@ -363,15 +363,15 @@ def _measure_streams(
     pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
 ) -> list[tuple[float, float]]:
     """Return the results of one stream per pair, all at the same time."""
-    server_words = f"iperf3 -s -1 -p {IPERF3_PORT}".split()
-    client_words = f"iperf3 -p {IPERF3_PORT} -J --connect-timeout 5000".split()
+    server_words = f"iperf3 -s -1 -p {_IPERF3_PORT}".split()
+    client_words = f"iperf3 -p {_IPERF3_PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
             stack.enter_context(running(server.command(server_words)))
         for _, server in pairs:  # a server that does not listen refuses its client
             listening = server.command(["ss", "-ltn"])
             wait_until(
-                lambda: f":{IPERF3_PORT} " in call(*listening),  # noqa: B023
+                lambda: f":{_IPERF3_PORT} " in call(*listening),  # noqa: B023
                 f"{server.name}: iperf3 -s does not listen",
             )
         clients = []
@@ -385,10 +385,10 @@ def _read_result(
     node: NetworkNode, client: subprocess.Popen[str]
 ) -> tuple[float, float]:
     try:
-        return parse_iperf3(client.communicate(timeout=CALL_TIMEOUT_S)[0])
+        return parse_iperf3(client.communicate(timeout=_CALL_TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:
         raise CallFailed(
-            f"{node.name}: iperf3 did not end within {CALL_TIMEOUT_S} s"
+            f"{node.name}: iperf3 did not end within {_CALL_TIMEOUT_S} s"
         ) from None
     except CallFailed as e:
         raise CallFailed(f"{node.name}: iperf3: {e}") from None
@@ -432,7 +432,7 @@ def describe(link: NetworkLink, calibration: Calibration) -> str:
 def warnings(link: NetworkLink, calibration: Calibration) -> list[str]:
     """Return a warning if a link carries less than requested."""
     slowest = min(calibration.bits_per_s)
-    if slowest >= (1 - SHORTFALL) * link.bits_per_s:
+    if slowest >= (1 - _SHORTFALL) * link.bits_per_s:
         return []
     return [
         f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only {megabits(slowest)}; "

@@ -14,12 +14,12 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.processes import process
 
-DEFAULT_MBIT = 1_000.0
-MOST_NODES = 250  # addresses of the subnet
-RENDEZVOUS_PORT = 29_500  # any port: no other program uses the namespace
+_DEFAULT_MBIT = 1_000.0
+_MOST_NODES = 250  # addresses of the subnet
+_RENDEZVOUS_PORT = 29_500  # any port: no other program uses the namespace
 # A node reaches nothing outside, so TensorFlow must not use a proxy to reach another
 # node.
-PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class LinkOptions:
     link_mbit: float | None = option(
         None,
         "rate of the link of each process, in each direction, in Mbit/s (default: not "
-        f"limited; {DEFAULT_MBIT:g} with --link_latency_ms)",
+        f"limited; {_DEFAULT_MBIT:g} with --link_latency_ms)",
         minimum=0.1,
         maximum=100_000.0,
     )
@@ -45,7 +45,7 @@ class LinkOptions:
         """Return the link of each process, or None if no link is limited."""
         if self.link_mbit is None and self.link_latency_ms is None:
             return None
-        mbit = DEFAULT_MBIT if self.link_mbit is None else self.link_mbit
+        mbit = _DEFAULT_MBIT if self.link_mbit is None else self.link_mbit
         return NetworkLink(mbit * 1e6, (self.link_latency_ms or 0.0) / 1e3)
 
 
@@ -66,9 +66,9 @@ def run_ranks(
     Raises:
       Refusal: If this machine cannot limit links, or not this number of links.
     """
-    if config.num_processes > MOST_NODES:
+    if config.num_processes > _MOST_NODES:
         raise entry.Refusal(
-            f"limited links connect at most {MOST_NODES} processes, got "
+            f"limited links connect at most {_MOST_NODES} processes, got "
             f"{config.num_processes}; use fewer --workers or --ps"
         )
     if lines := network.refusals(bool(link.delay_s)):
@@ -103,11 +103,11 @@ def environment(
       description: The network in words, for the record.
     """
     return {
-        **dict.fromkeys(PROXIES, ""),
+        **dict.fromkeys(_PROXIES, ""),
         "RNN_SCALING_LAUNCHER": LOCAL_CLUSTER,
         "RNN_SCALING_RANK": str(rank),
         "RNN_SCALING_SIZE": str(len(nodes)),
-        "RNN_SCALING_MEETING": f"{nodes[0].address}:{RENDEZVOUS_PORT}",
+        "RNN_SCALING_MEETING": f"{nodes[0].address}:{_RENDEZVOUS_PORT}",
         "RNN_SCALING_HOST": nodes[rank].address,
         # Each node has its own network, but all share the processors.
         "RNN_SCALING_LOCAL_RANK": str(rank),

@@ -13,7 +13,7 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 JOB = "worker"
-LEADER = local.task_name(JOB, 0)  # numbers the members of each group
+_LEADER = local.task_name(JOB, 0)  # numbers the members of each group
 
 
 def start(request: Request) -> Engine:
@@ -24,7 +24,7 @@ def start(request: Request) -> Engine:
     place = request.place
     place.require_free_port()
     context.context().configure_collective_ops(
-        collective_leader=LEADER, device_filters=(f"/job:{JOB}/task:{place.index}",)
+        collective_leader=_LEADER, device_filters=(f"/job:{JOB}/task:{place.index}",)
     )
     context.context().enable_collective_ops(
         tensorflow_server_pb2.ServerDef(

@@ -14,10 +14,10 @@ from rnn_scaling.training.engines.grpc_cluster import serve, server_devices
 from rnn_scaling.training.engines.local import Engine, Request, task_name
 
 # The device of a step's tower: TensorFlow uses the worker that runs the step.
-UNPLACED = ""
+_UNPLACED = ""
 # The names in this project and in TensorFlow's strategy.
 COORDINATOR = "coordinator"
-CHIEF = "chief"
+_CHIEF = "chief"
 
 
 def start(request: Request) -> Engine:
@@ -34,19 +34,19 @@ def start(request: Request) -> Engine:
     # TensorFlow prints pages about a worker that dies; the rendezvous reports one line.
     tf.get_logger().setLevel("CRITICAL")
     jobs = {
-        CHIEF if role == COORDINATOR else role: list(addresses)
+        _CHIEF if role == COORDINATOR else role: list(addresses)
         for role, addresses in place.addresses.items()
     }
     strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(jobs), task_type=CHIEF, task_id=0, rpc_layer="grpc"
+            tf.train.ClusterSpec(jobs), task_type=_CHIEF, task_id=0, rpc_layer="grpc"
         )
     )
     return Engine(
         rank=0,
         size=1,
-        devices=(UNPLACED,),
-        host=UNPLACED,
+        devices=(_UNPLACED,),
+        host=_UNPLACED,
         device_type=request.device.upper(),
         num_physical=1,
         servers=server_devices(place),

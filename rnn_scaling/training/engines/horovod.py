@@ -16,7 +16,7 @@ from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
-JOB = "worker"
+_JOB = "worker"
 
 
 def start(request: Request) -> Engine:
@@ -24,7 +24,7 @@ def start(request: Request) -> Engine:
     place = request.place
     hvd = load()
     hosts = (
-        [ports.split(address)[0] for address in place.addresses[JOB]]
+        [ports.split(address)[0] for address in place.addresses[_JOB]]
         if place
         else [ports.LOOPBACK]
     )
@@ -111,7 +111,7 @@ def _prepare_gloo(place: Place) -> None:
 
     Worker 0 serves the table in which Gloo's workers find each other.
     """
-    host, port = ports.split(place.addresses[JOB][0])
+    host, port = ports.split(place.addresses[_JOB][0])
     os.environ.update(
         HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=str(port)
     )
@@ -120,12 +120,12 @@ def _prepare_gloo(place: Place) -> None:
     )
     if "HOROVOD_GLOO_IFACE" not in os.environ:
         os.environ["HOROVOD_GLOO_IFACE"] = _find_network_interface(
-            ports.split(place.addresses[JOB][place.index])[0]
+            ports.split(place.addresses[_JOB][place.index])[0]
         )
     if place.index:
         # Horovod ends a process that does not find the table.
         try:
-            connections.wait_for_server(place.addresses[JOB][0], place.timeout_s)
+            connections.wait_for_server(place.addresses[_JOB][0], place.timeout_s)
         except OSError as e:
             rule = f"Horovod's table at worker 0's address {e} (--cluster_timeout)"
             raise DeviceError(

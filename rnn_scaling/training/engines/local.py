@@ -19,7 +19,7 @@ from rnn_scaling.training.cluster import Place
 
 # Share of a GPU's free memory that its logical devices divide. cuDNN and the driver
 # need the remaining memory.
-MEMORY_SHARE = 0.9
+_MEMORY_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,8 +166,8 @@ def _configure_gpus(count: int, place: Place | None) -> None:
         gpus = gpus[place.local_rank * count :]
     if not gpus:
         raise DeviceError(
-            "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
-            "tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
+            "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; "
+            "install tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
         )
     uneven = uneven_towers(count, len(gpus))
     if uneven:
@@ -179,7 +179,7 @@ def _configure_gpus(count: int, place: Place | None) -> None:
         if towers == 1:
             tf.config.experimental.set_memory_growth(gpu, True)
             continue
-        limit_mib = int(free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
+        limit_mib = int(free_gpu_memory_mib(index) * _MEMORY_SHARE / towers)
         logical_device = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [logical_device] * towers)
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
-JOB = "worker"
+_JOB = "worker"
 # Halves the step for 80 MB of gradients compared with one pack.
-BYTES_PER_PACK = 8 << 20
+_BYTES_PER_PACK = 8 << 20
 
 
 def start(request: Request) -> Engine:
@@ -23,18 +23,18 @@ def start(request: Request) -> Engine:
     place = request.place
     place.require_free_port()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({JOB: list(place.addresses[JOB])}),
-        task_type=JOB,
+        tf.train.ClusterSpec({_JOB: list(place.addresses[_JOB])}),
+        task_type=_JOB,
         task_id=place.index,
         rpc_layer="grpc",
     )
     options = tf.distribute.experimental.CommunicationOptions(
-        bytes_per_pack=BYTES_PER_PACK
+        bytes_per_pack=_BYTES_PER_PACK
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         cluster_resolver=resolver, communication_options=options
     )
     engine = local.describe(
-        request, local.task_name(JOB, place.index), place.index, place.num_workers
+        request, local.task_name(_JOB, place.index), place.index, place.num_workers
     )
     return dataclasses.replace(engine, strategy=strategy)

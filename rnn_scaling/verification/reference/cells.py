@@ -106,7 +106,7 @@ CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]]
 }
 
 
-def run_direction(
+def _run_direction(
     config: Any, x: Array, lengths: Array, state: State | None, w: Weights
 ) -> tuple[Array, State]:
     """Compute one cell over sentences.
@@ -169,7 +169,7 @@ def run_layers(
         for number, w in enumerate(layer):
             first = None if states is None else states[len(last)]
             ordered = reverse(x, lengths) if number else x
-            y, state = run_direction(config, ordered, lengths, first, w)
+            y, state = _run_direction(config, ordered, lengths, first, w)
             outputs.append(reverse(y, lengths) if number else y)
             last.append(state)
         x = np.concatenate(outputs, axis=2)

@@ -87,7 +87,11 @@ class ImportOptions:
         "(default: unknown)",
         minimum=1,
     )
-    unit: str = option("", "what the rates of a pattern or bar count, in the plural")
+    unit: str = option(
+        "",
+        "what the rates of a pattern or bar count, in the plural (default: as printed, or "
+        "items)",
+    )
     records: Path | None = option(
         None,
         "folder to write the runs to as run records, for report, compare and predict "

@@ -64,7 +64,7 @@ class Member:
 
     @property
     def unit(self) -> str:
-        return f"{self.run.record.unit or 'items'}/s"
+        return f"{self.run.record.unit}/s"
 
     @property
     def rate(self) -> float | None:
@@ -191,7 +191,7 @@ def statements(imported: Imported) -> list[Statement]:
         results += slow_link_statements(reading)
         for run in reading.runs:
             findings = run.record.log_findings or ()
-            unit = run.record.unit or "items"
+            unit = run.record.unit
             results += log_findings.log_statements(reading.source, findings, unit)
     _, outlying_scores = mlperf_scores.find_scores(imported.readings)
     results += outlying_scores

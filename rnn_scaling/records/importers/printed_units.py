@@ -25,11 +25,24 @@ _ANY_TIME = "|".join(_SPELLINGS.values())
 _TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
 _PER = r"(?:\s?/\s?|\s+per\s+|_per_|-per-)"
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
-COUNTED = (
-    r"it(?:er(?:ation)?)?s?|tok(?:en)?s?|w(?:or)?ds?|samples?|im(?:g|age)?s?|"
-    r"ex(?:ample)?s?|seq(?:uence)?s?|sent(?:ence)?s?|steps?|items?|batch(?:es)?|"
-    r"frames?|updates?|records?|rows?"
-)
+_PLURALS = {
+    "iterations": r"it(?:er(?:ation)?)?s?",
+    "tokens": r"tok(?:en)?s?",
+    "words": r"w(?:or)?ds?",
+    "samples": r"samples?",
+    "images": r"im(?:g|age)?s?",
+    "examples": r"ex(?:ample)?s?",
+    "sequences": r"seq(?:uence)?s?",
+    "sentences": r"sent(?:ence)?s?",
+    "steps": r"steps?",
+    "items": r"items?",
+    "batches": r"batch(?:es)?",
+    "frames": r"frames?",
+    "updates": r"updates?",
+    "records": r"records?",
+    "rows": r"rows?",
+}
+COUNTED = "|".join(_PLURALS.values())
 _PREFIXED_MEASURE = re.compile(rf"(?P<prefix>[kKMGTP]i?)(?:[Bb]|(?i:{_MEASURED}))")
 _PREFIXED_COUNT = re.compile(rf"(?P<prefix>[kKMGT])(?:{COUNTED})")
 _PREFIX_WORDS = {
@@ -103,6 +116,14 @@ class PrintedUnit:
     time_unit: str
     items: str = ""  # the items of a rate, as printed; "" if not named
     is_behind: bool = False  # whether the text is behind the number
+
+    @property
+    def counted(self) -> str:
+        """The usual plural of the items of a rate, or "" if they are not known."""
+        for plural, spelling in _PLURALS.items():
+            if re.fullmatch(spelling, self.items, re.IGNORECASE):
+                return plural
+        return ""
 
     @property
     def prefix(self) -> str:

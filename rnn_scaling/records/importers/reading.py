@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.cell_numbers import PrintedNumber
+from rnn_scaling.records.folder import UNKNOWN_UNIT
 from rnn_scaling.records.importers import rank_tags
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.options import Options
@@ -327,7 +328,7 @@ def run_record(
         batches=batches,
         throughput=throughput,
         output=output,
-        unit=unit,
+        unit=unit or UNKNOWN_UNIT,
         log_format=format,
         log_rounding=rounding if rounding > _LEAST_ROUNDING else None,
         log_clock=clock or None,

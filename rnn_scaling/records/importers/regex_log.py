@@ -159,7 +159,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     record = run_record(
         REGEX + pattern,
         {},
-        terms.unit or _common_unit(training),
+        terms.unit or _common_unit(training) or _counted_items(training),
         rank_rate.rate,
         batches=rank_rate.batches,
         rounding=rank_rate.rounding,
@@ -414,6 +414,15 @@ def _common_unit(lines: Sequence[Measurement]) -> str:
         f"the units of the rates differ: {' and '.join(texts)}; the pattern must match "
         "only one of them"
     )
+
+
+def _counted_items(lines: Sequence[Measurement]) -> str:
+    """Return what all rates count according to the text next to them; "" if unknown."""
+    plurals = set()
+    for measurement in lines:
+        unit = printed_units.find_unit(measurement.line.text, *measurement.span)
+        plurals.add(unit.counted if unit else "")
+    return plurals.pop() if len(plurals) == 1 else ""
 
 
 def _find_evaluations(texts: Sequence[str]) -> set[int]:

@@ -203,6 +203,21 @@ def test_a_prefix_of_the_unit_is_not_a_factor(
     assert reading.unit == (unit_of_log or unit)
 
 
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("loss 3.2 512 samples/sec", "samples"),
+        ("speed: 512 img/s", "images"),
+        ("speed: 512 tok/s per GPU", "tokens"),
+        ("speed: 512 widgets/s", "items"),
+        ("throughput 512", "items"),
+    ],
+)
+def test_without_a_flag_the_log_names_what_it_counts(tmp_path, text, unit):
+    pattern = text.replace("512", "{number}")
+    assert read(tmp_path, text, pattern).unit == unit
+
+
 def test_rates_in_different_units_are_refused(tmp_path):
     path = tmp_path / "log.txt"
     path.write_text("900 KB/s\n1.2 MB/s\n1.3 MB/s\n")

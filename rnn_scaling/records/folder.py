@@ -14,7 +14,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import alive
 
-_UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
+UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
 _MAX_FOLDERS = 5  # in an error
 IN_PROGRESS = "this run is still in progress"
 REPEAT_REMEDY = "Delete it, and the same sweep makes the run again"
@@ -157,7 +157,7 @@ def _complete_options(run: RunRecord, good_runs: Sequence[RunRecord]) -> RunReco
         }
     units = {sibling.unit for sibling in siblings}
     unit = run.unit
-    if unit == _UNKNOWN_UNIT and len(units) == 1:
+    if unit == UNKNOWN_UNIT and len(units) == 1:
         (unit,) = units
     options = Options({**shared_options, **run.config})
     return dataclasses.replace(run, options=options, unit=unit)

@@ -280,7 +280,9 @@ def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
                             shared_scatters([side])[0] for side in (before, after)
                         )
                     if known == "history":
-                        between = earlier_sessions.with_sessions(between, rates[:-2])
+                        between = earlier_sessions.add_session_drift(
+                            between, rates[:-2]
+                        )
                     changes.append(change_between(before, after, between))
                 false = 1 - covered(changes, 1.0)
                 half_width = np.median([each.half_width for each in changes])

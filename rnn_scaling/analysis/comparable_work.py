@@ -30,7 +30,7 @@ def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     works = [options for options in known_options if recorded_work(options)]
     recorded = set.intersection(*map(set, works)) if works else set()
     candidates = filter(_may_change_work, sorted(recorded))
-    differing = naming.distinguishing(list(candidates), works)
+    differing = naming.find_distinguishing(list(candidates), works)
     descriptions = []
     for options, trainer in zip(known_options, trainers):
         if recorded_work(options):

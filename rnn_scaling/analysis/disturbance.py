@@ -73,7 +73,7 @@ def is_disturbed(record: RunRecord) -> bool:
     if has_counted_windows(record):
         # Enough batches are quiet.
         return False
-    return any(share > 0 for share, _ in noticed_shares(record, all_batches=True))
+    return any(share > 0 for share, _ in noticed_load_shares(record, all_batches=True))
 
 
 def any_disturbed(records: Iterable[RunRecord]) -> bool:
@@ -279,7 +279,7 @@ def load(record: RunRecord) -> float:
     Returns:
       0 to 1, of the most disturbed worker; 0.0 if the load was not noticeable.
     """
-    return max(share for share, _ in noticed_shares(record))
+    return max(share for share, _ in noticed_load_shares(record))
 
 
 def share_of_device(record: RunRecord, share: float) -> float:
@@ -307,19 +307,19 @@ def counted_rate(record: RunRecord, all_batches: bool = False) -> float:
     return math.fsum(items) / math.fsum(seconds)
 
 
-def noticed_shares(
+def noticed_load_shares(
     record: RunRecord, all_batches: bool = False
 ) -> list[tuple[float, int]]:
     """Return (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
     shares = []
-    for share, cores in recorded_shares(record, all_batches):
+    for share, cores in recorded_load_shares(record, all_batches):
         is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE
         shares.append((share if is_noticed else 0.0, cores))
     return shares
 
 
-def recorded_shares(
+def recorded_load_shares(
     record: RunRecord, all_batches: bool = False
 ) -> list[tuple[float, int]]:
     """Return (share, cores) of each process; (0, its cores) if none reports its load."""

@@ -21,7 +21,7 @@ from rnn_scaling.analysis.series_titles import (
 )
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED, NOT_COMPARED
-from rnn_scaling.config.naming import TRAINER, distinguishing
+from rnn_scaling.config.naming import TRAINER, find_distinguishing
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.system.files.terminal import three_digits
@@ -160,7 +160,7 @@ def identifying_options(rows: Sequence[Row]) -> list[str]:
     identifying = {*_ALWAYS, *(scale.axis(row.options) for row in rows)}
     if not is_ours:
         identifying.add(TRAINER)
-    identifying.update(distinguishing(names, values))
+    identifying.update(find_distinguishing(names, values))
     return [name for name in names if name in identifying]
 
 

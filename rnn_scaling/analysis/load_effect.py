@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.disturbance import (
     any_disturbed,
     counted_rate,
-    noticed_shares,
-    recorded_shares,
+    noticed_load_shares,
+    recorded_load_shares,
 )
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE, share_of_one_device
@@ -34,7 +34,7 @@ def max_slowing(records: Sequence[RunRecord]) -> float:
     for record in records:
         shares = [
             max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
-            for share, cores in noticed_shares(record, all_batches)
+            for share, cores in noticed_load_shares(record, all_batches)
         ]
         slowings.append(min(1.0, max(shares)))
     return math.fsum(slowings) / len(slowings) if slowings else 0.0
@@ -68,7 +68,7 @@ def _device_loads(records: Sequence[RunRecord]) -> list[float]:
         devices = record.options["num_devices"]
         shares = [
             share_of_one_device(share, cores, devices)
-            for share, cores in recorded_shares(record, all_batches)
+            for share, cores in recorded_load_shares(record, all_batches)
         ]
         loads.append(max(shares))
     return loads

@@ -35,7 +35,7 @@ class Machine:
         return ", ".join(names) or UNKNOWN
 
 
-def machine(run: RunRecord) -> Machine:
+def identify_machine(run: RunRecord) -> Machine:
     environment = run.environment
     gpus = tuple(str(gpu.get("name")) for gpu in environment.gpus)
     return Machine(environment.cpu, environment.cpu_cores, gpus)
@@ -55,7 +55,7 @@ def group_by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]
     Runs without a machine belong to the only machine. If there are several, they belong
     to the first one if they measured nothing.
     """
-    names = [machine(record).name for record in records]
+    names = [identify_machine(record).name for record in records]
     groups: dict[str, list[RunRecord]] = {name: [] for name in names}
     recorded = [name for name in groups if name != UNKNOWN]
     for record, name in zip(records, names):

@@ -518,7 +518,7 @@ def common_unit(units: Iterable[str]) -> str:
     return distinct.pop() if len(distinct) == 1 else ITEMS
 
 
-def with_article(unit: str) -> str:
+def add_article(unit: str) -> str:
     """Return "a word" for "words", "an item" for "items"."""
     article = "an" if unit[0] in "aeiou" else "a"
     return f"{article} {unit.removesuffix('s')}"

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.machines import machine, nodes
+from rnn_scaling.analysis.machines import identify_machine, nodes
 from rnn_scaling.records.decoding import Length, Name, Part, PositiveCount, decode
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
@@ -70,15 +70,15 @@ class PriceList:
             if quality == best
         ]
         raise entry.Refusal(
-            f"{self.source}: {' and '.join(names)} match {machine(run).name} equally"
-            " well; add gpus or nodes to one, or choose with --machine=NAME"
+            f"{self.source}: {' and '.join(names)} match "
+            f"{identify_machine(run).name} equally well; add gpus or nodes to one, or choose with --machine=NAME"
         )
 
     def unmatched_warnings(self, runs: Sequence[RunRecord]) -> list[str]:
         """Return a warning per machine of these runs that the file does not have."""
         if not self.machines:
             return []
-        names = [machine(run).name for run in runs if self.match(run) is None]
+        names = [identify_machine(run).name for run in runs if self.match(run) is None]
         return [
             f"{self.source}: no machine for {name}, so no costs; give --machine=NAME"
             for name in dict.fromkeys(names)
@@ -93,8 +93,8 @@ def _match_quality(priced: PricedMachine, run: RunRecord) -> int:
 
     A machine without GPU keys has no GPUs.
     """
-    cpu = (machine(run).cpu or "").lower()
-    gpus = [gpu.lower() for gpu in machine(run).gpus]
+    cpu = (identify_machine(run).cpu or "").lower()
+    gpus = [gpu.lower() for gpu in identify_machine(run).gpus]
     if bool(priced.gpu or priced.gpus) != bool(gpus):
         return 0
     matches = {

@@ -25,7 +25,7 @@ from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key, drop_options
-from rnn_scaling.analysis.machines import machine
+from rnn_scaling.analysis.machines import identify_machine
 from rnn_scaling.analysis.metrics import (
     LATENCIES,
     METRICS,
@@ -39,7 +39,7 @@ from rnn_scaling.analysis.metrics import (
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import RESOLVED, STOP_OPTIONS
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.config.registry import WORKLOADS, workloads
 from rnn_scaling.records.options import UNKNOWN, Options
 from rnn_scaling.records.record import RunRecord
@@ -265,7 +265,7 @@ class Row:
         """
         base = self.one_device
         if base is not None and (self.is_slowed or base.is_slowed):
-            return with_all_batches(self)
+            return count_all_batches(self)
         return self
 
     def metric(self, metric: Metric) -> Interval | None:
@@ -437,12 +437,12 @@ def _add_baselines(rows: Sequence[Row]) -> list[Row]:
     return rows_with_baselines
 
 
-def with_all_batches(row: Row) -> Row:
+def count_all_batches(row: Row) -> Row:
     """Return a row and its baseline, both with the load of other programs.
 
     The scatter that they shared is of rates without it.
     """
-    base = row.one_device and with_all_batches(row.one_device)
+    base = row.one_device and count_all_batches(row.one_device)
     return dataclasses.replace(
         row, counts_all_batches=True, scatter=None, one_device=base
     )
@@ -493,10 +493,10 @@ def _method_key(run: RunRecord) -> tuple[Hashable, ...]:
     options = run.options
     ends_itself = any(options[name] for name in STOP_OPTIONS)
     return (
-        machine(run),
+        identify_machine(run),
         run.resolved.device_type,
         None if ends_itself else len(measured_batches(run)[0]),
-        "" if run.batches.seconds else network(options),
+        "" if run.batches.seconds else network_name(options),
     )
 
 

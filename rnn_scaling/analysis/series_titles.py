@@ -17,7 +17,7 @@ from rnn_scaling.config.naming import (
     NAMED,
     TRAINER,
     disambiguate,
-    network,
+    network_name,
 )
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
@@ -45,7 +45,7 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     first_rows = [members[0] for members in series]
     names = _optional_title_options(first_rows)
     used_options = [_options_in_use(row, names) for row in first_rows]
-    varied_options = naming.distinguishing(names, used_options)
+    varied_options = naming.find_distinguishing(names, used_options)
     if len({row.batch_size for row in first_rows} - {None}) > 1:
         varied_options.append("batch_size")
     if len(set(map(_differing_decoder_kernel, first_rows))) > 1:
@@ -58,7 +58,7 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
         series, shown_kernels, options, all_facts
     ):
         parts = _title_parts(members, kernel, row_options, varied_options)
-        titles.append(", ".join([*parts, *separation.in_words(facts)]))
+        titles.append(", ".join([*parts, *separation.describe_facts(facts)]))
     titles = disambiguate(titles, [row.unit for row in first_rows])
     return _add_distinct_options(titles, options)
 
@@ -90,7 +90,7 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
 def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
     """Return the replacement kernel of each series; "" if its network has only one."""
     all_kernels = list(map(cpu_replacement_kernel, series))
-    networks = [network(members[0].options) for members in series]
+    networks = [network_name(members[0].options) for members in series]
     kernels_of_network = group_by(all_kernels, networks)
     return [
         kernel if len(set(kernels_of_network[name])) > 1 else ""
@@ -114,7 +114,9 @@ def _title_parts(
     """
     first = members[0]
     config = first.options
-    parts = [str(part) for part in (network(config), config["variable_update"]) if part]
+    parts = [
+        str(part) for part in (network_name(config), config["variable_update"]) if part
+    ]
     if kernel:
         parts[0] += f" ({kernel})"
     if first.is_distributed and config["num_devices"] != 1:
@@ -125,7 +127,7 @@ def _title_parts(
         values[DECODER] = decoder
     named_options = [
         name
-        for name in naming.without_network(varied_options, config)
+        for name in naming.drop_network_options(varied_options, config)
         if name in values
     ]
     parts += [f"{name}={values[name]}" for name in named_options]
@@ -178,7 +180,7 @@ def option_names(rows: Sequence[Row]) -> list[str]:
 
 def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     """Return the kernel that replaced one for GPUs on CPUs; "" if none did."""
-    kernel = kernels.KERNELS.get(network(rows[0].options))
+    kernel = kernels.KERNELS.get(network_name(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     runs = itertools.chain.from_iterable(row.good_runs for row in rows)

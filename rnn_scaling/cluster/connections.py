@@ -36,7 +36,7 @@ def wait_for_server(address: str, timeout_s: float) -> None:
         time.sleep(RETRY_S)
 
 
-def cut(address: str) -> int:
+def cut_connections(address: str) -> int:
     """Shut down this process's TCP connections to an address, as if its host had died.
 
     Returns:

@@ -161,7 +161,7 @@ def compare(
     names = force_incomparable
     if isinstance(names, str):
         names = [names]
-    accepted = frozenset(judgement.plain_name(name) for name in names)
+    accepted = frozenset(judgement.normalize_name(name) for name in names)
     past = sessions.read(list(map(Path, history))) if history else None
     question = judgement.Question(
         metric, paired, max_regression, accepted, across, past=past

@@ -103,7 +103,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.reports import comparison
 
     forced = options.force_incomparable.replace("true", judgement.ALL).split(",")
-    accepted = frozenset(judgement.plain_name(name) for name in forced if name)
+    accepted = frozenset(judgement.normalize_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != RATE):
         raise entry.Refusal(
             "--across=machine compares items/s of unpaired runs; leave out --paired "

@@ -93,7 +93,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, [*groups, ReadingOptions], "inspect")
     own_fields = flags.fields([*groups, ReadingOptions])
-    values, _ = flags.parsed(words, {**OPTIONS, **own_fields}, lists=True)
+    values, _ = flags.parse_with_errors(words, {**OPTIONS, **own_fields}, lists=True)
     if "sources" in values:
         return _read(words, values)
     mistakes = [
@@ -138,7 +138,7 @@ def _read(words: Sequence[str], user_flags: Collection[str]) -> int:
                 for name in strays
             ]
         )
-    values, lines = flags.parsed(words, fields)
+    values, lines = flags.parse_with_errors(words, fields)
     options, files = flags.build(groups, values, lines)
     input_files.allow(files.max_file_mb)
     return inspect_files.answer(options, set(values))

@@ -87,7 +87,9 @@ def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
         word = re.sub("^--log_dir(?==|$)", "--logdir", word)
         name = word.removeprefix("--").removeprefix("no").partition("=")[0]
         (own_words if name in fields else passed_on).append(word)
-    (options,) = flags.build([TensorBoardOptions], *flags.parsed(own_words, fields))
+    (options,) = flags.build(
+        [TensorBoardOptions], *flags.parse_with_errors(own_words, fields)
+    )
     return options, passed_on
 
 

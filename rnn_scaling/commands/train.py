@@ -129,7 +129,7 @@ def configuration(
     from rnn_scaling.system.machine.cores import available_cores, share_of_cores
     from rnn_scaling.system.machine.gpus import visible_gpus
 
-    options, lines = flags.parsed(words, configs.OPTIONS)
+    options, lines = flags.parse_with_errors(words, configs.OPTIONS)
     options = {**(defaults or {}), **options}
     address = str(options.get("coordinator_address", ""))
     launch = launches.detect_launch(os.environ, address, socket.gethostname())
@@ -140,7 +140,7 @@ def configuration(
         # Otherwise the launcher chose the GPUs of this process.
         if "CUDA_VISIBLE_DEVICES" not in os.environ:
             num_gpus = -(-num_gpus // launch.local_size)
-        options = configs.with_launcher_size(options, launch.size, launch.num_ps)
+        options = configs.add_launcher_size(options, launch.size, launch.num_ps)
     config = configs.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, options, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])

@@ -131,7 +131,9 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             trainer_options, has_launcher=launch is not None
         )
         if launch is None:
-            rank_options, config = conflicts.checked(words, mistakes, defaults)
+            rank_options, config = conflicts.check_command_line(
+                words, mistakes, defaults
+            )
             if options.machine and config.num_processes > 1:
                 raise entry.Refusal(
                     "--machine checks the devices of one process, got "
@@ -163,7 +165,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
 def _is_about_script(words: Sequence[str]) -> bool:
     """Return whether the options of a script are given."""
     try:
-        words = flags.expanded(words)
+        words = flags.expand_flag_files(words)
     except ValueError:
         return False
     names = {word.lstrip("-").split("=")[0] for word in words if word[:1] == "-"}
@@ -176,7 +178,9 @@ def _verify_script(words: Sequence[str]) -> int:
     shared_options = {
         name: configs.OPTIONS[name] for name in ("num_devices", "result_file")
     }
-    values, lines = flags.parsed(words, {**shared_options, **own_fields}, lists=True)
+    values, lines = flags.parse_with_errors(
+        words, {**shared_options, **own_fields}, lists=True
+    )
     counts = values.pop("num_devices", [1, 2])
     result_file = values.pop("result_file", [""])[0]
     single_values = {}
@@ -223,7 +227,7 @@ def _split_options(
 ) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
     """Return the flags of the trainer, the options of verify, and the mistakes."""
     own_fields = flags.fields([VerifyOptions])
-    values, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
+    values, lines = flags.parse_with_errors(words, {**configs.OPTIONS, **own_fields})
     own_values = {name: values.pop(name) for name in own_fields if name in values}
     (options,) = flags.build([VerifyOptions], own_values)
     for name in _REFUSED:

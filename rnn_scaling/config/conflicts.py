@@ -67,7 +67,7 @@ _FRAMEWORK_VALUES = {
 }
 
 
-def checked(
+def check_command_line(
     words: Sequence[str],
     lines: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
@@ -82,7 +82,7 @@ def checked(
     Raises:
       FlagErrors: If anything is wrong; it contains every error.
     """
-    user_options, faults = flags.parsed(words, OPTIONS)
+    user_options, faults = flags.parse_with_errors(words, OPTIONS)
     user_options = {**(defaults or {}), **user_options}
     num_gpus = visible_gpus()
     config = resolve(user_options, num_gpus=num_gpus, num_cores=len(available_cores()))

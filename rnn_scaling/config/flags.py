@@ -148,18 +148,18 @@ def _parse_values(name: str, field: dataclasses.Field, text: str, lists: bool) -
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
-    """Return the values of a command line; see `parsed`.
+    """Return the values of a command line; see `parse_with_errors`.
 
     Raises:
       FlagErrors: If anything is wrong; it contains every error.
     """
-    values, lines = parsed(argv, options, lists)
+    values, lines = parse_with_errors(argv, options, lists)
     if lines:
         raise FlagErrors(lines)
     return values
 
 
-def parsed(
+def parse_with_errors(
     argv: Sequence[str], options: Options, lists: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the values in a command line, and its errors.
@@ -190,7 +190,7 @@ def parsed(
     absl_values = _define({name: fields[target] for name, target in targets.items()})
     lines: list[str] = []
     try:
-        words = expanded(argv)
+        words = expand_flag_files(argv)
     except ValueError as e:
         return {}, [str(e)]
     try:
@@ -223,7 +223,9 @@ def parsed(
     return values, lines
 
 
-def expanded(words: Sequence[str], open_files: tuple[str, ...] = ()) -> list[str]:
+def expand_flag_files(
+    words: Sequence[str], open_files: tuple[str, ...] = ()
+) -> list[str]:
     """Return a command line in which the words of flag files replace their flags.
 
     Args:
@@ -269,7 +271,7 @@ def _read_flag_file(path: str, open_files: tuple[str, ...]) -> list[str]:
         word = line.strip()
         if word and not word.startswith(("#", "//")):
             words.append(word)
-    return expanded(words, (*open_files, real_path))
+    return expand_flag_files(words, (*open_files, real_path))
 
 
 def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> None:
@@ -331,7 +333,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
-    options, files = build(groups, *parsed(argv, fields(groups)))
+    options, files = build(groups, *parse_with_errors(argv, fields(groups)))
     input_files.allow(files.max_file_mb)
     return options
 

@@ -29,7 +29,7 @@ CHOICE_OPTIONS = frozenset(
 _DEFAULT_MODEL = OPTIONS["model"].default
 
 
-def network(config: Mapping[str, Any]) -> str:
+def network_name(config: Mapping[str, Any]) -> str:
     """Return the first part of a run's name.
 
     It is the user's program, another framework, the encoder, or the workload if that
@@ -45,7 +45,7 @@ def network(config: Mapping[str, Any]) -> str:
     return str(config.get("encoder_type") or "")
 
 
-def family(model: str) -> str:
+def network_family(model: str) -> str:
     """Return the family of a network.
 
     Networks of one family have the same kinds of layers, so they are not independent.
@@ -57,16 +57,16 @@ def family(model: str) -> str:
     return "recurrent" if "unit_type" in workload.reads else workload.help
 
 
-def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+def drop_network_options(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
     """Leave out `model` and `framework` if the first part of the name contains them."""
     return [
         name
         for name in names
-        if name not in ("model", FRAMEWORK) or network(config) != config.get(name)
+        if name not in ("model", FRAMEWORK) or network_name(config) != config.get(name)
     ]
 
 
-def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
+def program_key(config: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the user's program, or the framework of our trainer."""
     return config.get(TRAINER), config.get(FRAMEWORK, OWN_FRAMEWORK)
 
@@ -99,7 +99,7 @@ def disambiguate(names: Sequence[str], units: Sequence[str]) -> list[str]:
     ]
 
 
-def distinguishing(
+def find_distinguishing(
     names: Iterable[str], configurations: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return the options that have several values, and a model that is not the default.

@@ -88,7 +88,7 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def with_launcher_size(
+def add_launcher_size(
     user_options: Mapping[str, Any], num_processes: int, num_ps: int | None = None
 ) -> dict[str, Any]:
     """Add the numbers of workers and servers that a launcher started.

@@ -123,7 +123,9 @@ def _sweep_step(step: TracedStep, num_towers: int) -> _Sweep:
             spans[activity].append((start, end))
             edges += (start, end)
     points = np.unique(edges)
-    active = {activity: covered(points, pairs) for activity, pairs in spans.items()}
+    active = {
+        activity: find_covered(points, pairs) for activity, pairs in spans.items()
+    }
     return _assign_parts(points, active, num_towers)
 
 
@@ -146,7 +148,7 @@ def _kernel_activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     return (kernel.tower, _STARVED_PHASE) if phase == names.INPUT else None
 
 
-def covered(
+def find_covered(
     points: np.ndarray, spans: Sequence[tuple[int, int]] | np.ndarray
 ) -> np.ndarray:
     """Return whether at least one span covers each interval between points [K]."""

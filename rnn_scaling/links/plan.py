@@ -156,7 +156,7 @@ def make(words: Sequence[str]) -> Plan:
     """
     num_gpus = visible_gpus()
     num_cores = len(available_cores())
-    values, lines = flags.parsed(words, flags.fields([LinkOptions]))
+    values, lines = flags.parse_with_errors(words, flags.fields([LinkOptions]))
     unchecked = LinkOptions(**values)
     parts = unchecked.measure.split(",")
     device = unchecked.device

@@ -100,7 +100,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             )
         else:
             runs.append(RunFile(name, run))
-    records = completed([run.record for run in runs])
+    records = complete_failed_runs([run.record for run in runs])
     return Folder(
         tuple(RunFile(run.name, record) for run, record in zip(runs, records)),
         tuple(entry.plain(line) for line in left_out),
@@ -122,7 +122,7 @@ def is_running(run: RunRecord, folder: Path) -> bool:
     return alive.is_alive(process) or is_held_by_another(folder / SWEEP_LOCK)
 
 
-def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
+def complete_failed_runs(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Add options and units to failed runs of other trainers, whose logs lack them.
 
     A failed run gets the values that are equal in all good runs with its own options:

@@ -106,19 +106,19 @@ class Workers(Sparse):
         return hosts
 
 
-def sharing_a_core(workers: Workers) -> set[int]:
+def find_ranks_sharing_cores(workers: Workers) -> set[int]:
     """Return the ranks that share a core with another rank of the run.
 
     Each of them measures the other as load of other processes.
     """
     ranks: set[int] = set()
-    for users in users_of_cores(workers).values():
+    for users in group_ranks_by_core(workers).values():
         if len(users) > 1:
             ranks.update(users)
     return ranks
 
 
-def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
+def group_ranks_by_core(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
     """Return the ranks that are bound to each core, by machine and core."""
     users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for rank in workers.ranks:
@@ -127,9 +127,9 @@ def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
     return users
 
 
-def without_each_other(workers: Workers) -> Workers:
+def drop_load_of_each_other(workers: Workers) -> Workers:
     """Remove the load of others from ranks for which other ranks are part of it."""
-    sharing = sharing_a_core(workers)
+    sharing = find_ranks_sharing_cores(workers)
     ranks = []
     for rank in workers.ranks:
         if rank.rank in sharing:

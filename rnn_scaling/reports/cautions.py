@@ -12,7 +12,7 @@ from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.series_titles import cpu_replacement_kernel
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
@@ -250,7 +250,7 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
 def _hand_made_statement(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
-    names = (network(first.options), first.options["variable_update"])
+    names = (network_name(first.options), first.options["variable_update"])
     sizes = []
     for row in ordered:
         devices = counted(row.num_devices, "device")

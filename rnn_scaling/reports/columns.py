@@ -16,7 +16,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
-from rnn_scaling.reports.numbers import plain, plus_minus, rounded
+from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, mean_seconds
 from rnn_scaling.system.files.markdown import csv_cell
 
@@ -59,7 +59,7 @@ class Column(Generic[Item]):
         fields = {}
         for suffix, attribute in (("", "value"), ("_low", "low"), ("_high", "high")):
             number = getattr(value, attribute, None)
-            fields[name + suffix] = None if number is None else rounded(number)
+            fields[name + suffix] = None if number is None else round_for_files(number)
         return fields
 
 
@@ -138,7 +138,7 @@ def _runs_text(row: Row) -> str:
 
 def _rounded_seconds(row: Row) -> float | None:
     seconds = mean_seconds(row)
-    return None if seconds is None else rounded(seconds)
+    return None if seconds is None else round_for_files(seconds)
 
 
 def _seconds_text(row: Row) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.keys import build_key
-from rnn_scaling.analysis.metrics import common_unit, with_article
+from rnn_scaling.analysis.metrics import add_article, common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
@@ -246,7 +246,7 @@ def _graphs_grid(group: CountGroup) -> Grid:
         "in the partitions that run",
         "kernels per step",
         f"{unit} per step",
-        f"kernels {with_article(unit)}",
+        f"kernels {add_article(unit)}",
         *(_OPTIONAL_COUNTS[name] for name in optional),
     ]
     lines = []

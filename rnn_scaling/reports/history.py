@@ -16,7 +16,7 @@ from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.columns import csv_text
 from rnn_scaling.reports.json_data import interval_data, json_text
-from rnn_scaling.reports.numbers import plus_minus, rounded, signed_percent
+from rnn_scaling.reports.numbers import plus_minus, round_for_files, signed_percent
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.markdown import escaped
@@ -208,8 +208,8 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
         }
         change_points.append(fields)
     deviations = {
-        "process": rounded(curve.process_deviation),
-        "entry": rounded(curve.entry_deviation),
+        "process": round_for_files(curve.process_deviation),
+        "entry": round_for_files(curve.entry_deviation),
     }
     return {
         "configuration": curve.title,

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import Spread
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import rounded
+from rnn_scaling.reports.numbers import round_for_files
 from rnn_scaling.system.files import input_files
 
 
@@ -39,5 +39,5 @@ def interval_data(interval: Interval) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name in ("value", "low", "high"):
         number = getattr(interval, name)
-        data[name] = None if number is None else rounded(number)
+        data[name] = None if number is None else round_for_files(number)
     return encode(data | {"kind": interval_text(interval.kind)})

@@ -26,7 +26,7 @@ from rnn_scaling.reports.columns import RowColumn, json_fields
 from rnn_scaling.reports.csv_table import further_options
 from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import rounded
+from rnn_scaling.reports.numbers import round_for_files
 from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import series_text, statements
 from rnn_scaling.reports.summary import (
@@ -189,5 +189,5 @@ def _steady_state_data(run: RunSteadyState) -> dict[str, Any]:
     measured = Measured.of_run(run.record)
     for metric in STEP_TIMES:
         value = metric.compute(measured)
-        data[metric.name] = None if value is None else rounded(value.value)
+        data[metric.name] = None if value is None else round_for_files(value.value)
     return data

@@ -165,7 +165,7 @@ def duration(minutes: float) -> str:
     return counted(round(hours / 24), "day")
 
 
-def rounded(value: float) -> float:
+def round_for_files(value: float) -> float:
     """Return a number with 12 digits for files.
 
     Further digits depend on the platform's exp and log.

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
@@ -45,7 +45,9 @@ class TracedRun:
         options = self.record.options
         devices = scale.describe(scale.num_workers(options), options["num_devices"])
         # The mode of another trainer is unknown.
-        words = filter(None, (network(options), options["variable_update"], devices))
+        words = filter(
+            None, (network_name(options), options["variable_update"], devices)
+        )
         return f"{', '.join(words)} ({self.path})"
 
 

@@ -192,4 +192,4 @@ def _render(kind: str, summary: Summary) -> bytes:
 
 
 def _render_picture(chart: charts.Chart) -> bytes:
-    return figures.standalone(charts.svg(chart, chart.metric.name))
+    return figures.make_standalone(charts.svg(chart, chart.metric.name))

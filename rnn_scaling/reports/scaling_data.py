@@ -18,7 +18,7 @@ from rnn_scaling.analysis.rows import (
     select_metrics,
 )
 from rnn_scaling.config.conditions import NOT_COMPARED
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.columns import metric_column
@@ -185,7 +185,7 @@ def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     pairs = []
     for member in series:
         options = member.options
-        pairs.append((options["variable_update"], network(options)))
+        pairs.append((options["variable_update"], network_name(options)))
     modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
     if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
         return [(k, k // len(figures.COLOURS)) for k in range(len(pairs))]

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.numbers import plus_minus, rounded
+from rnn_scaling.reports.numbers import plus_minus, round_for_files
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 _INITIALISATION = ("start", "cluster", "build")
@@ -64,7 +64,7 @@ def speedups(row: Row) -> dict[str, Any] | None:
         "steady": steady,
         "train": _compute_speedup(row, baseline, _training_seconds),
         "total": _compute_speedup(row, baseline, _total_seconds),
-        "same_work": rounded(one_device.total / start_up.total),
+        "same_work": round_for_files(one_device.total / start_up.total),
         "phases_s": start_up.phases,
     }
 
@@ -188,12 +188,12 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
         speedup = start_up.row.metric(SPEEDUP)
         fields = {
             "num_workers": start_up.row.num_workers,
-            "initialisation": rounded(start_up.initialisation),
-            "training": rounded(start_up.training),
-            "whole": rounded(start_up.total),
-            "by_training": rounded(base.training / start_up.training),
-            "by_whole": rounded(base.total / start_up.total),
-            "by_rate": rounded(speedup.value) if speedup else None,
+            "initialisation": round_for_files(start_up.initialisation),
+            "training": round_for_files(start_up.training),
+            "whole": round_for_files(start_up.total),
+            "by_training": round_for_files(base.training / start_up.training),
+            "by_whole": round_for_files(base.total / start_up.total),
+            "by_rate": round_for_files(speedup.value) if speedup else None,
         }
         data.append(fields)
     return {"initialisation": data}

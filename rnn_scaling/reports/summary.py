@@ -22,7 +22,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.analysis.training_differences import OtherTraining
-from rnn_scaling.config.naming import network, recorded_work
+from rnn_scaling.config.naming import network_name, recorded_work
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment, steady_state
@@ -97,7 +97,7 @@ class SeriesSummary:
 
     @property
     def model(self) -> str:
-        return str(self.options["model"] or network(self.options))
+        return str(self.options["model"] or network_name(self.options))
 
     @property
     def mode(self) -> str:
@@ -312,7 +312,7 @@ class Summary:
         is_work_unknown = False
         for series in self.measured:
             options = series.options
-            trainers[_OUR_TRAINER if options.is_ours else network(options)] = None
+            trainers[_OUR_TRAINER if options.is_ours else network_name(options)] = None
             is_work_unknown |= recorded_work(options) is None
         return list(trainers) if len(trainers) > 1 and is_work_unknown else []
 
@@ -334,7 +334,7 @@ class _Workload:
     @classmethod
     def from_series(cls, series: SeriesSummary) -> "_Workload":
         options = series.options
-        model = str(options["model"] or f"{network(options)}, model not recorded")
+        model = str(options["model"] or f"{network_name(options)}, model not recorded")
         return cls(
             series.is_strong_scaling,
             series.unit,
@@ -346,7 +346,7 @@ class _Workload:
 
 def _fact_texts(series: SeriesSummary) -> list[str]:
     """Return the facts that always separate a series from others, in words."""
-    return separation.in_words(separation.drop_decided_by_options(series.facts))
+    return separation.describe_facts(separation.drop_decided_by_options(series.facts))
 
 
 def _representative_key(series: SeriesSummary) -> tuple[bool, int, float]:

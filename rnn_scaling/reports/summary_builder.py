@@ -20,7 +20,7 @@ from rnn_scaling.analysis.series_titles import (
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.training_differences import find_other_training
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -102,7 +102,7 @@ def summarise(
 
 def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
     return (
-        network(config),
+        network_name(config),
         str(config.get("variable_update", "")),
         config["num_devices"],
         scale.num_workers(config),

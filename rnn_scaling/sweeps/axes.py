@@ -34,7 +34,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
       FlagErrors: If an axis is wrong; it names everything.
     """
     try:
-        words = flags.expanded(words)
+        words = flags.expand_flag_files(words)
     except ValueError as e:
         raise flags.FlagErrors([str(e)]) from None
     names = []

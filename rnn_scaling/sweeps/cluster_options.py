@@ -57,7 +57,7 @@ def read_command_line(
     """
     own_words, trainer_words = split_at_dashes(words)
     fields = flags.fields(groups)
-    values, mistakes = flags.parsed(own_words, {**OPTIONS, **fields})
+    values, mistakes = flags.parse_with_errors(own_words, {**OPTIONS, **fields})
     for name in [name for name in values if name not in fields]:
         flag = spell(name, values.pop(name))
         mistakes.append(f"{flag} is a flag of the trainer; put it after --")
@@ -93,7 +93,9 @@ def check_trainer_flags(
       FlagErrors: For `earlier` and every mistake.
     """
     mistakes = list(earlier)
-    values, _ = flags.parsed(words, OPTIONS)  # `conflicts.checked` reports mistakes
+    values, _ = flags.parse_with_errors(
+        words, OPTIONS
+    )  # `conflicts.check_command_line` reports mistakes
     mode = values.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.mode_of(mode).is_distributed:
@@ -115,5 +117,5 @@ def check_trainer_flags(
                     f"{spell(name, count)} and {other_flag} contradict each other; "
                     "leave one out"
                 )
-    values, config = conflicts.checked(words, mistakes, defaults)
+    values, config = conflicts.check_command_line(words, mistakes, defaults)
     return flag_words(values), config

@@ -39,7 +39,7 @@ def run(
         trainer = SuiteTrainer(program, ranks.check_launcher(launch))
     except ValueError as e:
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
-    flags, config = conflicts.checked(_to_command_line(options))
+    flags, config = conflicts.check_command_line(_to_command_line(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as folder:
         job = Job(Run("run", flags, config), Path(folder))
         record = conduct.run_job(job, estimate.user_limit(timeout_s), trainer)

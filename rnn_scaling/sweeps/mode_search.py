@@ -34,9 +34,9 @@ from rnn_scaling.sweeps.plan import (
     Run,
     default_preset,
     distinct_runs,
+    make_names_distinct,
     repeat_runs,
     run_name,
-    with_distinct_names,
 )
 from rnn_scaling.system.machine.load import NOTICEABLE
 
@@ -77,7 +77,7 @@ def plan_candidates(
     # Combinations that cannot run are only a fault if the user asked for a mode.
     if unused or not runs or (problems and has_mode_options):
         raise flags.FlagErrors([*problems, *unused])
-    return with_distinct_names(runs)
+    return make_names_distinct(runs)
 
 
 def _choose_defaults(

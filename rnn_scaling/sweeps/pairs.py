@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
-from rnn_scaling.config.naming import NAMED, network
+from rnn_scaling.config.naming import NAMED, network_name
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import program_plan
@@ -67,7 +67,7 @@ def split_sides(
     own_fields = flags.fields(GROUPS[:2])
     program_fields = flags.fields([TrainerOptions])
     axes, words = split_axes(words)
-    values, lines = flags.parsed(
+    values, lines = flags.parse_with_errors(
         words, {**own_fields, **program_fields, **configs.OPTIONS}
     )
     own_values = {name: values.pop(name) for name in own_fields if name in values}
@@ -223,7 +223,7 @@ def _make_suite_run(side: Setting) -> Run:
     if lines:
         raise flags.FlagErrors(lines)
     flat = config.flat()
-    name_parts = [network(flat), *(str(flat[name]) for name in NAMED[1:])]
+    name_parts = [network_name(flat), *(str(flat[name]) for name in NAMED[1:])]
     return Run("-".join(name_parts), side.flags, config)
 
 

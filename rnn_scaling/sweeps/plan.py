@@ -85,7 +85,9 @@ def split(
       FlagErrors: If anything is wrong; it names everything.
     """
     own_fields = flags.fields(groups)
-    lists, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
+    lists, lines = flags.parse_with_errors(
+        words, {**configs.OPTIONS, **own_fields}, lists=True
+    )
     for name in OUTPUTS:
         if name in lists:
             lines.append(f"--{name} is set by this command; leave it out")
@@ -144,7 +146,7 @@ def plan(
     )
     if problems or unused:
         raise flags.FlagErrors([*problems, *unused])
-    return with_distinct_names(runs)
+    return make_names_distinct(runs)
 
 
 def distinct_runs(
@@ -315,7 +317,7 @@ def name_part(value: Any, option: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 
-def with_distinct_names(runs: Sequence[R]) -> list[R]:
+def make_names_distinct(runs: Sequence[R]) -> list[R]:
     """Add a hash of the options to names that are too long or that two runs share."""
     runs_by_name: dict[str, R] = {}
     for run in runs:

@@ -27,7 +27,7 @@ from rnn_scaling.sweeps.axes import (
 )
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.placeholders import REPEAT, RESULT_FILE
-from rnn_scaling.sweeps.plan import device_counts, name_part, with_distinct_names
+from rnn_scaling.sweeps.plan import device_counts, make_names_distinct, name_part
 from rnn_scaling.sweeps.program_options import (
     PRODUCTS,
     TrainerOptions,
@@ -123,7 +123,7 @@ def plan(
         if options.split:
             copies = _make_copies(run, options)
             runs[copies.identity] = copies
-    return with_distinct_names(list(runs.values()))
+    return make_names_distinct(list(runs.values()))
 
 
 def _choose_devices(

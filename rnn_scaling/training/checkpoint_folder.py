@@ -172,7 +172,7 @@ def read_newest(
     if rank == 0:
         _check_data(directory, batches, files, saved_run.data)
     if rank >= len(saved_run.ranks):
-        raise damaged(folder, ValueError(f"{_RUN} has no rank {rank}"))
+        raise make_damage_error(folder, ValueError(f"{_RUN} has no rank {rank}"))
     saved_rank = saved_run.ranks[rank]
     # A column that a rank does not have may be null.
     columns = {
@@ -241,7 +241,7 @@ def _read(folder: Path) -> _SavedRun:
             if actual_size != size:
                 raise ValueError(f"{name} has {actual_size} of {size} bytes")
     except (OSError, ValueError) as e:
-        raise damaged(folder, e) from None
+        raise make_damage_error(folder, e) from None
     return saved_run
 
 
@@ -307,7 +307,7 @@ def _check_data(
         )
 
 
-def damaged(folder: Path, error: Exception) -> CheckpointError:
+def make_damage_error(folder: Path, error: Exception) -> CheckpointError:
     """Return the error for a checkpoint that cannot be read."""
     reason = str(error).partition("\n")[0]
     if isinstance(error, OSError) and error.strerror:

@@ -117,7 +117,7 @@ def read_trained_values(
                 values[first_row] = reader.get_tensor(key)
         return {spec.name: _join_parts(spec, parts[spec.name]) for spec in specs}
     except (tf.errors.OpError, KeyError, ValueError) as e:
-        raise checkpoint_folder.damaged(folder, e) from None
+        raise checkpoint_folder.make_damage_error(folder, e) from None
 
 
 def _join_parts(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
@@ -273,7 +273,7 @@ class Saver(Observer):
             status = tf.train.Checkpoint(variables=find_variables(step)).read(path)
             status.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
-            raise checkpoint_folder.damaged(checkpoint.folder, e) from None
+            raise checkpoint_folder.make_damage_error(checkpoint.folder, e) from None
         state.add_resumption(checkpoint.batches)
         values = {"batch": checkpoint.batches, "folder": str(checkpoint.folder)}
         self._observer.notice(Statement("run-resumed", values=values))

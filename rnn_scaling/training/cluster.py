@@ -22,8 +22,8 @@ from rnn_scaling.config.run_config import GROUP_OF, RunConfig
 from rnn_scaling.records.workers import (
     WINDOW,
     Workers,
-    users_of_cores,
-    without_each_other,
+    drop_load_of_each_other,
+    group_ranks_by_core,
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.environment import package_versions
@@ -336,7 +336,7 @@ class Cluster(RunMembers):
             lost=tuple(lost),
             staleness=state.staleness(),
         )
-        return without_each_other(workers)
+        return drop_load_of_each_other(workers)
 
     def _window_seconds(self) -> float | None:
         """Return the seconds between the barriers WARM and MEASURED.
@@ -358,7 +358,7 @@ class Cluster(RunMembers):
             if rank not in self._cut_off_ranks:
                 self._cut_off_ranks.add(rank)
                 # TensorFlow would wait for a frozen rank.
-                connections.cut(self._peers[rank].address)
+                connections.cut_connections(self._peers[rank].address)
 
 
 def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:
@@ -375,7 +375,7 @@ def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:
 
 def shared_cores_warning(workers: Workers) -> str:
     """Return a warning if processes on one machine share a core, or an empty text."""
-    for (host, core), ranks in users_of_cores(workers).items():
+    for (host, core), ranks in group_ranks_by_core(workers).items():
         if len(ranks) > 1:
             host_text = f" of host {host}" if host else ""
             return (

@@ -25,8 +25,8 @@ from rnn_scaling.records.workers import (
     WINDOW,
     Rank,
     Workers,
-    sharing_a_core,
-    without_each_other,
+    drop_load_of_each_other,
+    find_ranks_sharing_cores,
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import PROGRESS
@@ -402,10 +402,10 @@ class Recorder:
         if error is None and failure:
             error = ClusterError(failure)
         workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
-        if 0 in sharing_a_core(workers):
+        if 0 in find_ranks_sharing_cores(workers):
             # The meter counted the other ranks as other programs.
             self.recording.load = None
-        return without_each_other(workers), error
+        return drop_load_of_each_other(workers), error
 
     def _print_warnings(self, result: RunRecord) -> None:
         """Warn about a run that may not be trusted."""

@@ -29,7 +29,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import corpus
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import sharing_a_core
+from rnn_scaling.records.workers import find_ranks_sharing_cores
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.system.processes import early_start
@@ -447,7 +447,7 @@ class Run:
     def _make_record(self, status: str, error: RunError | None = None) -> RunRecord:
         """Return the record as of now."""
         workers = self._cluster.workers(self.state)
-        ranks_that_share = sharing_a_core(workers) if workers else set()
+        ranks_that_share = find_ranks_sharing_cores(workers) if workers else set()
         if ranks_that_share:
             self.state.resolved["oversubscribed"] = True
         if self._cluster.rank in ranks_that_share:

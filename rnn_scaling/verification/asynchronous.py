@@ -16,7 +16,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
-from rnn_scaling.verification.certificates import Conclusion, finite
+from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.certifier import weights_by_tower
 from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
 from rnn_scaling.verification.rule import UpdateRule, length
@@ -70,8 +70,8 @@ class AsynchronousCertifier:
             holds=holds,
             text="sum of the gradients at the first weights against the change of "
             "the variables, relative",
-            difference=finite(difference),
-            tolerance=finite(tolerance),
+            difference=finite_or_none(difference),
+            tolerance=finite_or_none(tolerance),
         )
         batches = [
             CertifiedBatch(
@@ -82,7 +82,7 @@ class AsynchronousCertifier:
         return certificates.certificate(
             self._make_conclusion(holds, values),
             checks=(check,),
-            compared=certificates.compared(self._config, len(batches)),
+            compared=certificates.describe_comparison(self._config, len(batches)),
             tolerance=tolerance,
             weights_moved=max(float(np.abs(array).max()) for array in change.values()),
             batches=tuple(batches),

@@ -147,7 +147,7 @@ def _difference_cell(difference: float | None) -> str:
     return "n/a" if difference is None else short(difference)
 
 
-def compared(config: RunConfig, num_batches: int) -> str:
+def describe_comparison(config: RunConfig, num_batches: int) -> str:
     """Describe the run and the options that its certificate covers."""
     training = config.training
     batches = counted(num_batches, "batch|batches")
@@ -197,6 +197,6 @@ def limits(training: TrainingOptions, has_clipped: bool) -> list[Statement]:
     return statements
 
 
-def finite(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     """Return the number, or None if JSON cannot represent it."""
     return float(number) if math.isfinite(number) else None

@@ -16,7 +16,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates, diagnosis, network_check, trials
-from rnn_scaling.verification.certificates import Conclusion, finite
+from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.diagnosis import (
     MAX_EXPLAINED,
     MAX_UNCERTAINTY,
@@ -133,14 +133,14 @@ class Certifier:
     def end(self) -> Certificate:
         return certificates.certificate(
             self._conclude(),
-            compared=certificates.compared(self._config, len(self._batches)),
+            compared=certificates.describe_comparison(self._config, len(self._batches)),
             replicas=len(self._before),
             tolerance=self._guarantee.share,
             batches=tuple(self._batches),
             checks=tuple(self._checks.values()),
-            loss_difference=finite(self._loss_difference),
-            weights_difference=finite(self._weights_difference),
-            weights_moved=finite(self._weights_moved),
+            loss_difference=finite_or_none(self._loss_difference),
+            weights_difference=finite_or_none(self._weights_difference),
+            weights_moved=finite_or_none(self._weights_moved),
         )
 
     @property
@@ -273,8 +273,8 @@ class Certifier:
             name=name,
             holds=bool(holds),
             text=text,
-            difference=finite(difference),
-            tolerance=finite(max(0.0, tolerance)),
+            difference=finite_or_none(difference),
+            tolerance=finite_or_none(max(0.0, tolerance)),
         )
         largest = self._checks.setdefault(name, check)
         if largest.holds and (

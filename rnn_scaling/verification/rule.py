@@ -236,9 +236,9 @@ class UpdateRule:
         if not bound or self._constants.clips == "nothing":
             return gradient
         if self._constants.clips == "global":
-            return clipped(gradient, bound)
+            return clip_gradient(gradient, bound)
         return {
-            name: clipped({name: array}, bound)[name]
+            name: clip_gradient({name: array}, bound)[name]
             for name, array in gradient.items()
         }
 
@@ -332,7 +332,7 @@ class UpdateRule:
         return rate * (1 + (self._rate_factor - 1) * progress)
 
 
-def clipped(gradient: Arrays, bound: float) -> dict[str, np.ndarray]:
+def clip_gradient(gradient: Arrays, bound: float) -> dict[str, np.ndarray]:
     """Return the gradient, shortened to the Euclidean norm `bound` if it is longer."""
     factor = np.float32(clipping_factor(gradient, bound))
     return {name: array * factor for name, array in gradient.items()}

@@ -110,7 +110,7 @@ def past(number, deviation, num_runs=5, seed=1):
 @pytest.mark.parametrize("deviation", [0.0, 0.01, 0.04])
 def test_many_sessions_show_the_drift(deviation):
     assumed = Drift(0.02, 3, Source.ASSUMED)
-    found = sessions.with_sessions(assumed, past(100, deviation))
+    found = sessions.add_session_drift(assumed, past(100, deviation))
     assert found.source is Source.HISTORY
     assert found.sessions == 100
     assert found.deviation == pytest.approx(deviation, rel=0.15, abs=0.005)
@@ -119,8 +119,8 @@ def test_many_sessions_show_the_drift(deviation):
 
 def test_few_sessions_only_correct_the_assumption():
     assumed = Drift(0.02, 3, Source.ASSUMED)
-    assert sessions.with_sessions(assumed, past(2, 0.0)) == assumed
-    few = sessions.with_sessions(assumed, past(4, 0.0))
+    assert sessions.add_session_drift(assumed, past(2, 0.0)) == assumed
+    few = sessions.add_session_drift(assumed, past(4, 0.0))
     assert 0.01 < few.deviation < 0.02
     assert few.degrees == 6
 
@@ -131,7 +131,7 @@ def test_a_lasting_change_is_not_drift():
     stepped = rates[:30]
     for session in rates[30:]:
         stepped.append([0.8 * rate for rate in session])
-    found = sessions.with_sessions(assumed, stepped)
+    found = sessions.add_session_drift(assumed, stepped)
     assert found.deviation == pytest.approx(0.01, abs=0.004)
 
 
@@ -264,7 +264,7 @@ def test_drifting_sessions_rarely_have_a_winner():
         drifts = {
             "none": None,
             "assumed": assumed.scatter,
-            "history": sessions.with_sessions(assumed, rates[:-2]).scatter,
+            "history": sessions.add_session_drift(assumed, rates[:-2]).scatter,
         }
         for name, scatter in drifts.items():
             change = ratio(*map(interval_over_runs, pair), scatter)

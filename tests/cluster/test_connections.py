@@ -32,7 +32,7 @@ def test_connections_to_one_address_end_and_others_stay():
             socket.create_connection(frozen.getsockname()) as second,
             socket.create_connection(other.getsockname()) as third,
         ):
-            assert connections.cut(address) == 2
+            assert connections.cut_connections(address) == 2
             assert first.recv(1) == second.recv(1) == b""
             third.sendall(b"open")
             assert other.accept()[0].recv(4) == b"open"
@@ -41,7 +41,9 @@ def test_connections_to_one_address_end_and_others_stay():
 
 def test_without_connections_none_is_cut():
     assert (
-        connections.cut("127.0.0.1:1") == connections.cut("no.such.host.invalid:1") == 0
+        connections.cut_connections("127.0.0.1:1")
+        == connections.cut_connections("no.such.host.invalid:1")
+        == 0
     )
 
 

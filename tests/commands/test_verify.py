@@ -86,7 +86,7 @@ def test_the_certificate_has_the_scaled_learning_rate(scaling, rate):
     options = {"device": "cpu", "num_devices": 2, "learning_rate": 0.5, **scaling}
     options["variable_update"] = "replicated"
     config = configs.resolve(options, num_gpus=0, num_cores=2)
-    text = certificates.compared(config, 6)
+    text = certificates.describe_comparison(config, 6)
     assert text.partition("learning rate ")[2].split(",")[0] == rate
 
 

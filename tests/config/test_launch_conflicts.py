@@ -37,13 +37,13 @@ def started(words, size=None, num_ps=None):
         return [*check_start(config_of(user_options), None)]
     launch = Launch(0, size, "mpirun", "127.0.0.1:20000", "127.0.0.1", 0, size)
     launch = dataclasses.replace(launch, num_ps=num_ps)
-    user_options = configs.with_launcher_size(user_options, size, num_ps)
+    user_options = configs.add_launcher_size(user_options, size, num_ps)
     return [*check_start(config_of(user_options), launch)]
 
 
 @pytest.mark.parametrize("size", [2, 17])
 def test_the_launcher_decides_on_the_number_of_workers(size):
-    assert configs.with_launcher_size(parsed(COLLECTIVE), size)["num_workers"] == size
+    assert configs.add_launcher_size(parsed(COLLECTIVE), size)["num_workers"] == size
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_other_numbers_are_refused_with_the_remedy(words, size, num_ps, part):
     ],
 )
 def test_the_launcher_decides_on_the_number_of_servers(mode, roles):
-    given = configs.with_launcher_size(parsed(mode), 4, 2)
+    given = configs.add_launcher_size(parsed(mode), 4, 2)
     assert config_of(given).roles() == roles
 
 

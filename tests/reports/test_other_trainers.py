@@ -413,7 +413,7 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
 
     def summary(*runs):
         named = [RunFile(f"{k}.json", run) for k, run in enumerate(runs)]
-        whole = folder.completed([each.record for each in named])
+        whole = folder.complete_failed_runs([each.record for each in named])
         return of(whole)
 
     made = summary(theirs(100, 1, **told), crashed, theirs(190, 2, **told), other)
@@ -425,7 +425,7 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
         theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed
     )
     assert len(several.series) == 3, "of which it would be nobody knows"
-    assert folder.completed([crashed]) == [crashed]
+    assert folder.complete_failed_runs([crashed]) == [crashed]
 
 
 def test_a_program_that_ended_badly_after_its_record_is_named():

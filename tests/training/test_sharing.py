@@ -12,8 +12,8 @@ from rnn_scaling.records.environment import LoadWindows
 from rnn_scaling.records.workers import (
     Rank,
     Workers,
-    sharing_a_core,
-    without_each_other,
+    drop_load_of_each_other,
+    find_ranks_sharing_cores,
 )
 from rnn_scaling.training import cluster
 from tests.support.records import changed, make_record
@@ -37,7 +37,7 @@ def workers(*cores: tuple[str, int], **fields) -> Workers:
 
 
 def test_a_rank_that_shares_its_core_with_another_does_not_take_it_for_load():
-    crowded = without_each_other(workers(("a", 0), ("a", 1), ("a", 0), ("b", 0)))
+    crowded = drop_load_of_each_other(workers(("a", 0), ("a", 1), ("a", 0), ("b", 0)))
     assert [rank.load_others for rank in crowded.ranks] == [None, 0.4, None, 0.4]
     has_windows = [rank.load_windows is not None for rank in crowded.ranks]
     assert has_windows == [False, True, False, True]
@@ -51,7 +51,10 @@ def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(
     link, sharing, line, num_cores
 ):
     told = workers(("10.200.0.1", 0), ("10.200.0.2", 0), ("10.200.0.3", 1), link=link)
-    assert (sharing_a_core(told), cluster.shared_cores_warning(told)) == (sharing, line)
+    assert (find_ranks_sharing_cores(told), cluster.shared_cores_warning(told)) == (
+        sharing,
+        line,
+    )
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}
     run = dataclasses.replace(changed(make_record(), **crowded), workers=told)
     (row,) = build_rows([run])

@@ -17,7 +17,7 @@ from rnn_scaling.verification.rule import (
     RIGHT,
     Constants,
     UpdateRule,
-    clipped,
+    clip_gradient,
 )
 from rnn_scaling.verification.serial import Exchange
 
@@ -126,7 +126,9 @@ def test_clipping_by_tower_is_named():
     config = config_of(CLIP)
     updates = []
     for update in updates_of(config):
-        first, second = (clipped(part.gradient, 0.5) for part in update.parts.values())
+        first, second = (
+            clip_gradient(part.gradient, 0.5) for part in update.parts.values()
+        )
         change = {
             name: -np.float32(0.1) * (first[name] + second[name]) for name in SHAPES
         }
@@ -191,7 +193,7 @@ def last_micro_batches(micro, items):
 
 def clipped_micro_batches(micro, items):
     sums = [sum_gradients([micro[0, number], micro[1, number]]) for number in range(2)]
-    return sum_gradients([clipped(gradient, 0.5) for gradient in sums])
+    return sum_gradients([clip_gradient(gradient, 0.5) for gradient in sums])
 
 
 def right_sum(micro, items):

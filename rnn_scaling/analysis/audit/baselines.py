@@ -13,7 +13,7 @@ import numpy as np
 
 from rnn_scaling.analysis.audit.relations import NO_SHIFT, Shift
 from rnn_scaling.records.tables import headers
-from rnn_scaling.records.tables.measurements import Column, Measurements, rows_by
+from rnn_scaling.records.tables.measurements import Column, Measurements, group_rows
 from rnn_scaling.records.tables.series import series_keys
 
 # Price in bits of the rules that choose a baseline among the rows of a group.
@@ -90,7 +90,7 @@ def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
             all_keys.append(functools.partial(_value_keys, k))
     groupings: list[tuple[Keys, list[list[int]]]] = []
     for keys in all_keys:
-        groups = list(rows_by(keys(layout)).values())
+        groups = list(group_rows(keys(layout)).values())
         is_new = all(groups != others for _, others in groupings)
         if is_new and len(groups) < max(2, num_rows):
             groupings.append((keys, groups))
@@ -125,7 +125,7 @@ def choose_again(
     """Return a choice in the first rows of a table for all of its rows."""
     if choice.keys is None:
         return Choice(np.arange(len(layout.lines)))
-    groups = list(rows_by(choice.keys(layout)).values())
+    groups = list(group_rows(choice.keys(layout)).values())
     base = _choose(layout, columns, shift, groups, choice.rule)
     return choice._replace(base=base)
 

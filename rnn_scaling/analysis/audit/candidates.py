@@ -52,7 +52,9 @@ _WITHOUT_TOTALS = (*CHOSEN, Quantity.SPEEDUP, Quantity.EFFICIENCY, Quantity.CHAN
 def believed_readings(layout: Measurements) -> list[Reading]:
     """Return the believed readings of the columns and the rows of totals."""
     head = first_rows(layout)
-    by_target = [list(stated(head, k, RELATIONS)) for k in range(len(head.columns))]
+    by_target = [
+        list(propose_stated(head, k, RELATIONS)) for k in range(len(head.columns))
+    ]
     selected = []
     for target, readings in enumerate(by_target):
         if not any(reading.is_clear for reading in readings):
@@ -115,7 +117,7 @@ def _extend_to_all_rows(layout: Measurements, reading: Reading) -> Reading | Non
     return extended_reading if len(extended_reading.missed) <= max_missed else None
 
 
-def stated(
+def propose_stated(
     layout: Measurements, target: int, relations: Iterable[Relation]
 ) -> Iterator[Reading]:
     """Yield the readings of the relations for the quantity of a column."""

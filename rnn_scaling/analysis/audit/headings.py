@@ -61,7 +61,7 @@ def _exchange_columns(layout: Measurements, first: int, second: int) -> Measurem
 
 def _find_clean(layout: Measurements, target: int) -> Reading | None:
     """Return a reading that all rows of a column satisfy, and several confirm."""
-    for reading in candidates.stated(layout, target, RELATIONS):
+    for reading in candidates.propose_stated(layout, target, RELATIONS):
         is_certain = reading.bits >= MIN_BITS and reading.is_clean
         if is_certain and reading.relation.name not in _UNCERTAIN:
             gains = reading.gains(reading.tolerance)[reading.rows]
@@ -99,11 +99,11 @@ def find_mistakes(
         mistakes = []
         # The header is not "Weak scaling", and there is no other speedup.
         if _SPEEDUP.search(title.lower()) and not has_speedup:
-            for reading in candidates.stated(layout, target, MISTAKES):
+            for reading in candidates.propose_stated(layout, target, MISTAKES):
                 if reading.bits >= _CERTAIN and reading.is_clean:
                     mistakes.append(reading)
         if target not in confirmed and not mistakes:
-            tried = candidates.stated(layout, target, RELATIONS)
+            tried = candidates.propose_stated(layout, target, RELATIONS)
             mistakes += [reading for reading in tried if _is_broken(reading, confirmed)]
         yield from mistakes[:1]
 

@@ -27,7 +27,7 @@ from rnn_scaling.analysis.comparison.matching import (
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.machines import machine
+from rnn_scaling.analysis.machines import identify_machine
 from rnn_scaling.analysis.metrics import (
     LATENCY,
     METRICS,
@@ -97,7 +97,7 @@ class Question:
             return True
         if self.across and describes_machine(difference):
             return True
-        return plain_name(difference.name) in self.accepted
+        return normalize_name(difference.name) in self.accepted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Report:
     batches_left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def plain_name(text: str) -> str:
+def normalize_name(text: str) -> str:
     """Return the name of a difference as --force_incomparable takes it.
 
     >>> plain_name("CPU model")
@@ -233,7 +233,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     metric = METRICS[question.metric].with_unit(unit)
     is_relative = metric.ideal is not None
     common = [
-        matching.without_disturbed(configuration, question.paired, is_relative)
+        matching.exclude_disturbed_runs(configuration, question.paired, is_relative)
         for configuration in _common_configurations(
             before, after, configurations, metric
         )
@@ -415,7 +415,7 @@ def describes_machine(difference: Difference) -> bool:
 
 
 def _machine_name(side: Row) -> str:
-    return machine(side.good_runs[0]).name
+    return identify_machine(side.good_runs[0]).name
 
 
 def _compute_machine_ratios(

@@ -17,16 +17,16 @@ from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import UNIT, Key, compared_options, drop_options
-from rnn_scaling.analysis.rows import DECODER, Row, with_all_batches
+from rnn_scaling.analysis.rows import DECODER, Row, count_all_batches
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import CONDITIONS
 from rnn_scaling.config.naming import (
     NAMED,
     TRAINER,
     disambiguate,
-    distinguishing,
-    network,
-    without_network,
+    drop_network_options,
+    find_distinguishing,
+    network_name,
 )
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import folder, record
@@ -287,7 +287,7 @@ def _match_device_counts(
         )
 
 
-def without_disturbed(
+def exclude_disturbed_runs(
     configuration: Configuration, paired: bool, is_relative: bool
 ) -> Configuration:
     """Return the configuration without the good runs that do not count.
@@ -321,7 +321,7 @@ def without_disturbed(
         names.append(tuple([configuration.names[id(run)] for run in disturbed_runs]))
         sides.append(_exclude_runs(side, set(map(id, excluded + excluded_bases))))
     if disturbance.any_disturbed(compared_runs(sides, is_relative)):
-        sides = [with_all_batches(side) for side in sides]
+        sides = [count_all_batches(side) for side in sides]
     return dataclasses.replace(
         configuration, before=sides[0], after=sides[1], disturbed=tuple(names)
     )
@@ -413,9 +413,9 @@ def build_labels(
         )
     facts = [name for name in separation.NAMED if name in names]
     names -= {*NAMED, *scale.AXES, TRAINER, UNIT, DECODER, *facts}
-    varied_names = distinguishing([*sorted(names), *facts], values)
+    varied_names = find_distinguishing([*sorted(names), *facts], values)
     if any(s.get(DECODER) != s.get("encoder_type") for s in settings):
-        varied_names += distinguishing([DECODER], settings)
+        varied_names += find_distinguishing([DECODER], settings)
     labels = [_label(options, varied_names) for options in values]
     return disambiguate(labels, [str(options.get(UNIT, "")) for options in values])
 
@@ -423,9 +423,11 @@ def build_labels(
 def _label(options: Mapping[str, Any], varied_options: Sequence[str]) -> str:
     """Return the name of a configuration, with the options that vary."""
     mode = options.get("variable_update")
-    parts = [part for part in (network(options), mode, _size_text(options)) if part]
+    parts = [
+        part for part in (network_name(options), mode, _size_text(options)) if part
+    ]
     if parts:
-        varied_options = without_network(varied_options, options)
+        varied_options = drop_network_options(varied_options, options)
     known_options = [name for name in varied_options if name in options]
     parts += [
         f"{name}={options[name]}"

@@ -174,7 +174,7 @@ def drop_decided_by_options(facts: Facts) -> Facts:
     return tuple(pair for pair in facts if not NAMED[pair[0]].deciding_options)
 
 
-def in_words(facts: Facts) -> list[str]:
+def describe_facts(facts: Facts) -> list[str]:
     """Return texts such as "CPU governor: powersave".
 
     A long value is shortened and gets a digest, so that it stays unique.

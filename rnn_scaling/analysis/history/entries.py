@@ -7,7 +7,7 @@ from typing import Any
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.keys import UNIT, build_key
-from rnn_scaling.analysis.machines import Machine, group_by_machine, machine
+from rnn_scaling.analysis.machines import Machine, group_by_machine, identify_machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
 from rnn_scaling.analysis.rows import Row, build_rows, process_rates
 from rnn_scaling.records import environment, history
@@ -119,7 +119,7 @@ def _make_entry(
     runs: Sequence[RunRecord], label: str, commit: history.Commit | None
 ) -> Entry:
     first = runs[0].environment
-    host = machine(runs[0])
+    host = identify_machine(runs[0])
     versions = {"python": first.python} if first.python else {}
     for name in _VERSIONS:
         if name in first.packages:
@@ -176,7 +176,7 @@ def curve_key(
 
 def curve_key_of_row(row: Row) -> Hashable:
     """Return the key of the curve to which entries of a row with good runs belong."""
-    host = machine(row.good_runs[0])
+    host = identify_machine(row.good_runs[0])
     return curve_key(_known_options(row), dict(row.facts), row.unit, host)
 
 

@@ -38,10 +38,10 @@ class PastSessions:
     ) -> Drift:
         """Return the drift of a configuration, as `comparison.drift.Past` says."""
         rates = _rates_by_session(configuration, sessions, self.entries)
-        return with_sessions(assumed, rates)
+        return add_session_drift(assumed, rates)
 
 
-def with_sessions(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Drift:
+def add_session_drift(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Drift:
     """Return the drift that earlier sessions show, together with the assumed one.
 
     Lasting changes of the rate between sessions, as `history` finds them, are not drift.

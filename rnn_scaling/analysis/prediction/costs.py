@@ -36,7 +36,7 @@ def exchange_s(
       gathered_bytes: g; passed on in a ring, or sent to the parameter server and back.
       links: Innermost first; the last one joins any number of devices.
     """
-    levels = joined_groups(devices, links)
+    levels = links_with_groups(devices, links)
     if not levels or algorithm == "none":
         return 0.0
 
@@ -62,7 +62,7 @@ def exchange_s(
     return seconds
 
 
-def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
+def links_with_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
     """Return the links that n devices use, each with the number of groups that it joins.
 
     The innermost link is first: for 16 devices in machines of 8, the inner link joins 8

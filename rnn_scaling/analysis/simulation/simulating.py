@@ -21,7 +21,7 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
-from rnn_scaling.analysis.prediction.costs import exchange_s, joined_groups
+from rnn_scaling.analysis.prediction.costs import exchange_s, links_with_groups
 from rnn_scaling.analysis.prediction.curves import Knowledge, PredictedPoint
 
 # Parts of a run, each with its own stragglers, whose rates give the standard error.
@@ -216,7 +216,9 @@ def make_exchange(
     if knowledge.algorithm == "none" or is_single or not links or not summed + gathered:
         return None
     if knowledge.algorithm == "parameter_server":
-        link = links[-1] if knowledge.servers else joined_groups(devices, links)[-1][0]
+        link = (
+            links[-1] if knowledge.servers else links_with_groups(devices, links)[-1][0]
+        )
         device_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _server_finish(
             start, device_s, link.alpha_s, knowledge.servers, sharing
@@ -228,7 +230,7 @@ def make_exchange(
         num_bytes = (sums * summed / devices + gathered) / passes
         message_s = np.zeros(devices)
         group_size = 1
-        for link, groups in joined_groups(devices, links):
+        for link, groups in links_with_groups(devices, links):
             # Messages from one group to the next use the outer link.
             message_s[::group_size] = link.message_s(num_bytes)
             group_size *= groups

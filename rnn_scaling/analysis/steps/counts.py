@@ -15,7 +15,11 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import NOT_COMPARED
-from rnn_scaling.config.naming import distinguishing, network, without_network
+from rnn_scaling.config.naming import (
+    drop_network_options,
+    find_distinguishing,
+    network_name,
+)
 from rnn_scaling.config.run_options import MeasureOptions
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
@@ -177,10 +181,10 @@ def _group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a title per group: the update mode, and options that differ."""
     left_out = {*NOT_COMPARED, *_VARIED_OPTIONS, "variable_update"}
     compared = [name for name in configs.OPTIONS if name not in left_out]
-    varied_options = distinguishing(compared, settings)
+    varied_options = find_distinguishing(compared, settings)
     titles = []
     for config in settings:
-        names = without_network(varied_options, config)
+        names = drop_network_options(varied_options, config)
         title_parts = [str(config["variable_update"])]
         title_parts += [f"{name}={config[name]}" for name in names]
         if decoder := own_decoder(config):
@@ -201,7 +205,7 @@ def _counts(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
     return StepCounts(
-        encoder=network(record.options),
+        encoder=network_name(record.options),
         kernel=record.resolved.encoder_kernel or "",
         num_devices=record.options["num_devices"],
         runs=1,

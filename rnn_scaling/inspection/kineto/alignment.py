@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from rnn_scaling.inspection.kineto.rank_trace import Collective, RankTrace, shifted
+from rnn_scaling.inspection.kineto.rank_trace import Collective, RankTrace, shift_call
 
 # Collectives that no rank leaves before the last one has arrived.
 _SYNCHRONISING = re.compile(
@@ -88,7 +88,7 @@ def align(traces: Mapping[int, RankTrace]) -> Alignment:
         on_one_clock = {}
         for rank, call in by_rank.items():
             if rank in clocks:
-                on_one_clock[rank] = shifted(call, -clocks[rank].offset_ns)
+                on_one_clock[rank] = shift_call(call, -clocks[rank].offset_ns)
         if len(on_one_clock) > 1:
             calls.append(on_one_clock)
     return Alignment(clocks, calls, len(calls_by_key) - len(matched))

@@ -135,12 +135,12 @@ def read_trace(file: Path) -> RankTrace:
         world_size=_whole_or_none(distributed_info.get("world_size")),
         steps=steps,
         spans=spans,
-        collectives=tuple(shifted(call, base_ns) for call in collectives),
+        collectives=tuple(shift_call(call, base_ns) for call in collectives),
         num_left_out=num_left_out,
     )
 
 
-def shifted(call: Collective, by_ns: int) -> Collective:
+def shift_call(call: Collective, by_ns: int) -> Collective:
     """Return a call on another clock."""
     return Collective(call.start_ns + by_ns, call.end_ns + by_ns, *call[2:])
 

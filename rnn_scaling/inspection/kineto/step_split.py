@@ -13,7 +13,7 @@ import numpy as np
 from rnn_scaling.inspection.kineto import rank_trace
 from rnn_scaling.inspection.kineto.alignment import Alignment, last_arrival
 from rnn_scaling.inspection.kineto.rank_trace import RankTrace
-from rnn_scaling.inspection.phases import covered
+from rnn_scaling.inspection.phases import find_covered
 
 COMPUTE = "compute"
 COPIES = rank_trace.COPY
@@ -70,7 +70,7 @@ def split_steps(
         pairs = np.array(times, np.int64).reshape(-1, 2)
         spans[name] = pairs.clip(edges.min(), edges.max())
     points = np.unique(np.concatenate([edges, *spans.values()]))
-    masks = {name: covered(points, pairs) for name, pairs in spans.items()}
+    masks = {name: find_covered(points, pairs) for name, pairs in spans.items()}
     if not trace.uses_gpu:
         masks[COMPUTE] &= ~masks[rank_trace.EXCHANGE_CALL]
     parts = np.full(len(points) - 1, PARTS.index(HOST), np.int8)

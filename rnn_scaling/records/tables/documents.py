@@ -112,7 +112,7 @@ def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
             piece = file.readline(_MAX_LINE_BYTES)
         encoding = "utf-8-sig" if number == 1 else "utf-8"
         text = line.decode(encoding, errors="replace").rstrip("\r\n")
-        yield number, text_tables.without_colours(text)
+        yield number, text_tables.strip_colours(text)
 
 
 def _find_delimiter(texts: Sequence[str]) -> str:

@@ -179,7 +179,7 @@ def _table_column_indices(column: Column) -> set[int]:
     return {item.place[1] for item in column.items if item}
 
 
-def rows_by(keys: Iterable[Key]) -> dict[Key, list[int]]:
+def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
     """Return the rows of each key, given the key of every row."""
     rows: dict[Key, list[int]] = {}
     for row, key in enumerate(keys):
@@ -200,7 +200,7 @@ class _Texts(NamedTuple):
 def read(table: Table) -> list[Measurements]:
     """Return the measurements of a table in every layout that makes sense."""
     layouts = [_read_own_layout(table), *_read_layout_by_header(table)]
-    for rows in rows_by(table.part_of).values():
+    for rows in group_rows(table.part_of).values():
         layouts += _read_turned_layout(table, rows)
     return [layout for layout in layouts if len(layout.columns) > 1]
 

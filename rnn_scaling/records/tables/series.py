@@ -13,7 +13,7 @@ from rnn_scaling.records.tables.measurements import (
     Column,
     Item,
     Measurements,
-    rows_by,
+    group_rows,
 )
 
 # Repeats whose values differ by more than this factor are different series.
@@ -142,7 +142,7 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
     if layout.devices is None:
         return
     separating_values = separators(layout)
-    for rows in rows_by(_zip_keys(layout, separating_values)).values():
+    for rows in group_rows(_zip_keys(layout, separating_values)).values():
         repeats: dict[int, list[Item]] = {}
         measured_rows = []
         for row in rows:

@@ -49,7 +49,7 @@ def find_tables(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table
             caption = block[-1][1].strip()[:MAX_CAPTION]
 
 
-def without_colours(text: str) -> str:
+def strip_colours(text: str) -> str:
     """Return a line without the escape sequences of terminals."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 

@@ -161,7 +161,7 @@ def make_figure(svg: str, name: str, title: str, description: str) -> Figure:
     svg = re.sub(
         r"<svg ([^>]*)>",
         lambda match: f"<svg {attributes} {match[1]}>{labels}",
-        figures.themed(svg),
+        figures.apply_page_theme(svg),
         count=1,
     )
     return Figure(Markup(svg), name, title, description)  # noqa: S704 - titles are escaped

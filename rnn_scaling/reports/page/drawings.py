@@ -150,7 +150,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
 
 def _part_key(part: str) -> Key:
     style = step_figures.part_style(part)
-    colour = figures.themed(style["facecolor"])
+    colour = figures.apply_page_theme(style["facecolor"])
     return Key(steps.title(part), steps.MEANING[part], colour, style["alpha"])
 
 

@@ -159,7 +159,9 @@ def svg(
     """
     rows = math.ceil(len(titles or colours) / _LEGEND_COLUMNS)
     with figures.style():
-        figure, axes = figures.blank(width, 0.78 + 0.42 * len(bars), rows, left=0.06)
+        figure, axes = figures.make_blank_figure(
+            width, 0.78 + 0.42 * len(bars), rows, left=0.06
+        )
         draw(axes, bars, part_styles(colours), width=width)
         axes.set_xlabel(label)
         figures.add_legend(figure, _LEGEND_COLUMNS, titles)

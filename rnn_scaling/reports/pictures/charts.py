@@ -416,7 +416,7 @@ def _draw_figure(chart: Chart, width: float, height: float) -> Any:
         entries = len(chart.positions) + bool(chart.ideals)
         left = 0.2
         height = 0.9 + ROW_INCHES * len(chart.series_points)
-    figure, axes = figures.blank(width, height, entries, left)
+    figure, axes = figures.make_blank_figure(width, height, entries, left)
     draw(axes, chart)
     figures.add_legend(figure, columns=1)
     return figure

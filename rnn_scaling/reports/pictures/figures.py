@@ -40,14 +40,14 @@ MOST_LINES = 12
 _BOTTOM = 0.45  # margin in inches, without the legend
 
 
-def themed(svg: str) -> str:
+def apply_page_theme(svg: str) -> str:
     """Return a figure for the page, in the page's colours."""
     for sentinel, (variable, _) in _THEME.items():
         svg = svg.replace(sentinel, f"var(--{variable})")
     return svg
 
 
-def standalone(svg: str) -> bytes:
+def make_standalone(svg: str) -> bytes:
     """Return a figure as a separate file, on white."""
     for sentinel, (_, fixed) in _THEME.items():
         svg = svg.replace(sentinel, fixed)
@@ -103,7 +103,7 @@ def legend_title(title: str) -> str:
     return f" {title}" if title.startswith("_") else title
 
 
-def blank(
+def make_blank_figure(
     width: float,
     height: float,
     entries: int = 0,
@@ -135,7 +135,7 @@ def blank(
     return figure, axes
 
 
-def stacked(
+def make_stacked_figure(
     heights: Sequence[float], width: float, room: float = 0.5, columns: int = 1
 ) -> tuple[Figure, Any]:
     """Return a figure for a file, and the rows of its axes.

@@ -107,7 +107,7 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
     bars_of_series = [_make_bars(prediction) for prediction in first_predictions]
     columns = 2 if any(bars_of_series) else 1
     heights = [max(2.6, _HEIGHT * (1 + len(losses))) for losses in bars_of_series]
-    figure, rows = figures.stacked(heights, _WIDTH * columns, 0.8, columns)
+    figure, rows = figures.make_stacked_figure(heights, _WIDTH * columns, 0.8, columns)
     for row, prediction, losses in zip(rows, first_predictions, bars_of_series):
         charts.draw(row[0], chart(prediction))
         row[0].set_title(textwrap.fill(prediction.curve.name, 58))
@@ -165,7 +165,7 @@ def changes(answers: Sequence[Sensitivity]) -> bytes:
     first_answers = answers[:MAX_SERIES]
     heights = [0.5 + _HEIGHT * len(answer.effects) for answer in first_answers]
     with figures.style(is_fixed=True):
-        figure, rows = figures.stacked(heights, width=7.4)
+        figure, rows = figures.make_stacked_figure(heights, width=7.4)
         for [axes], answer in zip(rows, first_answers):
             # The first effect is "now", which gains nothing.
             gains = [

@@ -75,7 +75,9 @@ def parts(step_parts: StepParts, name: str) -> str:
         ]
         tower_bars.append(bars.Bar(f"tower {tower}", sizes))
     with figures.style():
-        figure, axes = figures.blank(4.2, 0.42 * len(tower_bars) + 0.78, left=0.1)
+        figure, axes = figures.make_blank_figure(
+            4.2, 0.42 * len(tower_bars) + 0.78, left=0.1
+        )
         styles = {part: _resolve_part_style(part) for part in step_parts.nonzero_parts}
         bars.draw(axes, tower_bars, styles)
         axes.set(xlim=(0, 1000 * step_parts.seconds.mean), xlabel="ms, mean step")
@@ -86,7 +88,7 @@ def timeline(step: TimedStep, name: str) -> str:
     """Return the parts of one step over time, with a row per tower."""
     with figures.style():
         height = _ROW * len(_timeline_rows(step)) + 0.78
-        figure, axes = figures.blank(4.2, height, left=0.75)
+        figure, axes = figures.make_blank_figure(4.2, height, left=0.75)
         _draw(axes, step)
         return figures.as_svg(figure, name)
 
@@ -100,7 +102,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
     with figures.style(is_fixed=True):
-        figure, rows = figures.stacked(heights, width=11)
+        figure, rows = figures.make_stacked_figure(heights, width=11)
         for [axes], (title, step) in zip(rows, titled):
             _draw(axes, step)
             axes.set_title(title)

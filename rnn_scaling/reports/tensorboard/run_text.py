@@ -4,7 +4,7 @@ import re
 
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network
+from rnn_scaling.config.naming import network_name
 from rnn_scaling.config.spelling import command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, steady_state, table
@@ -29,7 +29,7 @@ def markdown(run: RunRecord) -> str:
         Section("Where the variables are", places, remarks),
     ]
     devices = scale.describe(scale.num_workers(options), options["num_devices"])
-    title = f"{network(options)}, {options['variable_update']}, {devices}"
+    title = f"{network_name(options)}, {options['variable_update']}, {devices}"
     text = f"## {title}\n\n{sections.markdown(parts, level=3)}"
     # Escape characters that Markdown would read as markup.
     return re.sub(r"([_*`[])", r"\\\1", escaped(text))

@@ -54,12 +54,6 @@ def test_another_layout_of_the_same_content_is_not_an_edit(tmp_path):
     assert len(history.read(tmp_path).entries) == 1
 
 
-def test_fields_of_a_later_version_are_kept(tmp_path):
-    entry = histories.entry(1, extra_fields={"later": [1, 2]})
-    history.write(entry, tmp_path)
-    assert history.read(tmp_path).entries == (entry,)
-
-
 def configuration(rate=1.0, **options):
     rates = () if rate is None else (rate,)
     return history.Configuration(

@@ -34,8 +34,6 @@ def test_records_fit_the_schema(path):
         (("status",), "fine"),
         (("schema",), "rnn_scaling.run/0"),
         (("config",), None),
-        (("batches", "seconds"), 3),
-        (("batches", "seconds"), ["1"]),
         (("batches", "seconds"), [-1.0]),
         (("throughput", "items"), "many"),
         (("environment", "load"), {"others": 0.5}),

@@ -73,14 +73,6 @@ def test_a_bad_file_is_one_line_and_hides_no_other(tmp_path, change):
     assert stored == [PREDICTION] and "broken.json: " in line and "\n" not in line
 
 
-def test_a_field_of_a_newer_version_is_kept(tmp_path):
-    predictions.write(
-        dataclasses.replace(PREDICTION, extra_fields={"new": 1}), tmp_path
-    )
-    [stored], _ = predictions.read(tmp_path)
-    assert stored.extra_fields == {"new": 1}
-
-
 def test_rates_identify_runs_despite_their_order_and_last_digits():
     again = dataclasses.replace(
         PREDICTION.fitted[0], rates=(101.0, 100.0 * (1 + 1e-14))

@@ -37,7 +37,6 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
             0.012208806053248877 / 2,
         ),
         ("tqdm", log_samples.raw("tqdm_slow"), 1 / 1.3, 5 / 3 * 0.005 / 1.3**2),
-        ("tqdm", "0it [00:00, ?it/s]\r100it [00:10,  2.50kit/s]\n", 2500.0, 5.0),
         (
             "tqdm",
             " 50%|##  | 2/4 [1:02:03<01:00, 12.50s/ batch, loss=2.1]\n",
@@ -45,9 +44,7 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
             0.005 / 12.5**2,
         ),
         ("keras", log_samples.raw("keras"), 1 / 0.004, 0.0005 / 0.004**2),
-        ("keras", log_samples.raw("keras_verbose2"), 1 / 0.004, 0.0005 / 0.004**2),
         ("keras", PREDICT + KERAS_2 + PREDICT, 1 / 0.025, 0.0005 / 0.025**2),
-        ("keras", KERAS_2, 1 / 0.025, 0.0005 / 0.025**2),
         ("keras", KERAS_2_LINES, 1 / 0.04, 0.0005 / 0.04**2),
         (
             "lightning",

@@ -101,16 +101,7 @@ def test_errors_of_old_releases_are_not_counts(capsys):
     assert "wrong values" not in err
 
 
-@pytest.mark.parametrize("error", ["0e+00", "5e-07", "1e-02"])
-def test_an_error_without_a_failure_is_accepted(error):
-    text = (CASES / "nccl_old_error.txt").read_text()
-    text = text.replace("1e+00", error).replace("2e+00", error)
-    log = parse("nccl_tests", text.replace("2 FAILED", "0 OK"))
-    assert not log.problems
-    assert log.tables[0].column("Largest error")[0] == float(error)
-
-
-@pytest.mark.parametrize("error", ["nan", "-nan", "inf"])
+@pytest.mark.parametrize("error", ["-nan", "inf"])
 def test_an_error_that_is_not_a_number_keeps_its_row(error):
     text = (CASES / "nccl_old_error.txt").read_text().replace("1e+00", error)
     log = parse("nccl_tests", text)
@@ -124,13 +115,9 @@ def test_an_error_that_is_not_a_number_keeps_its_row(error):
         (1.75, 8, "sum", "-1", ["all_reduce"]),
         (0.875, 8, "sum", "-1", ["reduce_scatter"]),
         (0.875, 8, "none", "-1", ["all_gather", "alltoall"]),
-        (0.875, 8, "", "-1", ["all_gather", "alltoall"]),
         (0.875, 8, "none", "3", ["gather", "scatter"]),
         (1.0, 8, "sum", "-1", ["sendrecv"]),
-        (1.0, 8, "sum", "0", ["reduce"]),
-        (1.0, 8, "none", "0", ["broadcast"]),
         (1.0, 2, "sum", "-1", ["all_reduce", "sendrecv"]),
-        (0.5, 2, "sum", "-1", ["reduce_scatter"]),
         (1.3, 8, "sum", "-1", []),
         # Columns that no program with this factor prints: the factor counts.
         (1.75, 8, "none", "0", ["all_reduce"]),
@@ -148,11 +135,6 @@ def test_an_operation_follows_from_the_factor_and_the_columns(
     assert [
         name for name in collectives.OPERATIONS if re.search(rf"\b{name}\b", note)
     ] == [name for name in collectives.OPERATIONS if name in possible]
-
-
-def test_a_named_operation_is_kept():
-    log = parse("nccl_tests", "# nccl reduce_scatter_perf\n" + log_of(0.875, 8, "none"))
-    assert set(log.tables[0].column("Operation")) == {"reduce_scatter"}
 
 
 def test_each_table_of_a_log_has_its_own_operation():
@@ -178,9 +160,7 @@ def test_slow_peer_to_peer_is_named(capsys):
     ("old", "new", "counts"),
     [
         ("  9.97", " 21.30", [(1, 2)]),  # one direction only
-        ("20.84", "10.20", [(1, 2)]),
         ("9.97\n     1   9.95", "20.9\n     1  20.8", []),  # the same within noise
-        ("9.97\n     1   9.95", "48.1\n     1  48.2", []),
         ("Unidirectional P2P=Enabled", "Bidirectional P2P=Enabled", []),
     ],
 )
@@ -238,8 +218,6 @@ def test_rccl_tests_list_of_later_releases_is_the_same():
     [
         ('"busBw":24.062523', '"busBw":30.0', 1),
         ('"wrong":"0"', '"wrong":"5"', 2),
-        ('"wrong":"0"', '"wrong":5', 2),
-        ('"time":76.260000', '"time":"nan"', 1),
         ('"algBw":13.750013, ', "", 1),
         ('"size":1048576', '"size":-1', 2),
         ('"nodes":1, "ranks":8, "ranksPerNode":8, "gpusPerRank":1', '"gpus":8', 0),

@@ -78,7 +78,6 @@ def test_bursts_are_known_to_one_line_and_the_last_one_to_nothing():
             "bursts",
         ),
         ([(0.0, 7), (1.0, 7), (2.0, 7)], "fewer than two steps"),
-        ([(0.0, 7)], "fewer than two steps"),
         ([(0.015 * k, k) for k in range(1, 4)], "too short"),
     ],
 )
@@ -103,15 +102,6 @@ def test_a_pattern_without_seconds_has_this_clock(tmp_path):
     assert counted.rate == pytest.approx(17.5), "each match is a step"
     with pytest.raises(ValueError, match="arrival times"):
         read_run(path, STEP, items_per_step=35.0)
-
-
-def test_of_more_matches_than_are_kept_some_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(regex_log, "MOST_MATCHES", 10)
-    path = tmp_path / "log.txt"
-    path.write_text("".join(f"step {k}\n" for k in range(100)))
-    assert read_run(
-        path, STEP, items_per_step=1.0, arrivals=range(100)
-    ).rate == pytest.approx(1.0)
 
 
 def test_thinning_a_long_log_keeps_each_rank(tmp_path, monkeypatch):

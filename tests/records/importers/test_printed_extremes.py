@@ -34,7 +34,7 @@ EXTREMES = {
     "not ASCII": "\u0663",
     "superscript": "\u00b2",
 }
-PLACES = 4  # numbers per text that are replaced, one at a time
+PLACES = 2  # numbers per text that are replaced, one at a time
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # For the groups of a pattern, a pattern and a line that a program could print.
 PATTERN_LINES = {

@@ -41,12 +41,6 @@ def test_nccl_tests():
             15,
             "algbw 32.00 is not size / time = 16 GB/s",
         ),
-        (
-            "24.00       0",
-            "24.00      12",
-            15,
-            "12 wrong values; do not trust the operation",
-        ),
         ("values : 0 OK", "values : 3 FAILED", 16, "3 out of bounds values"),
         (
             "65.54",
@@ -54,7 +48,6 @@ def test_nccl_tests():
             15,
             "expected a time in us of 0 or more, got 'nan'; line left out",
         ),
-        ("   65.54   16.00", "   65.54", 15, "got 12; line left out"),
         ("# Avg bus bandwidth    : 12.1825", "#", 15, "the log is cut short"),
     ],
 )
@@ -67,7 +60,7 @@ def test_nccl_tests_faults(old, new, line, reason):
     "operation",
     ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce"],
 )
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("ranks", [1, 8])
 def test_nccl_factors(operation, ranks):
     """Derive the factors from the number of transfers of a rank's share."""
     sent = {"all_reduce": 2 * (ranks - 1), "broadcast": ranks, "reduce": ranks}.get(
@@ -150,7 +143,6 @@ def test_nccl_tests_json_cut_short_keeps_whole_results():
             '"time":"nan"',
             "expected a time in us of 0 or more, got 'nan'; left out",
         ),
-        ('"count":100000,', "", "count is missing; left out"),
         ('"errors":[]', '"errors":["unhandled cuda error"]', "unhandled cuda error"),
     ],
 )
@@ -198,7 +190,7 @@ def test_horovod_timeline():
     assert ranks.rows == ((0, 1, 0, None), (1, 1, 1, 20.0))
 
 
-@pytest.mark.parametrize("end", ["]", "]\n", "", ",", ",\n", "\n"])
+@pytest.mark.parametrize("end", ["]", "", ",\n"])
 def test_horovod_timeline_without_its_bracket_is_whole(end):
     text = log_samples.HOROVOD_TIMELINE.rstrip("]\n") + end
     log = parse("horovod_timeline", text)
@@ -209,12 +201,6 @@ def test_horovod_timeline_without_its_bracket_is_whole(end):
     assert any("bracket is missing" in note for note in log.notes) == ("]" not in end)
 
 
-def test_horovod_timeline_cut_within_an_event():
-    log = parse("horovod_timeline", log_samples.HOROVOD_TIMELINE[:-30])
-    assert log.problems[0].line == 21 and "ends within" in log.problems[0].reason
-    assert any("1 tensors were in an activity" in note for note in log.notes)
-
-
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
@@ -223,11 +209,6 @@ def test_horovod_timeline_cut_within_an_event():
             '{"ph": "B", "name": "A", "ts": -1, "pid": 1}',
             "expected 'ts' in microseconds of 0 or more, got -1",
         ),
-        (
-            '{"ph": "B", "name": "A", "ts": NaN, "pid": 1}',
-            "expected 'ts' in microseconds",
-        ),
-        ('{"ph": "B", "name": "A", "ts": 1}', "expected a 'pid', got None"),
         ("17", "expected an event with 'ph', got '17'"),
     ],
 )
@@ -236,16 +217,6 @@ def test_horovod_timeline_bad_events(event, reason):
     lines.insert(3, event + ",\n")
     (problem,) = parse("horovod_timeline", "".join(lines)).problems
     assert problem.line == 4 and reason in problem.reason
-
-
-def test_horovod_timeline_time_that_runs_backwards():
-    text = log_samples.HOROVOD_TIMELINE.replace(
-        '"ts": 30, "pid": 1', '"ts": 3, "pid": 1'
-    ).replace('"ts": 0,', '"ts": 9,')
-    assert (
-        "ends 6 us before it began"
-        in parse("horovod_timeline", text).problems[0].reason
-    )
 
 
 def test_bandwidth_test():
@@ -279,7 +250,6 @@ def test_bandwidth_test_of_several_devices_write_combined_and_in_the_old_unit():
     ("old", "new", "line", "reason"),
     [
         ("739.6", "nan", 16, "expected a bandwidth in GB/s above 0, got 'nan'"),
-        ("1024\t", "0\t", 15, "expected a size above 0, got '0'"),
         (
             "Host to Device Bandwidth, 1",
             "Host to Device Bandwidth, 0",
@@ -317,7 +287,6 @@ def test_p2p():
     ("old", "new", "reason"),
     [
         ("114.41", "nan", "row 0: expected a number above 0, got 'nan'; left out"),
-        ("114.41   5.26", "114.41", "row 0 has 1 of 2 cells; left out"),
         ("     1   5.27 120.02 \n", "", "1 of 2 rows; the file is cut short"),
     ],
 )
@@ -387,16 +356,10 @@ def test_topo_of_the_spreadsheet_kind_with_spaces():
             "lacks the row of GPU3",
         ),
         (
-            "GPU3\tSYS\tSYS\tSYS\t X \tSYS\t16-31,48-63\t1\t\tN/A",
-            "GPU3\tSYS\tSYS",
-            "lacks the row of GPU3",
-        ),
-        (
             "GPU2\tPIX\tPHB\t X ",
             "GPU2\tPIX\tPHB\tPIX",
             "GPU2-GPU2 is PIX",
         ),
-        ("NV2", "QQQ", "got 'QQQ'"),
         (
             "GPU1\tNV2",
             "GPU1\t?",

@@ -77,7 +77,6 @@ SLOW = (
     "sweeps/test_printed_rates.py",
     "test_documents.py",
     "records/importers/test_printed_extremes.py",
-    "config/test_seed_commands.py",
     "reports/test_page.py",
     "reports/test_oracle.py",
     "reports/test_training_differences.py",

@@ -93,17 +93,6 @@ def test_auto_depends_on_the_devices():
     assert all_reduce_spec.resolve_auto(4, "cpu", 1) == "pscpu"
 
 
-@pytest.mark.parametrize("num_devices", [1, 3, 8])
-@pytest.mark.parametrize(
-    ("device_type", "num_physical"), [("cpu", 1), ("gpu", 1), ("gpu", 8)]
-)
-def test_auto_has_no_problems(num_devices, device_type, num_physical):
-    text = all_reduce_spec.resolve_auto(num_devices, device_type, num_physical)
-    segments = all_reduce_spec.parse(text)
-    lines = all_reduce_spec.problems(segments, device_type, num_devices, num_physical)
-    assert lines == []
-
-
 # A spec, the devices, and the starts of its problems.
 PROBLEMS = """
 nccl | 2 cpu 1 | nccl needs --device=gpu, got cpu

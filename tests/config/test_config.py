@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -326,40 +325,6 @@ def test_nccl_adds_no_bfloat16():
     assert problems(f"{on_gpus}float16", num_gpus=2) == []
     other = f"{on_gpus}bfloat16 --all_reduce_spec=collective"
     assert problems(other, num_gpus=2) == problems(f"{on_gpus}bfloat16") == []
-
-
-def test_every_option_is_read_by_something():
-    root = Path(configs.__file__).parents[2]
-    declaring = {"config.py", "run_options.py", "conflict_rules.py", "conditions.py"}
-    code = ""
-    for folder in ("rnn_scaling", "models"):
-        for path in (root / folder).rglob("*.py"):
-            if path.name not in {*declaring, "conflicts.py"}:
-                code += path.read_text()
-    resolved_away = {"preset", "independent_replica", "use_synthetic_data"}
-    resolved_away |= {"encoder_type", "decoder_type", "direction"}
-    # The launcher is found before the configuration is resolved.
-    resolved_away.add("coordinator_address")
-    for name in OPTIONS.keys() - resolved_away:
-        # Names such as src_vocab_size are also built from the name of a side.
-        suffix = re.escape(name.partition("_")[2].removesuffix("_file"))
-        assert f".{name}" in code or re.search(rf"name}}_{suffix}", code), name
-
-
-def test_a_source_that_can_prefetch_prefetches_by_default(monkeypatch):
-    source = registry.DataSource("none", reads=("prefetch_data_to_device",))
-    monkeypatch.setitem(registry.DATA_SOURCES, "lines", source)
-    user_options = {"data_source": "lines"}
-    config = configs.resolve(user_options, num_gpus=0, num_cores=1)
-    assert config.data.prefetch_data_to_device
-
-
-def test_an_unknown_mode_trains_one_model_in_one_process():
-    for name in ("older", None):
-        mode = registry.mode_of(name)
-        assert mode.trains_one_model
-        assert mode.roles(3, 2) == ("worker",) * 3
-    assert not registry.mode_of("independent").trains_one_model
 
 
 def test_only_deciding_options_decide_on_unread_options():

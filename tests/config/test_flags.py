@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from pathlib import Path
 
@@ -93,20 +92,6 @@ def test_a_flagfile_may_contain_another_file_but_not_itself(tmp_path, monkeypatc
     Path("inner").write_text("--flagfile=./outer")
     (line,) = errors("--flagfile=outer")
     assert line.startswith("--flagfile=./outer contains itself")
-
-
-@pytest.mark.parametrize("words", [["--flagfile"], ["--flagfile="]])
-def test_a_flagfile_needs_a_name(words):
-    assert errors(*words) == ["--flagfile needs a value: --flagfile=..."]
-
-
-def test_a_flagfile_must_be_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe")
-    (line,) = errors("--flagfile=pipe")
-    assert line.startswith("--flagfile=pipe: a named pipe")
-    (line,) = errors("--", "--flagfile=pipe")
-    assert line.startswith("unexpected word '--flagfile=pipe'")
 
 
 def test_max_file_mb_limits_the_files_that_are_read(tmp_path):

@@ -8,8 +8,6 @@ import pytest
 
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.records import record
-from tests.support.forked import TINY, Trainer, as_built
 
 LAYERS = "--num_encoder_layers=4 --num_decoder_layers=4"
 SERVER = '--prefetch_data_to_device="true" --variable_update="parameter_server"'
@@ -59,22 +57,3 @@ def test_prefetching_without_a_data_source_means_the_hosts(value):
     assert source(data_source="constant") == "constant"
     assert source(use_synthetic_data=True) == "device"
     assert source(framework="torch") == "constant"
-
-
-def test_a_printed_command_line_trains_and_states_its_assumption(tmp_path):
-    words = [
-        *words_of("parameter server, dynamic rnn"),
-        *TINY,
-        "--direction=bi",
-        "--num_encoder_layers=2",
-    ]
-    words += [
-        "--num_decoder_layers=2",
-        "--progress=false",
-        f"--result_file={tmp_path}/run.json",
-    ]
-    done = Trainer(words, tmp_path, {"HOME": str(tmp_path)}, prepare=(as_built,)).end()
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("--data_source=host is assumed") == 1
-    config = record.read(tmp_path / "run.json").config
-    assert (config["data_source"], config["prefetch_data_to_device"]) == ("host", True)

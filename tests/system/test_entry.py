@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import importlib
-import itertools
 import json
 import os
 import signal
@@ -15,8 +14,8 @@ import sys
 import pytest
 
 import rnn_scaling
+from rnn_scaling import __main__
 from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_name
-from rnn_scaling.config import flags
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import START
 from tests.support.paths import ROOT
@@ -86,7 +85,8 @@ def all_answers():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_teaches_and_loads_nothing_that_takes_time(name):
-    status, out, err, loaded = answers(name)[1]
+    version, (status, out, err, loaded), *_ = answers(name)
+    assert version == [0, f"rnn_scaling {rnn_scaling.__version__}\n", "", []]
     assert (status, err, loaded) == (0, "", [])
     lines = out.splitlines()
     assert lines[0].startswith(f"./run.sh {name} ")
@@ -105,23 +105,6 @@ def test_every_mistake_is_named_at_once_without_what_takes_time(name):
     assert all(line.startswith("error: ") for line in lines), err
     for flag in ("no_such_thing", "nor_this", "help_"):
         assert err.count(f"error: --{flag} is not a flag; ") == 1
-
-
-def test_choices_of_formats_are_the_renderers():
-    from rnn_scaling.commands import audit, compare, import_log
-    from rnn_scaling.reports import audit_report, comparison, imports
-
-    for group, flag, table in (
-        (audit.AuditOptions, "format", audit_report.RENDER),
-        (compare.CompareOptions, "format", comparison.RENDER),
-        (import_log.ImportOptions, "output", imports.RENDER),
-    ):
-        assert flags.fields([group])[flag].metadata["choices"] == tuple(table)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_prints_its_version(name):
-    assert answers(name)[0] == [0, f"rnn_scaling {rnn_scaling.__version__}\n", "", []]
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_name():
@@ -145,12 +128,15 @@ def test_a_terminal_without_a_letter_shows_a_question_mark():
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
 
 
-@pytest.mark.parametrize("decorated", ["", "@entry.command\n"])
 @pytest.mark.parametrize(
-    "error, said",
+    "decorated, error, said",
     [
-        ("RuntimeError('no such luck\\nat all')", "RuntimeError: no such luck"),
-        ("RecursionError('deep \\x1b[2J')", "RecursionError: deep \\x1b[2J"),
+        ("", "RuntimeError('no such luck\\nat all')", "RuntimeError: no such luck"),
+        (
+            "@entry.command\n",
+            "RecursionError('deep \\x1b[2J')",
+            "RecursionError: deep \\x1b[2J",
+        ),
     ],
 )
 def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
@@ -214,18 +200,6 @@ def test_an_unusable_file_is_not_a_fault_of_the_program(number, capsys):
     assert capsys.readouterr().err == f"error: some/file: {os.strerror(number)}\n"
 
 
-def test_the_status_of_a_crash_differs_from_slower(monkeypatch, capsys, tmp_path):
-    from rnn_scaling.analysis.comparison import judgement
-    from rnn_scaling.commands import compare
-
-    monkeypatch.setattr(judgement, "read", lambda *paths: 1 / 0)
-    monkeypatch.setenv(entry.DEBUG, "")
-    assert compare.main([str(tmp_path), str(tmp_path)]) == entry.EXIT_INTERNAL
-    assert capsys.readouterr().err.startswith(
-        "error: compare: ZeroDivisionError: division by"
-    )
-
-
 CONTROLS = (
     "\x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \udcff \r \x7f \U000e0041"
 )
@@ -244,12 +218,6 @@ def test_terminal_controls_are_shown_as_escapes():
         f"warning: {shown}\nerror: {shown}\n",
     )
     assert done.returncode == 1
-
-
-def test_a_stream_keeps_only_line_breaks_and_tabs():
-    code = "print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m')"
-    done = ends(f"def main():\n    return {code} or 0")
-    assert done.stdout == "a\tb\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m\n"
 
 
 def test_ctrl_c_and_sigterm_are_130_without_a_traceback():
@@ -280,8 +248,6 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
     "words,handler",
     [
         (["-m", "rnn_scaling.train"], "SIG_DFL"),
-        (["-m", "my_package"], "default_int_handler"),
-        (["x/rnn-scaling"], "SIG_DFL"),
         (["a.py"], "default_int_handler"),
     ],
 )
@@ -291,8 +257,7 @@ def test_importing_the_package_changes_ctrl_c_only_in_its_own_program(words, han
     assert python(code).stdout == "True\n"
 
 
-@pytest.mark.parametrize("closed", [">&-", "0<&- >&- 2>&-"])
-def test_output_to_closed_streams_is_lost(closed, tmp_path):
+def test_output_to_closed_streams_is_lost(tmp_path):
     code = (
         "import os, sys; from rnn_scaling.system import entry\n"
         f"def main():\n    file = open({str(tmp_path / 'file')!r}, 'w'); print('out'); print('err', file=sys.stderr)\n"
@@ -301,7 +266,7 @@ def test_output_to_closed_streams_is_lost(closed, tmp_path):
         "entry.leave(main)"
     )
     done = subprocess.run(
-        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
+        ["bash", "-c", '"$0" -c "$1" 0<&- >&- 2>&-', sys.executable, code],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -380,21 +345,6 @@ def test_commands_to_paste_begin_like_the_command_of_the_user():
     assert entry.program() == "./run.sh"
 
 
-@pytest.mark.parametrize(
-    "path, ignored",
-    [
-        ("docs/run.json", True),
-        ("results/default/a.json", True),
-        ("docs/results/default/new.json", False),
-    ],
-)
-def test_git_ignores_files_of_runs(path, ignored):
-    if not (ROOT / ".git").exists():
-        pytest.skip("no clone")
-    done = subprocess.run(["git", "check-ignore", "-q", "--no-index", path], cwd=ROOT)
-    assert (done.returncode == 0) == ignored
-
-
 OF_RUN_SH = {  # names in its help that are not commands
     *("(none)", "test", "lint", "docs", "setup", "setup-horovod", "setup-frameworks"),
     *("PYTHON", "VENV", "SETUP_TIMEOUT", "CC", "RNN_SCALING_OPERATORS"),
@@ -436,7 +386,7 @@ def test_help_has_every_command_once_in_its_group(door):
 
 
 def test_run_sh_refuses_a_command_that_does_not_exist():
-    for name in ("swee", "sweep train", "-n", "sweep|train", "*"):
+    for name in ("sweep train", "-n", "*"):
         done = run_sh(name)
         assert (done.returncode, done.stdout) == (2, ""), name
         assert done.stderr.startswith(f"error: {name} is not a command")
@@ -445,7 +395,7 @@ def test_run_sh_refuses_a_command_that_does_not_exist():
 
 @pytest.mark.parametrize("door", [program, run_sh])
 def test_an_old_name_prints_what_to_type_instead(door):
-    endings = itertools.cycle(([], ["--help"], ["--no_such_flag=1", "--", "--seed=1"]))
+    endings = ([], ["--help"], ["--no_such_flag=1", "--", "--seed=1"])
     for (name, new_words), words in zip(MOVED.items(), endings):
         command = new_words.split()[0]
         done = door(name, *words)
@@ -455,10 +405,11 @@ def test_an_old_name_prints_what_to_type_instead(door):
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_what_replaces_an_old_name_exists(name):
+def test_what_replaces_an_old_name_exists(name, capsys):
     command, *flags_and_words = MOVED[name].split()
     assert name not in COMMANDS and command in COMMANDS
-    help_text = program(command, "--help=all").stdout
+    assert __main__.main([command, "--help=all"]) == 0
+    help_text = capsys.readouterr().out
     for word in flags_and_words:
         if word.startswith("--"):
             assert f"  {word.partition('=')[0]}=" in help_text

@@ -139,11 +139,9 @@ def test_what_is_read_again_from_its_start_counts_once(tmp_path):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("", "not JSON (Expecting value at line 1)"),
         ('{"a":\n', "not JSON (Expecting value at line 2)"),
         (f"[{'1' * 5000}]", "contains a number with thousands of digits"),
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
-        ('{"a":' * 101 + "1" + "}" * 101, "nested too deeply"),
         (f"[{'[], ' * 200} {'[' * 200}{']' * 200}]", "nested too deeply"),
     ],
 )

@@ -31,10 +31,6 @@ def test_unpadded_lines_are_as_short_as_can_be():
     )
 
 
-def test_a_table_may_have_no_rows():
-    assert markdown_table(["a"], []) == "| a |\n|--:|\n"
-
-
 @pytest.mark.parametrize("padded", [True, False])
 def test_no_text_breaks_out_of_its_cell(padded):
     text = markdown_table(["a|b"], [["x | y\n| z |\r\n\x1b[31m\u2028"]], padded)

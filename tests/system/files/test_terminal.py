@@ -14,9 +14,6 @@ import sys
 import termios
 from unittest import mock
 
-import pytest
-
-from rnn_scaling.links import measuring, plan, processes
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display
@@ -94,52 +91,6 @@ def test_live_rates_have_three_digits_at_least():
     )
     assert "2.40 iterations/s" in stream.getvalue()
     assert display.describe(ok).startswith("2.40 ")
-
-
-def test_a_disabled_board_prints_nothing():
-    for stream in (Terminal(), io.StringIO()):
-        board = Board(4, LAYOUT, enabled=False, stream=stream)
-        board.move(2, "measuring")
-        board.line("a line")
-        board.close()
-        assert stream.getvalue() == "" and not board.has_bar
-
-
-def test_without_a_terminal_tqdm_is_not_loaded():
-    code = (
-        "import io, sys; from rnn_scaling.system.files.terminal import Board;"
-        "Board(1, '', stream=io.StringIO()).line('x'); assert 'tqdm' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
-def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
-    tasks = tuple(
-        plan.LinkTask(name, name, {"what": name}) for name in ("memory", "copies")
-    )
-    link_plan = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
-
-    def run(request, timeout_s, report, worker):
-        report(int(request["what"] == "memory"), 2, request["what"])
-        return processes.WorkerOutcome()
-
-    monkeypatch.setattr(processes, "run", run)
-    bar = Terminal()
-    lines = io.StringIO()
-    for stream in (bar, lines):
-        monkeypatch.setattr(sys, "stderr", stream)
-        measuring.measure(link_plan, [])
-    assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
-    parts = [
-        text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text
-    ]
-    shown = [[words.strip() for words in part] for part in parts]
-    assert [part for part in shown if part[0]] == [
-        ["memory", "0"],
-        ["memory", "25"],
-        ["copies", "50"],
-        ["copies", "50"],
-    ]
 
 
 def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
@@ -315,25 +266,6 @@ def shown_on_a_terminal(command, columns):
     return printed.decode().replace("\r\n", "\n")
 
 
-@pytest.fixture(scope="module")
-def report_of_long_names(tmp_path_factory):
-    """Return a command; its table is between 80 and 120 columns wide."""
-    folder = tmp_path_factory.mktemp("runs")
-    committed = ROOT / "docs" / "results" / "default"
-    for path in committed.glob("cudnn_lstm-*.json"):
-        (folder / path.name).write_bytes(path.read_bytes())
-    return ["-m", "rnn_scaling", "report", str(folder)]
-
-
-def rule_width(lines):
-    return max(line.count("─") for line in lines)
-
-
-def test_tables_use_the_width_of_a_real_terminal(report_of_long_names):
-    shown = shown_on_a_terminal(report_of_long_names, 120)
-    assert 80 < rule_width(shown.split("\n")) <= 120
-
-
 # Prints the width that a command sees for each COLUMNS_OF_TERMINAL:COLUMNS.
 PRINT_WIDTHS = """
 import fcntl, os, struct, sys, termios
@@ -358,13 +290,6 @@ def test_columns_overrides_the_terminal_and_a_bad_size_means_80():
     widths |= {"120:wide": 120, "120:0": 120, "0:": 80}
     shown = shown_on_a_terminal(["-c", PRINT_WIDTHS, *widths], 90)
     assert [int(line) for line in shown.split()] == list(widths.values())
-
-
-def test_a_pipe_gets_markdown_however_wide_its_terminal_is(report_of_long_names):
-    command = [sys.executable, *report_of_long_names]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert "\n|---" in done.stdout
-    assert "─" not in done.stdout
 
 
 def test_prose_keeps_numbers_with_their_intervals_and_commands_whole():

@@ -53,7 +53,6 @@ def test_nothing_is_known_without_git(tmp_path, monkeypatch):
             "https://github.com/owner/name/commit/",
         ),
         ("/srv/git/github", ""),
-        ("https://example.org/name", ""),
     ],
 )
 def test_address_of_a_commit(remote, page, tmp_path):

@@ -157,13 +157,6 @@ def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
     assert record.from_json(record.read(tmp_path / "run.json").to_json()).energy == used
 
 
-def test_a_recorder_without_counters_has_no_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
-    with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:
-        recorder.step(items=1)
-    assert '"energy"' not in (tmp_path / "run.json").read_text()
-
-
 def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.checkpoints import Saver

@@ -55,22 +55,11 @@ def test_load_is_what_others_used_of_the_cores_time():
     )
 
 
-def test_rounding_of_clock_ticks_is_no_negative_load():
-    assert (
-        meter(CpuTimes(0.0, 0.0, 0.0, 0.0), CpuTimes(10.0, 9.99, 0.0, 10.0))
-        .read()
-        .others
-        == 0.0
-    )
-
-
 @pytest.mark.parametrize(
     "num_cores, num_devices, felt",
     [
         (2, 2, 0.09),
         (4, 1, 0.045),
-        (2, 4, 0.09),
-        (8, 4, 0.18),
         (64, 64, 1.0),
         (0, 8, 0.045),
     ],
@@ -158,8 +147,6 @@ def measured_windows(machine, batches):
     [
         (6, 0.2, [3, 3]),
         (7, 0.2, [3, 4]),  # a rest of 0.2 s is too short
-        (8, 0.2, [3, 3, 2]),
-        (3, 2.0, [1, 1, 1]),
         (2, 0.01, [2]),
         (10_000, 0.001, [500] * 20),
     ],
@@ -185,12 +172,6 @@ def test_a_slow_reading_makes_the_windows_longer():
 
 def test_windows_are_unknown_if_the_system_does_not_report_the_load():
     meter = WindowMeter([0], 1, lambda _: None, lambda: 0.0)
-    meter.finish(3)
-    assert meter.windows() is None
-
-
-def test_windows_are_unknown_without_known_cores():
-    meter = WindowMeter([], 1)
     meter.finish(3)
     assert meter.windows() is None
 

@@ -63,16 +63,6 @@ def test_by_run_sh(users, run_sh):
     )
 
 
-def test_by_run_sh_and_ab(users, run_sh):
-    words = ["--a=--axis:how=1", "--b=--axis:how=2"]
-    assert (
-        users.run(
-            [run_sh], "ab", "-m my_package {how}", words, PYTHONPATH=str(users.folder)
-        )
-        == {}
-    )
-
-
 def test_by_the_name_of_the_package(users):
     users.lookalike("numpy", "profile")
     command = [sys.executable, "-m", "rnn_scaling"]

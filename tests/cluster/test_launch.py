@@ -117,10 +117,6 @@ LAUNCHED = [
         f"mpirun {MPI_JOB}",
     ),
     (
-        *(SLURM | MPI, "mpirun", address_of("10.96.0.1", MPI_JOB), "job-2", 0, 2),
-        f"mpirun {MPI_JOB}",
-    ),
-    (
         *(MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "mpirun"),
         *(address_of("127.0.0.1", MPI_JOB), "job-2", 0, 4, f"mpirun {MPI_JOB}"),
     ),
@@ -200,15 +196,9 @@ WRONG = [
         OWN | {"RNN_SCALING_RANK": "3"},
         "RNN_SCALING_RANK=3 must be from 0 to 2, because RNN_SCALING_SIZE=3",
     ),
-    (OWN | {"RNN_SCALING_RANK": "²"}, "RNN_SCALING_RANK=² must be a whole number"),
     (OWN | {"RNN_SCALING_MEETING": "a:0"}, "RNN_SCALING_MEETING=a:0 must be HOST"),
     ({"RNN_SCALING_MEETING": "a:1"}, "RNN_SCALING_SIZE is not set, but"),
     ({"TF_CONFIG": "x"}, "must contain the cluster and the task, such as {"),
-    (
-        {"TF_CONFIG": "[" * 100000},
-        "must contain the cluster and the task, such as {",
-    ),
-    (tf_config(index=True), "must contain"),
     (tf_config(index=2), "TF_CONFIG: its cluster has no task worker 2"),
     (
         tf_config(cluster={"evaluator": ["a:1"]}),
@@ -218,9 +208,7 @@ WRONG = [
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK is not set"),
     (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE, which"),
     (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not report which host"),
-    (SLURM | {"SLURM_STEP_NODELIST": "n[1-"}, "SLURM_STEP_NODELIST: "),
     (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not match the 2 nodes of SLURM"),
-    (KUBERNETES | {"RNN_SCALING_SERVICE": ""}, "RNN_SCALING_SERVICE is not set"),
     (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "job-2 must end with -1"),
 ]
 
@@ -259,11 +247,6 @@ def test_a_malformed_list_or_address_is_refused(read, texts):
     for text in texts:
         with pytest.raises(ValueError):
             read(text)
-
-
-def test_addresses_come_back():
-    for address in ("a:1", "10.0.0.1:65535", "[::1]:2222"):
-        assert ports.join(*ports.split(address)) == address
 
 
 def test_the_reachable_host():

@@ -87,13 +87,3 @@ def test_without_a_network_the_reason_is_returned(tmp_path, monkeypatch):
         assert network == network_namespace.PrivateNetwork(
             (), "unshare: Operation not permitted"
         )
-
-
-def test_a_missing_program_is_named():
-    with network_namespace.create() as network:
-        if not network.enter:
-            pytest.skip(f"no network of its own here: {network.reason}")
-        done = subprocess.run(
-            [*network.enter, "no-such-program"], capture_output=True, text=True
-        )
-    assert done.returncode and "no-such-program: No such file" in done.stderr

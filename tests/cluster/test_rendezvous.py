@@ -176,22 +176,6 @@ def test_two_processes_of_one_rank_end_the_run():
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
-def test_a_second_process_of_a_rank_reports_nothing():
-    address = free_address()
-    first = a_connection(0, 3, address)
-    thread = in_background(first, RankConnection.join)
-    with connected(address) as second, connected(address) as third:
-        second.sendall(a_hello(1, 3) + wire.encode("report", values="first"))
-        assert second.recv(1)  # it has been seen, and so comes before the other
-        third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
-        assert (
-            first.failed.wait(PATIENCE_S)
-            and "two processes with the same rank" in first.failure.message
-        )
-    thread.join(PATIENCE_S)
-    assert first.reports() == {1: ["first"]}
-
-
 def test_a_rank_of_another_size_ends_the_run():
     address = free_address()
     connections = [a_connection(0, 2, address), a_connection(1, 3, address)]
@@ -372,22 +356,3 @@ def test_rank_0_listens_only_on_loopback_unless_other_machines_take_part(host, b
     launch = a_launch(0, 2, ports.join(host, ports.find_free(ports.RENDEZVOUS_PORTS)))
     with rendezvous.listen(launch) as listener:
         assert ports.is_loopback(listener.getsockname()[0]) is bound
-
-
-def test_disagreement_names_many_ranks_and_flags_shortly():
-    def joined(batch_sizes, **flags):
-        hellos = [
-            rank_info.Hello("worker", {"batch_size": size} | flags, {})
-            for size in batch_sizes
-        ]
-        return {
-            rank: (rank_info.RankInfo(rank, "worker", "h", 1, ""), hello)
-            for rank, hello in enumerate(hellos)
-        }
-
-    assert rank_info.describe_disagreement(joined([1, 1, 1])) == ""
-    line = rank_info.describe_disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
-    assert (
-        line.startswith("ranks 1, 4, 5, 6 and 1 others: --batch_size=2, ")
-        and "--batch_size=1" in line
-    )

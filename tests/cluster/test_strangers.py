@@ -78,20 +78,6 @@ def test_a_rank_of_another_job_or_token_gets_no_answer_and_disturbs_nobody(name)
     assert not connections[0].failure and "0123" not in repr(connections[0]._launch)
 
 
-def test_rank_0_reports_connections_without_the_token():
-    address = free_address()
-    connections = [
-        a_connection(0, 2, address, TOKEN, timeout_s=1),
-        a_connection(1, 2, address, timeout_s=0.5),
-    ]
-    line, _ = together(connections, join_and_leave)
-    assert (
-        line.startswith("rank 1 of 2 did not join")
-        and "TOKEN" in line
-        and "0123" not in line
-    )
-
-
 def test_a_program_in_the_place_of_rank_0_learns_no_token():
     heard = []
 

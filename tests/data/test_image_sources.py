@@ -205,10 +205,3 @@ def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, wo
     with pytest.raises(DataError) as caught:
         image_files.check_and_count(image_files.list_files(options))
     assert words in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_folder_that_is_none_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"name the folder with data_batch_"):
-        image_files.list_files(
-            DataOptions(data_source="cifar10", data_dir=str(tmp_path / "none"))
-        )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 import rnn_scaling.data
 from benchmarks import make_corpus
 from rnn_scaling.config.run_options import DataOptions
@@ -39,24 +37,3 @@ def test_the_sample_is_small_and_passes_the_check():
     )
     assert checked.num_pairs == 2000
     assert 500 < len(checked.sides[0].words) < 2000
-
-
-def test_every_word_of_the_lexicon_is_another():
-    for syllables in (make_corpus._SRC_SYLLABLES, make_corpus._TGT_SYLLABLES):
-        assert (
-            len({make_corpus._spell(rank, syllables) for rank in range(5000)}) == 5000
-        )
-
-
-def test_the_seed_and_the_sizes_count():
-    small = make_corpus.make(num_pairs=10, num_words=5, seed=1)
-    assert small["train.src"].count(b"\n") == small["train.tgt"].count(b"\n") == 10
-    assert make_corpus.make(10, 5, 2)["train.src"] != small["train.src"]
-    assert make_corpus.make(10, 5, 1) == small
-
-
-@pytest.mark.parametrize("bad", ["--pairs=0", "--words=0", "--seed=-1", "--size=3"])
-def test_bad_arguments(bad, tmp_path):
-    with pytest.raises(SystemExit) as caught:
-        make_corpus.main([f"--out={tmp_path}", bad])
-    assert caught.value.code == 2

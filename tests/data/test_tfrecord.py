@@ -142,17 +142,13 @@ def records(tf, data_dir):
     good = next(iter(tf.data.TFRecordDataset(path))).numpy()
     features = tf.train.Example.FromString(good).features.feature
     jpeg = features[tfrecord.ENCODED].bytes_list.value[0]
-    png = tf.io.encode_png(np.zeros((9, 9, 3), np.uint8)).numpy()
     return {
         "good": good,
         "no example": b"none",
-        "no text": b"\xff\xfe\x80 none \x00",
         "empty": b"",
         "label as bytes": example(tf, jpeg, 1, label_kind="bytes_list"),
         "two labels": example(tf, jpeg, 1, times=2),
-        "png": example(tf, png, 1),
         "cut jpeg": example(tf, jpeg[: len(jpeg) // 2], 1),
-        "label 0": example(tf, jpeg, 0),
         "label 1001": example(tf, jpeg, 1001),
         "without label": example(tf, jpeg, None),
     }
@@ -162,18 +158,15 @@ NO_EXAMPLE = "is not a tf.train.Example of an image"
 NO_JPEG = "has an image/encoded that cannot be decoded as a JPEG"
 FAULTS = {
     "no example": NO_EXAMPLE,
-    "no text": NO_EXAMPLE,
     "empty": "has 0 values of image/encoded",
     "label as bytes": NO_EXAMPLE,
     "two labels": "has the image/class/label 1, 1;",
-    "png": NO_JPEG,
     "cut jpeg": NO_JPEG,
-    "label 0": "has the image/class/label 0;",
     "label 1001": "has the image/class/label 1001;",
     "without label": "has the image/class/label none;",
 }
 # One fault per kind that the pipeline itself must notice.
-FOUND_LATER = ("no example", "empty", "label as bytes", "cut jpeg", "label 1001")
+FOUND_LATER = ("no example", "cut jpeg", "label 1001")
 
 
 @pytest.mark.parametrize("name, words", FAULTS.items(), ids=FAULTS)
@@ -241,8 +234,7 @@ def test_frames_equal_those_of_tensorflow(data_dir, tmp_path):
     assert b"".join(map(framed, records)) == path.read_bytes()
 
 
-@pytest.mark.parametrize("length", [2**31, 2**64 - 1])
-@pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.parametrize("length, position", [(2**31, 0), (2**64 - 1, 2)])
 def test_a_length_beyond_the_file_is_refused(
     devices, tmp_path, records, length, position
 ):
@@ -272,8 +264,9 @@ def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
     assert found.startswith(f"{path}: record 2 is truncated or corrupt")
 
 
-@pytest.mark.parametrize("position", [0, 2])
-@pytest.mark.parametrize("broken", [b"\x01", b"\0" * 64, b"\x1f\x8b\x08" * 9])
+@pytest.mark.parametrize(
+    "position, broken", [(0, b"\x01"), (2, b"\0" * 64), (2, b"\x1f\x8b\x08" * 9)]
+)
 def test_a_broken_frame_is_found_for_any_error(
     devices, tmp_path, records, broken, position
 ):
@@ -285,13 +278,6 @@ def test_a_broken_frame_is_found_for_any_error(
     for is_cut in (True, False):
         found = tfrecord._file_fault(str(path), is_cut)
         assert found.startswith(f"record {position} is truncated or corrupt")
-
-
-def test_a_missing_file_is_reported(tmp_path):
-    path = tmp_path / "train-00000-of-00001"
-    path.symlink_to(tmp_path / "elsewhere")
-    found = tfrecord.find_fault(options_of(tmp_path), ValueError())
-    assert found.startswith(f"{path}: cannot be read")
 
 
 def test_files_that_cannot_be_read_are_refused(devices, tmp_path):

@@ -78,7 +78,7 @@ def test_the_padding_changes_nothing(tf, inputs):
     )
 
 
-@pytest.mark.parametrize("changed", range(MAX_LEN))
+@pytest.mark.parametrize("changed", [0, MAX_LEN - 2])
 def test_a_target_word_changes_nothing_before_it(tf, inputs, changed):
     workload, weights, rows, batch = inputs
     other = batch.target_input.numpy()

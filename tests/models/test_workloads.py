@@ -112,40 +112,6 @@ def test_dropout_follows_the_seed_and_changes_the_embedded_words(tf, model):
         assert 0.2 < np.mean(gradients[name].numpy()[inside] == 0) < 0.8, name
 
 
-@pytest.mark.parametrize("model", [MODEL, LM, ATTENTION], ids=["nmt", "lm", "luong"])
-@pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])
-def test_the_padding_changes_nothing(tf, model, encoder_type):
-    workload, dense, rows, batch = make_inputs(
-        tf, dataclasses.replace(model, encoder_type=encoder_type)
-    )
-
-    def soil(x, lengths, value):
-        padding = np.arange(MAX_LEN)[:, None] >= lengths.numpy()
-        x = np.array(x)
-        x[padding] = value
-        return tf.constant(x)
-
-    def step(rows, batch):
-        def loss(dense, rows):
-            return workload.forward(dense, rows, batch, tf.constant([0, 0])).loss_sum
-
-        return gradients_of(tf, loss, dense, rows)
-
-    lengths = {
-        name: batch.source_length if name.startswith("src") else batch.target_length
-        for name in rows
-    }
-    soiled = {name: soil(part, lengths[name], 9.0) for name, part in rows.items()}
-    labels = soil(batch.target_output, batch.target_length, 7)
-    want, want_gradients = step(rows, batch)
-    got, gradients = step(soiled, batch._replace(target_output=labels))
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-    for name, gradient in want_gradients.items():
-        np.testing.assert_allclose(
-            gradients[name], gradient, rtol=0, atol=1e-5, err_msg=name
-        )
-
-
 @pytest.mark.parametrize(
     "name, kernel", [(name, "cudnn_lstm") for name in TEXT] + [("nmt", "dynamic_rnn")]
 )
@@ -327,15 +293,6 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
     options = {**vars(config), "src_max_len": MAX_LEN, "tgt_max_len": MAX_LEN}
     per_item = workloads.flops_per_item(options, [MAX_LEN] * num_sides)
     assert flops == pytest.approx(per_item * positions)
-
-
-@every_workload
-def test_counts_are_sums_of_the_lengths(tf, name):
-    workload, _, _, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
-    counts = workload.counts(batch)
-    lengths = [part.numpy().sum() for part in batch if part.shape.rank == 1]
-    assert (int(counts.items), int(counts.loss_items)) == (sum(lengths), lengths[-1])
-    assert float(workload.loss_items(batch)) == lengths[-1]
 
 
 class _Own:

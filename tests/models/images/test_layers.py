@@ -107,15 +107,6 @@ def test_statistics_are_float32_for_every_dtype(tf, dtype, data_format):
     )
 
 
-def test_channels_are_normalized_in_bfloat16(tf):
-    def body(layers, x):
-        return layers.local_response_normalization(x, 1, 0.5, 0.75)
-
-    outputs, _, _ = run(tf, body, {}, images_of(6), "NHWC", "bfloat16")
-    expected, _, _ = run(tf, body, {}, images_of(6), "NHWC", "float32")
-    np.testing.assert_allclose(outputs, expected, rtol=2**-6)
-
-
 def convolved(x, kernel, stride):
     """Return x convolved; with a stride, TensorFlow pads below and on the right."""
     before = 1 if stride == 1 else 0

@@ -13,9 +13,10 @@ from rnn_scaling.models import workloads
 from rnn_scaling.models.workloads import WORKLOADS
 from tests.support.paths import ROOT
 
-CASES = [
-    (name, dataset) for name, entry in WORKLOADS.items() for dataset in entry.datasets
-]
+# Two networks of each family; deeper ones repeat their blocks.
+NAMES = ["alexnet", "densenet40_k12", "densenet100_k24", "inception3", "resnet20"]
+NAMES += ["resnet50", "resnet50_v2", "resnet110", "vgg16"]
+CASES = [(name, dataset) for name in NAMES for dataset in WORKLOADS[name].datasets]
 every_case = pytest.mark.parametrize("name, dataset", CASES)
 CLASSES = {"imagenet": 1000, "cifar10": 10}
 
@@ -167,7 +168,7 @@ def test_a_network_is_what_the_table_says(tf, name, dataset):
     assert entry.has_moving == bool(network.moving)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", [name for name in NAMES if name in PUBLISHED])
 def test_a_network_has_the_published_numbers(tf, name):
     """Multiply-adds within 2 %, since they are published with two or three digits."""
     parameters, billions = PUBLISHED[name]
@@ -199,8 +200,10 @@ def test_the_document_has_these_numbers(tf):
         text,
         flags=re.MULTILINE,
     )
-    assert len(rows) == len(CASES)
+    assert len(rows) == sum(len(entry.datasets) for entry in WORKLOADS.values())
     for name, size, *numbers in rows:
+        if name not in NAMES:
+            continue
         sizes = WORKLOADS[name].image_sizes
         dataset = {pixels: dataset for dataset, pixels in sizes.items()}[int(size)]
         trained, moving, multiply_adds = counts_of(network_of(name, dataset))

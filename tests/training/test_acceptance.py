@@ -99,18 +99,6 @@ def end_of_run(draw, path):
     return run.status
 
 
-def test_items_that_are_too_many_cost_none_of_the_steps_before(tmp_path):
-    with (
-        pytest.raises(ValueError, match="step 1"),
-        Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder,
-    ):
-        recorder.step(items=3, loss=1e300)
-        recorder.step(items=1e308)
-    run = record.read(tmp_path / "run.json")
-    assert run.error.type == "ValueError"
-    assert (run.batches.items, run.batches.loss) == ((3,), (None,))
-
-
 def test_a_record_that_nobody_could_read_is_a_failed_one_of_the_same_steps(
     tmp_path, capsys
 ):

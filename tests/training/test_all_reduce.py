@@ -156,12 +156,6 @@ def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
     assert _numbers(tf, function) == [0, 1, 1, 1, 1]
 
 
-def test_shards_add_on_as_many_devices(tf, devices):
-    reduce = load(ALL_REDUCES, "pscpu").build(devices[:4], 4)
-    function = tf.function(lambda: reduce([tf.zeros([8])] * 4), autograph=False)
-    assert sorted(_numbers(tf, function)) == [0, 1, 2, 3]
-
-
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
     reduce = load(ALL_REDUCES, "hierarchical").build(devices[:4], 1)
     function = tf.function(
@@ -183,12 +177,13 @@ def test_pscpu_adds_on_the_host_of_gpus(tf):
     assert pscpu._find_host_cpu("/device:CPU:3") == "/device:CPU:3"
 
 
-PACKING = [(0, 0, 10), (3, 0, 10), (0, 64, 3)]
-
-
-@pytest.mark.parametrize(("repacking", "max_bytes", "max_group"), PACKING)
 @pytest.mark.parametrize(
-    "text", ["pscpu", "pscpu#2:16:xring#2:400:rechd", "hierarchical:100:pscpu"]
+    ("text", "repacking", "max_bytes", "max_group"),
+    [
+        ("pscpu", 3, 0, 10),
+        ("pscpu#2:16:xring#2:400:rechd", 0, 64, 3),
+        ("hierarchical:100:pscpu", 0, 0, 10),
+    ],
 )
 def test_reduce_dense_is_the_sum_under_every_packing(
     tf, devices, text, repacking, max_bytes, max_group

@@ -125,7 +125,6 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
 
 
 MODES = [
-    {"variable_update": "independent", "optimizer": "momentum"},
     {"variable_update": "replicated", "variable_consistency": "relaxed"},
     {
         "variable_update": "replicated",
@@ -133,11 +132,6 @@ MODES = [
         "compute_dtype": "float16",
     },
     {"variable_update": "parameter_server", "staged_vars": True},
-    {
-        "variable_update": "parameter_server",
-        "variable_consistency": "relaxed",
-        "data_source": "host",
-    },
     {"variable_update": "mirrored", "data_source": "constant"},
 ]
 

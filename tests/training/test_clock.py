@@ -22,16 +22,6 @@ def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_items):
     assert window.seconds == pytest.approx(2.0 * (10 - warmup), rel=1e-6)
 
 
-def test_consecutive_steps_lose_no_time_between_them():
-    readings = [5.0, 6.5, 9.0, 9.25]
-    timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
-    timer.start()
-    for _ in range(3):
-        timer.end_step(items=1)
-    assert timer.step_s == [1.5, 2.5, 0.25]
-    assert sum(timer.step_s) == readings[-1] - readings[0]
-
-
 def test_a_pause_belongs_to_no_step():
     readings = [0.0, 1.0, 50.0, 51.5]
     timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
@@ -44,8 +34,3 @@ def test_a_pause_belongs_to_no_step():
 
 def test_too_few_batches_have_no_rate():
     assert throughput([1.0] * 10, [5] * 10, 10) is None
-
-
-def test_end_before_start_is_an_error():
-    with pytest.raises(ValueError, match="start"):
-        StepTimer(0).end_step(items=1)

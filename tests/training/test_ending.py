@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling.analysis import learning
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.data import corpus
 from rnn_scaling.records import record
@@ -73,12 +72,6 @@ def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
         "stop_at_accuracy",
         7 + 20,
     )
-
-
-def test_the_report_accepts_a_target_that_ended_a_run():
-    *_, batches = run([3.0] * 12 + [1.0], stop_at_loss=1.0)
-    curve = learning.smooth(batches, learning.LOSS, 10 * learning.WINDOW_BATCHES)
-    assert learning.find_items_to(curve, learning.Target(learning.LOSS, 1.0)) == 22 * 10
 
 
 def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch():

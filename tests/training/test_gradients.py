@@ -33,8 +33,7 @@ def _assert_same(expected, got):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("pieces", [1, 3, 1000])
+@pytest.mark.parametrize("seed, pieces", [(0, 1), (1, 3), (2, 3), (3, 1000)])
 def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
     grads = _tensors(tf, seed)
     packed, unpack = gradients.repack(grads, pieces)
@@ -45,10 +44,9 @@ def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
     _assert_same(grads, unpack(packed))
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("max_bytes", "max_group"),
-    [(0, 10), (64, 3), (400, 1), (10**6, 4)],
+    ("seed", "max_bytes", "max_group"),
+    [(0, 0, 10), (1, 64, 3), (2, 400, 1), (3, 10**6, 4)],
 )
 def test_pack_small_then_unpack_is_the_identity(
     tf, gradients, seed, max_bytes, max_group
@@ -105,6 +103,8 @@ def test_densify_and_norm_add_rows_of_equal_index(tf, gradients):
         gradients.squared_norm(tf.constant(dense)), np.sum(dense**2), rtol=1e-6
     )
     assert gradients.densify(tf.constant(1.0)).numpy() == 1.0
+    half = tf.fill([4], tf.constant(300.0, tf.float16))
+    assert gradients.squared_norm(half).numpy() == 360_000.0
 
 
 def test_densify_has_a_static_shape_in_a_function(tf, gradients):
@@ -119,13 +119,6 @@ def test_densify_has_a_static_shape_in_a_function(tf, gradients):
         return grad
 
     np.testing.assert_array_equal(gradient()[:, 0], [0, 2, 0, 0, 0, 1])
-
-
-def test_norm_of_half_precision_does_not_overflow(tf, gradients):
-    assert (
-        gradients.squared_norm(tf.fill([4], tf.constant(300.0, tf.float16))).numpy()
-        == 360_000.0
-    )
 
 
 def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
@@ -148,11 +141,8 @@ def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
 
 @pytest.mark.parametrize(
     ("norm", "scale"),
-    [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (8.0, 0.25), (float("inf"), 0.0)],
+    [(0.0, 1.0), (8.0, 0.25), (float("inf"), 0.0), (float("nan"), float("nan"))],
 )
 def test_clip_scale(tf, gradients, norm, scale):
-    assert gradients.clip_scale(tf.constant(norm), 2.0).numpy() == scale
-
-
-def test_clip_scale_keeps_nan(tf, gradients):
-    assert np.isnan(gradients.clip_scale(tf.constant(float("nan")), 2.0))
+    found = gradients.clip_scale(tf.constant(norm), 2.0).numpy()
+    np.testing.assert_equal(found, np.float32(scale))

@@ -14,9 +14,7 @@ from tests.support.training import FixedSource, replicas
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
-MODES = [
-    name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local"
-]
+MODES = ["independent", "keras_slicing", "mirrored", "replicated"]
 BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
 
 

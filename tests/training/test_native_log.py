@@ -63,11 +63,6 @@ def test_an_end_without_a_crash_shows_nothing_and_leaves_no_process():
         assert run(end).stderr == "of Python\n", end
 
 
-def test_the_tail_is_there_to_be_asked_for():
-    done = run("print(log.tail(2))")
-    assert done.stdout == f"chatter\n{LAST}\n"
-
-
 def test_a_user_who_sets_the_level_sees_everything():
     done = run("print(repr(log.tail()))", TF_CPP_MIN_LOG_LEVEL="0")
     assert done.stderr.count("chatter") == 30 and done.stdout == "''\n"

@@ -157,22 +157,13 @@ def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_statu
     run = run_of(monkeypatch, Others(), measure, outputs, trace_batches=2)
     trains(monkeypatch)
     assert run.run().exit_status == 0
-    last = outputs.saved[-1]
+    before, last = outputs.saved[-2:]
+    assert before.missing_output.startswith("--trace_batches=2: ")
     err = capsys.readouterr().err
     assert last.status == "ok" and last.throughput
     assert ("warning: " in err) == bool(flag) and flag in err
     is_recorded = fails in ("trace", "logs")
     assert (last.missing_output or "").startswith(flag if is_recorded else "")
-
-
-def test_a_record_lacks_its_trace_until_the_trace_is_complete(monkeypatch):
-    outputs = FailingOutputs("nothing")
-    run = run_of(monkeypatch, Others(), runs.Run.measure, outputs, trace_batches=2)
-    trains(monkeypatch)
-    run.run()
-    before, after = outputs.saved[-2:]
-    assert before.missing_output.startswith("--trace_batches=2: ")
-    assert after.missing_output is None
 
 
 def test_a_record_that_cannot_be_written_at_first_starts_no_run(monkeypatch):

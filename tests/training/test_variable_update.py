@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,32 +28,12 @@ from tests.support.training import (
 
 pytestmark = pytest.mark.usefixtures("large_weights")
 
-OF_ONE_PROCESS = sorted(
-    mode
-    for mode in registry.VARIABLE_UPDATES
-    if not registry.mode_of(mode).is_distributed
-)
-OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in one it is a mode of above
-    "collective_all_reduce": "test_cluster.py",
-    "distributed_independent": "test_cluster.py",
-    "multi_worker_mirrored": "test_cluster.py",
-    "horovod": "test_horovod.py",
-    "distributed_parameter_server": "test_servers.py",
-    "async_parameter_server": "test_servers.py",
-}
 # Each mode's order of reads and updates is tested as TensorFlow rewrites the step; other tests need no rewriting.
 as_built = pytest.mark.usefixtures("as_built")
 STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 
 SMALL_LM = dataclasses.replace(SMALL, model="lm")
-SMALL_ATTENTION = dataclasses.replace(
-    SMALL,
-    model="nmt_attention",
-    share_embedding=True,
-    src_vocab_size=SMALL.tgt_vocab_size,
-)
-SMALL_GRU = dataclasses.replace(SMALL_LM, unit_type="gru")
 FOUR_CELLS = dataclasses.replace(MODEL, direction="uni")
 SMALL_TRANSFORMER = dataclasses.replace(
     TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1
@@ -77,7 +56,6 @@ SLICED_ON_DEVICE = {"variable_update": "keras_slicing", "slice_on": "device"}
 # Cases in which TensorFlow rewrites the step.
 REWRITTEN = [
     ("nmt", PARAMETER_SERVER),
-    ("nmt", AGGREGATED),
     ("lm", REPLICATED),
     ("lm", MIRRORED),
     ("lm", {"variable_update": "keras_slicing"}),
@@ -86,8 +64,6 @@ OF_ONE_SIDE = [
     {"variable_update": "parameter_server", "sparse_gradients": "densify"},
     REPLICATED_DENSE,
     {"variable_update": "replicated", "all_reduce_spec": BY_SIZE},
-    {"variable_update": "replicated", "all_reduce_spec": "collective"},
-    {"variable_update": "replicated", "gradient_repacking": 4},
     SLICED_ON_DEVICE,
 ]
 
@@ -142,8 +118,7 @@ def serial(model, num_towers):
         name: np.abs(w - Serial(model).weights[name]).max()
         for name, w in plain.weights.items()
     }
-    # The scores of a few words differ little, so the attention weights move less.
-    assert min(moved.values()) > (300 if model == SMALL_ATTENTION else 1000) * TOLERANCE
+    assert min(moved.values()) > 1000 * TOLERANCE
     return plain.weights, losses
 
 
@@ -152,9 +127,8 @@ def serial(model, num_towers):
     [
         *REWRITTEN,
         *(("lm", each) for each in OF_ONE_SIDE),
-        ("nmt_attention", REPLICATED),
-        ("gru", REPLICATED),
-        *(("transformer", each) for each in (PARAMETER_SERVER, SLICED_ON_DEVICE)),
+        ("nmt", AGGREGATED),
+        ("transformer", SLICED_ON_DEVICE),
     ],
     ids=_name,
 )
@@ -168,8 +142,6 @@ def test_synchronous_update_equals_serial_update_on_global_batch(
     small = {
         "nmt": SMALL,
         "lm": SMALL_LM,
-        "nmt_attention": SMALL_ATTENTION,
-        "gru": SMALL_GRU,
     }.get(workload)
     small = small or SMALL_TRANSFORMER
     model = FOUR_CELLS if options is AGGREGATED else small
@@ -181,7 +153,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(
 
 
 @as_built
-@pytest.mark.parametrize("mode", OF_ONE_PROCESS)
+@pytest.mark.parametrize("mode", ["keras_slicing", "mirrored", "replicated"])
 def test_one_tower_equals_serial_training(mode, trained):
     result = trained(SMALL_LM, 1, variable_update=mode)
     assert largest_difference(result["replicas"][0], serial(SMALL_LM, 1)[0]) < TOLERANCE
@@ -223,7 +195,7 @@ def test_staged_variables_are_exactly_one_step_stale(trained):
 @as_built
 @pytest.mark.parametrize(
     "options",
-    [PARAMETER_SERVER, REPLICATED, REPLICATED_DENSE, SLICED_ON_DEVICE],
+    [PARAMETER_SERVER, REPLICATED, SLICED_ON_DEVICE],
     ids=_name,
 )
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
@@ -332,16 +304,6 @@ def test_items_are_counted_from_the_lengths_the_towers_consumed(
         ]
 
 
-def test_every_mode_is_covered():
-    covered = {options["variable_update"] for _, options in REWRITTEN} | {"independent"}
-    assert covered == set(OF_ONE_PROCESS)
-    assert OF_SEVERAL.keys() == registry.VARIABLE_UPDATES.keys() - covered
-    for mode, file in OF_SEVERAL.items():
-        assert mode in Path(__file__).with_name(file).read_text(), (
-            f"{file} does not test {mode}"
-        )
-
-
 @as_built
 def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained):
     assert len(trained(SMALL_LM, 2, variable_update="mirrored")["losses"]) == STEPS
@@ -368,7 +330,9 @@ def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained)
 @pytest.mark.parametrize(
     "mode, dtype, tolerance",
     [
-        *((mode, "float16", 0.02) for mode in OF_ONE_PROCESS),
+        ("keras_slicing", "float16", 0.02),
+        ("mirrored", "float16", 0.02),
+        ("parameter_server", "float16", 0.02),
         ("replicated", "bfloat16", 0.1),
     ],
 )

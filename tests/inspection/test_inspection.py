@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections import Counter
 
 import numpy as np
@@ -32,16 +31,13 @@ CPU, CPU_1, GPU = (
     [
         ("tower_0/forward/encoder/MatMul", 0, "forward"),
         ("tower_12/backward/gradients/tower_12/forward/while_grad/add", 12, "backward"),
-        ("tower_1/input/Gather", 1, "input"),
         ("ConstantFolding/tower_1/forward/Const", 1, "forward"),
         ("Func/tower_0/backward/while/input/_3", 0, "backward"),
-        ("exchange/read/Gather", None, "exchange"),
         ("update/Adam/ResourceApplyAdam", None, "update"),
         ("update/tower_1/ResourceApplyAdam", 1, "update"),
         ("input/stack_3/_4", None, "input"),
         ("input", None, "other"),  # an operator, not a scope
         ("encoder/tower_x/forward", None, "other"),
-        ("", None, "other"),
     ],
 )
 def test_an_operators_scopes_name_its_tower_and_phase(name, tower, phase):
@@ -423,13 +419,6 @@ def test_the_gradient_of_a_bias_has_the_right_size(tf):
     by_name["send"].input[0] = f"{kernel.op.name}:1"
     [copies] = placement.list_copies([partition], graph)
     assert copies["bytes"] == 8 * 4
-
-
-def test_a_step_without_graphs_is_refused():
-    from rnn_scaling.inspection import observe
-
-    with pytest.raises(ValueError):
-        observe.graph(types.SimpleNamespace(function_graphs=[]))
 
 
 def test_iterations_of_loops_are_removed_from_a_kept_trace(tf):

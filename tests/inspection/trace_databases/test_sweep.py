@@ -32,7 +32,7 @@ def random_events(seed):
     return sorted(events)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_every_sum_equals_brute_force(seed):
     """Only computing kernels hide communication, and only kernels hide copies."""
     events = random_events(seed)
@@ -65,12 +65,3 @@ def test_every_sum_equals_brute_force(seed):
     assert found["busy_ns"] == len(communication)
     assert found["overlapped_ns"] == len(communication & compute)
     assert found["exposed_ns"] == len(communication - compute)
-
-
-def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
-    sweep = DeviceSweep()
-    sweep.add(KERNEL, 0, 10, label="long")
-    sweep.add(KERNEL, 1, 2, label="short")
-    sweep.add(COPY, 15, 16, label="after")
-    (gap,) = sweep.sums(window_ns=16)["largest_gaps"]
-    assert gap == {"ns": 5, "start_ns": 10, "before": "long", "after": "after"}

@@ -34,11 +34,6 @@ WORKERS = {
         ),
         (WORKERS, "--num_workers=2, --num_devices=2 needs 4 cores", "2 times as long"),
         ({"cpu_cores_per_device": 4}, "--cpu_cores_per_device=4 ", "2 cores"),
-        (
-            {"intra_op_parallelism_threads": 3},
-            "--intra_op_parallelism_threads=3 ",
-            "2 cores",
-        ),
     ],
 )
 def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start, key):

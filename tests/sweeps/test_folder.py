@@ -22,10 +22,6 @@ from tests.support.records import make_record
             "it is a symbolic link, and files are never written through links; remove it",
         ),
         (
-            "dangling link",
-            "it is a symbolic link, and files are never written through links; remove it",
-        ),
-        (
             "hard link",
             "it is not a regular file, or it has other hard links; remove it",
         ),
@@ -96,11 +92,6 @@ def surveyed(tmp_path, put):
     "put, reason",
     [
         (lambda one, two: os.mkfifo(two), "a named pipe; expected a regular file"),
-        (lambda one, two: two.mkdir(), "a folder; expected a regular file"),
-        (
-            lambda one, two: two.symlink_to("/dev/zero"),
-            "a device; expected a regular file",
-        ),
         (lambda one, two: two.symlink_to("nowhere"), "No such file or directory"),
         (
             lambda one, two: two.write_bytes(one.read_bytes()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 
@@ -120,12 +119,3 @@ def test_what_was_measured_until_an_interruption_is_ranked():
     assert len(search.ranking(records).standings) == 3
     runs = search.choose(Minutes(records=records))
     assert {run.repeat for run in runs} == {2}
-
-
-def test_rounds_have_names_of_their_own():
-    search = ModeSearch(two_cores())
-    planned = search.planned()
-    assert len({run.label for run in planned}) == len(planned) == 6
-    assert dataclasses.replace(planned[0], repeat=2).label in {
-        run.label for run in planned
-    }

@@ -112,9 +112,7 @@ ITEMS = "--items_per_step="
         ("time_ms.log", "time (?P<ms>{number})ms", [f"{ITEMS}1"], 2.4325),
         ("elapsed_ms.log", r"\(ms\): (?P<ms>{number})", [f"{ITEMS}512"], 9.7887),
         ("megabytes.log", "throughput = {number} MB/s", ["--unit=MB"], 18.999),
-        ("megabytes.log", "throughput = {number}", [], 18.999),
         ("thousands.log", "wps {number}", ["--unit=words"], 58597.7),
-        ("thousands.log", "wps {number}K", ["--unit=words"], 58597.7),
         ("zero_first.log", '"wps": "{number}"', ["--unit=words"], 42177.9),
     ],
 )
@@ -131,7 +129,6 @@ def test_a_prefixed_unit_is_named_if_the_user_names_none(measure_case):
     ("case", "pattern", "remedy"),
     [
         ("time_ms.log", "time {number}ms", "'regex:time (?P<ms>{number})ms'"),
-        ("time_ms.log", r"time (?P<rate>[\d.]+)", r"'regex:time (?P<ms>[\d.]+)'"),
         ("elapsed_ms.log", r"\(ms\): {number}", r"'regex:\(ms\): (?P<ms>{number})'"),
         ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"iteration\s+1/\s+500"),
     ],
@@ -189,12 +186,6 @@ def test_the_steps_between_lines_count_as_printed_times(measure, tmp_path):
             {"ratio": 6.0},
         ),
         (
-            "{rate} img/s ({other} img/s)",
-            "{number} img/s",
-            "log-other-rate",
-            {"ratio": 6.0},
-        ),
-        (
             "Time {rate} ({other}) s",
             "Time (?P<seconds>{number})",
             "log-other-rate",
@@ -221,7 +212,6 @@ def test_implausible_rates_are_flagged(measure, tmp_path, line, pattern, kind, v
     ("line", "pattern"),
     [
         ("{rate} it/s, {other} samples/s", "{number} it/s"),
-        ("wps {rate} (8 GPUs)", "wps {number}"),
         ("learning rate {std} rate {rate}", " rate {number}$"),
     ],
 )
@@ -285,7 +275,6 @@ def test_a_global_batch_without_a_place_declares_strong_scaling(tmp_path, python
     "words",
     [
         ["--global_batch_size=512"],
-        ["--global_batch_size=512,1024", f"{ITEMS}{{global_batch_size}}"],
         ["--batch_size=512", f"{ITEMS}{{batch_size}}"],
     ],
 )
@@ -301,8 +290,6 @@ def test_other_options_without_a_place_are_refused(tmp_path, capsys, words):
 @pytest.mark.parametrize(
     "text",
     [
-        "1e400",
-        "nan",
         "9" * 5000,
     ],
 )

@@ -208,7 +208,6 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     "words, line",
     [
         (["--trainer=no-such-program x"], "no-such-program was not found"),
-        (["--trainer=true {"], "{{ for a single {"),
         (
             ["--trainer=true {hidden}"],
             "--trainer: {hidden} is not an option of this sweep; add --axis:hidden=",
@@ -216,10 +215,6 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (
             ["--trainer=true", "--axis:hidden=1"],
             "--axis:hidden: --trainer has no placeholder {hidden}",
-        ),
-        (
-            ["--trainer=true", "--axis:num_units=big"],
-            "big must be a whole number, like this",
         ),
         (
             ["--trainer=true {xla}", "--xla=true", "--axis:xla=1"],
@@ -236,10 +231,6 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (
             ["--trainer=true", "--log_format=regex:loss (?P<loss>.)"],
             "add --items_per_step=PRODUCT",
-        ),
-        (
-            ["--trainer=true", "--log_format=wall"],
-            "--items=PRODUCT and --log_format=wall need each other",
         ),
         (
             [
@@ -304,11 +295,10 @@ def test_names_are_the_programs():
     assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("option", ["model", "framework", "variable_update"])
-def test_an_option_of_ours_may_have_values_of_their_own(option):
-    own = {option: ["its_own"]}
+def test_an_option_of_ours_may_have_values_of_their_own():
+    own = {"model": ["its_own"]}
     for words in ({"given": own}, {"axes": own}):
-        assert planned(f"true {{{option}}}", **words)[0].config[option] == "its_own"
+        assert planned("true {model}", **words)[0].config["model"] == "its_own"
 
 
 @pytest.mark.parametrize(("a", "is_same"), [("256", True), ("257", False)])

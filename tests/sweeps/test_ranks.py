@@ -86,12 +86,6 @@ def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
     assert command.text == shown
 
 
-def test_a_dry_run_shows_the_servers(with_servers):
-    config = resolved(variable_update="of_servers", num_workers=2, num_ps=3)
-    command = ranks.Starter().command(config, ["--a=1"])
-    assert " local-cluster --workers=2 --ps=3 -- --a=1" in command.text
-
-
 def test_a_launcher_is_a_command_that_is_here():
     assert (
         ranks.check_launcher(f"{sys.executable} -x 'a b'")

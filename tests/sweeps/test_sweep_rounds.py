@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from rnn_scaling.config.conditions import END_OPTIONS
 from rnn_scaling.config.flags import FlagErrors
-from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.sweeps.sweep_rounds import SweepRounds, split_into_stages
 from rnn_scaling.sweeps.time_budget import (
@@ -126,10 +124,6 @@ def test_fast_batches_are_measured_more_often(batch_s, num_batches):
     assert choose_num_batches(make_record(seconds=[batch_s] * 3)) == num_batches
 
 
-def test_a_failed_calibration_leaves_the_fewest_batches():
-    assert choose_num_batches(make_record("failed")) == 10
-
-
 @pytest.mark.parametrize(
     ("minutes", "repeats", "is_default", "expected"),
     [
@@ -159,10 +153,6 @@ def test_the_command_that_continues_keeps_the_number_of_batches():
         "--num_batches=20",
         "--minutes=0",
     ]
-
-
-def test_all_options_of_a_runs_length_exist():
-    assert {"num_batches", *END_OPTIONS} <= OPTIONS.keys()
 
 
 @pytest.mark.parametrize("option", ["num_batches", "num_epochs", "until_steady"])

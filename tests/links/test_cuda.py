@@ -11,7 +11,7 @@ from rnn_scaling.links import gpu_copies
 from rnn_scaling.system.machine.gpus import DeviceError
 from tests.links.fake_cuda import ALPHA_MS, BYTES_PER_MS, FakeCudart
 
-SIZES = [2**n for n in range(2, 21, 2)]
+SIZES = [2**n for n in range(2, 17, 2)]
 BOTH = [(0, 1), (1, 0)]
 
 
@@ -109,11 +109,8 @@ def test_bytes_that_never_arrive_are_named_whatever_an_earlier_copy_left_there(l
     ("function", "at"),
     [
         ("cudaMalloc", 3),
-        ("cudaMallocHost", 2),
-        ("cudaEventCreate", 4),
         ("cudaMemcpyAsync", 30),
         ("cudaMemcpyPeerAsync", 3),
-        ("cudaEventElapsedTime", 2),
         ("cudaStreamSynchronize", 1),
     ],
 )
@@ -133,11 +130,6 @@ def test_an_error_while_freeing_does_not_hide_the_first():
         gpu_copies.Cuda(library).device_memory(0, 8),
     ):
         raise KeyError("first")
-
-
-def test_one_gpu_has_no_peer():
-    found = measure(FakeCudart(devices=1), devices=[0])
-    assert len(found) == 7 and not any("GPU 1" in name for name in found)
 
 
 def test_no_library_is_an_error_that_says_what_was_tried(monkeypatch):

@@ -11,7 +11,6 @@ import pytest
 from rnn_scaling.links import rounds, series, table
 from rnn_scaling.links.series import (
     ALL_REDUCE,
-    COPY,
     MEMORY,
     Point,
     Series,
@@ -118,20 +117,6 @@ def test_bus_bandwidth_is_nccl_s():
     assert busbw_gb_per_s(100, 1.0, 1) == 0
     with pytest.raises(ValueError):
         busbw_gb_per_s(1, 0.0, 2)
-
-
-def test_a_copy_whose_time_does_not_grow_is_still_a_copy():
-    flat = Series(
-        COPY,
-        "host to GPU 0, pinned",
-        tuple(Point(n, (t,)) for n, t in zip(SIZES, [3e-6, 3.01e-6] * 7)),
-    )
-    (row,) = [
-        line
-        for line in table.render(table.Measurements("", (flat,))).splitlines()
-        if flat.name in line
-    ]
-    assert "no growth" in row and "no copy" not in row
 
 
 def test_passes_become_one_series():

@@ -43,21 +43,6 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
     assert "50% of the cores" in made.notes[0] and len(made.products[0].seconds) == 3
 
 
-def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        worker, "_start", lambda request: types.SimpleNamespace(devices=devices)
-    )
-    (tmp_path / "request").write_text(
-        json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3})
-    )
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    (found,) = pickle.loads((tmp_path / "result").read_bytes()).series
-    assert (
-        found.name == "logical CPU 0 to logical CPU 1"
-        and "copies nothing" in found.notes[0]
-    )
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [

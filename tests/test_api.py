@@ -42,18 +42,6 @@ def test_importing_it_loads_nothing():
     assert done.stdout == "[] []\n"
 
 
-def test_the_classes_are_those_that_the_calls_raise():
-    assert (rnn_scaling.FlagErrors, rnn_scaling.RunFailed) == (
-        FlagErrors,
-        invocations.RunFailed,
-    )
-    assert issubclass(rnn_scaling.FlagErrors, ValueError) and issubclass(
-        rnn_scaling.RunFailed, RuntimeError
-    )
-    with pytest.raises(AttributeError):
-        rnn_scaling.RunFailures  # noqa: B018
-
-
 def test_every_name_is_there_and_documented():
     text = (ROOT / "docs" / "api.md").read_text()
     for name in rnn_scaling.__all__:
@@ -158,25 +146,6 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
         for metric in METRICS
         for name in (metric, f"{metric}_low", f"{metric}_high")
     )
-
-
-def test_rows_of_two_machines_are_never_one_row_nor_each_other_s_baseline(tmp_path):
-    for cpu, seconds in (("A", 0.1), ("B", 0.9)):
-        for devices in (1, 2):
-            made = make_record(
-                config={"num_devices": devices},
-                seconds=[seconds] * 3,
-                items=[100 * devices] * 3,
-            )
-            made = changed(made, environment={"cpu": cpu, "cpu_cores": 2})
-            record.write(made, tmp_path / f"{cpu}{devices}.json")
-    flat = rnn_scaling.load(tmp_path).to_records()
-    assert [(row["machine"], row["num_devices"], row["runs_ok"]) for row in flat] == [
-        (f"{cpu} (2 cores)", devices, 1) for cpu in "AB" for devices in (1, 2)
-    ]
-    assert [row["speedup"] for row in flat] == [
-        pytest.approx(each) for each in (1, 2, 1, 2)
-    ]
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):

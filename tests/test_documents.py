@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 
 import pytest
 
+from rnn_scaling import __main__
 from rnn_scaling.commands.table import COMMANDS
 from tests.support.paths import ROOT
 
@@ -31,9 +32,11 @@ PASSED_ON = {"tensorboard"}  # commands whose flags are passed to another progra
 
 @functools.cache
 def flags_of(command: str) -> set[str]:
-    words = [sys.executable, "-m", "rnn_scaling", command, "--help=all"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    flags = set(re.findall(r"--(\w+)", done.stdout)) | {"help", "flagfile", "version"}
+    page = io.StringIO()
+    with contextlib.redirect_stdout(page):
+        assert __main__.main([command, "--help=all"]) == 0
+    flags = set(re.findall(r"--(\w+)", page.getvalue()))
+    flags |= {"help", "flagfile", "version"}
     return flags | flags_of("train") if command in TAKES_TRAINER_FLAGS else flags
 
 

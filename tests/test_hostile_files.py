@@ -1,4 +1,4 @@
-"""Damaged records, tables and logs are refused in one line, or read and processed."""
+"""Damaged records and tables are refused in one line, or read and processed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.config import registry
 from rnn_scaling.records import folder, record
-from rnn_scaling.records.importers import importing
-from rnn_scaling.records.importers.reading import Terms
 from rnn_scaling.reports import (
     answer_text,
     audit_report,
     comparison,
-    imports,
     summary_builder,
 )
-from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
+from tests.support import audit_tables, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
-RECORDS, TABLES, LOGS = 300, 80, 150
+RECORDS, TABLES = 150, 40
 TOGETHER = 20  # records of one folder
 COMMITTED = "docs/results/default/cudnn_lstm-parameter_server-2.json"
 CLUSTER = "docs/results/netlab/alone-2-1000mbit.r1.json"
@@ -121,21 +118,3 @@ def test_damaged_tables(tmp_path):
         # Overwriting an existing file takes longer than reading it.
         (tmp_path / name).unlink()
     assert comparisons > 3 * TABLES
-
-
-def test_damaged_logs(tmp_path):
-    rng, texts = random.Random(9), sorted(log_samples.ALL.items())
-    path, rows = tmp_path / "x.log", 0
-    for _ in range(LOGS):
-        path.write_bytes(damaged(rng.choice(texts)[1].encode(), rng))
-        logs, errors = importing.read_files([path], Terms())
-        assert not any("\n" in error for error in errors)
-        if logs:
-            imported = imports.collect(logs, is_audited=True)
-            texts_of = {
-                name: render(imported) for name, render in imports.RENDER.items()
-            }
-            assert valid_json(texts_of["json"])
-            rows += sum(len(text.splitlines()) for text in texts_of.values())
-        path.unlink()
-    assert rows > 10 * LOGS

@@ -12,11 +12,9 @@ import threading
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import folder_rows
 from rnn_scaling.cluster import ports
 from rnn_scaling.cluster.failure import ClusterError
-from rnn_scaling.records import folder, record
-from rnn_scaling.reports import phases, summary_builder, table
+from rnn_scaling.records import record
 from tests.support.paths import ROOT
 from tests.test_recorder import Clock
 
@@ -115,30 +113,6 @@ def test_runs_at_the_same_place_follow_each_other(tmp_path):
     ]
 
 
-@pytest.mark.usefixtures("quiet_machine")
-def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
-    path = tmp_path / "2.json"
-    together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, 2.0))
-    with Recorder(
-        tmp_path / "1.json",
-        unit="tokens",
-        trainer="mine",
-        num_warmup_batches=2,
-        rank=0,
-        num_ranks=1,
-    ) as one:
-        for _ in range(5):
-            one.step(items=10)
-    single, double = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
-    assert double.baseline is single and double.num_devices == 2
-    told = summary_builder.summarise(folder.read(tmp_path), "mine")
-    runs, _ = phases.read([path])
-    assert phases.text(runs).startswith(f"### mine, 2 devices ({path})")
-    assert (
-        "|             2 |" in table.rates_table([single, double]) and not told.failures
-    )
-
-
 def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
     path = tmp_path / "run.json"
     with pytest.raises(ClusterError, match="^rank 1 of 2 did not join within"):
@@ -234,11 +208,3 @@ def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_pa
     assert bad.status == "failed" and bad.error.message.startswith("rank 1 (host ")
     assert f"process {started[2].pid})" in bad.error.message
     assert sorted(os.listdir(tmp_path)) == ["a.json", "b.json"]
-
-
-def test_a_rank_that_cannot_be_is_refused_at_once(tmp_path):
-    with pytest.raises(
-        ValueError, match="expected rank from 0 to num_ranks - 1, got 2 of 2"
-    ):
-        Recorder(tmp_path / "run.json", rank=2, num_ranks=2)
-    assert not list(tmp_path.iterdir())

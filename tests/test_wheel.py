@@ -15,7 +15,6 @@ from email import message_from_string
 import pytest
 
 import rnn_scaling
-from rnn_scaling.models.extension import switch
 from tests.support.paths import ROOT
 from tests.support.users_program import UsersFolder
 
@@ -188,29 +187,6 @@ def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsew
     assert resolved["encoder_kernel"] == (
         "packed LSTM" if tested else "BlockLSTM + LSTMBlockCellGrad"
     )
-
-
-@pytest.mark.skipif(not LIBRARIES, reason="set-up has built no operators here")
-@pytest.mark.parametrize("damage", ["changed", "result is a FIFO"])
-def test_damaged_operators_end_no_run(installed, work, damage):
-    """Expect TensorFlow's operators instead, and one line with the reason."""
-    folder = installed / "rnn_scaling/models/extension"
-    library = folder / LIBRARIES[-1].name
-    if damage == "changed":
-        content = bytearray(library.read_bytes())
-        for place in range(len(content) // 4, len(content) // 2, 1000):
-            content[place] ^= 0xFF
-        library.write_bytes(content)
-    else:
-        for name in switch.NEEDED:
-            os.mkfifo(folder / f"{library.name}.{name}.tested")
-    printed, resolved = train(installed, work)
-    lines = [line for line in printed.splitlines() if library.name in line]
-    operators = resolved["operators"]
-    if damage == "changed":
-        assert len(lines) == 1 and operators == "stock"
-    elif operators != "stock":  # the processor has AVX2
-        assert len(lines) == 1 and operators in switch.NEEDED
 
 
 def test_what_is_installed_leaves_a_users_program_its_environment(

@@ -271,14 +271,6 @@ def test_a_framework_that_cannot_be_used_is_one_line_with_the_command(
     assert bool(reason) == bool(line) == ("setup-frameworks torch" in line)
 
 
-def test_a_missing_environment_is_one_line_too(monkeypatch):
-    monkeypatch.delenv("RNN_SCALING_JAX_PYTHON", raising=False)
-    monkeypatch.setattr(sys, "prefix", "/no/such/.venv")
-    other_python.problem.cache_clear()
-    line = other_python.problem("jax", "jax", "0.6")
-    assert ".venv-jax/bin/python" in line and "setup-frameworks jax" in line
-
-
 STAND_IN = """
 import os, signal, sys
 from rnn_scaling.frameworks import loop
@@ -331,12 +323,17 @@ def stand_in(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["", "kill", "wrong"])
-def test_each_device_has_a_process_and_none_outlives_a_fault(tmp_path, stand_in, fault):
+def test_each_device_has_a_process_and_none_outlives_a_fault(
+    tmp_path, stand_in, fault, monkeypatch
+):
     out = tmp_path / "out"
     out.mkdir()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     done = train(tmp_path, stand_in, fault, result_file=str(out / "run.json"))
-    result = record.read(str(out / "run.json"))
-    assert os.listdir(out) == ["run.json"]
+    result = record.read(out / "run.json")
+    assert os.listdir(out) == ["run.json"] and not os.listdir(temporary)
     if not fault:
         assert done.returncode == 0 and done.stderr.count("checking 20 losses") == 1
         assert [rank.items for rank in result.workers.ranks] == [(12,) * 4, (36,) * 4]
@@ -362,18 +359,6 @@ def train(tmp_path, stand_in, fault, result_file):
         text=True,
         timeout=50,
     )
-
-
-def test_rank_0_ends_if_it_waits_for_a_rank_that_has_ended(
-    tmp_path, stand_in, monkeypatch
-):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    done = train(tmp_path, stand_in, "kill", result_file="")
-    assert done.returncode == 1
-    assert done.stderr.endswith("error: rank 1: ended with signal 9\n")
-    assert not os.listdir(temporary)
 
 
 def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):

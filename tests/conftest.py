@@ -81,7 +81,6 @@ SLOW = (
     "reports/test_oracle.py",
     "reports/test_training_differences.py",
     "reports/test_prediction_page.py",
-    "system/files/test_terminal.py",
 )
 # Files that --quick runs and that take seconds. They come first, so that neither of the
 # two processes is still busy with one when the other has finished.

@@ -49,19 +49,6 @@ def slower_than_staging(text):
     return [each.values for each in statements if each.kind == "import-p2p-slower"]
 
 
-def test_rows_with_a_blank_redop_are_read(capsys):
-    status, document, err = run(capsys, CASES / "nccl_empty_redop.txt")
-    (table,) = document["logs"][0]["tables"]
-    rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
-    assert (status, err) == (0, "")
-    assert [row["Size (B)"] for row in rows] == [8388608] * 2 + [16777216] * 2
-    assert {(row["Redop"], row["Root"]) for row in rows} == {("", "-1")}
-    busbw = [row["busbw (GB/s)"] for row in rows]
-    assert busbw == [43.6, 43.78, 49.06, 49.32]
-    assert sum(busbw) / len(busbw) == pytest.approx(46.44, abs=0.005)
-    assert any("46.44" in note for note in document["logs"][0]["notes"])
-
-
 @pytest.mark.parametrize(
     ("cells", "redop", "root"),
     [("sum -1", "sum", "-1"), ("-1", "", "-1"), ("none", "none", ""), ("", "", "")],

@@ -43,14 +43,12 @@ SHAPES = [
     *((name, {}) for name in TEXT),
     *(("lm", {"unit_type": cell}) for cell in OTHER_CELLS),
     ("nmt", {"direction": "uni", "unit_type": "gru"}),
-    ("nmt", {"num_encoder_layers": 4, "num_decoder_layers": 4}),
     (
         "nmt_attention",
         {"attention": "bahdanau", "normalize_attention": True, "biases_per_gate": 2},
     ),
     ("nmt_attention", {"direction": "uni", "num_decoder_layers": 2}),
     ("nmt_attention", {**GNMT, "direction": "uni"}),
-    ("nmt_attention", {**GNMT, "attention": "bahdanau"}),
 ]
 every_shape = pytest.mark.parametrize("name, shape", SHAPES, ids=str)
 

@@ -36,11 +36,6 @@ MODES = [
         "variable_consistency": "relaxed",
         "weight_decay": 0.1,
     },
-    {
-        "variable_update": "parameter_server",
-        "sparse_gradients": "densify",
-        "optimizer": "rmsprop",
-    },
     {"variable_update": "mirrored"},
 ]
 

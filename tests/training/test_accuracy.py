@@ -24,7 +24,7 @@ def alone(tf):
     return results, state
 
 
-@pytest.mark.parametrize("mode", ["parameter_server", "mirrored", "keras_slicing"])
+@pytest.mark.parametrize("mode", ["mirrored", "keras_slicing"])
 def test_towers_that_share_a_global_batch_are_right_as_often_as_one(tf, alone, mode):
     step, _ = build({**GIVEN, "variable_update": mode})
     for want in alone[0]:

@@ -8,6 +8,7 @@ import io
 import re
 import runpy
 import shlex
+import subprocess
 
 import pytest
 

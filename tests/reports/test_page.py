@@ -315,3 +315,10 @@ def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
     }
     assert counts(40)["steady-runs"] == 1 and "steady-too-short" not in counts(40, 50)
     assert counts(20, 40)["steady-runs"] == counts(20, 40)["steady-too-short"] == 1
+
+
+def test_words_between_backticks_are_code():
+    html = document.unbroken("`a<b` needs `./run.sh verify --trainer=x`")
+    assert "`" not in html
+    assert html.count("<code>") == html.count("</code>") == 2
+    assert "<code>a&lt;b</code>" in html

@@ -139,12 +139,14 @@ class PageSection:
 def unbroken(text: str) -> Markup:
     """Return a text as HTML whose numbers and flags are not broken across lines.
 
-    A number stays with its interval and its unit, and a flag with its value.
+    A number stays with its interval and its unit, and a flag with its value. Words
+    between backticks are code.
     """
     from markupsafe import Markup, escape
 
     text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
+    text = re.sub("`([^`]+)`", r"<code>\1</code>", text)
     flag = r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?"
     return Markup(re.sub(flag, r'<span class="flag">\g<0></span>', text))  # noqa: S704
 

@@ -140,6 +140,7 @@ class LogFindingKind(str, enum.Enum):
     FIRST_RANK = "first-rank"  # several ranks printed a rate; the first one counts
     SUM_OF_RANKS = "sum-of-ranks"  # several ranks printed a rate; their sum counts
     NO_RANKS = "no-ranks"  # a sum was requested, but no line has the tag of a rank
+    PER_DEVICE = "per-device"  # the rates of one device were multiplied by the devices
     ONE_TIMED_RANK = "one-timed-rank"  # several ranks printed times; one counts
     RUNNING_AVERAGE = "running-average"  # the rate between the lines counts
     RISING = "rising"  # start-up or a running average; the mean of the lines counts

@@ -11,6 +11,8 @@ from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import printed_units
 from rnn_scaling.records.importers.printed_units import COUNTED, Kind, PrintedUnit
 
+DEVICE_RATE = "(?P<device_rate>"  # begins a rate of one device in a pattern
+_RATE = "(?P<rate>"
 TOKEN = "{number}"  # part of a pattern that reads any of these numbers
 _SEPARATOR = "[,_'\u2019\u00a0\u2009\u202f]"
 _END = r"(?!\d)"  # The number of digits is bounded, so that no line takes long.
@@ -56,13 +58,15 @@ class TooLarge(ValueError):
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return the compiled pattern, in which TOKEN reads any number.
 
-    In a pattern without named groups, the first TOKEN is the group `rate`.
+    In a pattern without named groups, the first TOKEN is the group `rate`. The group
+    `device_rate` is compiled as `rate`.
 
     Raises:
       re.error: If the pattern is not a regular expression.
     """
     if "(?P<" not in pattern:
-        pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
+        pattern = pattern.replace(TOKEN, f"{_RATE}{TOKEN})", 1)
+    pattern = pattern.replace(DEVICE_RATE, _RATE)
     try:
         with warnings.catch_warnings():
             # Python warns that a later version may read "[[" as a set in a set.

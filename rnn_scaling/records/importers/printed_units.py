@@ -24,6 +24,12 @@ _SPELLINGS = {
 _ANY_TIME = "|".join(_SPELLINGS.values())
 _TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
 _PER = r"(?:\s?/\s?|\s+per\s+|_per_|-per-)"
+_PER_DEVICE = (
+    rf"(?:{_PER}|\bper[\s_-])(?i:gpu|device|rank|worker|chip|accelerator|card|npu|tpu)"
+    r"(?![A-Za-z]{2}|:\d)"
+)
+# As in "512 tokens/s/GPU", "512 tok/s (per device)" and "512 img/sec per GPU".
+_PER_DEVICE_BEHIND = re.compile(rf"[^\d,;|]{{0,20}}?{_PER_DEVICE}")
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
 _PLURALS = {
     "iterations": r"it(?:er(?:ation)?)?s?",
@@ -154,6 +160,14 @@ def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
         line[start:end].translate(_SAME_DIGITS),
         line[end : end + _CONTEXT].translate(_SAME_DIGITS),
     )
+
+
+def is_per_device(line: str, start: int, end: int) -> bool:
+    """Return whether the number at line[start:end] is printed as that of one device."""
+    if _PER_DEVICE_BEHIND.match(line[end : end + _CONTEXT]):
+        return True
+    label, _ = _split_label(line[max(0, start - _CONTEXT) : start])
+    return re.search(_PER_DEVICE, label) is not None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -272,6 +272,28 @@ def combine_ranks(
     return dataclasses.replace(first, findings=(finding, *first.findings))
 
 
+def rate_of_all_devices(device: RankRate, num_devices: int) -> RankRate:
+    """Return the rate of all devices from the rate of one, with a finding about it."""
+    findings = []
+    for finding in device.findings:
+        if finding.kind != LogFindingKind.FIRST_RANK:
+            other = finding.other
+            if other is not None:
+                other *= num_devices
+            findings.append(
+                dataclasses.replace(
+                    finding, taken=finding.taken * num_devices, other=other
+                )
+            )
+    rate = device.rate * num_devices
+    if num_devices > 1:
+        kind = LogFindingKind.PER_DEVICE
+        findings.insert(
+            0, make_finding(kind, num_devices, num_devices, rate, device.rate)
+        )
+    return dataclasses.replace(device, rate=rate, findings=tuple(findings))
+
+
 def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankRate:
     """Return the rate of steps according to the arrival of their lines.
 

@@ -1,9 +1,9 @@
 """A log that is read by a pattern: each match is a step, a stretch of steps, or a run.
 
-Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of one step
-whose items the user names; step (the number of the last step of a stretch), total (the
-number of all steps), loss. Without rate, seconds and ms, the arrival of the lines times
-the steps.
+Groups: rate (items/s) or device_rate (items/s of one device); items and seconds of a
+stretch; or seconds, or ms, of one step whose items the user names; step (the number of
+the last step of a stretch), total (the number of all steps), loss. Without rate, seconds
+and ms, the arrival of the lines times the steps.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from rnn_scaling.records.importers import (
     rates,
 )
 from rnn_scaling.records.importers.printed_units import Kind
+from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
     REGEX,
@@ -43,7 +44,7 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 
-_GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
+_GROUPS = ("rate", "device_rate", "items", "seconds", "ms", "step", "total", "loss")
 _SPEEDS = frozenset(("rate", "seconds", "ms"))  # groups that time a step
 _OPTIONAL = frozenset(("step", "total", "loss"))
 # Groups of the matches of a pattern, with seconds for ms.
@@ -146,6 +147,16 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             [rank_rate] * len(ranks), terms, counts_items=False
         )
 
+    unit = terms.unit or _common_unit(training) or _counted_items(training)
+    is_sum = terms.ranks == Ranks.SUM and len(ranks) > 1
+    if _reads_device_rates(pattern, training) and not is_sum:
+        if terms.num_devices is None:
+            unit = f"{unit or 'items'} per device"
+        else:
+            rank_rate = rates.rate_of_all_devices(rank_rate, terms.num_devices)
+            if evaluation_rate is not None:
+                evaluation_rate *= terms.num_devices
+
     findings = list(rank_rate.findings)
     if evaluating:
         finding = rates.make_finding(
@@ -159,7 +170,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     record = run_record(
         REGEX + pattern,
         {},
-        terms.unit or _common_unit(training) or _counted_items(training),
+        unit,
         rank_rate.rate,
         batches=rank_rate.batches,
         rounding=rank_rate.rounding,
@@ -416,6 +427,17 @@ def _common_unit(lines: Sequence[Measurement]) -> str:
     )
 
 
+def _reads_device_rates(pattern: str, lines: Sequence[Measurement]) -> bool:
+    """Return whether the rates are those of one device, by their group or their text."""
+    if log_numbers.DEVICE_RATE in pattern:
+        return True
+    return "rate" in _group_names(pattern) and all(map(_is_device_rate, lines))
+
+
+def _is_device_rate(measurement: Measurement) -> bool:
+    return printed_units.is_per_device(measurement.line.text, *measurement.span)
+
+
 def _counted_items(lines: Sequence[Measurement]) -> str:
     """Return what all rates count according to the text next to them; "" if unknown."""
     plurals = set()
@@ -551,9 +573,13 @@ def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
     items = _name_items(text, start, end)
     if not rate or not items:
         return
+    is_of_device = printed_units.is_per_device(text, start, end)
     for match in _NUMBER.finditer(text):
         is_other = match.end() <= start or end <= match.start()
-        if is_other and _name_items(text, *match.span()) == items:
+        if not is_other or _name_items(text, *match.span()) != items:
+            continue
+        # "512 tokens/s, 256 tokens/s/GPU" are two rates of the same step.
+        if printed_units.is_per_device(text, *match.span()) is is_of_device:
             value = _parse(match[0]).value
             if SMALLEST <= value <= LARGEST:
                 yield value / rate

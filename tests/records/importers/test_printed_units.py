@@ -8,6 +8,7 @@ import pytest
 
 from rnn_scaling.records.importers import printed_units
 from rnn_scaling.records.importers.printed_units import Kind
+from rnn_scaling.records.importers.rank_tags import Ranks
 from tests.support.log_samples import read_run
 
 # The number is between < and >.
@@ -199,7 +200,7 @@ def test_a_prefix_of_the_unit_is_not_a_factor(
     [
         ("loss 3.2 512 samples/sec", "samples"),
         ("speed: 512 img/s", "images"),
-        ("speed: 512 tok/s per GPU", "tokens"),
+        ("speed: 512 tok/s", "tokens"),
         ("speed: 512 widgets/s", "items"),
         ("throughput 512", "items"),
     ],
@@ -207,6 +208,60 @@ def test_a_prefix_of_the_unit_is_not_a_factor(
 def test_without_a_flag_the_log_names_what_it_counts(tmp_path, text, unit):
     pattern = text.replace("512", "{number}")
     assert read(tmp_path, text, pattern).unit == unit
+
+
+@pytest.mark.parametrize(
+    ("line", "per_device"),
+    [
+        ("512 tokens/s/GPU", True),
+        ("512 tok/s (per device)", True),
+        ("tokens/s/GPU: 512, loss 3", True),
+        ("tps_per_gpu=512", True),
+        ("512 tokens/sec/chip", True),
+        ("512 tokens/s", False),
+        ("512 tokens/s, 64 per GPU", False),
+        ("batch per GPU: 64, 512 tokens/s", False),
+        ("512 images/s on /gpu:0", False),
+        ("512 samples/second on 4 GPUs", False),
+    ],
+)
+def test_a_rate_of_one_device_is_recognized(line, per_device):
+    start = line.index("512")
+    assert printed_units.is_per_device(line, start, start + 3) is per_device
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("512 tokens/s/GPU", "{number} tokens/s"),
+        ("tps: 512", "tps: (?P<device_rate>{number})"),
+    ],
+)
+def test_a_rate_of_one_device_is_multiplied_by_the_devices(tmp_path, text, pattern):
+    reading = read(tmp_path, text, pattern, num_devices=4)
+    assert reading.rate == pytest.approx(4 * 512)
+    [finding] = [each for each in reading.findings if each.kind == "per-device"]
+    assert (finding.count, finding.other) == (4, pytest.approx(512))
+    assert read(tmp_path, text, pattern, num_devices=1).findings == ()
+    unknown = read(tmp_path, text, pattern)
+    assert unknown.rate == pytest.approx(512)
+    assert unknown.unit.endswith("per device")
+
+
+def test_the_rates_of_tagged_ranks_are_added_instead(tmp_path):
+    lines = "[rank0]: 500 tokens/s/GPU\n[rank1]: 524 tokens/s/GPU\n" * 3
+    path = tmp_path / "log.txt"
+    path.write_text(lines)
+    pattern = "regex:{number} tokens/s"
+    assert read_run(path, pattern, num_devices=2).rate == pytest.approx(1000)
+    total = read_run(path, pattern, num_devices=2, ranks=Ranks.SUM)
+    assert total.rate == pytest.approx(1024)
+
+
+def test_the_total_next_to_a_rate_of_one_device_raises_no_doubt(tmp_path):
+    text = "2048 tokens/s, 512 tokens/s/GPU"
+    output = read(tmp_path, text, "{number} tokens/s,", num_devices=4).output
+    assert output.other_rate_ratio is None
 
 
 def test_rates_in_different_units_are_refused(tmp_path):

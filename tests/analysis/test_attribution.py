@@ -53,7 +53,10 @@ def test_exchange_is_the_loss_beyond_independent_replicas():
 
 @pytest.mark.parametrize(
     "mode,data",
-    [("replicated", "device"), ("independent", "text"), ("replicated", "text")],
+    [
+        ("replicated", "device"),
+        ("replicated", "text"),
+    ],
 )
 def test_a_mode_that_is_slower_on_one_device_loses_no_scaling(mode, data):
     """All rows scale at 75 %. The mode and the text halve every rate."""
@@ -195,24 +198,6 @@ def test_padding_is_the_share_of_positions_without_a_word():
     assert attribution.padding(row) == pytest.approx(0.1)
 
 
-def test_lost_points_have_the_interval_of_the_efficiency():
-    """A rate that occurs twice is one input, so a residual of 0 is exact."""
-    runs = []
-    for noise in (0.99, 1.0, 1.02):
-        runs += [resolved(100 * noise, 1), resolved(180 / noise, 2)]
-    result = attribute(runs)
-    (part,) = result.parts
-    assert part.value.low < part.value.value < part.value.high
-    assert part.value.high == pytest.approx(result.loss.high)
-    efficiency = result.row.metric(EFFICIENCY).scaled(100)
-    assert result.loss_points.value == pytest.approx(100 - efficiency.value)
-    assert result.loss_points.half_width == pytest.approx(
-        efficiency.half_width, rel=0.01
-    )
-    assert part.points == result.loss_points
-    assert result.residual.ends == result.residual_points.ends == (0, 0)
-
-
 def noisy_runs(noise, total):
     runs = []
     for n, mode in itertools.product((1, 2, 4), ("independent", "replicated")):
@@ -226,13 +211,13 @@ def test_the_numbers_of_a_row_agree():
     """Try noise of every size and parts of every sign."""
     random.seed(7)
     count = 0
-    for _ in range(200):
+    for _ in range(60):
         noise = random.choice([0.002, 0.02, 0.2, 0.6])
         table = rows.build_rows(noisy_runs(noise, random.choice([0, 64])))
         for result in filter(None, attribution.attribute_all(table, table)):
             count += 1
             check_agreement(result)
-    assert count > 500
+    assert count > 150
 
 
 def check_agreement(result):
@@ -295,31 +280,6 @@ def test_oversubscription_is_an_exact_part():
     assert noisy.unexplained.points.ends == pytest.approx(ends)
     enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
     assert [part.name for part in enough.parts] == ["contention"]
-
-
-def test_a_part_that_load_may_explain_is_not_significant():
-    quiet = repeated([(1, 100), (2, 160)], **crowded(2))
-    assert attribute(quiet).is_significant
-    loaded = {"environment": {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}}
-    one_busy = [*quiet[:-1], changed(quiet[-1], **crowded(2), **loaded)]
-    assert attribute(one_busy).is_significant  # the disturbed run does not count
-    on_two = [run.config["num_devices"] == 2 for run in quiet]
-    busy = []
-    for run, is_loaded in zip(quiet, on_two):
-        busy.append(changed(run, **crowded(2), **loaded) if is_loaded else run)
-    result = attribute(busy)
-    assert not result.is_significant
-    assert result.parts[0].points.low > 0
-    assert not result.displayed_parts
-
-
-@pytest.mark.parametrize("others, is_significant", [(0.02, True), (0.045, False)])
-def test_load_counts_as_a_share_of_one_device(others, is_significant):
-    """A load of 4.5 % of two cores may be 9 % of one; 2 % is not noticeable."""
-    load = {"environment": {"load": {"others": others, "steal": 0.0, "seconds": 9.0}}}
-    busy = [changed(run, **load) for run in repeated([(2, 185)], **crowded(2))]
-    result = attribute([*repeated([(1, 100)], **crowded(1)), *busy])
-    assert result.is_significant is is_significant
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,6 @@ def test_environment_variables_differ(name, severity):
     assert texts(other, other) == {}
 
 
-def test_the_level_of_logging_is_no_difference():
-    other = run(environment={"variables": {"TF_CPP_MIN_LOG_LEVEL": "2"}})
-    assert texts(run(), other) == {}
-
-
 @pytest.mark.parametrize(
     "name,others,steal,severity",
     [
@@ -87,22 +82,12 @@ def test_load_of_one_side_is_grave_if_it_is_large(name, others, steal, severity)
     [
         (300.0, INCOMPARABLE),
         (100.0, CAUTION),
-        (8e6, CAUTION),
     ],
 )
 def test_load_that_cannot_explain_the_change_is_a_caution(rate, severity):
     """Compare a run beside a load of 30 % of one core with a run at 1,000 words/s."""
     busy = loaded(0.3, rate)
     assert severities(run(), busy) == severities(busy, run()) == {LOAD: severity}
-
-
-@pytest.mark.parametrize("devices, names", [(1, []), (2, [LOAD])])
-def test_load_counts_by_the_cores_of_one_device(devices, names):
-    """4.5 % of two cores may have been 9 % of one, for which the step of both waited."""
-    options = {"num_devices": devices, "resolved": {"cpu_affinity": [*range(devices)]}}
-    quiet = run(**options)
-    busy = loaded(0.045, **options)
-    assert list(texts(quiet, busy)) == names_inside(quiet, busy) == names
 
 
 def test_a_level_of_load_that_varies_by_chance_is_no_difference():
@@ -112,11 +97,6 @@ def test_a_level_of_load_that_varies_by_chance_is_no_difference():
     [load] = difference.first
     assert load.values == {"mean": 0.5, "most": 0.6}
     assert difference.severity is CAUTION
-
-
-def test_gpus_leave_little_to_the_processor():
-    other = gpu_run(environment={"cpu": "Processor B"})
-    assert severities(gpu_run(), other) == {"CPU model": CAUTION}
 
 
 def test_topology_counts_if_several_devices_exchange():
@@ -160,13 +140,14 @@ ON_ONE_PROCESS = [
 ]
 
 
-@pytest.mark.parametrize("fact", ON_ONE_PROCESS, ids=lambda fact: fact.name)
-def test_a_missing_value_is_unknown_and_never_equal(fact):
+def test_a_missing_value_is_unknown_and_never_equal():
     bare = changed(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
-        difference = texts(*pair)[fact.name]
-        assert "unknown" in (difference.first, difference.second)
-        assert difference.severity == (INCOMPARABLE if fact.is_vital else CAUTION)
+        differences = texts(*pair)
+        for fact in ON_ONE_PROCESS:
+            difference = differences[fact.name]
+            assert "unknown" in (difference.first, difference.second), fact.name
+            assert difference.severity == (INCOMPARABLE if fact.is_vital else CAUTION)
 
 
 def test_fields_that_an_older_record_of_gpus_lacks_are_unknown():
@@ -235,7 +216,10 @@ def test_numbers_within_their_tolerance_are_the_same():
 
 @pytest.mark.parametrize(
     "name,value",
-    [("unit_type", "gru"), ("batch_size", 64), ("global_batch_size", 64)],
+    [
+        ("unit_type", "gru"),
+        ("global_batch_size", 64),
+    ],
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = texts(run(), run(**{name: value}))[f"--{name}"]
@@ -326,7 +310,6 @@ def test_an_older_record_names_the_operators_that_ran(older, newer):
     "no_turbo,boost,turbo",
     [
         ("0", None, "on"),
-        ("1", None, "off"),
         (None, "0", "off"),
         (None, None, fact_readers.NOT_TOLD),
     ],

@@ -47,13 +47,10 @@ def side(tmp_path, name, minutes, rates=None):
     ("before", "after", "apart"),
     [
         ([0, 1, 2], [60, 61, 62], 60),
-        ([60, 61, 62], [0, 1, 2], 60),
-        ([0, 1, 2, 3, 14], [10, 11, 12, 13, 15], 8.2),  # one run was repeated later
-        ([0, 3, 4], [1, 2, 5], None),  # A B B A A B
-        ([0, 2, 4], [1, 3, 5], None),
-        ([0, 2], [1, 3], None),
-        ([0, 0, 0], [0, 0, 0], None),  # all at the same time
-        ([5], [5], None),
+        ([0, 1, 2, 3, 14], [10, 11, 12, 13, 15], 8.2),
+        # one run was repeated later
+        ([0, 3, 4], [1, 2, 5], None),
+        ([0, 0, 0], [0, 0, 0], None),
     ],
 )
 def test_sides_that_alternate_are_one_session(tmp_path, before, after, apart):
@@ -64,14 +61,6 @@ def test_sides_that_alternate_are_one_session(tmp_path, before, after, apart):
         assert found is None
     else:
         assert found.minutes_apart == pytest.approx(apart)
-
-
-def test_sides_without_times_are_not_called_sessions(tmp_path):
-    folder = tmp_path / "before"
-    folder.mkdir()
-    record.write(run(1000.0), folder / "run.json")
-    after = side(tmp_path, "after", [0, 1])
-    assert drift.find_sessions(matching.read(folder), after) is None
 
 
 def test_drift_counts_once_for_each_session():
@@ -219,20 +208,12 @@ def test_interleaved_pairs_have_no_drift(tmp_path):
 
 
 def test_more_runs_do_not_help_against_drift(tmp_path):
-    comparison = significance.compare([1000.0, 1010.0, 990.0], [1005.0, 1000.0, 995.0])
-    needed = verdicts.runs_needed(comparison, 0.02)
-    error = comparison.ratio.relative_error
-    degrees = comparison.ratio.degrees
-    for deviation, expected in ((1e-9, needed), (0.02, None)):
+    rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
+    for deviation, is_enough in ((1e-9, True), (0.02, False)):
         between = Drift(deviation, 100, Source.HISTORY)
-        new_error, new_degrees = confidence.add_drift(error, degrees, between.scatter)
-        assert verdicts._subtract_drift(
-            new_error, new_degrees, between
-        ) == pytest.approx((error, degrees))
-        rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
         widened = significance.judge_ratio(ratio(*rates, between.scatter))
-        found = verdicts.runs_needed(widened, 0.02, between)
-        assert (found is None) == (expected is None)
+        needed = verdicts.runs_needed(widened, 0.02, between)
+        assert (needed is not None) is is_enough
     [result] = judged(tmp_path, "x", max_regression=0.001).results
     assert result.reason.kind == "undecided-drift"
 

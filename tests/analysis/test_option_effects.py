@@ -126,12 +126,6 @@ def test_only_modes_that_train_one_model_replace_each_other():
     assert shared[shared.index("effect-equal") + 1] == "take-any"
 
 
-def test_an_open_effect_names_the_repeats_of_the_seen_difference():
-    kinds = headline_kinds((1.0, 1.0, 1.0), 0.06)
-    place = kinds.index("effect-open")
-    assert kinds[place + 1] in ("seen-effect", "seen-effect-too-small")
-
-
 def test_the_named_repeats_show_the_difference_and_fewer_do_not():
     for effect in (0.01, 0.03, 0.1):
         repeats = needed_repeats(effect, 0.02, 12.0, 3, among=3)
@@ -141,19 +135,6 @@ def test_the_named_repeats_show_the_difference_and_fewer_do_not():
         assert foreseen_effect(0.02, 12.0, 3, repeats, 3) <= effect
         assert repeats == 4 or foreseen_effect(0.02, 12.0, 3, repeats - 1, 3) > effect
     assert needed_repeats(1e-5, 0.02, 12.0, 3, 2) is None
-
-
-def test_load_of_other_processes_on_one_side_hides_the_effects():
-    runs = runs_of(sd=0.003)
-    busy = {"others": 0.4, "steal": 0.0, "seconds": 5.0}
-    runs = [
-        changed(run, environment={"load": busy})
-        if run.options["encoder_type"] == "dynamic_rnn"
-        else run
-        for run in runs
-    ]
-    kinds = {each.kind for each in conclusions.answer_statements(of(runs))}
-    assert kinds.isdisjoint({"effect-of-two", "effect-equal", "effect-open"})
 
 
 def test_series_over_devices_and_over_workers_are_not_mixed():

@@ -159,7 +159,12 @@ def test_stored_links_give_back_the_fitted_times():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"schema": "rnn_scaling.links/1"}', None]
+    "text",
+    [
+        "{",
+        '{"schema": "rnn_scaling.links/1"}',
+        None,
+    ],
 )
 def test_a_file_that_has_no_links_is_one_line(tmp_path, text):
     path = tmp_path / "links.json"

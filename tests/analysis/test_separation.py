@@ -72,12 +72,9 @@ VARIANTS = {
         CPU,
         of_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8}),
     ),
-    "CPU limit of control groups": (CPU, of_environment(cpu_limit=1.5)),
     "cores bound to": (CPU, of_resolved(cpu_affinity=[0, 1])),
-    "oversubscribed": (CPU, of_resolved(oversubscribed=True)),
     "CPU turbo": (CPU, of_environment(cpu_no_turbo="1")),
     "CPU clock at the start": (CPU, of_environment(cpu_mhz=[2000.0])),
-    "huge pages": (CPU, of_environment(huge_pages="[always] never")),
     "GPUs": (GPUS, of_gpus(gpu={"name": "Tesla P100"})),
     "highest GPU clocks (SM and memory)": (
         GPUS,
@@ -108,7 +105,6 @@ VARIANTS = {
         CLUSTERS,
         lambda rate: cluster(rate, link="50 Mbit/s asked; 47 Mbit/s measured"),
     ),
-    "launcher": (CLUSTERS, lambda rate: cluster(rate, launcher="slurm")),
     **{
         fact.name: (CPU, of_environment(variables={fact.name.split()[1]: "x"}))
         for fact in NAMED.values()

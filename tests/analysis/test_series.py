@@ -47,18 +47,6 @@ def test_a_part_is_judged_as_if_the_whole_did_not_hold_it():
     )
 
 
-def test_runs_count_in_the_order_of_their_start_and_drift_is_seen():
-    found = series.series_of(recorded(drift=0.01)[::-1])
-    first = found.rows[0]
-    assert [r.environment.started for r in first.good_runs] == sorted(
-        r.environment.started for r in first.good_runs
-    )
-    assert found.rounds == 12
-    assert all(float(line[-1]) > 0.5 for line in series.drift(found))
-    (line,) = [line for line in series.alarms(found) if line[0] == "5"]
-    assert int(line[2].rstrip("%")) <= 8, "drift between sessions is in the interval"
-
-
 def test_processes_that_do_not_drift_are_covered():
     table = list(
         series.coverage(series.series_of(recorded(rounds=16)), seed=1, draws=20)
@@ -71,14 +59,3 @@ def test_processes_that_do_not_drift_are_covered():
     assert {what for what, *_ in shares} == {"rate", "efficiency"} and min(
         shares.values()
     ) >= 85
-
-
-def test_sweeps_are_held_against_each_other():
-    sweeps = [series.series_of(recorded(rounds=3, seed=seed)) for seed in range(4)]
-    lines = {line[0]: line for line in series.agreement(sweeps)}
-    assert lines["rate"][1] == "24" and lines["efficiency"][1] == "12"
-    assert int(lines["rate"][2].rstrip("%")) >= 85
-    assert [line[0] for line in series.values(sweeps)] == [
-        "cudnn_lstm-independent-2",
-        "cudnn_lstm-replicated-2",
-    ]

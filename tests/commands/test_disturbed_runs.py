@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 
 from benchmarks import load_windows
-from rnn_scaling.analysis import confidence, disturbance
+from rnn_scaling.analysis import confidence
 from rnn_scaling.commands import compare, history, report
-from rnn_scaling.records import folder as folders
 from rnn_scaling.records import history as histories
 from rnn_scaling.records import record
-from rnn_scaling.reports import conclusions, summary_builder
 from tests.support.compared import run
 from tests.support.records import changed, throughput
 
 MODES = ("independent", "replicated")
-ONE_BUSY_OF_16 = 1 / 16
 
 
 def loaded(rate, share=0.0, *, devices=1, cores=16, mode=MODES[0]):
@@ -63,42 +60,6 @@ def compared(capsys, *words):
     return status, result, {each["kind"]: each["values"] for each in made["statements"]}
 
 
-@pytest.mark.parametrize(
-    "fast, slow, fast_load, slow_load, is_clear",
-    [
-        (9550, 3895, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
-        (9550, 8000, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
-        (23_200_000, 2950, ONE_BUSY_OF_16, ONE_BUSY_OF_16, True),
-        (23_200_000, 2950, 0.0, 0.8, True),
-        (9550, 3895, 0.0, ONE_BUSY_OF_16, True),
-        (9550, 3895, 0.5, 0.0, True),
-        (9550, 5500, 0.0, ONE_BUSY_OF_16, False),  # half of a core may explain it
-        (9550, 3895, 0.0, 0.7, False),
-    ],
-)
-def test_load_hides_a_difference_only_if_it_may_explain_it(
-    tmp_path, fast, slow, fast_load, slow_load, is_clear
-):
-    for mode, rate, share in zip(MODES, (fast, slow), (fast_load, slow_load)):
-        runs = []
-        for factor in (0.998, 1.001, 1.002):
-            runs.append(loaded(rate * factor, share, mode=mode))
-        write(tmp_path, runs, mode)
-    summary = summary_builder.summarise(folders.read(tmp_path), "runs")
-    kinds = {each.kind for each in conclusions.answer_statements(summary)}
-    assert ("fastest" in kinds) == is_clear
-    assert ("fastest-unclear" in kinds) != is_clear
-    assert is_clear or "quiet-runs-would-tell" in kinds
-
-
-def test_report_and_compare_agree_on_runs_with_equal_load(tmp_path, capsys):
-    for side, rate in (("before", 9550), ("after", 3895)):
-        runs = [loaded(rate * factor, ONE_BUSY_OF_16) for factor in (0.999, 1, 1.001)]
-        write(tmp_path / side, runs)
-    status, result, _ = compared(capsys, tmp_path / "before", tmp_path / "after")
-    assert (status, result["verdict"]) == (1, "slower")
-
-
 def test_a_disturbed_pair_does_not_count_and_is_named(tmp_path, capsys):
     before = [1000, 1004, 997, 1002, 999, 1001]
     after = [1001, 1002, 999, 1003, 700, 1000]
@@ -135,32 +96,6 @@ def test_quiet_runs_are_the_answer(tmp_path):
     assert (said["runs"], said["share"]) == (8, 0.4)
 
 
-@pytest.mark.parametrize(
-    "shares, num_counted",
-    [
-        ([0.0, 0.0, 0.0], 3),
-        ([0.0, 0.0, 0.4], 2),
-        ([0.0, 0.4, 0.4], 3),  # one quiet run has no interval
-        ([0.4, 0.4, 0.4], 3),
-        ([0.0, 0.0, 0.4, 0.4, 0.4, 0.4], 2),
-        ([0.0, 0.0, 0.4, 0.4, 0.4, 0.4, 0.4], 7),  # fewer than a third
-        ([0.04, 0.049, 0.06, 0.051], 2),
-    ],
-)
-def test_enough_quiet_runs_are_two_and_a_third(shares, num_counted):
-    runs = [loaded(1000 + k, share, cores=1) for k, share in enumerate(shares)]
-    counted = disturbance.select_quiet(runs, disturbance.is_disturbed)
-    assert len(counted) == num_counted
-
-
-def test_the_rate_never_decides_which_runs_count():
-    slow = loaded(10, 0.0)
-    runs = [loaded(1000), loaded(1001), loaded(1002), slow]
-    assert slow in disturbance.select_quiet(runs, disturbance.is_disturbed)
-    unknown = run(10, environment={"load": None})
-    assert not disturbance.is_disturbed(unknown)
-
-
 def test_leaving_out_disturbed_batches_finds_more():
     """Repeat `benchmarks.load_windows --parts=selection` in short."""
     random = np.random.default_rng(1)
@@ -180,31 +115,6 @@ def test_leaving_out_disturbed_batches_finds_more():
     assert np.mean(found["quiet runs"]) < 0.3
     assert np.mean(found["quiet batches"]) > 0.8
     assert 0.88 < np.mean(covers) < 0.99
-
-
-def test_a_disturbed_series_does_not_widen_another(tmp_path):
-    quiet_alone = tmp_path / "alone"
-    beside = tmp_path / "beside"
-    quiet = [loaded(1000 * factor) for factor in (0.99, 1.0, 1.01)]
-    busy = []
-    for rate in (400, 700, 950):
-        busy.append(loaded(rate, 0.5, mode=MODES[1]))
-    write(quiet_alone, quiet, "quiet")
-    write(beside, quiet, "quiet")
-    write(beside, busy, "busy")
-    alone = reported(quiet_alone)[1][MODES[0], 1]["words_per_second"]
-    assert reported(beside)[1][MODES[0], 1]["words_per_second"] == alone
-
-
-def test_a_history_keeps_the_runs_that_count(tmp_path, capsys):
-    shares = [0.0, 0.0, 0.4, 0.0]
-    rates = [1000, 1001, 600, 1002]
-    runs = [loaded(rate, share) for rate, share in zip(rates, shares)]
-    write(tmp_path / "runs", runs)
-    kept = tmp_path / "history"
-    assert history.main(["add", f"{tmp_path}/runs", f"--history={kept}"]) == 0
-    (entry,) = histories.read(kept).entries
-    assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001, 1002]
 
 
 def with_windows(rate, disturbed=(), **config):

@@ -131,12 +131,9 @@ def test_a_program_of_ones_own_has_the_commit_of_its_folder(go, tmp_path):
     "words",
     [
         ["show", "nothing"],
-        ["check", "empty"],
         ["show", "others"],
         ["add", "empty"],
-        ["add"],
         ["remove"],
-        ["show", "empty", "others"],
     ],
 )
 def test_refusals_have_one_line(words, go, tmp_path):
@@ -168,12 +165,3 @@ def test_a_damaged_entry_hides_no_other(go, tmp_path):
         and err.count("\n") == 1
         and damaged.name in err
     )
-
-
-def test_texts_from_outside_drive_no_terminal_and_no_page(go, tmp_path):
-    write(tmp_path / "mine", [1000.0], environment={"cpu": "<script>alert(1)</script>"})
-    assert go("add", "mine", "--label=\x1b[31m=1+1")[0] == 0
-    status, out, _ = go("show", "--output=out")
-    assert status == 0 and "\x1b" not in out
-    assert "<script>alert(1)" not in (tmp_path / "out" / "history.html").read_text()
-    assert "\x1b" not in (tmp_path / "out" / "history.csv").read_text()

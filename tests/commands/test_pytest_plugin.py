@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -47,61 +48,62 @@ def test_it(scaling):
 """
 
 
-def run_pytest(folder, text, **files):
-    (folder / "test_scaling.py").write_text(text)
-    for name, content in files.items():
-        (folder / f"{name}.py").write_text(content)
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-    ]
-    words += ["-p", "rnn_scaling.commands.pytest_plugin", "test_scaling.py"]
+WORST = COMMAND.replace("{num_devices}", "{num_devices} {batch_size}").replace(
+    'unit="words"', 'unit="words", batch_size=[32, 64]'
+)
+# Name -> a test, the program that it runs, its outcome, and a part of its message.
+CASES = {
+    "linear": (COMMAND, "1000", "passed", ""),
+    "slow": (COMMAND, "(1000 if n == 1 else 600)", "failed", "60.0 %"),
+    # Only the second batch size scales badly.
+    "worst": (
+        WORST,
+        "(600 if sys.argv[1:] == ['2', '64'] else 1000)",
+        "failed",
+        "is 60.0 %",
+    ),
+    "function": (LOOP % (1900.0, 2), "", "passed", ""),
+    "slow_function": (LOOP % (1500.0, 2), "", "failed", "75.0 %"),
+    "one_run": (LOOP % (1500.0, 1), "", "skipped", "inconclusive"),
+    "one_device": (
+        LOOP.replace("num_devices=2", "num_devices=1") % (1, 1),
+        "",
+        "error",
+        "num_devices >= 2",
+    ),
+    "no_marker": ("def test_it(scaling): pass", "", "error", "needs a marker"),
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Return the outcome and the message of each case's test."""
+    folder = tmp_path_factory.mktemp("scaling")
+    for name, (text, rate, _, _) in CASES.items():
+        text = text.replace("prints.py", f"{name}.py")
+        (folder / f"test_{name}.py").write_text(text)
+        (folder / f"{name}.py").write_text(PRINTS % (rate or "1"))
+    words = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--junitxml=x.xml"]
+    words += ["-p", "no:cacheprovider", "-p", "rnn_scaling.commands.pytest_plugin"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
+    done = subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True
     )
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {}
+    for case in ElementTree.parse(folder / "x.xml").iter("testcase"):
+        outcome = ("passed", "")
+        for child in case:
+            if child.tag in ("failure", "error", "skipped"):
+                kind = {"failure": "failed"}.get(child.tag, child.tag)
+                outcome = (kind, f"{child.get('message')} {child.text}")
+        found[case.get("classname").rpartition("test_")[2]] = outcome
+    return found
 
 
-@pytest.mark.parametrize(
-    ("rate", "status", "result"),
-    [("1000", 0, "1 passed"), ("(1000 if n == 1 else 600)", 1, "1 failed")],
-)
-def test_a_program_passes_or_fails_by_its_efficiency(tmp_path, rate, status, result):
-    done = run_pytest(tmp_path, COMMAND, prints=PRINTS % rate)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert result in done.stdout
-    if status:
-        assert "60.0 %" in done.stdout
-
-
-def test_the_worst_of_several_configurations_decides(tmp_path):
-    """Only the second batch size scales badly."""
-    command = COMMAND.replace("{num_devices}", "{num_devices} {batch_size}")
-    command = command.replace('unit="words"', 'unit="words", batch_size=[32, 64]')
-    rate = "(600 if sys.argv[1:] == ['2', '64'] else 1000)"
-    done = run_pytest(tmp_path, command, prints=PRINTS % rate)
-    assert "1 failed" in done.stdout, done.stdout + done.stderr
-    assert "is 60.0 %" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("rate", "repeats", "result"),
-    [(1900.0, 2, "1 passed"), (1500.0, 2, "1 failed"), (1500.0, 1, "1 skipped")],
-)
-def test_a_function_fails_only_if_its_runs_can_show_it(tmp_path, rate, repeats, result):
-    done = run_pytest(tmp_path, LOOP % (rate, repeats))
-    assert result in done.stdout, done.stdout + done.stderr
-    assert ("inconclusive" in done.stdout) == ("skipped" in result)
-
-
-def test_a_marker_out_of_range_and_a_missing_one_are_usage_errors(tmp_path):
-    done = run_pytest(tmp_path, LOOP.replace("num_devices=2", "num_devices=1") % (1, 1))
-    assert "num_devices >= 2" in done.stdout and "1 error" in done.stdout
-    done = run_pytest(tmp_path, "def test_it(scaling): pass")
-    assert "needs a marker" in done.stdout and "1 error" in done.stdout
+@pytest.mark.parametrize("name", CASES)
+def test_the_outcome_follows_from_the_efficiency(name, results):
+    *_, expected, part = CASES[name]
+    outcome, message = results[name]
+    assert outcome == expected, message
+    assert part in message

@@ -153,10 +153,8 @@ def test_a_faster_fabric_and_a_hierarchy_help(go):
     "words, culprit",
     [
         (STATED, "--num_devices"),
-        (("--num_devices=8",), "--step_ms"),
         (("--num_devices=8", "docs", "--step_ms=100"), "--step_ms"),
         (("--num_devices=8", "--step_ms=100"), "--exchange_mb"),
-        (("--num_devices=8", *STATED, "--fabric_gbit=100"), "--devices_per_machine"),
         (("--num_devices=8", "no/such/folder"), "no/such/folder"),
     ],
 )

@@ -68,7 +68,11 @@ def test_without_xprof_the_error_names_the_remedy(
 
 
 @pytest.mark.parametrize(
-    "logdir, warns", [("later", True), (".", False), ("gs://bucket/x", False)]
+    "logdir, warns",
+    [
+        ("later", True),
+        ("gs://bucket/x", False),
+    ],
 )
 def test_a_folder_that_does_not_exist_is_a_warning(
     tmp_path, monkeypatch, capsys, logdir, warns

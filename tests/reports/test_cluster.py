@@ -78,16 +78,6 @@ def test_workers_are_the_axis_and_their_devices_the_number():
     )
 
 
-def test_a_mode_of_one_process_reads_no_workers():
-    rows = build_rows(
-        [timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)]
-    )
-    assert [(row.num_devices, len(row.records)) for row in rows] == [(2, 2), (1, 1)]
-    assert "num_workers" not in rows[0].devices and "Workers" not in table.rates_table(
-        rows
-    )
-
-
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
     loss = made.series[0].largest_row.loss
@@ -117,15 +107,6 @@ def test_the_answer_names_workers_and_what_they_trained():
     assert answer["stale-gradients"].values["mean"] == pytest.approx(4 / 3)
     values = answer["workers-lost"].values
     assert (values["lost"], values["runs"], values["workers"]) == (1, 3, 4)
-
-
-def test_a_series_that_lost_workers_is_not_called_slower():
-    slow = [run(n, 800 * n, k, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
-    fast = [each for each in folder() if each.config["variable_update"] == SYNC]
-    assert "fastest" in stated(of([*slow, *fast]))
-    lost = {**fields_of(slow[-1])["workers"], "lost": [{"rank": 3}]}
-    answer = stated(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
-    assert "fastest-unclear" in answer and "workers-lost" in answer
 
 
 def test_initialisation_and_training_add_up_and_give_three_speedups():

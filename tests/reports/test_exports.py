@@ -102,17 +102,6 @@ def test_extra_p_has_the_seconds_of_each_run_at_each_point(folder, tmp_path):
     assert data[2][0] == pytest.approx(4000 / 3600, rel=0.01)
 
 
-def test_mllog_is_read_by_the_importer(folder, tmp_path):
-    assert export(folder, "mllog", tmp_path / "logs") == 0
-    logs = sorted((tmp_path / "logs").iterdir())
-    assert len(logs) == 6
-    for log in logs:
-        for line in log.read_text().splitlines():
-            mark, _, fields = line.partition(" ")
-            assert mark == ":::MLLOG"
-            assert json.loads(fields)["event_type"]
-
-
 def beside_others(num_batches, repeat, rate=1000.0):
     """Return a run of 40 batches, of which the last ones took twice as long.
 
@@ -324,11 +313,9 @@ def test_a_missing_package_is_an_error_that_names_it(folder, monkeypatch, capsys
     "words",
     [
         ["--export=otava"],
-        ["a", "--export=otava", "b", "c"],
         ["--export=otava", "b", "--full"],
         ["--export=excel", "b"],
         ["--archive=x.zip"],
-        ["--archive=x.tar.gz", "--full"],
     ],
 )
 def test_wrong_words_are_refused(folder, words):
@@ -339,12 +326,6 @@ def test_a_folder_without_runs_has_nothing_to_export(tmp_path, capsys):
     for words in (["--export=otava", str(tmp_path / "o")], ["--archive=a.tar.gz"]):
         assert report.main([str(tmp_path), *words]) == 1
         assert "no run records" in capsys.readouterr().err
-
-
-def test_every_export_has_a_module_and_a_destination():
-    for name, choice in registry.EXPORTS.items():
-        assert registry.load(registry.EXPORTS, name).write
-        assert choice.destination
 
 
 def test_an_archive_has_all_files_with_their_checksums(tmp_path):

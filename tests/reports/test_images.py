@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import pytest
 
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.spelling import command
-from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import table
@@ -70,28 +68,6 @@ def test_series_are_called_by_their_model_and_counted_in_images(folder):
     facts = {fact.name: fact.values for fact in told.facts}
     ((text, number),) = facts["Parameters"]
     assert number == 16 and re.findall(r"[\d,]+\d", text) == ["1,000", "20", "2,000"]
-
-
-def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
-    """GFLOP/s, and their share of what two devices reach together."""
-    peak, flops = 4e11, {"resnet50": 22_911_811_584, "vgg16": 92_648_177_664}
-    for path in folder.glob("*-2.r*.json"):
-        run = record.read(path)
-        assert (
-            WORKLOADS[run.config["model"]].flops_per_sample(run.config)
-            == flops[run.config["model"]]
-        )
-        resolved = dataclasses.replace(run.resolved, peak_flops_per_second=peak)
-        changed = dataclasses.replace(
-            run, flops_per_item=flops[run.config["model"]], resolved=resolved
-        )
-        record.write(changed, tmp_path / path.name)
-    told = summarise(folders.read(tmp_path), "images")
-    for row in csv_lines(told):
-        needed = float(row["images_per_second"]) * flops[row["model"]]
-        assert float(row["flops_per_second"]) == pytest.approx(needed)
-        assert float(row["share_of_peak"]) == pytest.approx(needed / peak)
-    assert "| GFLOP/s     | Share of peak (%) |\n" in table.text(told)
 
 
 def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):

@@ -60,19 +60,6 @@ STRONG = {"global_batch_size": 8}
             {"best": "70.0 %", "missed": 1, "devices": "2 devices"},
         ),
         (
-            [run(1, 100.0, 10, best=7), run(2, 150.0, 10)],
-            Target(ACCURACY, 0.9),
-            "target-reached",
-            {},
-        ),
-        ([run(1, 100.0, 10)], None, "target-reached", {"devices": "1 device"}),
-        (
-            series()[:2],
-            Target(ACCURACY, 0.5),
-            "target-not-recorded",
-            {"quantity": "accuracy"},
-        ),
-        (
             [run(1, 100.0, 10)],
             Target(LOSS, 0.5),
             "target-missed",

@@ -21,14 +21,11 @@ def interval(value, low, high):
     "value, low, high, digits, text",
     [
         (13831.26, 12293.69, 15368.83, 1, "13,800 ± 1,500"),
-        (70.0, 69.19, 70.81, 1, "70.0 ± 0.8"),
         (1.89, 1.70, 2.08, 2, "1.89 ± 0.19"),
         (88.3, 67.1, 117.2, 1, "88.3 [67.1, 117.2]"),
-        (11.7, -17.2, 32.9, 1, "11.7 [-17.2, 32.9]"),
         (0.3, -17.2, 32.9, 1, "0.3 [-17.2, 32.9]"),
         (1.23456, 1.23426, 1.23486, 2, "1.2346 ± 0.0003"),
         (-0.004, -1.0, 1.0, 1, "0.0 ± 1.0"),
-        (20000.0, 1.0, 1645000.0, 1, "20,000 [0, 1,645,000]"),
     ],
 )
 def test_an_interval_says_how_many_digits_its_number_has(
@@ -61,7 +58,7 @@ def half_unit(cell):
 
 def test_every_printed_ratio_holds_within_the_printed_rounding():
     random_ = random.Random(3)
-    for _ in range(2000):
+    for _ in range(500):
         scatter, n, mean = (
             10 ** random_.uniform(-3, 0.5),
             random_.choice([2, 3, 8]),

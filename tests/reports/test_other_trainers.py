@@ -16,16 +16,13 @@ from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
     cautions,
     comparison,
-    comparison_statements,
     conclusions,
     csv_table,
     report_files,
-    series_statements,
     table,
 )
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import statements
-from rnn_scaling.reports.wording import sentences
 from tests.support.records import changed
 from tests.support.scaling_runs import at_rates, of, timed
 from tests.support.views import csv_lines, json_of, page_of, stated
@@ -103,19 +100,6 @@ def test_what_they_do_not_tell_is_not_made_up():
         ("mine", "", "", ""),
         ("other", "", "64", ""),
     ]
-
-
-def test_the_page_does_not_say_how_much_a_device_does_where_its_trainer_does_not():
-    page = page_of(of([theirs(100), theirs(190, 2)]))
-    assert "Treated as weak scaling" in page
-    assert "every device processes" not in page
-    page = page_of(of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)]))
-    assert "every device processes 7 samples" in page
-
-
-def test_an_option_of_ours_that_they_tell_is_read_by_them():
-    found = titles(theirs(100, num_units=8), theirs(90, num_units=16))
-    assert found == ["mine, num_units=8", "mine, num_units=16"]
 
 
 def test_values_of_any_kind_of_an_option_of_ours_are_put_in_an_order():
@@ -228,22 +212,6 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
         ("Weak scaling, batch_size=8, hidden=1", 2),
         ("Weak scaling, batch_size=8, hidden=2", 1),
     ]
-
-
-def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
-    def said(**options):
-        report = judged(
-            repeated(100, **options), repeated(120, trainer="yours", **options)
-        )
-        return comparison.render_text(report), sentences(
-            comparison_statements.ab_statements(report)
-        )
-
-    text, which = said()
-    assert "that they do: mine before" in text
-    assert "differ in the work" in which
-    text, which = said(model="lm", batch_size=8)
-    assert "the work that they do" not in text and "B is 1.20 ± " in which
 
 
 def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_not_judged():
@@ -361,9 +329,6 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
         run = of_log(rate, n, trainer=trainer, model="m", batch_size=1)
         return [changed(run, log_rounding=0.5 / rate)] * 3
 
-    def kinds(row):
-        return [each.kind for each in series_statements.unsplit_statements(row.loss)]
-
     rates = [*printed(2.0, 1), *printed(3.0, 2)]
     made = of([*rates, *printed(3.0, 1, "yours"), *printed(5.0, 2, "yours")])
     found = {each.kind: each.values for each in cautions.statements(made)}
@@ -372,14 +337,6 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     low, high = mine.largest_row.efficiency.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
     assert "fastest-unclear" in stated(made) and "log-rates-alike" not in found
-    alone = [
-        changed(run, config={**run.config, "variable_update": "independent"})
-        for run in rates
-    ]
-    split = next(s for s in of([*rates, *alone]).series if "independent" not in s.title)
-    assert kinds(split.rows[1])[-1] == "few-digits"
-    (once,) = of([alone[0], alone[-1]]).series
-    assert kinds(once.rows[1])[-1] == "repeats-would-show-spread"
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "log-digits" not in [each.kind for each in cautions.statements(fine)]
     assert 0 < fine.series[0].largest_row.row.rate.half_width < 1e-3
@@ -446,19 +403,3 @@ def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
         if name.startswith("speedup") and name.endswith(".svg")
     ]
     assert len(pictures) == 3
-
-
-def test_frameworks_are_options_like_any_other():
-    runs = []
-    for framework, one, two in (("tensorflow", 100, 190), ("torch", 120, 170)):
-        for mode in ("independent", "replicated"):
-            rates = {(mode, 1): one, (mode, 2): two}
-            runs += at_rates(rates, framework=framework, data_source="constant")
-    made = of(runs)
-    assert [each.title for each in made.series if "replicated" in each.title] == [
-        "cudnn_lstm, replicated, framework=tensorflow",
-        "torch, replicated",
-    ]
-    assert "torch" in {line["framework"] for line in csv_lines(made)}
-    losses = [row.loss for row in made.row_summaries if row.loss]
-    assert losses and not any(loss.missing for loss in losses), "no input to be split"

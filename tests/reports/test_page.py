@@ -10,7 +10,6 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.attribution import UNEXPLAINED
 from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder
@@ -24,10 +23,9 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import document, scaling
-from rnn_scaling.reports.series_statements import NOISE_OR_LOAD, series_text
+from rnn_scaling.reports.series_statements import series_text
 from tests.support.scaling_runs import (
     attributed,
-    beside_load,
     of,
     repeated,
     run,
@@ -51,17 +49,6 @@ def test_a_run_is_compared_with_the_mean_of_its_repeats():
     first, second, single = (run.values.get("apart") for run in explorer.runs)
     assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
     assert "apart" in [metric.name for metric in explorer.metrics]
-
-
-def test_the_page_says_where_load_hides_a_part():
-    rates = {
-        ("independent", 1): 100,
-        ("independent", 2): 190,
-        ("replicated", 1): 100,
-        ("replicated", 2): 120,
-    }
-    plain = _plain(page_of(of(beside_load(0.08, rates))))
-    assert f"{UNEXPLAINED}: within {NOISE_OR_LOAD}" in plain
 
 
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
@@ -231,23 +218,6 @@ def test_a_picture_says_its_numbers_to_who_does_not_see_it():
         r"exchange 20\.0 ±",
     ):
         assert any(re.search(numbers, each) for each in described), numbers
-
-
-def test_what_cannot_be_told_is_one_sentence_and_no_picture():
-    text = page_of(
-        of(
-            [
-                timed(n, rate, variable_update="replicated")
-                for n, rate in ((1, 90.0), (2, 150.0))
-            ]
-        )
-    )
-    assert (
-        'id="losses-t"' not in text
-        and 'data-view="bars"' not in text.split("<script")[0]
-    )
-    losses = text[text.index('id="loss"') : text.index('id="rates"')]
-    assert losses.count("<p>") == 1
 
 
 def test_every_id_on_the_page_is_unique_and_every_reference_has_one():

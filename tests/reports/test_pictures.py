@@ -107,24 +107,6 @@ def test_a_definition_is_no_dot(name, dots):
     assert len(dots) == 2, "without another number it is all there is"
 
 
-def test_the_picture_of_two_numbers_of_devices_names_each_series_once(monkeypatch):
-    drawn = []
-    monkeypatch.setattr(
-        Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
-    )
-    curves.render(of(two_modes(1, 2)))
-    [figure] = drawn
-    names = [
-        text.get_text()
-        for axes in figure.axes
-        for text in axes.texts
-        if "replicated" in text.get_text()
-    ]
-    assert len(names) == 1
-    titles = [axes.get_title("left") for axes in figure.axes]
-    assert titles[0].startswith("efficiency") and "speedup" not in titles
-
-
 def loss_of(runs):
     series = of(runs).measured
     return next(s for s in series if "replicated" in s.title).largest_row.loss
@@ -172,7 +154,13 @@ def test_a_gain_is_left_of_0(bars):
     assert [(start, round(end, 1)) for _, start, end in bars] == [(0, 20.0), (0, -13.8)]
 
 
-@pytest.mark.parametrize("metrics", [1, 3, 4])
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        1,
+        4,
+    ],
+)
 def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     drawn = []
     monkeypatch.setattr(

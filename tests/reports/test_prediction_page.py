@@ -140,13 +140,3 @@ def test_bars_of_efficiency_and_losses_add_up_to_all(out):
         round(bar.get_y(), 3): bar.get_x() + bar.get_width() for bar in axes.patches
     }
     assert [*ends.values()] == pytest.approx([100.0] * 3, abs=2)
-
-
-def test_more_series_than_panels_are_counted_and_a_curve_without_one_device_has_no_losses():
-    found = [predicting.predict(curve(str(k)), [8]) for k in range(8)]
-    figure = drawn(found)
-    assert (
-        len(figure.axes) == 2 * pictures.MAX_SERIES
-        and "6 of 8" in figure.get_suptitle()
-    )
-    assert len(drawn([predicting.predict(curve(first=2), [16])]).axes) == 1

@@ -23,10 +23,8 @@ TEXT = dict.fromkeys(TEXT_FILES, "x")
     "options",
     [
         {"mode": "replicated", "all_reduce_spec": "pscpu"},
-        {"mode": "independent", "data": "host"},
         {"mode": "replicated", "data": "text", "num_buckets": 3, **TEXT},
         {"mode": "replicated", "global_batch_size": 64},
-        {"mode": "collective_all_reduce"},
         {"mode": "collective_all_reduce", "data": "host", "global_batch_size": 64},
     ],
 )

@@ -46,14 +46,6 @@ def test_load_and_differences_stand_before_the_numbers():
     assert "load" not in " ".join(cautions.caution_texts(of(known)))
 
 
-def test_load_of_all_runs_is_said_of_all_runs():
-    load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    made = of([altered(r, environment=load) for r in attributed()])
-    found = [each for each in cautions.statements(made) if "condition" in each.kind]
-    assert [each.kind for each in found] == ["condition-of-runs"]
-    assert found[0].values["first"].startswith("all")
-
-
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
     found = start_up.speedups(made.series[0].largest_row.row)
@@ -82,14 +74,6 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
         of([*runs, timed(1, 100, batch_size=32)])
     ), "a sweep over batch sizes is no such thing"
     assert not cautions.hand_made_strong_scaling(of(runs[1:2]))
-    alike = [run(1, 200.0, variable_update="collective_all_reduce", num_workers=2)]
-    alike += [run(2, 200.0, variable_update="collective_all_reduce", num_workers=1)]
-    assert not cautions.hand_made_strong_scaling(of(alike)), (
-        "two devices in two processes or in one are one batch size"
-    )
-    assert not cautions.hand_made_strong_scaling(
-        of([*on("A", runs[:1]), *on("B", runs[1:2])])
-    ), "on two machines they are no series"
 
 
 def on(cpu, runs, cores=8):
@@ -123,17 +107,6 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
         ["num_units=256", "machine 1"],
         ["num_units=512", "machine 2"],
     ], "what tells the runs of one machine from those of another is in their names"
-    one = of([*on("Small", attributed()), timed(4, 300)])
-    assert len(one.machines) == 1 and "machines" not in table.text(one)
-    untold = of(
-        [
-            *on("A", [timed(1, 100)]),
-            *on("B", [timed(1, 100)]),
-            timed(1, 90),
-            run(1, 1.0, "failed"),
-        ]
-    )
-    assert [count for _, count in untold.machines] == [2, 1, 1]
 
 
 def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
@@ -198,22 +171,6 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
     assert ("cpu-devices-only", {"runs": 1, "total": 1}) in found(cpu)
 
 
-def test_networks_are_not_compared_with_each_other():
-    runs = [
-        altered(
-            timed(n, 100 * n * (k + 1), model=f"resnet{20 + 12 * k}"), unit="images"
-        )
-        for n in (1, 2)
-        for k in (0, 1)
-    ]
-    told = of(runs)
-    assert [name for name, _ in told.scalings] == [
-        "Weak scaling, resnet20",
-        "Weak scaling, resnet32",
-    ]
-    assert "fastest" not in conclusions.answer_text(told)
-
-
 def on_cpu(kernel, **options):
     """Return runs on 1 and 2 CPUs whose encoder is computed by a kernel."""
     resolved = {"device_type": "CPU", "encoder_kernel": kernel}
@@ -240,8 +197,3 @@ def test_the_answer_names_the_kernel_that_ran_on_cpus():
     assert kernels(fused) == ["cudnn_lstm"]
     assert kernels([altered(each, resolved=resolved) for each in fused]) == []
     assert kernels([timed(1, 100, encoder_type="dynamic_rnn")]) == []
-
-
-def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():
-    assert table.text(of(attributed())).startswith("Unit: words (")
-    assert "geometric" not in table.text(of([timed(1, 100)]))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import re
 
 import pytest
 
-from rnn_scaling.analysis.confidence import interval_over_runs
 from rnn_scaling.config import registry
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import (
@@ -20,7 +18,7 @@ from rnn_scaling.reports import (
 )
 from tests.support.records import make_record
 from tests.support.scaling_runs import attributed, of, repeated, series, timed
-from tests.support.views import csv_lines, json_of, page_of
+from tests.support.views import csv_lines, json_of
 
 GOLDENS = {
     "table.md": table.render,
@@ -72,37 +70,6 @@ def test_seconds_times_rate_are_the_words_of_a_run():
     assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(
         30 * 2000
     )
-
-
-def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds_form():
-    repeats = table.render(of([timed(2, 140, k) for k in range(3)])).decode()
-    assert re.search("± words/s, .*: 95 % CI over 3 runs.", repeats) and re.search(
-        r"140\.0 ± 1\.7 \|", repeats
-    )
-    alone = table.render(of([timed(2, 140)])).decode()
-    assert "±" not in alone and "Efficiency" not in alone
-
-
-@pytest.mark.parametrize(
-    "rates,text",
-    [
-        ((100, 101, 102), "101.0 ± 2.5"),
-        ((100, 130), "114 [22, 604]"),
-        ((1.0, 1.3), "1.1 [0.2, 6.0]"),
-    ],
-)
-def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
-    assert table.plus_minus(interval_over_runs(rates), 1) == text
-
-
-def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
-    runs = repeated({1: 100, 2: 180, 4: 300})
-    text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
-    assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(
-        r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text
-    )
-    assert "the rest:" not in text
-    assert "by number of devices" in page_of(of(runs))
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):
@@ -167,10 +134,6 @@ def test_the_csv_has_a_column_for_each_option_and_part():
         }
         and row["kernel"] == ""
     )
-
-
-def test_a_training_says_what_a_word_is():
-    assert table.render_runs([timed(2, 140)]).splitlines()[-1].startswith("words: ")
 
 
 def test_a_training_says_how_many_updates_float16_skipped():

@@ -22,7 +22,6 @@ def cheapest(printed, low, high, devices=1.0):
         ("3.87", 3.78, "digits exchanged"),
         ("37.8", 3.78, "decimal point one place off"),
         ("0.95", 95.0, "percent and fraction mixed"),
-        ("0.25", 4.0, "inverse"),
         ("480", 8.0, "unit of another size"),
         ("0.92", 7.35, "of one device, not of all"),
     ],

@@ -56,11 +56,6 @@ def error_at(curve, devices=16):
         ),
         (dataclasses.replace(TRUTH, links=(Link(1e-6, 3e9),)), (), "simulation-fitted"),
         (dataclasses.replace(TRUTH, overlap_s=0.02), LINKS, "simulation-overlap"),
-        (
-            dataclasses.replace(TRUTH, algorithm="parameter_server"),
-            LINKS,
-            "simulation-slower",
-        ),
     ],
 )
 def test_the_system_behind_a_curve_is_found(truth, links, kind):
@@ -98,18 +93,12 @@ def test_unknown_bytes_need_no_links():
     "known, counts, kind",
     [
         (Knowledge(), (1, 2), "simulation-no-base"),
-        (KNOWN, (2, 4), "simulation-no-base"),
         (
             Knowledge(step_s=0.1, links=(Link(0.0, math.inf, 8), *LINKS)),
             (1, 2),
             "simulation-unknown-exchange",
         ),
         (dataclasses.replace(KNOWN, links=()), (1,), "simulation-unknown-exchange"),
-        (
-            dataclasses.replace(KNOWN, summed_bytes=None, gathered_bytes=None),
-            (1,),
-            "simulation-unknown-exchange",
-        ),
     ],
 )
 def test_unknown_systems_are_refused(known, counts, kind):

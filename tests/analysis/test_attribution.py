@@ -342,11 +342,3 @@ def test_rounding_of_floating_point_is_not_a_part():
             assert not loss.is_significant
             assert not loss.unexplained.is_significant
             assert set(loss.unexplained.points.ends) == {0.0}
-
-
-def test_an_imbalance_that_would_print_as_zero_is_not_a_part():
-    uneven = rows.build_rows([resolved(100, 2, positions=[9, 10])])
-    assert attribution.imbalance(uneven[0]) == pytest.approx(1 / 19)
-    runs = [resolved(100, positions=[100000])] * 2
-    runs += [resolved(200, 2, positions=[100000, 100001])] * 2
-    assert not attribute(runs).significant_parts

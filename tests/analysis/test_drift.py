@@ -237,7 +237,7 @@ def test_drifting_sessions_rarely_have_a_winner():
     """Compare five runs of equal sessions that differ as much as their runs do."""
     rng = np.random.default_rng(2)
     alarms = {"none": 0, "assumed": 0, "history": 0}
-    for _ in range(300):
+    for _ in range(150):
         levels = 0.02 * rng.normal(size=(12, 1))
         rates = np.exp(levels + 0.02 * rng.normal(size=(12, 5))).tolist()
         pair = rates[-2:]
@@ -251,6 +251,6 @@ def test_drifting_sessions_rarely_have_a_winner():
             change = ratio(*map(interval_over_runs, pair), scatter)
             verdict = significance.judge_ratio(change).verdict
             alarms[name] += verdict != "no difference seen"
-    assert alarms["none"] > 0.3 * 300
-    assert alarms["assumed"] < 0.09 * 300
-    assert alarms["history"] < 0.10 * 300
+    assert alarms["none"] > 0.3 * 150
+    assert alarms["assumed"] < 0.09 * 150
+    assert alarms["history"] < 0.10 * 150

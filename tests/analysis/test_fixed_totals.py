@@ -28,14 +28,14 @@ def test_strong_and_weak_grids_are_recognised(batches):
 
 
 @pytest.mark.parametrize(
-    "sizes", [[(1, 64)], [(1, 64), (1, 128)], [(1, 64), (2, 96)], []]
+    "sizes",
+    [
+        [(1, 64), (1, 128)],
+        [(1, 64), (2, 96)],
+    ],
 )
 def test_sizes_without_a_common_total_stay_weak(sizes):
     assert totals(*sizes) == [None] * len(sizes)
-
-
-def test_other_work_is_another_group():
-    assert fixed_totals([("a", (1, 64)), ("b", (2, 64)), None]) == [None, None, None]
 
 
 def test_a_total_that_does_not_divide_is_one_series(tmp_path):

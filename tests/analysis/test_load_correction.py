@@ -198,7 +198,7 @@ def test_corrected_efficiencies_contain_the_truth():
     """Repeat `benchmarks.load_correction --parts=simulation` in short."""
     random = np.random.default_rng(1)
     found = []
-    for _ in range(60):
+    for _ in range(40):
         runs = [
             correction_trials.simulated_run(random, 1, 0.0, False) for _ in range(3)
         ]

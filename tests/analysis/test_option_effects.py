@@ -18,7 +18,7 @@ from rnn_scaling.analysis.significance import (
 from rnn_scaling.reports import conclusions, headline
 from tests.reports.test_certificates import WRONG
 from tests.support.records import changed
-from tests.support.scaling_runs import cluster, of, timed
+from tests.support.scaling_runs import cluster, of, repeated, timed
 
 MODES = ("independent", "parameter_server", "replicated")
 ENCODERS = {"cudnn_lstm": 1.36, "dynamic_rnn": 1.0}
@@ -67,7 +67,7 @@ def test_intervals_hold_together_in_95_of_100_cases():
     rng = random.Random(3)
     held = {"encoder_type": 0, "variable_update": 0}
     false_winners = 0
-    cases = 300
+    cases = 150
     for _ in range(cases):
         effects = effects_of(runs_of(sd=0.02, rng=rng))
         held["encoder_type"] += (
@@ -85,9 +85,9 @@ def test_intervals_hold_together_in_95_of_100_cases():
 
 def test_values_that_never_share_the_rest_have_no_effect():
     runs = [
-        *[timed(2, 100, k, encoder_type="cudnn_lstm", xla=False) for k in range(3)],
-        *[timed(2, 120, k, encoder_type="dynamic_rnn", xla=True) for k in range(3)],
-        *[timed(2, 130, k, encoder_type="block_lstm", xla=True) for k in range(3)],
+        *repeated({2: 100}, encoder_type="cudnn_lstm", xla=False),
+        *repeated({2: 120}, encoder_type="dynamic_rnn", xla=True),
+        *repeated({2: 130}, encoder_type="block_lstm", xla=True),
     ]
     assert "xla" not in effects_of(runs)
 

@@ -315,13 +315,6 @@ def test_known_links_predict_where_the_exchange_leaves_the_machine():
     assert crossing["devices"] == [16]
 
 
-def test_independent_replicas_give_the_contention():
-    replicas = curve((1, 2 / 1.1, 4 / 1.1), (1, 2, 4)).points
-    rates = (1, 2 / 1.15, 4 / 1.25)
-    parts = predict(curve(rates, (1, 2, 4), independent=replicas), [4]).points[0].parts
-    assert parts["contention"] == pytest.approx(0.1 / 1.25, abs=0.03)
-
-
 @pytest.mark.parametrize(
     ("knowledge", "part"),
     [

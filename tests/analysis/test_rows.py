@@ -187,12 +187,6 @@ def test_rows_with_other_conditions_do_not_share_a_scatter(unlike):
     assert rows.build_rows([*runs, unlike])[-1].rate.ends is None
 
 
-def test_runs_that_end_themselves_share_a_scatter():
-    steady = [timed(1, 100.0 + n, batches=40 + n, until_steady=True) for n in range(2)]
-    table = rows.build_rows([*steady, timed(1, 90.0, until_steady=True, **MIRRORED)])
-    assert table[-1].rate.ends
-
-
 def test_one_run_of_each_has_only_the_interval_over_its_batches():
     one, two = rows.build_rows([timed(1, 100), timed(2, 140)])
     for interval in (one.rate, two.rate, two.metric(SPEEDUP)):

@@ -165,12 +165,6 @@ def test_a_disturbance_is_marked_and_bridged():
     assert state.outliers == tuple(range(185, 193))
 
 
-def test_compiling_one_shape_after_the_other_is_warm_up():
-    step_s = noisy(np.ones(200))
-    step_s[[0, 1, 7, 21]] += 8.0
-    assert steady_state.analyse(step_s).start == 22
-
-
 def test_a_tail_that_still_falls_is_cut_off():
     """At batch 80 of 1 + 0.1 exp(-t/40), 1.4 % are left.
 

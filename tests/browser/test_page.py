@@ -7,13 +7,11 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.browser.conftest import listen
-from tests.support.records import changed
 from tests.support.scaling_runs import (
     attributed,
     run,
     timed,
     without_pictures,
-    write_folder,
 )
 
 
@@ -476,19 +474,6 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
     assert page.get_by_label("First step shown").input_value() == "0"
 
 
-def test_an_address_with_steps_that_a_run_does_not_have_shows_all_of_them(open_page):
-    page = open_page()
-    page.locator(".picture a").last.click()
-    fields = [
-        page.get_by_label("First step shown"),
-        page.get_by_label("Last step shown"),
-    ]
-    expected = [field.input_value() for field in fields]
-    for steps in ("1e9-2e9", "0.1-0.2", "9-3"):
-        page.evaluate("steps => choose({ steps })", steps)
-        assert [field.input_value() for field in fields] == expected
-
-
 def test_a_fingers_first_tap_says_what_a_point_is_and_the_second_opens_it(open_page):
     page = open_page(390, 844, has_touch=True, is_mobile=True)
     point = page.locator(".picture a").last
@@ -595,16 +580,3 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
     assert page.locator("details.section[open]").count() == 0
     pages = page.pdf(format="A4").count(b"/Type /Page\n")
     assert 0 < pages <= 5
-
-
-def test_a_certificate_is_seen_beside_the_picture(visit, tmp_path):
-    right = {"verdict": "equal within 1e-05", "holds": True, "sentence": "Right."}
-    write_folder(tmp_path, [changed(run, certificate=right) for run in attributed()])
-    with without_pictures():
-        assert report.main([str(tmp_path)]) == 0
-    size = {"width": 1280, "height": 800}
-    page = visit((tmp_path / "report.html").as_uri(), viewport=size)
-    hidden = (
-        "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
-    )
-    assert page.locator("table.overview").evaluate(hidden) <= 0

@@ -164,17 +164,6 @@ def test_wrong_questions_are_refused(go, tmp_path):
     assert status == 2 and "several machines" in err and "CPU model" in err
 
 
-def test_series_of_only_one_machine_are_named(compare_machines, tmp_path):
-    machine(tmp_path / "old", {1: 1.0})
-    gru = {"unit_type": "gru", "encoder_type": "dynamic_rnn"}
-    machine(tmp_path / "old", {1: 1.0}, name="gru", **gru)
-    machine(tmp_path / "new", {1: 2.0}, NEW)
-    machine(tmp_path / "new", {1: 2.0}, NEW, name="xla", xla=True)
-    comparison, _ = compare_machines()
-    assert comparison["exit_status"] == 0
-    assert len(comparison["only_before"]) == len(comparison["only_after"]) == 1
-
-
 def test_markdown_contains_no_html_of_records(go, tmp_path):
     machine(tmp_path / "old", {1: 1.0})
     machine(tmp_path / "new", {1: 0.8}, NEW | {"cpu": "<b>Processor</b>"})

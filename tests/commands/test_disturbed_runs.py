@@ -16,6 +16,7 @@ from rnn_scaling.records import history as histories
 from rnn_scaling.records import record
 from tests.support.compared import run
 from tests.support.records import changed, throughput
+from tests.support.scaling_runs import without_pictures
 
 MODES = ("independent", "replicated")
 
@@ -41,7 +42,8 @@ def write(folder, runs, name="x"):
 
 def reported(folder):
     """Return the report's statements by kind, and its rows by (mode, devices)."""
-    assert report.main([str(folder)]) == os.EX_OK
+    with without_pictures():
+        assert report.main([str(folder)]) == os.EX_OK
     made = json.loads((folder / "report.json").read_text())
     statements = {each["kind"]: each for each in made["statements"]}
     rows = {}
@@ -101,7 +103,7 @@ def test_leaving_out_disturbed_batches_finds_more():
     random = np.random.default_rng(1)
     found = {rule: [] for rule in load_windows.RULES}
     covers = []
-    for _ in range(150):
+    for _ in range(100):
         made = []
         for rate in load_windows.run_rates(random, 12):
             made.append(load_windows.simulate_run(random, rate, load_windows.Visitor()))

@@ -14,6 +14,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import explorer
 from tests.commands.test_across import NEW, STEADY, machine
 from tests.support.compared import write
+from tests.support.scaling_runs import without_pictures
 
 PRICES = """
 [[machine]]
@@ -211,7 +212,8 @@ def test_a_machine_without_price_is_named(go, tmp_path):
 
 def test_a_report_with_prices(go, tmp_path):
     two_machines(tmp_path, old=3.6)
-    status, out, err = go("old", "--output=out", "--full", command=report)
+    with without_pictures():
+        status, out, err = go("old", "--output=out", "--full", command=report)
     assert (status, err) == (0, "")
     made = json.loads((tmp_path / "out" / "report.json").read_text())
     assert "lowest-cost" in [each["kind"] for each in made["statements"]]

@@ -126,17 +126,6 @@ def test_a_run_of_several_processes_lists_its_ranks(tmp_path, capsys):
     assert fields["phases_s"].keys() >= phase_names | {"warmup", "measured", "total"}
 
 
-def test_runs_over_workers_have_the_time_that_workers_do_not_shorten(tmp_path, capsys):
-    runs = tmp_path / "runs"
-    for n in (1, 2, 4):
-        write(cluster(n, 950 * n), runs / f"{n}.json")
-    out = run(capsys, runs)[1]
-    assert "### cudnn_lstm, collective_all_reduce:" in out
-    assert " 6.0 of 21." in out
-    [series] = json.loads(run(capsys, runs, "--format=json")[1])["series"]
-    assert [each["num_workers"] for each in series["initialisation"]] == [1, 2, 4]
-
-
 def test_a_rank_that_failed_is_named(tmp_path, capsys):
     failed = changed(cluster(2, 1900), status="failed", throughput={})
     ranks = fields_of(failed)["workers"]["ranks"]
@@ -231,12 +220,3 @@ def test_a_step_that_was_not_traced(run_file, capsys):
     assert (status, out) == (1, "")
     assert err.startswith("error: --step=3 must be at most 2")
     assert str(run_file) in err
-
-
-def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
-    write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
-    links = tmp_path / "logs" / "links"
-    links.mkdir()
-    # Not a run.
-    (links / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')
-    assert f"{tmp_path}/logs/a" in run(capsys, tmp_path / "logs")[2]

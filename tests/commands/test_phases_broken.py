@@ -56,21 +56,6 @@ def test_a_broken_trace_is_named(keys, value, field, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "cpu_limit",
-        "cpu_mhz",
-    ],
-)
-def test_an_impossible_number_of_a_machine_is_named(name, tmp_path, capsys):
-    fields = fields_of(traced(*THREE))
-    fields["environment"][name] = [10**400, 1] if name == "cpu_mhz" else 10**400
-    (tmp_path / "run.json").write_text(json.dumps(fields))
-    status, _, err = run(capsys, tmp_path / "run.json")
-    assert status == 1 and f"environment.{name}" in err and err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     "broken",
     [
         3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,8 @@ from rnn_scaling.records import record
 from rnn_scaling.reports import threads_report
 from rnn_scaling.reports.sections import markdown
 from rnn_scaling.sweeps.thread_search import thread_counts
+from rnn_scaling.system.processes import process
+from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
 from tests.support.records import changed
 
@@ -201,7 +204,8 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
 
 def go(tmp_path, *words):
     words = ["--threads", f"--out={tmp_path}/out", *words]
-    return recommend.main(words, trainer=TRACER)
+    with mock.patch.object(process, "subprocess", fake_tracer.forks()):
+        return recommend.main(words, trainer=TRACER)
 
 
 def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):

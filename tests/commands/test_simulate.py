@@ -126,29 +126,6 @@ def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
     assert of_one < of_two == of_64
 
 
-def test_a_faster_fabric_and_a_hierarchy_help(go):
-    def rate(*words):
-        made = go(
-            *STATED,
-            "--num_devices=64",
-            "--devices_per_machine=8",
-            "--format=json",
-            *words,
-        )
-        return json.loads(made[1])["series"][0]["predicted"][0]["rate"]
-
-    slow, fast = rate("--fabric_gbit=10"), rate("--fabric_gbit=100")
-    assert slow < fast and slow < rate(
-        "--link_gbit=400", "--fabric_gbit=100", "--algorithm=hierarchical"
-    )
-    assert rate("--exchange_every=10") > rate() and rate(
-        "--algorithm=none"
-    ) == pytest.approx(640)
-    assert rate("--algorithm=parameter_server") < rate(
-        "--algorithm=parameter_server", "--servers=8"
-    )
-
-
 @pytest.mark.parametrize(
     "words, culprit",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -13,15 +12,12 @@ import pytest
 from rnn_scaling.commands import sweep
 from rnn_scaling.records import history, record
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps import sweep_rounds
 from rnn_scaling.system.processes import process
 from tests.support.faults import (
     SMALL,
     jump,
     logged,
 )
-from tests.support.records import changed
-from tests.support.scaling_runs import timed
 from tests.support.sweeping import (
     ONE,
     THREE,
@@ -189,21 +185,6 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     rounds = [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
     assert started("failing") == rounds
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
-
-
-def test_no_interval_is_not_known_to_nothing():
-    assert sweep_rounds.measure_precision([timed(1, 100), timed(2, 190)]) == math.inf
-    runs = [timed(n, 100 * n, k) for n in (1, 2) for k in range(3)]
-    assert 0 < (known := sweep_rounds.measure_precision(runs)) < 5
-    slower = [timed(n, 10 * n, k) for n in (1, 2) for k in range(3)]
-    of_two = [
-        changed(run, environment={"cpu": cpu})
-        for cpu, own in (("A", runs), ("B", slower))
-        for run in own
-    ]
-    assert sweep_rounds.measure_precision(of_two) == pytest.approx(known), (
-        "each machine by itself"
-    )
 
 
 def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):

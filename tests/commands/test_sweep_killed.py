@@ -152,10 +152,11 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
 
 def test_the_parent_never_loads_tensorflow(tmp_path):
     plant(tmp_path / "faults")
+    words = once([f"--out={tmp_path}/out", *SMALL, "--num_devices=1"])
     code = (
         "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import report_files; "
         "report_files.report = lambda source, target: None; "
-        f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
+        f"status = sweep.main({words}, trainer={trainer(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

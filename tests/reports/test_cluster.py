@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from rnn_scaling.analysis import folder_rows
@@ -24,7 +22,6 @@ from rnn_scaling.reports import (
     start_up,
     table,
 )
-from rnn_scaling.reports.series_statements import series_text
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
@@ -273,37 +270,3 @@ def test_a_rank_without_the_kind_of_its_failure_is_named():
     notes = cluster.ranks_notes(changed(run(2, 1900), workers={"lost": lost}), None)
     subjects = [note.subject for note in notes if note.kind == "rank-lost"]
     assert subjects == ["rank 1: host b ended", "worker 2 ended"]
-
-
-def test_runs_that_failed_or_lost_their_window_are_still_told():
-    """Show no table of ranks unless several ranks have batches.
-
-    If the client drives all ranks, only the client has batches.
-    """
-    bare = changed(run(2, 1900), workers={"ranks": [{"rank": k} for k in range(2)]})
-    text = table.text(
-        of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})])
-    )
-    asked = [
-        {"rank": 0, "role": "coordinator", "seconds": [1.0] * 40, "items": [2000] * 40}
-    ]
-    asked += [
-        {"rank": k, "items": [1000] * 40 * k, "error": f"rank {k} (host b) ended."}
-        for k in (1, 3)
-    ]
-    parts = {"ranks": asked, "lost": asked[2:], "staleness": {"2": 80}}
-    driven = changed(run(2, 1900, variable_update=ASYNC), workers=parts)
-    told = table.text(of([driven]))
-    assert "Gradients were 2.0 updates old" in told
-    assert (
-        "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told)
-        and "Steps (of 160)" in told
-    )
-    assert "Lost: rank 3 (host b) ended.\n" in told
-    assert "(rank 3 (host b) ended)" in conclusions.answer_text(of([driven]))
-    assert "By rank" not in text and "Start-up" in text
-    assert "no run succeeded on 4 workers" in series_text(
-        of(
-            [run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]
-        ).series[0]
-    )

@@ -86,7 +86,7 @@ def test_one_run_is_never_a_firm_statement():
         and "±" not in table.text(made)
         and not conclusions.interval_kinds(made.series)
     )
-    mixed = lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
+    mixed = lead(of([timed(1, 100), *repeated({2: 140})]))
     assert (
         mixed["single-run-on"].values == {"devices": "1 device"}
         and "single-runs" not in mixed
@@ -95,7 +95,7 @@ def test_one_run_is_never_a_firm_statement():
 
 def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
     random_, named = random.Random(5), 0
-    for _ in range(60):
+    for _ in range(25):
         lost = [random_.uniform(-0.06, 0.12) for _ in range(2)]
         rates = {("independent", 1): 1.0, ("independent", 2): 1 - lost[0]}
         rates |= {("replicated", 1): 1.0, ("replicated", 2): 1 - sum(lost)}
@@ -128,7 +128,7 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
         assert sum(found) == pytest.approx(
             100 - value(reached, "efficiency"), abs=1e-6
         ), made
-    assert named > 10
+    assert named > 4
 
 
 def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_them():
@@ -174,11 +174,9 @@ def test_an_exchange_that_speeds_up_is_contention_or_noise():
 def test_load_and_oversubscription_are_named_where_the_number_stands():
     cores = {1: [0], 4: [0, 1]}
     resolved = {n: {"cpu_affinity": cores[n], "oversubscribed": n == 4} for n in cores}
-    runs = [
-        changed(timed(n, r, k), resolved=resolved[n])
-        for n, r in ((1, 100), (4, 180))
-        for k in range(3)
-    ]
+    runs = []
+    for each in repeated({1: 100, 4: 180}):
+        runs.append(changed(each, resolved=resolved[each.config["num_devices"]]))
     (series,) = of(runs).series
     made = by_kind(statements(series))
     assert made["shared-cores"].values["cores"] == 2 and made[
@@ -285,5 +283,4 @@ def test_a_part_that_load_explains_in_part_says_how_much_of_it():
     said = lead(of(loaded))
     assert said["part"].values["points"]["value"] == pytest.approx(50)
     assert said["part-with-load"].values["load"] == pytest.approx(2 * 50 * 0.1 / 0.9)
-    undisturbed = [timed(devices, 20, k) for devices in (1, 2) for k in range(3)]
-    assert "part-with-load" not in lead(of(undisturbed))
+    assert "part-with-load" not in lead(of(repeated({1: 20, 2: 20})))

@@ -17,18 +17,15 @@ from rnn_scaling.reports import (
 from rnn_scaling.reports.series_statements import statements
 from tests.support.answers import by_kind, lead, value
 from tests.support.records import changed, fields_of
-from tests.support.scaling_runs import of, run, timed
+from tests.support.scaling_runs import at_rates, of, repeated, run, timed
 from tests.support.views import json_of
 
 
 def test_on_one_device_alone_the_fastest_is_named_and_no_speedup_is_shown():
-    made = of(
-        [
-            timed(1, rate, k, encoder_type=name)
-            for name, rate in (("a", 90), ("b", 100))
-            for k in range(3)
-        ]
-    )
+    runs = []
+    for name, rate in (("a", 90), ("b", 100)):
+        runs += repeated({1: rate}, encoder_type=name)
+    made = of(runs)
     first, *_, last = conclusions.answer_statements(made)
     assert (first.kind, first.subject, first.values["devices"]) == (
         "fastest",
@@ -117,40 +114,21 @@ def test_a_tie_ends_with_a_decision_and_the_repeats_of_the_seen_difference():
     ],
 )
 def test_an_answer_over_several_series_names_its_pairs(count, pairs):
-    runs = [
-        timed(
-            n,
-            100 * n * (1 + k / 1e4),
-            k,
-            variable_update="replicated",
-            num_units=64 + u,
-        )
-        for u in range(count)
-        for n in (1, 2)
-        for k in range(3)
-    ]
+    runs = []
+    for size in range(64, 64 + count):
+        runs += repeated({1: 100, 2: 200}, variable_update="replicated", num_units=size)
     found = lead(of(runs)).get("pairs-compared")
     assert (found and found.values["pairs"]) == pairs
 
 
 def test_a_series_that_others_slowed_is_not_called_slower():
-    def runs(load, **more):
+    def runs(load):
         environment = {"load": {"others": load, "steal": 0.0, "seconds": 9.0}}
-        made = [
-            timed(n, rate * n * (1 + 0.001 * k), k, variable_update=mode)
-            for mode, rate in {
-                "replicated": 100,
-                "parameter_server": 80,
-                **more,
-            }.items()
-            for n in (1, 2)
-            for k in range(3)
+        slow = [
+            changed(each, environment=environment)
+            for each in on_two({"parameter_server": 80})
         ]
-        slow = [each.config["variable_update"] == "parameter_server" for each in made]
-        return [
-            changed(each, environment=environment) if is_slow else each
-            for each, is_slow in zip(made, slow)
-        ]
+        return [*on_two({"replicated": 100}), *slow]
 
     assert "fastest" in lead(of(runs(0.0)))
     told = lead(of(runs(0.4)))
@@ -161,15 +139,7 @@ def test_a_series_that_others_slowed_is_not_called_slower():
 def test_the_fastest_is_chosen_where_all_were_measured():
     rates = {("replicated", 1): 100, ("replicated", 2): 150, ("replicated", 4): 280}
     rates |= {("mirrored", 1): 100, ("mirrored", 2): 190}
-    said = lead(
-        of(
-            [
-                timed(n, r, k, variable_update=mode)
-                for (mode, n), r in rates.items()
-                for k in range(3)
-            ]
-        )
-    )
+    said = lead(of(at_rates(rates)))
     assert (
         said["fastest"].subject == "cudnn_lstm, mirrored"
         and said["fastest"].values["devices"] == "2 devices"
@@ -179,12 +149,10 @@ def test_the_fastest_is_chosen_where_all_were_measured():
 
 def on_two(rates):
     """Three runs of each mode on one and on two devices."""
-    return [
-        timed(n, r * n, k, variable_update=mode)
-        for mode, r in rates.items()
-        for n in (1, 2)
-        for k in range(3)
-    ]
+    by_devices = {}
+    for mode, rate in rates.items():
+        by_devices |= {(mode, n): n * rate for n in (1, 2)}
+    return at_rates(by_devices)
 
 
 def with_loss(made, loss):
@@ -230,12 +198,10 @@ def test_a_training_that_diverged_never_wins_and_is_named(end):
 
 
 def test_a_loss_that_another_trainer_does_not_tell_is_no_divergence():
-    runs = [
-        with_loss(timed(n, 100 * n, k), [2.0, *[None] * 39])
-        for n in (1, 2)
-        for k in range(3)
-    ]
-    theirs = [changed(run, config={**run.config, "trainer": "mine"}) for run in runs]
+    theirs = []
+    for each in repeated({1: 100, 2: 200}):
+        made = with_loss(each, [2.0, *[None] * 39])
+        theirs.append(changed(made, config={**made.config, "trainer": "mine"}))
     assert not of(theirs).series[0].num_diverged
 
 
@@ -252,9 +218,9 @@ def test_a_series_that_failed_is_named_with_what_failed():
         "cudnn_lstm, mirrored",
         ["4 devices"],
     )
-    half = [timed(1, 100, k, variable_update="parameter_server") for k in range(3)]
+    half = repeated({1: 100}, variable_update="parameter_server")
     assert "not-ranked-failed-on-several" in lead(of([*runs, *half, failed[1]]))
-    alone = lead(of([*(timed(1, 100, k) for k in range(3)), run(2, 1.0, "failed")]))
+    alone = lead(of([*repeated({1: 100}), run(2, 1.0, "failed")]))
     assert "failed-above" in alone and "not-run-on-more-devices" not in alone
 
 

@@ -18,7 +18,6 @@ from rnn_scaling.reports import (
     comparison,
     conclusions,
     csv_table,
-    report_files,
     table,
 )
 from rnn_scaling.reports.page import scaling
@@ -390,16 +389,3 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
     found = {each.kind: each.values for each in cautions.statements(made)}
     assert found["failed-late"]["files"][0].endswith("(exit status 3)")
     assert made.series[0].largest_row.row.rate.ends
-
-
-def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
-    names = ("plain", "\u6a21\u578b", "\u8bad\u7ec3")
-    made = of(
-        [theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)]
-    )
-    pictures = [
-        name
-        for name in report_files.file_renderers(made)
-        if name.startswith("speedup") and name.endswith(".svg")
-    ]
-    assert len(pictures) == 3

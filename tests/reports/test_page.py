@@ -234,20 +234,6 @@ def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
     assert used and set(used) <= set(ids)
 
 
-def test_more_series_than_are_drawn_are_still_in_the_tables():
-    runs = []
-    for size in range(1, 31):
-        runs += repeated({1: 100, 2: 190}, batch_size=size)
-    made = of(runs)
-    text = page_of(made)
-    # Each metric has a picture; the speedup is the chart, and rate and loss follow.
-    [group] = scaling_data.groups(made)
-    num_pictures = len(group.picture_metrics) + 1
-    assert text.split("<script")[0].count('role="img"') == num_pictures
-    assert text.count('<div id="series-') == 30
-    assert "the tables contain 18 more" in text
-
-
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = of(weak_and_strong())
     said = conclusions.answer_text(made)

@@ -143,15 +143,3 @@ def test_slices_of_a_batch_are_told_as_predicted_and_as_counted():
 def test_what_collectives_exchange_is_no_send(by_type, kind):
     run = dataclasses.replace(make_record(), graph=graph([], by_type=by_type))
     assert [note.kind for note in placement_table.section("run", run).notes] == [kind]
-
-
-@pytest.mark.parametrize(
-    "num_bytes, text",
-    [
-        (1023, "1023 B"),
-        (31_949, "31.2 KiB"),
-        (1_048_575, "1024 KiB"),
-    ],
-)
-def test_bytes_in_words(num_bytes, text):
-    assert placement_table.size(num_bytes) == text

@@ -11,6 +11,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.step_parts import LETTERS, PARTS
 from rnn_scaling.reports import steps
 from tests.support.records import changed, fields_of
+from tests.support.scaling_runs import without_pictures
 from tests.support.traced_runs import step, traced
 
 THREE = (step(0.9), step(1.0), step(1.1))
@@ -20,7 +21,8 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
     two = [step(0.8), step(1.2)]
     for k, run in enumerate((traced(*THREE), traced(*two, loss=2.0), traced(loss=3.0))):
         record.write(run, tmp_path / f"{k}.json")
-    assert report.main([str(tmp_path)]) == 0
+    with without_pictures():
+        assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert 'id="steps"' in page and "exactly one part" in page
     assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
@@ -49,7 +51,8 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
         {"host": 4188, "device": 0, "copies": 0, "dispatched": 0}
     ] * 2
     record.write(changed(loops, trace=fields), tmp_path / "loops.json")
-    assert report.main([str(tmp_path)]) == 0
+    with without_pictures():
+        assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188" in page
     (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
@@ -64,7 +67,8 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
 
 def test_a_report_without_traces_says_nothing_of_them(tmp_path):
     record.write(traced(), tmp_path / "a.json")
-    assert report.main([str(tmp_path)]) == 0
+    with without_pictures():
+        assert report.main([str(tmp_path)]) == 0
     assert (
         "Where a step goes"
         not in (tmp_path / "report.html").read_text()

@@ -6,6 +6,7 @@ python -m tests.support.fake_tracer --flags ... --result_file=FILE
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from tests.support.records import make_record
+from tests.support.stand_in_forks import as_subprocess
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
 PER_ITERATION = {
@@ -131,6 +133,11 @@ def main(words: list[str]) -> int:
     repeat = int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
     record.write(record_of(given, repeat), path)
     return 0
+
+
+def forks() -> types.SimpleNamespace:
+    """Return a replacement for `subprocess` in `process` that forks this trainer."""
+    return as_subprocess(fake_tracer=main)
 
 
 if __name__ == "__main__":

@@ -150,11 +150,3 @@ def test_percentiles_in_proportion_are_not_a_relation():
         rows.append(f"{k + 1}|{0.96 * p90 if k == 5 else p90:.2f}|{p95:.2f}")
     head = "Batch size|Latency 90% (ms)|Latency 95% (ms)"
     assert found(table(head, *rows)) == []
-
-
-def test_speedups_over_another_table_are_not_contradicted():
-    rows = (
-        *("1|105.04|1.277237354", "2|184.9|1.671487977", "4|301.9|2.448102498"),
-        *("8|421.98|3.149809659", "16|74.99|2.15055922", "32|109.84|2.709422792"),
-    )
-    assert found(table("Batch size|Throughput (seq/s)|Speedup", *rows)) == []

@@ -61,9 +61,19 @@ _PREFIX_WORDS = {
 _ITEMS = r"(?P<items>[^\W\d_](?:[\w#-]|\s(?!per\b|\d))*?)"
 _RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?{_ITEMS}?{_PER}(?P<time>{_TIME})")
 # 12.5 fps, 512 wps, 100 Gbps, 12.5 TFLOPS
-_SHORT_RATES = frozenset(
-    ("wps", "tps", "fps", "ips", "qps", "ups", "sps", "bps", "kbps", "mbps", "gbps")
-)
+_SHORT_RATES = {
+    "wps": "words",
+    "tps": "tokens",
+    "fps": "frames",
+    "ips": "",  # images, items or iterations
+    "qps": "queries",
+    "ups": "updates",
+    "sps": "",  # samples, sentences or steps
+    "bps": "",  # batches or bits
+    "kbps": "",
+    "mbps": "",
+    "gbps": "",
+}
 _SHORT_RATE = (
     r"(?P<items>[kKMGTP]?(?:[bB]|(?i:flop)))(?:ps|PS|S|s)|"
     rf"(?i:{'|'.join(sorted(_SHORT_RATES))})"
@@ -129,7 +139,7 @@ class PrintedUnit:
         for plural, spelling in _PLURALS.items():
             if re.fullmatch(spelling, self.items, re.IGNORECASE):
                 return plural
-        return ""
+        return _SHORT_RATES.get(self.text.lower(), "")
 
     @property
     def prefix(self) -> str:

@@ -201,6 +201,8 @@ def test_a_prefix_of_the_unit_is_not_a_factor(
         ("loss 3.2 512 samples/sec", "samples"),
         ("speed: 512 img/s", "images"),
         ("speed: 512 tok/s", "tokens"),
+        ('{"wps": "512", "ups": "2"}', "words"),
+        ("step 3 512 fps", "frames"),
         ("speed: 512 widgets/s", "items"),
         ("throughput 512", "items"),
     ],

@@ -190,18 +190,13 @@ def killed_build(tmp_path, monkeypatch):
     return [int(word) for word in pids.read_text().split()]
 
 
-def test_a_killed_build_leaves_no_compiler_and_nothing_among_the_sources(
-    killed_build, tmp_path
+def test_a_killed_build_leaves_no_compiler_and_the_next_build_removes_its_files(
+    tf, killed_build, tmp_path, monkeypatch
 ):
     for pid in killed_build:
         wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
-    assert not list((tmp_path / "sources").iterdir())
-
-
-def test_the_next_build_removes_what_killed_builds_left(
-    tf, killed_build, tmp_path, monkeypatch
-):
     sources, temporary = tmp_path / "sources", tmp_path / "temporary"
+    assert not list(sources.iterdir())
     assert len(list(temporary.iterdir())) == 1
     older = sources / "tmpab_12xyz.so"
     older.mkdir()

@@ -20,7 +20,9 @@ from rnn_scaling.models.extension import operators
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04}
 # Blocks and vectors divide neither the 13 sentences nor the 41 units.
 LENGTHS = (4, 1, 3, 4, 2, 4, 1, 4, 3, 2, 4, 4, 1)
-STACK = stacks.RecurrentStack(input_dim=9, num_units=41, num_layers=1, num_directions=1)
+_STACK = stacks.RecurrentStack(
+    input_dim=9, num_units=41, num_layers=1, num_directions=1
+)
 CELLS = {"lstm": block_lstm.build_packed, "gru": gru_steps.build_packed}
 VOCABULARY = 37
 SMOOTHING = 0.1
@@ -52,7 +54,7 @@ def failure() -> str:
 def _comparisons() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
     """Yield name, dtype, results of the operators, and results of the reference."""
     for cell, build in CELLS.items():
-        stack = dataclasses.replace(STACK, unit_type=cell)
+        stack = dataclasses.replace(_STACK, unit_type=cell)
         want = parity.results(stacks.reference(stack), stack, LENGTHS, is_traced=False)
         for dtype in TOLERANCES:
             cast = dataclasses.replace(stack, dtype=dtype)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling.system import entry
 
-HELP_WORDS = ("--help", "-h", "help")
-VERSION_WORDS = ("--version", "version")
+_HELP_WORDS = ("--help", "-h", "help")
+_VERSION_WORDS = ("--version", "version")
 
 
 @entry.command
@@ -17,9 +17,9 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.commands import table
 
     name = words[0] if words else ""
-    if name in HELP_WORDS:
+    if name in _HELP_WORDS:
         raise entry.Answer(_page(table.GROUPS))
-    if name in VERSION_WORDS:
+    if name in _VERSION_WORDS:
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
     if name in table.COMMANDS:
         return importlib.import_module(table.module_name(name)).main(words[1:])

@@ -2,13 +2,15 @@
 
 ruff checks layout, names and complexity (pyproject.toml). This test counts what ruff
 has no rule for: unrelated values assigned in one line, comprehensions with two loops or
-inside one another, docstrings that are noun clauses, and "a" in place of "per".
+inside one another, docstrings that are noun clauses, "a" in place of "per", and public
+names that only their module uses.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +18,14 @@ import pytest
 
 from tests.support.paths import ROOT
 
+PUBLIC = "public name that no other file mentions; begin it with an underscore"
 # Lower a limit when a count has fallen; never raise one.
 LIMITS = {
     "unrelated values in one assignment": 0,
     "comprehension with two loops or inside another": 0,
     "docstring that is a noun clause": 0,
     '"a" for "per"': 0,
+    PUBLIC: 48,
 }
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NOUN_CLAUSE = re.compile(r"(What|That|Whose|By how|By what|Those|Others|As [a-z`]) ?")
@@ -54,6 +58,30 @@ def find_marks(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield '"a" for "per"', line
 
 
+def public_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the public functions and constants of a module, and their lines."""
+    for node in tree.body:
+        names = [node.name] if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.Assign):
+            names = [ast.unparse(target) for target in node.targets]
+            names = [name for name in names if name.isupper()]
+        for name in names:
+            if not name.startswith("_"):
+                yield name, node.lineno
+
+
+def count_mentions() -> Counter[str]:
+    """Return in how many files each word is."""
+    mentions: Counter[str] = Counter()
+    folders = ("rnn_scaling", "models", "tests", "benchmarks", "tools", "docs")
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.*"):
+            is_link = path.is_symlink() or "rnn_scaling/models" in str(path)
+            if path.suffix in (".py", ".md") and not is_link:
+                mentions.update(set(re.findall(r"\w+", path.read_text("utf-8"))))
+    return mentions
+
+
 def is_unrelated_assignment(node: ast.AST) -> bool:
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
@@ -72,7 +100,11 @@ def is_deep(node: ast.AST) -> bool:
 def marks() -> dict[str, list[str]]:
     """Return the places of each mark."""
     places: dict[str, list[str]] = {mark: [] for mark in LIMITS}
+    mentions = count_mentions()
     for path, tree in sources():
+        for name, line in public_names(tree):
+            if mentions[name] == 1:
+                places[PUBLIC].append(f"{path.relative_to(ROOT)}:{line}: {name}")
         for mark, line in find_marks(tree):
             places[mark].append(f"{path.relative_to(ROOT)}:{line}")
     return places

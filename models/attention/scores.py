@@ -26,7 +26,7 @@ from rnn_scaling.models.workload import Tensors, VariableSpec
 _Gradients = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 MEMORY = "attention/memory"
-QUERY = "attention/query"
+_QUERY = "attention/query"
 
 
 def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
@@ -34,7 +34,7 @@ def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpe
     units = config.num_units
     yield VariableSpec(MEMORY, (memory_dim, units))
     if config.attention == "bahdanau":
-        yield VariableSpec(QUERY, (units, units))
+        yield VariableSpec(_QUERY, (units, units))
         yield VariableSpec("attention/v", (units,))
         if config.normalize_attention:
             yield VariableSpec("attention/g", (), initial=str(units**-0.5))
@@ -68,7 +68,7 @@ class Attention:
         """
         self.memory = memory
         self.mask = padding_mask(lengths, memory.shape[1] or tf.shape(memory)[1])
-        self.query = weights[QUERY] if config.attention == "bahdanau" else None
+        self.query = weights[_QUERY] if config.attention == "bahdanau" else None
         # [B, S, U], including the bias of the queries.
         self.keys = _multiply_rows(memory, weights[MEMORY])
         if "attention/bias" in weights:

@@ -25,7 +25,7 @@ VARIANTS = {
     "avx512": WIDE,
     "avx512_bf16": (*WIDE, "-mavx512bf16"),
 }
-WORKPLACE_PREFIX = "rnn-scaling-kernels-"
+_WORKPLACE_PREFIX = "rnn-scaling-kernels-"
 # Run as a program, because the package of the networks imports no other.
 PARENT_DEATH_LAUNCHER = (
     Path(__file__).parents[2] / "system" / "processes" / "parent_death_launcher.py"
@@ -151,10 +151,10 @@ def _workplace() -> Iterator[Path]:
 
     A build holds a lock on its folder, which ends with the process.
     """
-    for old in Path(tempfile.gettempdir()).glob(f"{WORKPLACE_PREFIX}*"):
+    for old in Path(tempfile.gettempdir()).glob(f"{_WORKPLACE_PREFIX}*"):
         _remove_if_abandoned(old)
     with tempfile.TemporaryDirectory(
-        prefix=WORKPLACE_PREFIX, ignore_cleanup_errors=True
+        prefix=_WORKPLACE_PREFIX, ignore_cleanup_errors=True
     ) as folder:
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-MAX_LIBRARY_BYTES = 16_000_000
-MAX_RESULT_BYTES = 64_000
+_MAX_LIBRARY_BYTES = 16_000_000
+_MAX_RESULT_BYTES = 64_000
 REMEDY = "run ./run.sh setup, or install the package again"
 
 
@@ -54,7 +54,7 @@ def identify(file: Path) -> Identity:
       DamageError: If it does not match, or the file cannot be read.
     """
     try:
-        content = _read(file, MAX_LIBRARY_BYTES)
+        content = _read(file, _MAX_LIBRARY_BYTES)
     except OSError as e:
         raise DamageError(f"{file} cannot be read: {e.strerror}; {REMEDY}") from None
     linked, _, _ = content.rpartition(_seal_start(file.name))
@@ -79,7 +79,7 @@ def read_result(path: Path, identity: Identity) -> str | None:
       ResultError: If there is something else at `path`.
     """
     try:
-        content = json.loads(_read(path, MAX_RESULT_BYTES))
+        content = json.loads(_read(path, _MAX_RESULT_BYTES))
     except FileNotFoundError:
         return None
     except OSError as e:

@@ -28,7 +28,7 @@ CHECK = "rnn_scaling.models.operators_check"
 STOCK = "stock"
 """Value in records: TensorFlow's own operators ran."""
 # Modules that decide the library's bytes.
-BUILD_MODULES = ("build.py", "library.py")
+_BUILD_MODULES = ("build.py", "library.py")
 
 
 def library_file() -> Path:
@@ -60,7 +60,7 @@ def library_prefix() -> str:
 def _sources_digest() -> str:
     """Return eight digits that change with the C sources and with how they are built."""
     folder = Path(__file__).parent
-    sources = [*folder.glob("*.[ch]"), *(folder / name for name in BUILD_MODULES)]
+    sources = [*folder.glob("*.[ch]"), *(folder / name for name in _BUILD_MODULES)]
     contents = [path.read_bytes() for path in sorted(sources)]
     return hashlib.sha256(b"".join(contents)).hexdigest()[:8]
 

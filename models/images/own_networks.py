@@ -157,7 +157,7 @@ def _activate_and_convolve(
     return layers.convolution(activated, channels, window, biased=True)
 
 
-def network_body(config: ModelConfig) -> Body:
+def _network_body(config: ModelConfig) -> Body:
     """Return the layers of the network that --model and --dataset name."""
     match = _NAME.fullmatch(config.model)
     if match is None:
@@ -169,4 +169,4 @@ def network_body(config: ModelConfig) -> Body:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    return LayeredClassifier(network_body(config), config)
+    return LayeredClassifier(_network_body(config), config)

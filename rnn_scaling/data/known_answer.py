@@ -19,7 +19,7 @@ from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import Side
 from rnn_scaling.models.layout import BOS_ID, EOS_ID, TextLayout
 
-FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
+_FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
 
 
 def build(feed: Feed) -> Source:
@@ -33,7 +33,7 @@ def build(feed: Feed) -> Source:
         vocabulary = min(side.vocab_size for side in layout.sides)
         seed = device.seed_pair(feed.seed, step, 0)
         words = tf.random.stateless_uniform(
-            shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64
+            shape, seed, minval=_FIRST_WORD, maxval=vocabulary, dtype=tf.int64
         )
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]

@@ -97,7 +97,7 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Return tuples with lines [B] per side, from one bucket, without empty sides."""
     options = feed.options
     batch_size = feed.pipeline_batch_sizes[0]
-    width = bucket_width(feed.max_lengths, options.num_buckets)
+    width = _bucket_width(feed.max_lengths, options.num_buckets)
 
     @pipeline.without_rewriting
     def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -134,7 +134,7 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     )
 
 
-def bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
+def _bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
     """Return how many lengths share a bucket: longest length / buckets, rounded up."""
     return (max(max_lengths) + num_buckets - 1) // num_buckets
 

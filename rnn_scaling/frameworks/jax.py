@@ -23,13 +23,13 @@ from rnn_scaling.frameworks import loop
 from rnn_scaling.frameworks.handoff import Task
 
 # Steps of a scan per iteration of its loop; more are slower (docs/frameworks.md).
-UNROLL = 1
+_UNROLL = 1
 TOWERS = "towers"
 MOMENTUM = 0.9
 ADAM_BETA_1 = 0.9
 ADAM_BETA_2 = 0.999
 ADAM_EPSILON = 1e-7
-NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
+_NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 Weights = Mapping[str, jax.Array]
 State = tuple[jax.Array, jax.Array]  # c and h, each [B, U]
@@ -56,7 +56,7 @@ def build(task: Task, rank: int) -> Callable[[], float]:
         weights[name] = jax.device_put(value, sharding)
         zeros = np.zeros_like(value)
         slots[name] = tuple(
-            jax.device_put(zeros, sharding) for _ in range(NUM_SLOTS[optimizer])
+            jax.device_put(zeros, sharding) for _ in range(_NUM_SLOTS[optimizer])
         )
     num_words = np.array(task.loss_items, np.float64)
     divisor = num_words.sum() if task.exchanges else num_words[0]
@@ -254,7 +254,7 @@ def _scan(
         return (c, h), h
 
     last, outputs = jax.lax.scan(
-        step, state, x @ kernel[:width] + bias, reverse=backward, unroll=UNROLL
+        step, state, x @ kernel[:width] + bias, reverse=backward, unroll=_UNROLL
     )
     return last, outputs
 

@@ -25,8 +25,8 @@ from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import StepResult
 
 # The last loss must be greater than this share of the first one.
-MIN_LAST_LOSS = 0.8
-MIN_LEARNING_RATE = 1e-3
+_MIN_LAST_LOSS = 0.8
+_MIN_LEARNING_RATE = 1e-3
 
 
 def make_task(config: RunConfig, state: RunState, started: float) -> Task:
@@ -143,9 +143,9 @@ def _train_reference(
         losses = np.array([result.loss_sum / result.loss_items for result in results])
         is_even = bool(
             (np.diff(losses, axis=0) < 0).all()
-            and (losses[-1] > MIN_LAST_LOSS * losses[0]).all()
+            and (losses[-1] > _MIN_LAST_LOSS * losses[0]).all()
         )
-        if is_even or learning_rate < MIN_LEARNING_RATE:
+        if is_even or learning_rate < _MIN_LEARNING_RATE:
             return learning_rate, results
         learning_rate /= 4
 

@@ -19,9 +19,9 @@ from rnn_scaling.frameworks import handoff, loop
 from rnn_scaling.frameworks.handoff import Task
 
 LOOPBACK = "127.0.0.1"
-JOIN_TIMEOUT = datetime.timedelta(seconds=300)
+_JOIN_TIMEOUT = datetime.timedelta(seconds=300)
 # Part of the name of an operator -> the implementation of the layers.
-IMPLEMENTATIONS = {
+_IMPLEMENTATIONS = {
     "mkldnn_rnn_layer": "oneDNN mkldnn_rnn_layer",
     "_cudnn_rnn": "cuDNN",
 }
@@ -200,7 +200,7 @@ class TorchGroup:
 
     def join(self, address: str, rank: int, task: Task) -> None:
         store = self._store or distributed.TCPStore(
-            LOOPBACK, int(address), task.num_devices, timeout=JOIN_TIMEOUT
+            LOOPBACK, int(address), task.num_devices, timeout=_JOIN_TIMEOUT
         )
         backend = "nccl" if task.uses_gpus else "gloo"
         if task.uses_gpus:
@@ -210,7 +210,7 @@ class TorchGroup:
             store=store,
             rank=rank,
             world_size=task.num_devices,
-            timeout=JOIN_TIMEOUT,
+            timeout=_JOIN_TIMEOUT,
         )
 
 
@@ -223,7 +223,7 @@ def kernel(task: Task) -> str:
     names = ["torch.nn.LSTM"]
     if _operators:
         ran = " ".join(_operators)
-        found = [name for part, name in IMPLEMENTATIONS.items() if part in ran]
+        found = [name for part, name in _IMPLEMENTATIONS.items() if part in ran]
         names += found or ["native"]
     if task.config["compile"]:
         if _operators and not compilation.counters["stats"]["unique_graphs"]:

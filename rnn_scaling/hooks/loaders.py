@@ -21,10 +21,10 @@ from torch.utils.data import dataloader
 from rnn_scaling.hooks import sketches
 
 MAX_SAMPLES = 20_000  # samples of an epoch that are listed
-MAX_DIGESTS = 4096  # samples of a data set that are recognised by their content
-NUM_PROBED = 4  # samples that are read twice
+_MAX_DIGESTS = 4096  # samples of a data set that are recognised by their content
+_NUM_PROBED = 4  # samples that are read twice
 QUEUE = "_rnn_scaling_queue"
-HELD = "_rnn_scaling_held"  # batches that a library has read but not returned yet
+_HELD = "_rnn_scaling_held"  # batches that a library has read but not returned yet
 
 
 class ReplaySampler:
@@ -157,14 +157,14 @@ class Loaders:
         """
         held: collections.deque[dict[str, Any]] = collections.deque()
         inner = outer.base_dataloader
-        inner.__dict__[HELD] = held
+        inner.__dict__[_HELD] = held
         try:
             for content in original(outer):
                 if held:
                     self._reads.append(held.popleft())
                 yield content
         finally:
-            inner.__dict__.pop(HELD, None)
+            inner.__dict__.pop(_HELD, None)
 
     def _draw(self, original: Any, iterator: Any) -> Any:
         batch = original(iterator)
@@ -189,7 +189,7 @@ class Loaders:
             # Evaluations read without gradients.
             if torch.is_grad_enabled():
                 read = {"loader": number, "epoch": epoch, "samples": samples}
-                held = self._loaders[number].__dict__.get(HELD, self._reads)
+                held = self._loaders[number].__dict__.get(_HELD, self._reads)
                 held.append(read)
         return content
 
@@ -226,7 +226,7 @@ class Loaders:
     @staticmethod
     def _digests(dataset: Any) -> list[str] | None:
         """Return the digest of each sample; None if they are many or random."""
-        if not 0 < len(dataset) <= MAX_DIGESTS:
+        if not 0 < len(dataset) <= _MAX_DIGESTS:
             return None
         digests = [sketches.item_digest(dataset[i]) for i in range(len(dataset))]
         again = sketches.item_digest(dataset[0])
@@ -274,27 +274,27 @@ class Loaders:
         self._probed.add(id(dataset))
         was_reading = self._is_reading
         self._is_reading = True
-        states = random_states()
+        states = _random_states()
         try:
             twin = copy.deepcopy(dataset)
-            indices = range(min(len(twin), NUM_PROBED))
+            indices = range(min(len(twin), _NUM_PROBED))
             digests = [sketches.item_digest(twin[i]) for i in (*indices, *indices)]
             self._probes.append(digests)
         except Exception:  # The script may still change the data set.
             self._probes.append([])
         finally:
-            set_random_states(states)
+            _set_random_states(states)
             self._is_reading = was_reading
 
 
-def random_states() -> tuple[Any, ...]:
+def _random_states() -> tuple[Any, ...]:
     """Return the states of the global random generators."""
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy else None
     return torch.get_rng_state(), random.getstate(), numpy_state
 
 
-def set_random_states(states: tuple[Any, ...]) -> None:
+def _set_random_states(states: tuple[Any, ...]) -> None:
     """Set the states of the global random generators."""
     torch.set_rng_state(states[0])
     random.setstate(states[1])

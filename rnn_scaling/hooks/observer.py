@@ -24,7 +24,7 @@ from rnn_scaling.hooks.libraries import Libraries
 from rnn_scaling.hooks.loaders import Loaders
 from rnn_scaling.hooks.sketches import digest, plain, row_digests, sketch
 
-CRITERIA = (
+_CRITERIA = (
     "cross_entropy",
     "nll_loss",
     "mse_loss",
@@ -33,8 +33,8 @@ CRITERIA = (
     "binary_cross_entropy_with_logits",
 )
 MAX_ROWS = 512  # rows of an input that are recognised
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
-DROPOUTS = (
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_DROPOUTS = (
     "dropout",
     "alpha_dropout",
     "feature_alpha_dropout",
@@ -89,7 +89,7 @@ class Observer:
         register_optimizer_step_post_hook(self._after_step)
         register_module_forward_pre_hook(self._before_forward)
         functional = torch.nn.functional
-        for name in DROPOUTS:
+        for name in _DROPOUTS:
             self._replace(functional, name, self._dropout)
         self._replace(
             functional, "scaled_dot_product_attention", self._scaled_attention
@@ -101,7 +101,7 @@ class Observer:
         for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
             self._replace(owner, "clip_grad_norm_", self._clip)
         self._replace(torch.nn.utils, "clip_grads_with_norm_", self._clip_with_norm)
-        for name in CRITERIA:
+        for name in _CRITERIA:
             self._replace(functional, name, self._criterion)
         if torch.distributed.is_available():
             self._replace(torch.distributed, "all_reduce", self._all_reduce)
@@ -582,7 +582,7 @@ def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short_name(name: str) -> str:
-    for wrapper in WRAPPERS:
+    for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 

@@ -22,7 +22,7 @@ PORTS_VARIABLE = "RNN_SCALING_HOOK_PORTS"  # a free port per rank
 SETTINGS_VARIABLE = "RNN_SCALING_HOOK_SETTINGS"
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 POLL_S = 0.02
-END_WAIT_S = 10.0  # wait for the end of the other ranks
+_END_WAIT_S = 10.0  # wait for the end of the other ranks
 
 Job = Mapping[str, Any]
 # Runs the script in a process of its own, which has its rank's variables, and writes
@@ -68,7 +68,7 @@ def wait_for_all(folder: str) -> None:
     done = f"{folder}/done"
     rank = os.environ.get("RANK", "0")
     open(f"{done}{rank}", "w").close()
-    limit = time.monotonic() + END_WAIT_S
+    limit = time.monotonic() + _END_WAIT_S
     for other in range(int(os.environ.get("WORLD_SIZE", "1"))):
         while not os.path.exists(f"{done}{other}") and time.monotonic() < limit:
             time.sleep(0.01)

@@ -25,10 +25,10 @@ def main(words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = {"folder": folder, "num_steps": sys.maxsize, "dropout_off": False}
         path = os.environ.get(ranks.FILE_VARIABLE, "hooks.jsonl")
-        run_script(words, settings, path)
+        _run_script(words, settings, path)
 
 
-def run_script(words: Sequence[str], settings: Mapping[str, Any], path: str) -> None:
+def _run_script(words: Sequence[str], settings: Mapping[str, Any], path: str) -> None:
     """Run a script like Python does, and record it.
 
     Args:
@@ -92,7 +92,7 @@ def _run_job(job: ranks.Job, path: str) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()  # like in a process that starts by itself
-    run_script(job["words"], job["settings"], path)
+    _run_script(job["words"], job["settings"], path)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Tracer:
         profiler.export_chrome_trace(os.path.join(self._folder, f"rank{rank}.json.gz"))
 
 
-def default_folder() -> str:
+def _default_folder() -> str:
     """Return the folder of a sweep's run, or `traces`."""
     result_file = os.environ.get(RESULT_VARIABLE)
     if not result_file:
@@ -106,7 +106,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--folder",
-        default=default_folder(),
+        default=_default_folder(),
         help="where the traces go; in a sweep: next to the record of the run",
     )
     parser.add_argument("script")

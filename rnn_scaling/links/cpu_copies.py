@@ -8,7 +8,7 @@ import tensorflow as tf
 from rnn_scaling.links import rounds
 from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Series
 
-BUDGET_S = 2.0  # time for one size
+_BUDGET_S = 2.0  # time for one size
 
 
 def address(tensor: tf.Tensor) -> int:
@@ -45,7 +45,7 @@ def measure(
         if address(run()) != address(variable.read_value()):
             copied_sizes.append(size)
         jobs.append((size, rounds.prepare(run)))
-    points = rounds.measure_points({name: jobs}, repeats, BUDGET_S, report, "copies")
+    points = rounds.measure_points({name: jobs}, repeats, _BUDGET_S, report, "copies")
     return [
         Series(
             COPY,

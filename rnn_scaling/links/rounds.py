@@ -14,8 +14,8 @@ Call = Callable[[], object]  # makes one transfer and returns when it has arrive
 Report = Callable[[int, int, str], None]  # finished rounds, all rounds, title
 
 # Duration of a repeat of short transfers. It makes the clock and an interruption small.
-TARGET_S = 0.002
-MAX_CALLS = 1000
+_TARGET_S = 0.002
+_MAX_CALLS = 1000
 WARM_CALLS = 3
 _LONG_S = 0.01  # transfers this long need only one warm-up call to fill the caches
 _MIN_REPEATS = 3
@@ -51,7 +51,7 @@ class RoundJob:
 
 
 def calls_per_repeat(
-    seconds: float, target_s: float = TARGET_S, max_calls: int = MAX_CALLS
+    seconds: float, target_s: float = _TARGET_S, max_calls: int = _MAX_CALLS
 ) -> int:
     """Return the number of calls of this duration per repeat; 1 for long calls."""
     return max(1, min(max_calls, int(target_s / max(seconds, 1e-9))))

@@ -21,7 +21,7 @@ from rnn_scaling.reports.summary import RowSummary, SeriesSummary, mean_seconds
 from rnn_scaling.system.files.markdown import csv_cell
 
 Item = TypeVar("Item")
-SECONDS_DIGITS = 3
+_SECONDS_DIGITS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _rounded_seconds(row: Row) -> float | None:
 def _seconds_text(row: Row) -> str:
     seconds = mean_seconds(row)
     if seconds is not None:
-        return plain(seconds, SECONDS_DIGITS)
+        return plain(seconds, _SECONDS_DIGITS)
     return "n/a" if row.good_runs else row.records[-1].status
 
 

@@ -28,7 +28,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h)
-EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, if the reader (`| head`) has closed the pipe
+_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, if the reader (`| head`) has closed the pipe
 DEBUG = "RNN_SCALING_DEBUG"  # the variable that adds a traceback to such a fault
 # TensorFlow's graph errors begin with this line and the stack of the node; the cause
 # comes after them.
@@ -36,7 +36,7 @@ _GRAPH_ERROR = "Graph execution error:"
 _STACK_LINES = ("Detected at node ", "  File ", "    ", "Stack trace for op")
 # TensorFlow begins other messages with the name of its function that failed.
 _FUNCTION_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
-MAX_CHARACTERS = 4000  # of an error or a warning
+_MAX_CHARACTERS = 4000  # of an error or a warning
 _OWN_MODULES = ("rnn_scaling", "models", "benchmarks")
 # Packages whose modules have other names, by module.
 _PACKAGES = {
@@ -199,10 +199,10 @@ def _shorten(line: str) -> str:
 
     Its beginning contains the flag, and its end the rule.
     """
-    if len(line) <= MAX_CHARACTERS:
+    if len(line) <= _MAX_CHARACTERS:
         return line
-    half = MAX_CHARACTERS // 2
-    left_out = len(line) - MAX_CHARACTERS
+    half = _MAX_CHARACTERS // 2
+    left_out = len(line) - _MAX_CHARACTERS
     return f"{line[:half]}... ({left_out:,} letters) ...{line[-half:]}"
 
 
@@ -326,7 +326,7 @@ def _run(main: Callable[[], int]) -> int:
         return status
     except BrokenPipeError:
         _discard_output()
-        return EXIT_BROKEN_PIPE
+        return _EXIT_BROKEN_PIPE
     except Exception as e:
         if isinstance(e, OSError) and e.errno == errno.ENOSPC:
             _discard_output()

@@ -40,7 +40,7 @@ from rnn_scaling.system.files.terminal import counted
 
 # Smallest change of a rate that is printed, "0.1 %"; a smaller one is "at most" this.
 _LEAST_PRINTED_CHANGE = 0.001
-MOST_COMMANDS = 200  # series with commands
+_MOST_COMMANDS = 200  # series with commands
 # Facts of the environment next to the title, and the nouns after them.
 _FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
 _READING = ("rates", "speedup", "intervals", "parts", "files")
@@ -328,7 +328,7 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
     ]
     sweeps = [
         (series.title, repeat_commands.commands(series))
-        for series in summary.series[:MOST_COMMANDS]
+        for series in summary.series[:_MOST_COMMANDS]
     ]
     report = f"{entry.program()} report {shlex.quote(summary.name)}"
     blocks: list[Block] = [

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 DEFAULT_MB = 128  # JSON takes ten times its size in memory
-MAX_DEPTH = 100  # levels of lists and objects in JSON; writing it is recursive
+_MAX_DEPTH = 100  # levels of lists and objects in JSON; writing it is recursive
 # The message of Python differs between its versions.
 NUL_BYTE = "a file name cannot contain a NUL byte"
 UNLIMITED = math.inf  # for files that SQLite or tf.data reads in pieces
@@ -103,7 +103,7 @@ def parse_json(text: str) -> Any:
 
     Raises:
       JsonError: If the text is not JSON, has numbers of thousands of digits, or is
-        nested deeper than `MAX_DEPTH`.
+        nested deeper than `_MAX_DEPTH`.
     """
     try:
         value = json.loads(text)
@@ -113,7 +113,7 @@ def parse_json(text: str) -> Any:
         raise JsonError("contains a number with thousands of digits") from None
     except RecursionError:
         raise JsonError("nested too deeply") from None
-    is_nested = text.count("[") + text.count("{") > MAX_DEPTH
+    is_nested = text.count("[") + text.count("{") > _MAX_DEPTH
     if is_nested and isinstance(value, (dict, list)) and _is_deep(value):
         raise JsonError("nested too deeply")
     if is_plain(text) or not _SUSPECT.search(text):
@@ -203,9 +203,9 @@ def _finite(value: Any) -> Any:
 
 
 def _is_deep(value: Any) -> bool:
-    """Return whether lists and objects are nested deeper than `MAX_DEPTH`."""
+    """Return whether lists and objects are nested deeper than `_MAX_DEPTH`."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(_MAX_DEPTH):
         next_level = []
         for node in level:
             items = node.values() if type(node) is dict else node

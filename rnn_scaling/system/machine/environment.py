@@ -25,7 +25,7 @@ from rnn_scaling.system.machine.system import (
 )
 
 # TF_CLI_ and TF_VAR_ belong to another program and may contain secrets.
-RELEVANT_VARIABLES = re.compile(
+_RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE|RNN_SCALING_OPERATORS)"
 )
 PACKAGES = (
@@ -33,7 +33,7 @@ PACKAGES = (
     *("horovod", "torch", "jax", "jaxlib"),
 )
 # Libraries of CUDA and their names in pip packages such as nvidia-cudnn-cu12.
-CUDA_LIBRARIES = {
+_CUDA_LIBRARIES = {
     "runtime": "cuda-runtime",
     "cudnn": "cudnn",
     "cublas": "cublas",
@@ -41,7 +41,7 @@ CUDA_LIBRARIES = {
 }
 # TensorFlow and its libraries choose kernels by these vector units; names of /proc/cpuinfo
 # on x86 and ARM.
-VECTOR_UNITS = (
+_VECTOR_UNITS = (
     *(
         "avx",
         "avx2",
@@ -56,7 +56,7 @@ VECTOR_UNITS = (
     *("asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
 # Files of one line with further settings of the system that affect a rate.
-SYSTEM_FILES = {
+_SYSTEM_FILES = {
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "cpu_no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
     "cpu_boost": "/sys/devices/system/cpu/cpufreq/boost",
@@ -81,13 +81,13 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
         # The current clock of each core.
         "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],
         "cpu_limit": cpu_limit(),
-        **{name: read_first_line(path) for name, path in SYSTEM_FILES.items()},
+        **{name: read_first_line(path) for name, path in _SYSTEM_FILES.items()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": _load_average(),
         "gpus": query_gpus(),
         "topology": gpu_topology(),
         "variables": {
-            k: v for k, v in sorted(variables.items()) if RELEVANT_VARIABLES.match(k)
+            k: v for k, v in sorted(variables.items()) if _RELEVANT_VARIABLES.match(k)
         },
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"
@@ -114,7 +114,7 @@ def _cuda_versions() -> dict[str, str | None]:
     None for a library that pip did not install.
     """
     versions: dict[str, str | None] = {}
-    for library, name in CUDA_LIBRARIES.items():
+    for library, name in _CUDA_LIBRARIES.items():
         packages = [f"nvidia-{name}{suffix}" for suffix in ("-cu12", "-cu13", "")]
         versions[library] = next(filter(None, map(_version, packages)), None)
     return versions
@@ -126,7 +126,7 @@ def cpu_vector_units(cpuinfo: str) -> list[str] | None:
     if not lines:
         return None
     units = lines[0].split()
-    return [name for name in VECTOR_UNITS if name in units]
+    return [name for name in _VECTOR_UNITS if name in units]
 
 
 def cpu_topology(cpuinfo: str) -> dict[str, int | None]:

@@ -16,7 +16,7 @@ GPU_QUERY = (
     f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{throttling.FIELD},"
     "pci.bus_id,clocks.max.mem,power.limit"
 )
-GPU_QUERY_OF_ANY_DRIVER = (
+_GPU_QUERY_OF_ANY_DRIVER = (
     "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
 )
 
@@ -109,7 +109,7 @@ def query_gpus() -> list[dict[str, str]]:
     (throttling.FIELD for all drivers). `index` is the number in nvidia-smi.
     """
     new_query = GPU_QUERY.replace(throttling.FIELD, throttling.NEW_FIELD)
-    for query in (GPU_QUERY, new_query, GPU_QUERY_OF_ANY_DRIVER):
+    for query in (GPU_QUERY, new_query, _GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)
         # A driver without one of the fields refuses the query.
         if rows is not None:

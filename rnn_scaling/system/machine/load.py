@@ -21,7 +21,7 @@ NOTICEABLE = 0.05
 WINDOW_S = 0.5
 # The load of a window is NOTICEABLE only if it is this many standard deviations of the
 # error that clock ticks cause.
-TICK_DEVIATIONS = 4
+_TICK_DEVIATIONS = 4
 # Largest share of the time that reading the load may take.
 MAX_COST_SHARE = 0.01
 # The clock of a process's CPU time, as in MAKE_PROCESS_CPUCLOCK of Linux.
@@ -111,7 +111,7 @@ def window_seconds(num_cores: int, num_devices: int) -> float:
     error_s = tick_s / math.sqrt(6) * math.sqrt(num_cores)
     cores_per_device = num_cores / max(1, min(num_cores, num_devices))
     noticeable_share = NOTICEABLE * cores_per_device
-    return max(WINDOW_S, TICK_DEVIATIONS * error_s / noticeable_share)
+    return max(WINDOW_S, _TICK_DEVIATIONS * error_s / noticeable_share)
 
 
 def share_of_one_device(share: float, num_cores: int, num_devices: int) -> float:

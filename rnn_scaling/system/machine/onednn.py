@@ -1,6 +1,6 @@
 """Turn on oneDNN's operators on processors where TensorFlow leaves them off.
 
-TensorFlow turns oneDNN on by default only on processors with one of DEFAULT_UNITS. On
+TensorFlow turns oneDNN on by default only on processors with one of _DEFAULT_UNITS. On
 x86 processors with AVX2 but without these, its matrix products are faster as well:
 1.2 to 1.8 times the rate of text models (BUILD_NOTES.md). Image networks keep
 TensorFlow's default, because without AVX-512 oneDNN computes wrong gradients of strided
@@ -14,8 +14,8 @@ from collections.abc import Collection, MutableMapping
 
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 # Vector units of processors on which TensorFlow turns oneDNN on.
-DEFAULT_UNITS = ("avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8")
-NEEDED_UNITS = ("avx2", "fma")
+_DEFAULT_UNITS = ("avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8")
+_NEEDED_UNITS = ("avx2", "fma")
 
 
 def turn_on_onednn(
@@ -33,8 +33,8 @@ def turn_on_onednn(
     Returns:
       Whether oneDNN was off by default and is now on.
     """
-    is_default = any(unit in vector_units for unit in DEFAULT_UNITS)
-    is_fast = all(unit in vector_units for unit in NEEDED_UNITS)
+    is_default = any(unit in vector_units for unit in _DEFAULT_UNITS)
+    is_fast = all(unit in vector_units for unit in _NEEDED_UNITS)
     if ONEDNN_VARIABLE in variables or is_default or not is_fast:
         return False
     variables[ONEDNN_VARIABLE] = "1"

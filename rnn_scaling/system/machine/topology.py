@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.system.machine.gpus import gpu_topology
 
-EXHAUSTIVE = 16  # up to this many GPUs all subsets are compared: 12,870 of 8 among 16
+_EXHAUSTIVE = 16  # up to this many GPUs all subsets are compared: 12,870 of 8 among 16
 MAX_SUBSETS = 4  # equally good subsets that are listed
 # Only the order counts. A lane of NVLink has one to four times the bandwidth of 16 lanes
 # of PCIe, so more lanes are better.
@@ -40,7 +40,7 @@ MEANING = {
     "SYS": "the link between NUMA nodes",
     "SOC": "the link between CPU sockets",
 }
-RELATION = re.compile(r"X|NV\d+|[A-Z]{2,5}|N/A")
+_RELATION = re.compile(r"X|NV\d+|[A-Z]{2,5}|N/A")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _HEADER = re.compile(
     r"\s*(GPU\d+|NIC\d+|mlx\w+)\b(?=.*CPU\s+Affinity)|\s+GPU\d+(\s+(GPU\d+|NIC\d+|mlx\w+))*\s*$"
@@ -124,7 +124,7 @@ def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
                 f"row {name} has {len(row)} of {len(header.devices)} cells"
             )
         for cell in row:
-            if link_level(cell) not in {*LEVELS, "X", "N/A"}:
+            if _link_level(cell) not in {*LEVELS, "X", "N/A"}:
                 raise TopologyError(
                     f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, "
                     f"got {cell!r}"
@@ -198,7 +198,7 @@ def read_row(line: str, header: Header) -> MatrixRow | None:
     return MatrixRow(words[0], words[1 : size + 1], (extras + [""] * width)[:width])
 
 
-def link_level(link: str) -> str:
+def _link_level(link: str) -> str:
     """Return "NV#" for NV2; other links are their own level."""
     return "NV#" if re.fullmatch(r"NV\d+", link) else link
 
@@ -212,7 +212,7 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
         group = [ungrouped.pop(0)]
         for device in group:
             for other in list(ungrouped):
-                if link_level(links[device][other]) in near:
+                if _link_level(links[device][other]) in near:
                     ungrouped.remove(other)
                     group.append(other)
         groups.append(sorted(group))
@@ -223,7 +223,7 @@ def levels(links: Sequence[Sequence[str]]) -> list[str]:
     """Return the levels of links between different devices, near ones first."""
     present: set[str] = set()
     for i, row in enumerate(links):
-        present.update(link_level(link) for link in [*row[:i], *row[i + 1 :]])
+        present.update(_link_level(link) for link in [*row[:i], *row[i + 1 :]])
     return [level for level in LEVELS if level in present]
 
 
@@ -286,7 +286,7 @@ def best_subsets(topology: Topology, count: int) -> Best:
         raise ValueError(f"expected 1 to {size} GPUs, got {count}")
     worth = _worth_matrix(topology)
     candidates: Iterable[tuple[int, ...]] = itertools.combinations(range(size), count)
-    if size > EXHAUSTIVE:
+    if size > _EXHAUSTIVE:
         starts = range(size - count + 1)
         candidates = [tuple(range(first, first + count)) for first in starts]
     qualities = {subset: _quality(worth, subset) for subset in candidates}
@@ -386,9 +386,9 @@ def _best_text(topology: Topology) -> str:
             line += f" and {best.count - MAX_SUBSETS} more"
         lines.append(line)
         lines.append(f"    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={first}")
-    if size > EXHAUSTIVE:
+    if size > _EXHAUSTIVE:
         lines.append(
-            f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers "
+            f"With more than {_EXHAUSTIVE} GPUs, only GPUs with consecutive numbers "
             "are compared."
         )
     return "\n".join(lines)

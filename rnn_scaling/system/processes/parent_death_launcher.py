@@ -23,12 +23,12 @@ CORES = "--cores="
 BYTES = "--bytes="
 GROUP = "--group"  # COMMAND gets its own process group, which ends with it
 # Reserved memory per used memory: allocators with doubling blocks reserve at most twice.
-RESERVED = 2.25
+_RESERVED = 2.25
 INTERVAL_S = 0.02
 # Part of the message of a program that used too much memory. The search for the largest
 # batch finds it in the last line of the program's output.
 KILLED = "the memory limit was exceeded"
-COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # values of LC_CTYPE that Python sets
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # values of LC_CTYPE that Python sets
 
 
 def caller_environment() -> dict[str, str]:
@@ -37,7 +37,7 @@ def caller_environment() -> dict[str, str]:
     Python adds LC_CTYPE if the locale of the caller is C (PEP 538); it is removed.
     """
     variables = dict(os.environ)
-    if variables.get("LC_CTYPE") in COERCED:
+    if variables.get("LC_CTYPE") in _COERCED:
         # This file contains the variables at the start of the process.
         with contextlib.suppress(OSError), open("/proc/self/environ", "rb") as file:
             if b"\0LC_CTYPE=" not in b"\0" + file.read():
@@ -110,7 +110,7 @@ def _limit_memory(limit: int) -> None:
     if os.fork() == 0:
         _kill_above_limit(program, limit)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    reserved = int(RESERVED * limit)
+    reserved = int(_RESERVED * limit)
     if hard != resource.RLIM_INFINITY:
         reserved = min(reserved, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (reserved, reserved))

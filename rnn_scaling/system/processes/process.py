@@ -18,11 +18,11 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.processes import parent_death_launcher
 
 TICK_S = 0.5  # interval of checks whether children have ended while stderr is silent
-BLIND_TICK_S = 0.05  # the same if the stderr of a child is not read
+_BLIND_TICK_S = 0.05  # the same if the stderr of a child is not read
 LINES_KEPT = 200
 MAX_LINE_BYTES = 65536
-READS_AT_END = 64
-INTERRUPT_GRACE_S = 1.0
+_READS_AT_END = 64
+_INTERRUPT_GRACE_S = 1.0
 TIMEOUT_GRACE_S = 2.0
 # Instead of these for several children: they share the cores while the first writes its
 # results.
@@ -126,7 +126,7 @@ def run_together(
             if timed_out or not children.end_by_themselves():
                 children.end_first(signal.SIGTERM, TIMEOUT_GRACE_S)
         except KeyboardInterrupt:
-            children.end_first(signal.SIGINT, INTERRUPT_GRACE_S)
+            children.end_first(signal.SIGINT, _INTERRUPT_GRACE_S)
             raise
         finally:
             returncodes = children.end()
@@ -236,7 +236,7 @@ class _Children:
             child.signal(signal.SIGKILL)
         returncodes = [child.reap() for child in self._all]
         # The number of reads is limited: a process that left its group may still write.
-        for _ in range(READS_AT_END * len(self._all)):
+        for _ in range(_READS_AT_END * len(self._all)):
             if not self._selector.get_map() or not self._read(0.0):
                 break
         for child in self._all:
@@ -248,7 +248,7 @@ class _Children:
         """Wait this long for output; return whether there was any."""
         # A child that has closed its stderr may still run.
         if len(self._selector.get_map()) < len(self._all):
-            seconds = min(seconds, BLIND_TICK_S)
+            seconds = min(seconds, _BLIND_TICK_S)
         ready = self._selector.select(seconds)
         contents = [self._read_child(key.data) for key, _ in ready]
         return any(contents)

@@ -12,8 +12,8 @@ from tensorflow.python.eager import context
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
-JOB = "worker"
-_LEADER = local.task_name(JOB, 0)  # numbers the members of each group
+_JOB = "worker"
+_LEADER = local.task_name(_JOB, 0)  # numbers the members of each group
 
 
 def start(request: Request) -> Engine:
@@ -24,23 +24,23 @@ def start(request: Request) -> Engine:
     place = request.place
     place.require_free_port()
     context.context().configure_collective_ops(
-        collective_leader=_LEADER, device_filters=(f"/job:{JOB}/task:{place.index}",)
+        collective_leader=_LEADER, device_filters=(f"/job:{_JOB}/task:{place.index}",)
     )
     context.context().enable_collective_ops(
         tensorflow_server_pb2.ServerDef(
             cluster=cluster_pb2.ClusterDef(
                 job=[
                     cluster_pb2.JobDef(
-                        name=JOB, tasks=dict(enumerate(place.addresses[JOB]))
+                        name=_JOB, tasks=dict(enumerate(place.addresses[_JOB]))
                     )
                 ]
             ),
-            job_name=JOB,
+            job_name=_JOB,
             task_index=place.index,
             protocol="grpc",
             default_session_config=context.context().config,
         )
     )
     return local.describe(
-        request, local.task_name(JOB, place.index), place.index, place.num_workers
+        request, local.task_name(_JOB, place.index), place.index, place.num_workers
     )

@@ -350,19 +350,25 @@ python_of() {
 main() {
   cd "$1"
   shift
-  local command=${1:-} old new
+  local command=${1:-} names close old new
   SETUP_TIMEOUT=${SETUP_TIMEOUT:-$([ "$command" = setup-horovod ] && echo 7200 || echo 900)}
   case "$command" in
     -h | --help | help) usage; return ;;
+    --version | version) sed -nE 's/^VERSION = "(.*)"$/rnn_scaling \1/p' rnn_scaling/system/entry.py; return ;;
     "" | test | lint | docs | setup | setup-horovod | setup-frameworks) ;;
     *)
-      if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
+      names=$(commands | cut -d'|' -f1)
+      if ! grep -qxF -e "$command" <<<"$names"; then
         while IFS='|' read -r old new; do
           [ "$old" = "$command" ] || continue
           echo "error: $old is now a part of ${new%% *}: $(program) $new" >&2
           return 2
         done <<<"$(moved)"
-        echo "error: $command is not a command of run.sh; --help lists them" >&2
+        # shellcheck disable=SC2086 # a word per name
+        close=$(python3 -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1))' \
+          "$command" test lint docs setup $names 2>/dev/null) || close=""
+        [ -n "$close" ] && close="did you mean $close?" || close="--help lists them"
+        echo "error: $command is not a command of run.sh; $close" >&2
         return 2
       fi
       ;;
@@ -388,7 +394,7 @@ main() {
 # environment: run ROOT WORDS...
 run() {
   case "${2:-}" in
-    -h | --help | help | lint | docs | setup | setup-*) main "$@"; return ;;
+    -h | --help | help | --version | version | lint | docs | setup | setup-*) main "$@"; return ;;
   esac
   (main "$@")
   case "${2:-}" in

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.system.entry import VERSION
 from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
@@ -116,6 +117,16 @@ def test_what_needs_no_environment_sets_none_up(run, tmp_path, words):
     assert done.returncode == (0 if words == ["--help"] else 2)
     assert done.notes == []
     assert not (tmp_path / "venv").exists()
+
+
+def test_a_version_is_one_line_and_a_misspelled_command_has_a_hint(run):
+    version = run("--version")
+    assert (version.returncode, version.stdout) == (0, f"rnn_scaling {VERSION}\n")
+    misspelled = run("trian")
+    assert misspelled.returncode == 2 and "train?" in misspelled.stderr
+    unknown = run("xyzzy")
+    assert unknown.returncode == 2 and "--help" in unknown.stderr
+    assert version.notes == misspelled.notes == unknown.notes == []
 
 
 def test_only_the_tab_profile_brings_its_packages(run):

@@ -25,6 +25,8 @@ MIN_ORDERED = 6  # fewest processes whose order in time is analysed
 LARGEST_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
 WIDE = math.log(10)
+# Half an interval / its number, above which the number is useless.
+TOO_WIDE = 0.5
 NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 
@@ -99,6 +101,16 @@ class Interval:
         return (high - low) / 2
 
     @property
+    def is_too_wide(self) -> bool:
+        """Whether the interval is so wide that the number is useless."""
+        return self.half_width is not None and self.half_width > TOO_WIDE * self.value
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the number contains a rate that is corrected for load."""
+        return Note.CORRECTED in self.kind.notes
+
+    @property
     def relative_error(self) -> float | None:
         """The standard error as a share of the number."""
         if self.standard_error is None:
@@ -124,7 +136,7 @@ class Interval:
             self,
             low=low,
             high=high,
-            kind=dataclasses.replace(self.kind, notes=(*self.kind.notes, Note.PRINTED)),
+            kind=self.kind.with_note(Note.PRINTED),
             rounding=rounding,
             rounding_half_width=((high - low) - (self.high - self.low)) / 2,
         )
@@ -139,7 +151,7 @@ class Interval:
           degrees: Degrees of freedom of that estimate.
           note: The source of the error.
         """
-        kind = dataclasses.replace(self.kind, notes=(*self.kind.notes, note))
+        kind = self.kind.with_note(note)
         if self.relative_error is None:
             return dataclasses.replace(self, kind=kind)
         error, degrees = add_variances(
@@ -349,7 +361,7 @@ def ratio(
     rounding = numerator.rounding + denominator.rounding
     errors = [rate.relative_error for rate in rates if rate.relative_error is not None]
     if len(errors) < 2:
-        return _without_ends(value, run_counts, rounding)
+        return _without_ends(value, run_counts, rounding, rates)
     error, degrees = welch(errors, rates)
     if drift is not None:
         error, degrees = add_drift(error, degrees, drift)
@@ -426,7 +438,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     ]
     run_counts = _run_counts(used_rates)
     if len(errors) < len(terms):
-        return _without_ends(value, run_counts)
+        return _without_ends(value, run_counts, inputs=used_rates)
     error, degrees = welch(errors, used_rates)
     kind = _runs_kind(
         run_counts, [rate.scatter for rate in used_rates], inputs=used_rates
@@ -435,7 +447,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     if any(rate.rounding for rate in inputs):
         rounding = _rounding_effect(function, inputs, slopes)
     if rounding:
-        kind = dataclasses.replace(kind, notes=(*kind.notes, Note.PRINTED))
+        kind = kind.with_note(Note.PRINTED)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
     size = math.fsum(abs(change * rate.value) for change, rate in terms)
     return Interval(
@@ -552,17 +564,30 @@ def _runs_kind(
     inputs: Sequence[Interval] = (),
 ) -> IntervalKind:
     notes = [scatter.note for scatter in filter(None, scatters) if scatter.note]
-    if any(Note.CORRECTED in rate.kind.notes for rate in inputs):
-        notes.append(Note.CORRECTED)
+    notes += _inherited_notes(inputs)
     counts = sorted(set(run_counts))
     return IntervalKind(basis, tuple(counts), tuple(dict.fromkeys(notes)))
 
 
+def _inherited_notes(inputs: Iterable[Interval]) -> list[Note]:
+    """Return the notes of numbers that their ratio or function has, too."""
+    notes: dict[Note, None] = {}
+    for number in inputs:
+        notes |= dict.fromkeys(number.kind.inherited_notes)
+    return list(notes)
+
+
 def _without_ends(
-    value: float, run_counts: tuple[int, ...], rounding: float = 0.0
+    value: float,
+    run_counts: tuple[int, ...],
+    rounding: float = 0.0,
+    inputs: Iterable[Interval] = (),
 ) -> Interval:
     """Return a number whose runs are too few for an interval."""
-    kind = IntervalKind(Basis.ONE_RUN_EACH if 1 in run_counts else Basis.NO_SCATTER)
+    kind = IntervalKind(
+        Basis.ONE_RUN_EACH if 1 in run_counts else Basis.NO_SCATTER,
+        notes=tuple(_inherited_notes(inputs)),
+    )
     return Interval(value, kind=kind, run_counts=run_counts, rounding=rounding)
 
 

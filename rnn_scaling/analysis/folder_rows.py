@@ -117,7 +117,7 @@ class Rows(Sequence[Row]):
 def _notebook_cells(machine: str, title: str, row: Row) -> list[str]:
     """Return the cells of a row in a notebook; a failed row has no numbers."""
     rate = row.rate
-    efficiency = row.metric(EFFICIENCY)
+    efficiency = row.shown_metric(EFFICIENCY)
     ends = rate.ends if rate else None
     return [
         machine,
@@ -137,9 +137,11 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
         "runs_ok": len(row.good_runs),
         "runs_failed": len(row.records) - len(row.good_runs),
         "runs_disturbed": len(row.disturbed_runs),
+        "rate_corrected": row.corrected is not None,
+        "measured_items_per_second": row.measured_rate and row.measured_rate.value,
     }
     for metric in METRICS.values():
-        value = row.metric(metric)
+        value = row.shown_metric(metric)
         ends = (value.value, value.low, value.high) if value else (None, None, None)
         record |= zip((metric.name, f"{metric.name}_low", f"{metric.name}_high"), ends)
     return record

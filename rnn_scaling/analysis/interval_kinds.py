@@ -39,13 +39,19 @@ class Basis(enum.Enum):
 
 
 class Note(enum.Enum):
-    """A rule that widened an interval."""
+    """A rule that widened an interval, or changed a number."""
 
     POOLED = enum.auto()  # one variance for all rows with the same number of devices
     ORDERED = enum.auto()  # scatter of runs in the order of time
     DRIFT = enum.auto()  # drift of the machine between two sessions
     CORRECTED = enum.auto()  # the rate is corrected for the load of other programs
+    # Disturbed batches count as well, unlike in the rates of the same table.
+    ALL_BATCHES = enum.auto()
     PRINTED = enum.auto()  # half a unit of the last digits that logs printed
+
+
+# Notes about a number itself: whatever is computed from the number has them, too.
+INHERITED_NOTES = (Note.CORRECTED, Note.ALL_BATCHES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +75,7 @@ class IntervalKind:
 
     Attributes:
       counts: The different numbers of runs, pairs or candidates.
-      notes: Rules that widened the interval.
+      notes: Rules that widened the interval, or changed the number.
       energy: The source of an energy; None for other numbers.
     """
 
@@ -77,3 +83,12 @@ class IntervalKind:
     counts: tuple[int, ...] = ()
     notes: tuple[Note, ...] = ()
     energy: EnergySource | None = None
+
+    @property
+    def inherited_notes(self) -> tuple[Note, ...]:
+        """The notes of everything that is computed from the number."""
+        return tuple([note for note in INHERITED_NOTES if note in self.notes])
+
+    def with_note(self, note: Note) -> "IntervalKind":
+        """Return the kind with one more note."""
+        return dataclasses.replace(self, notes=(*self.notes, note))

@@ -20,17 +20,21 @@ MOST_OF_A_SHARED_CORE = 0.5
 MUCH_OF_A_CHANGE = 0.2
 
 
-def max_slowing(records: Sequence[RunRecord]) -> float:
+def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> float:
     """Return the largest share of the mean rate that load of others may have taken.
 
     A step waits for its slowest core. Load on all cores takes its share of each; load
     on one core takes at most `MOST_OF_A_SHARED_CORE` of that core.
 
+    Args:
+      records: The runs.
+      all_batches: Whether disturbed batches count, even if no run is disturbed.
+
     Returns:
       0 to 1, the mean over the runs; 0.0 without runs.
     """
     slowings = []
-    all_batches = any_disturbed(records)
+    all_batches = all_batches or any_disturbed(records)
     for record in records:
         shares = [
             max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
@@ -41,28 +45,31 @@ def max_slowing(records: Sequence[RunRecord]) -> float:
 
 
 def max_slowing_beyond(
-    records: Sequence[RunRecord], reference: Sequence[RunRecord]
+    records: Sequence[RunRecord],
+    reference: Sequence[RunRecord],
+    all_batches: bool = False,
 ) -> float:
     """Return the share of the rate that load may have taken unlike in other runs.
 
     Args:
       records: Runs that may be slower because of load.
       reference: Runs of the configuration that they are compared with.
+      all_batches: Whether disturbed batches of both count, even if no run is disturbed.
 
     Returns:
       `max_slowing`; 0.0 if the reference had about as much load, or more.
     """
-    slowing = max_slowing(records)
+    slowing = max_slowing(records, all_batches)
     if not slowing or not reference:
         return 0.0
-    loads = _device_loads(records)
-    reference_loads = _device_loads(reference)
+    loads = _device_loads(records, all_batches)
+    reference_loads = _device_loads(reference, all_batches)
     return slowing if had_more_load(loads, reference_loads) else 0.0
 
 
-def _device_loads(records: Sequence[RunRecord]) -> list[float]:
+def _device_loads(records: Sequence[RunRecord], all_batches: bool) -> list[float]:
     """Return the recorded loads as shares of one device's cores, noticeable or not."""
-    all_batches = any_disturbed(records)
+    all_batches = all_batches or any_disturbed(records)
     loads = []
     for record in records:
         devices = record.options["num_devices"]

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import UNIT
 from rnn_scaling.analysis.rows import Row, series_key
 from rnn_scaling.analysis.significance import joint_ratio, needed_repeats
@@ -161,7 +160,7 @@ def _mean_rate(rates: Sequence[Interval], degrees: float, num_runs: int) -> Inte
     value = math.exp(math.fsum(math.log(rate.value) for rate in rates) / count)
     errors = [rate.relative_error or 0.0 for rate in rates]
     error = math.hypot(*errors) / count
-    if any(Note.CORRECTED in rate.kind.notes for rate in rates):
+    if any(rate.is_corrected for rate in rates):
         # The errors of corrections have one cause, so their mean is not more precise.
         error = math.fsum(errors) / count
     return Interval(

@@ -30,6 +30,7 @@ from rnn_scaling.analysis.metrics import (
     LATENCIES,
     METRICS,
     MONEY,
+    SPEEDUP,
     Compute,
     Measured,
     Metric,
@@ -174,6 +175,13 @@ class Row:
         return process_rates(self.counted_runs, self.counts_all_batches)
 
     @functools.cached_property
+    def measured_rate(self) -> Interval | None:
+        """Items per second as measured: the rate without a correction for load."""
+        if self.corrected is None:
+            return self.rate
+        return interval_over_runs(process_rates(self.counted_runs))
+
+    @functools.cached_property
     def is_slowed(self) -> bool:
         """Whether its rate contains the load of other programs, without a correction."""
         is_disturbed = disturbance.any_disturbed(self.counted_runs)
@@ -184,7 +192,7 @@ class Row:
         """The largest share of the rate that load may have taken; see `load_effect`."""
         if self.corrected is not None:
             return 0.0
-        return load_effect.max_slowing(self.counted_runs)
+        return load_effect.max_slowing(self.counted_runs, self.counts_all_batches)
 
     @functools.cached_property
     def rounding(self) -> float:
@@ -268,21 +276,64 @@ class Row:
             return count_all_batches(self)
         return self
 
+    @functools.cached_property
+    def is_speedup_hidden(self) -> bool:
+        """Whether load of other programs hides the speedup.
+
+        True if load that only the row or its baseline had may have changed the speedup,
+        or if the correction for load leaves it too uncertain. Neither tables nor
+        sentences contain such a speedup.
+        """
+        row = self.beside_baseline
+        baseline = row.baseline
+        if baseline is None or baseline is row:
+            return False
+        speedup = self.metric(SPEEDUP)
+        if speedup is not None and speedup.is_corrected:
+            return speedup.is_too_wide
+        return bool(
+            max_slowing_beyond(row, baseline) or max_slowing_beyond(baseline, row)
+        )
+
+    def shown_metric(self, metric: Metric) -> Interval | None:
+        """Return a metric for a report: None if it is unknown, or if load hides it."""
+        if metric.ideal and self.is_speedup_hidden:
+            return None
+        return self.metric(metric)
+
     def metric(self, metric: Metric) -> Interval | None:
         """Return a metric in its computed unit; None if it is unknown."""
         if metric.compute not in self._computed:
-            # A metric with an ideal is relative to one device.
-            row = self.beside_baseline if metric.ideal else self
-            measured = Measured(
-                row.counted_runs,
-                row.num_devices,
-                row.rate,
-                row.baseline.rate if row.baseline else None,
-                row.priced,
-                row.counts_all_batches,
-            )
-            self._computed[metric.compute] = metric.compute(measured)
+            self._computed[metric.compute] = self._compute(metric)
         return self._computed[metric.compute]
+
+    def _compute(self, metric: Metric) -> Interval | None:
+        # A metric with an ideal is relative to one device.
+        row = self.beside_baseline if metric.ideal else self
+        measured = Measured(
+            row.counted_runs,
+            row.num_devices,
+            row.rate,
+            row.baseline.rate if row.baseline else None,
+            row.priced,
+            row.counts_all_batches,
+        )
+        value = metric.compute(measured)
+        if value is None or not self._has_other_rates(row):
+            return value
+        kind = value.kind.with_note(Note.ALL_BATCHES)
+        return dataclasses.replace(value, kind=kind)
+
+    def _has_other_rates(self, row: Row) -> bool:
+        """Return whether a row has another rate than this one, or another baseline."""
+        pairs = [(self.rate, row.rate)]
+        if self.one_device and row.one_device:
+            pairs.append((self.one_device.rate, row.one_device.rate))
+        return any(
+            not math.isclose(own.value, other.value)
+            for own, other in pairs
+            if own and other
+        )
 
     @functools.cached_property
     def _computed(self) -> dict[Compute, Interval | None]:
@@ -458,7 +509,10 @@ def max_slowing_beyond(row: Row, reference: Row) -> float:
         return 0.0
     if reference.corrected is not None:
         return row.max_slowing
-    return load_effect.max_slowing_beyond(row.counted_runs, reference.counted_runs)
+    all_batches = row.counts_all_batches or reference.counts_all_batches
+    return load_effect.max_slowing_beyond(
+        row.counted_runs, reference.counted_runs, all_batches
+    )
 
 
 def _work_key(row: Row) -> Key:

@@ -120,7 +120,7 @@ def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
     quantile = t_quantile(_pair_quantile(among), degrees)
     margin = quantile * change.relative_error + change.rounding
-    kind = IntervalKind(Basis.RANKING, (among,))
+    kind = IntervalKind(Basis.RANKING, (among,), change.kind.inherited_notes)
     return dataclasses.replace(change.with_margin(margin, kind), degrees=degrees)
 
 

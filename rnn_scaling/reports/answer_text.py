@@ -9,6 +9,7 @@ from rnn_scaling.reports import (
     conclusions,
     learning,
     log_findings,
+    marks,
     series_table,
     table,
 )
@@ -65,7 +66,8 @@ def brief_sections(summary: Summary) -> list[Section]:
         if len(series) == 1:
             # The rates of a single series, on each number of devices.
             grids = table.series_rates(series[0]).grids[:1]
-            section = Section(section.title, grids)
+            notes = marks.explain_rows(series[0].configurations)
+            section = Section(section.title, grids, tuple(notes))
         sections.append(section)
     return sections
 

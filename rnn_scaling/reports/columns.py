@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
@@ -103,11 +103,18 @@ def metric_column(metric: Metric) -> RowColumn:
     """Return the column of a metric."""
     return RowColumn(
         metric.name,
-        lambda row: row.metric(metric),
+        lambda row: row.shown_metric(metric),
         metric.column,
         metric.digits,
         metric.factor,
         has_interval=True,
+    )
+
+
+def measured_rate_column(rate: Metric) -> RowColumn:
+    """Return the column of the rate without a correction for load."""
+    return RowColumn(
+        f"measured_{rate.name}", lambda row: row.measured_rate, has_interval=True
     )
 
 
@@ -134,6 +141,12 @@ def _runs_text(row: Row) -> str:
     if _num_failed(row):
         parts.append(f"{_num_failed(row)} failed")
     return ", ".join(parts)
+
+
+def _has_corrected_speedup(row: Row) -> bool | None:
+    """Return whether speedup and efficiency contain a corrected rate; None without."""
+    speedup = row.shown_metric(SPEEDUP)
+    return None if speedup is None else speedup.is_corrected
 
 
 def _rounded_seconds(row: Row) -> float | None:
@@ -165,6 +178,9 @@ KERNEL = RowColumn("kernel", encoder_kernel)
 RUNS_OK = RowColumn("runs_ok", lambda row: len(row.good_runs), "Runs", text=_runs_text)
 RUNS_FAILED = RowColumn("runs_failed", _num_failed)
 RUNS_DISTURBED = RowColumn("runs_disturbed", lambda row: len(row.disturbed_runs))
+# Columns of reports with a corrected rate.
+RATE_CORRECTED = RowColumn("rate_corrected", lambda row: row.corrected is not None)
+SPEEDUP_CORRECTED = RowColumn("speedup_corrected", _has_corrected_speedup)
 SECONDS = RowColumn("seconds", _rounded_seconds, "Total time (s)", text=_seconds_text)
 WITHIN_RUN = RowColumn("within_run", lambda row: row.rate_within_run, has_interval=True)
 CERTIFICATE = RowColumn(

@@ -32,7 +32,7 @@ from rnn_scaling.reports.fastest_series import (
     most_devices,
 )
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import has_interval
+from rnn_scaling.reports.numbers import has_interval, without_marks
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
@@ -344,7 +344,7 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     for member in ordered:
         if not one_series.is_known(_efficiency(member)):
             single_run_series.append(member)
-        elif not one_series.is_too_wide(_efficiency(member)):
+        elif not _efficiency(member).is_too_wide:
             judged_series.append(member)
 
     range_statements = []
@@ -399,6 +399,9 @@ def missing_run_commands(series: SeriesSummary) -> list[str]:
         if len(series.rows) == 1:
             axis = scale.axis(row.row.options)
             commands.append(command(row.row.options, **{axis: 2}))
+    elif row.row.is_speedup_hidden:
+        # Other runs explain nothing before these are repeated.
+        return []
     elif row.efficiency is None:
         commands.append(command(row.row.options, **scale.ON_ONE_DEVICE))
     elif row.loss:
@@ -490,7 +493,8 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
             numbers += [("parts", part.points) for part in row.loss.displayed_parts]
         for column, value in numbers:
             if value is not None and has_interval(value):
-                columns_by_kind.setdefault(interval_text(value.kind), {})[column] = None
+                kind = interval_text(without_marks(value.kind))
+                columns_by_kind.setdefault(kind, {})[column] = None
     if len(columns_by_kind) < 2:
         return list(columns_by_kind)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_by_kind.items()]

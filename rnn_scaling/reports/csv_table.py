@@ -6,11 +6,12 @@ never change one. docs/report.md lists them.
 """
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from rnn_scaling.analysis.attribution import LossPartName
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.analysis.metrics import RATE, Metric
 from rnn_scaling.analysis.rows import Row, select_metrics
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.own_files import REPORT_SCHEMA
@@ -100,7 +101,11 @@ def _row_columns(summary: Summary) -> list[RowColumn]:
     if any(row.disturbed_runs for row in summary.rows):
         own_columns.append(columns.RUNS_DISTURBED)
     own_columns.append(columns.SECONDS)
-    own_columns += map(columns.metric_column, select_metrics(summary.rows))
+    metrics = select_metrics(summary.rows)
+    own_columns += map(columns.metric_column, metrics)
+    if any(row.corrected is not None for row in summary.rows):
+        own_columns.append(columns.measured_rate_column(rate_of(metrics)))
+        own_columns += [columns.RATE_CORRECTED, columns.SPEEDUP_CORRECTED]
     own_columns += [_INTERVAL_OVER, _INTERVAL_KIND]
     # Another program may have an option with the name of one of our columns.
     reserved_names = {
@@ -113,6 +118,11 @@ def _row_columns(summary: Summary) -> list[RowColumn]:
         *(_option_column(name, reserved_names) for name in further_options(summary)),
         *own_columns,
     ]
+
+
+def rate_of(metrics: Iterable[Metric]) -> Metric:
+    """Return the rate among the metrics of a report, with their unit."""
+    return next(metric for metric in metrics if metric.compute is RATE.compute)
 
 
 def _option_column(name: str, reserved_names: Collection[str]) -> RowColumn:

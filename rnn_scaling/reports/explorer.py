@@ -18,6 +18,8 @@ from typing import Any
 
 from rnn_scaling.analysis import metrics
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.reports import marks
+from rnn_scaling.reports.wording import sentence
 
 _DIGITS = 6  # significant digits of a number in the page
 
@@ -156,9 +158,14 @@ def to_json(explorer: Explorer) -> str:
 
 
 def _to_json_data(value: Any) -> Any:
-    """Return an interval as [value, low, high], and another object as its fields."""
+    """Return an interval as data, and another object as its fields.
+
+    An interval is [value, low, high], and a sentence for each mark of the number.
+    """
     if isinstance(value, Interval):
-        return [short(end) for end in (value.value, *(value.ends or (None, None)))]
+        ends = value.ends or (None, None)
+        sentences = map(sentence, marks.explain_numbers([value]))
+        return [*map(short, (value.value, *ends)), *sentences]
     return vars(value)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval, ratio
-from rnn_scaling.analysis.interval_kinds import Note
-from rnn_scaling.analysis.rows import max_slowing_beyond
+from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import (
     MOST_REPEATS,
     REPEATS,
@@ -69,8 +68,11 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         ),
         *common,
     ]
+    scaling = one_series.scaling_statements(first) if count > 1 else []
+    if all(each.kind != "scaling-corrected" for each in scaling):
+        facts += one_series.rate_corrections(_rows([first], count))
+    facts += scaling
     if count > 1:
-        facts += one_series.scaling_statements(first)
         facts += _worker_statements(first, None)
     facts += _faster_elsewhere_statements(ordered, count, first)
     return [*facts, *conditions(series, count, first if count > 1 else None)]
@@ -105,6 +107,7 @@ def _unclear_statements(
 
     unclear_statements = [
         state("fastest-unclear", **place, tied=_rate_values(tied_series, count)),
+        *one_series.rate_corrections(_rows(tied_series, count)),
         *common,
     ]
     if num_slower := len(ordered) - 1 - len(rivals):
@@ -152,7 +155,7 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
         tie_statements.append(
             state("take-either", others=len(bounds), within=max(bounds))
         )
-    if Note.CORRECTED in seen_difference.kind.notes:
+    if seen_difference.is_corrected:
         # Repeats do not reduce the error of a correction.
         return [*tie_statements, state("quiet-machine")]
     kind = "seen-difference" if repeats else "seen-difference-too-small"
@@ -190,6 +193,11 @@ def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, 
         rate = interval_values(_rate_on(member, count))
         rates.append({"name": member.title, "rate": rate, "unit": member.unit})
     return rates
+
+
+def _rows(series: Sequence[SeriesSummary], count: int) -> list[Row]:
+    """Return the rows of series on `count` devices."""
+    return [row.row for member in series if (row := member.row_on(count))]
 
 
 def _is_slower(

@@ -1,6 +1,7 @@
 """The first statements of an answer: the speedup, and the effect of each option."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,6 @@ from rnn_scaling.reports.fastest_series import (
 from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.series_statements import (
     is_corrected,
-    is_hidden_by_load,
     is_precise,
 )
 from rnn_scaling.reports.summary import SeriesSummary
@@ -106,7 +106,7 @@ def _speedup_statements(
     hidden = []
     judged_speedups = []
     for member, row in zip(series, rows):
-        if is_hidden_by_load(row):
+        if row.is_speedup_hidden:
             hidden.append(member)
         else:
             judged_speedups.append(row)
@@ -127,7 +127,7 @@ def _speedup_statements(
             corrected_values = {
                 "corrected": num_corrected,
                 "series": len(judged_speedups),
-                "points": max(map(_half_width_percent, speedups)) / count,
+                "points": math.ceil(max(map(_half_width_percent, speedups)) / count),
             }
             speedup_statements.append(
                 Statement("speedups-corrected", values=corrected_values)

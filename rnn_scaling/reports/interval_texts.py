@@ -52,6 +52,7 @@ _NOTES = {
     Note.ORDERED: "not narrower than the scatter of runs in order of time makes it",
     Note.DRIFT: "includes drift of the machine between two sessions",
     Note.CORRECTED: "corrected for other programs' load, with the error of this",
+    Note.ALL_BATCHES: "disturbed batches count too, unlike in the printed rates",
     Note.PRINTED: "wider by half a unit of the last digits that logs printed",
 }
 

@@ -34,10 +34,14 @@ def _to_plain_data(value: Any) -> Any:
 def interval_data(interval: Interval) -> dict[str, Any]:
     """Return an interval for JSON.
 
-    Without an interval, `low` and `high` are None, and `kind` is the reason.
+    Without an interval, `low` and `high` are None, and `kind` is the reason. A number
+    that contains a rate corrected for load has the key `corrected`.
     """
     data: dict[str, Any] = {}
     for name in ("value", "low", "high"):
         number = getattr(interval, name)
         data[name] = None if number is None else round_for_files(number)
-    return encode(data | {"kind": interval_text(interval.kind)})
+    data["kind"] = interval_text(interval.kind)
+    if interval.is_corrected:
+        data["corrected"] = True
+    return encode(data)

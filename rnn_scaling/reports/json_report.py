@@ -23,7 +23,7 @@ from rnn_scaling.reports import (
     steps,
 )
 from rnn_scaling.reports.columns import RowColumn, json_fields
-from rnn_scaling.reports.csv_table import further_options
+from rnn_scaling.reports.csv_table import further_options, rate_of
 from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import round_for_files
@@ -47,7 +47,10 @@ def render(summary: Summary) -> bytes:
     answer = conclusions.answer_statements(summary)
     overview = conclusions.overview_statements(summary)
     warnings = cautions.statements(summary)
-    metrics = [columns.metric_column(metric) for metric in select_metrics(summary.rows)]
+    shown_metrics = select_metrics(summary.rows)
+    metrics = list(map(columns.metric_column, shown_metrics))
+    if any(row.corrected is not None for row in summary.rows):
+        metrics.append(columns.measured_rate_column(rate_of(shown_metrics)))
     options = further_options(summary)
     data: dict[str, Any] = {
         "schema": REPORT_SCHEMA,

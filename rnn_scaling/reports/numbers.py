@@ -1,4 +1,4 @@
-"""A number for a person, with the digits that its interval allows.
+"""A number for a person, with the digits that its interval allows, and its mark.
 
 Examples are 13,800 ± 1,500; 110 [20, 600] if the interval reaches much further to one
 side; and how many times the runs differ if its ends are useless. A number without an
@@ -6,10 +6,16 @@ interval has four digits. A number with a wide interval keeps at least three dig
 that ratios of printed numbers hold within their rounding. CSV and JSON keep all digits.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import (
+    INHERITED_NOTES,
+    IntervalKind,
+    Note,
+)
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.system.files.terminal import counted, three_digits
 
@@ -19,10 +25,12 @@ _LEAST_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 UNEVEN = 0.15
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
+# Marks after a number; `reports.marks` has the line that explains each below a table.
+MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡"}
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:
-    """Return a number with its 95 % interval, or "n/a" for None.
+    """Return a number with its 95 % interval and its marks, or "n/a" for None.
 
     Args:
       interval: The number.
@@ -31,6 +39,18 @@ def plus_minus(interval: Interval | None, digits: int | None) -> str:
     """
     if interval is None:
         return "n/a"
+    return f"{_unmarked(interval, digits)}{mark_text(interval)}"
+
+
+def mark_text(interval: Interval | None) -> str:
+    """Return the marks of a number, such as "†"; "" for most numbers."""
+    if interval is None:
+        return ""
+    return "".join(MARKS[note] for note in interval.kind.inherited_notes)
+
+
+def _unmarked(interval: Interval, digits: int | None) -> str:
+    """Return a number with its 95 % interval."""
     value = interval.value
     if digits is None:
         digits = max(1, 1 - _first_digit_power(value))
@@ -95,6 +115,8 @@ def has_ends(interval: Interval) -> bool:
 def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> list[str]:
     """Return a line for each kind of interval: its signs, its numbers and its meaning.
 
+    The meaning of a mark is not repeated; see `reports.marks`.
+
     Args:
       named_intervals: The name of each number, such as the title of its column.
     """
@@ -102,7 +124,7 @@ def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> li
     signs_by_kind: dict[str, set[str]] = {}
     for name, value in named_intervals:
         if value is not None and has_interval(value):
-            kind = interval_text(value.kind)
+            kind = interval_text(without_marks(value.kind))
             sign = "[low, high]" if has_ends(value) else "±"
             names_by_kind.setdefault(kind, {})[name] = None
             signs_by_kind.setdefault(kind, set()).add(sign)
@@ -111,6 +133,12 @@ def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> li
         signs = " and ".join(sorted(signs_by_kind[kind], reverse=True))
         notes.append(f"{signs} {', '.join(names)}: {kind}.")
     return notes
+
+
+def without_marks(kind: IntervalKind) -> IntervalKind:
+    """Return a kind without the notes that a mark shows."""
+    notes = tuple([note for note in kind.notes if note not in INHERITED_NOTES])
+    return dataclasses.replace(kind, notes=notes)
 
 
 def plain(value: float, digits: int) -> str:

@@ -26,7 +26,9 @@ def commands(series: SeriesSummary) -> list[str]:
         return []
     axis = scale.axis(last.options)
     counts = [row.row.options[axis] for row in series.rows]
-    if series.largest_row is None or series.largest_row.loss is None:
+    largest = series.largest_row
+    is_split = largest and (largest.loss or largest.row.is_speedup_hidden)
+    if not is_split:
         return [repeat_command(last, {axis: counts})]
 
     compared = _compared_options(last)

@@ -169,7 +169,7 @@ def _metric_cells(
     cells = {
         metric.name: metric_column(metric).cell(row.row)
         for metric in metrics
-        if row.row.metric(metric) is not None
+        if row.row.shown_metric(metric) is not None
     }
     for part in row.loss.displayed_parts if row.loss else ():
         if part.points is not None:
@@ -232,7 +232,7 @@ def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
 
 
 def _has_efficiency(row: Row) -> bool:
-    return row.num_devices > 1 and row.metric(table.EFFICIENCY) is not None
+    return row.num_devices > 1 and row.shown_metric(table.EFFICIENCY) is not None
 
 
 def _option_axes(summary: Summary) -> list[str]:
@@ -255,7 +255,7 @@ def _make_point(
     x = {DEVICES.name: row.row.num_devices}
     x |= {name: row.row.reported(name) for name in axes}
     values = {
-        metric.name: metric.to_printed_unit(row.row.metric(metric))
+        metric.name: metric.to_printed_unit(row.row.shown_metric(metric))
         for metric in metrics
     }
     for part in row.loss.displayed_parts if row.loss else ():
@@ -273,8 +273,12 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
     most_steps = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
     runs = []
     for row in summary.row_summaries:
+        counted = row.row.counted_runs
+        rates = process_rates(counted, row.row.counts_all_batches)
+        measured_rates = dict(zip(map(id, counted), rates))
         for file, record in zip(row.files, row.row.records):
-            values = _metric_values(row.row, record, metrics)
+            measured_rate = measured_rates.get(id(record))
+            values = _metric_values(row.row, record, metrics, measured_rate)
             runs.append(_run(summary, row, file, record, values, most_steps))
     return runs
 
@@ -321,20 +325,39 @@ def _run(
 
 
 def _metric_values(
-    row: Row, record: RunRecord, metrics: Sequence[table.Metric]
+    row: Row,
+    record: RunRecord,
+    metrics: Sequence[table.Metric],
+    measured_rate: float | None,
 ) -> dict[str, float]:
-    """Return the metrics of a run, in the printed unit."""
+    """Return the metrics of a run as measured, in the printed unit.
+
+    Args:
+      row: Its row.
+      record: The run.
+      metrics: The metrics of the report.
+      measured_rate: Items/s of a run that counts, over the batches that count in the
+        row; None for other runs.
+
+    Returns:
+      No speedup if the speedup of the row is not the ratio of measured rates, or if
+      load hides it.
+    """
     if record not in row.good_runs:
         return {}
-    rate = Interval(process_rates([record])[0])
-    base = row.baseline.rate if row.baseline else None
+    rate = Interval(measured_rate or process_rates([record])[0])
+    speedup = row.shown_metric(table.SPEEDUP)
+    base = None
+    if row.baseline and speedup and not speedup.kind.inherited_notes:
+        base = row.baseline.rate
     measured = table.Measured((record,), row.num_devices, rate, base, row.priced)
     values = {
         metric.name: metric.to_printed_unit(metric.compute(measured))
         for metric in metrics
     }
-    if row.rate and len(row.good_runs) > 1:
-        values[_DEVIATION.name] = Interval(100 * (rate.value / row.rate.value - 1))
+    mean = row.measured_rate
+    if mean and len(row.good_runs) > 1:
+        values[_DEVIATION.name] = Interval(100 * (rate.value / mean.value - 1))
     numbers = {name: short(value.value) for name, value in values.items() if value}
     return {name: number for name, number in numbers.items() if number is not None}
 

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.attribution import (
 )
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
-from rnn_scaling.analysis.rows import Row, max_slowing_beyond
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
@@ -24,7 +24,6 @@ from rnn_scaling.reports.summary import RowSummary, SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
 _MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
-_TOO_WIDE = 0.5  # half an interval / its number, above which the number is useless
 _NOISE = "the noise"
 NOISE_OR_LOAD = "the noise or the load of other processes"
 
@@ -69,11 +68,14 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
         "unit": series.unit,
     }
     kind = "fastest-on-fewer"
-    speedup = fastest.row.metric(SPEEDUP)
+    speedup = fastest.row.shown_metric(SPEEDUP)
     if speedup is not None and fastest.row.num_devices > 1:
         kind = "fastest-on-fewer-scaled"
         values["speedup"] = interval_values(speedup)
-    scaling_facts = [state(kind, series.title, **values)]
+    scaling_facts = [
+        state(kind, series.title, **values),
+        *rate_corrections([fastest.row]),
+    ]
     if not is_known(fastest.row.rate):
         scaling_facts.append(state("single-runs"))
     return [*scaling_facts, *scaling]
@@ -87,17 +89,18 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
     rate = state(
         "rate", title, rate=row.row.rate, unit=series.unit, devices=row.devices
     )
+    rates = [rate, *rate_corrections([row.row])]
     if row.row.num_devices == 1:
         if series.failed_above:
-            return [rate]
-        return [rate, state("not-run-on-more-devices")]
+            return rates
+        return [*rates, state("not-run-on-more-devices")]
 
+    if row.row.is_speedup_hidden:
+        hidden = state("scaling-hidden-by-load", devices=row.devices)
+        return [*rates, hidden, repeat_quietly([series])]
     efficiency = row.efficiency
     if efficiency is None:
-        return [rate, state("needs-run-on-one-device")]
-    if is_hidden_by_load(row.row):
-        hidden = state("scaling-hidden-by-load", devices=row.devices)
-        return [rate, hidden, repeat_quietly([series])]
+        return [*rates, state("needs-run-on-one-device")]
     if not is_known(efficiency):
         return [
             state("reaches-about", title, **_efficiency_values(row)),
@@ -105,7 +108,7 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
             _single_run_statement(row),
             state("repeats-would-show-spread", repeats=REPEATS[0]),
         ]
-    if is_too_wide(efficiency):
+    if efficiency.is_too_wide:
         values = {"devices": row.devices, **interval_values(efficiency)}
         kind = "efficiency-unknown"
         if efficiency.is_wide:
@@ -125,7 +128,7 @@ def _correction_statements(row: Row) -> list[Statement]:
 
 
 def _efficiency_values(row: RowSummary) -> dict[str, Any]:
-    speedup = row.row.metric(SPEEDUP)
+    speedup = row.row.shown_metric(SPEEDUP)
     assert row.efficiency and speedup
     return {
         "devices": row.devices,
@@ -154,36 +157,25 @@ def is_known(value: Interval) -> bool:
     return value.ends is not None
 
 
-def is_too_wide(value: Interval) -> bool:
-    """Return whether the interval is so wide that the number is useless."""
-    return value.half_width is not None and value.half_width > _TOO_WIDE * value.value
-
-
 def is_precise(value: Interval | None) -> bool:
     """Return whether the interval is known and narrow enough to be useful."""
-    return value is not None and is_known(value) and not is_too_wide(value)
+    return value is not None and is_known(value) and not value.is_too_wide
 
 
 def is_corrected(row: Row) -> bool:
     """Return whether a speedup contains a rate that is corrected for load."""
-    rows = [row, row.baseline or row]
-    return any(member.corrected is not None for member in rows)
+    speedup = row.metric(SPEEDUP)
+    return speedup is not None and speedup.is_corrected
 
 
-def is_hidden_by_load(row: Row) -> bool:
-    """Return whether load of other programs hides the speedup of a row.
-
-    Returns:
-      True if load that only the row or its baseline had may have changed the speedup, or
-      if the correction for load leaves it too uncertain.
-    """
-    baseline = row.baseline
-    if baseline is None or baseline is row:
-        return False
-    if is_corrected(row):
-        speedup = row.metric(SPEEDUP)
-        return speedup is not None and is_too_wide(speedup)
-    return bool(max_slowing_beyond(row, baseline) or max_slowing_beyond(baseline, row))
+def rate_corrections(rows: Sequence[Row]) -> list[Statement]:
+    """Return how many of the stated rates are corrected for load; [] if none is."""
+    corrected = [row for row in rows if row.corrected is not None]
+    if not corrected:
+        return []
+    if len(rows) == 1:
+        return [state("scaling-corrected")]
+    return [state("rates-corrected", corrected=len(corrected), rates=len(rows))]
 
 
 def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
@@ -201,7 +193,7 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
     """
     baseline = row.row.baseline
     cores = disturbance.shared_cores(row.row.good_runs)
-    if baseline is None or row.loss is None or not cores:
+    if baseline is None or baseline is row.row or not cores:
         return []
     baseline_cores = max(
         (len(disturbance.bound_cores(record)) for record in baseline.good_runs),
@@ -211,7 +203,7 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
     core_statements = [
         state(kind, devices=row.devices, cores=cores, alone=baseline_cores)
     ]
-    if row.loss.is_bound:
+    if row.loss is not None and row.loss.is_bound:
         core_statements.append(
             state("shared-cores-bound", share=row.loss.max_efficiency)
         )

@@ -12,7 +12,8 @@ from rnn_scaling.analysis.metrics import (
     Metric,
     common_unit,
 )
-from rnn_scaling.reports import certificates
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports import certificates, marks
 from rnn_scaling.reports.columns import NUM_DEVICES, RowColumn, metric_column
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Section, make_grid
@@ -54,8 +55,15 @@ def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
         )
         cells = {column.heading: column.cell for column in columns}
         section_title = title if len(summary.tables) > 1 else ""
-        tables.append(Section(section_title, (make_grid("", cells, series),)))
+        grid = make_grid("", cells, series)
+        tables.append(Section(section_title, (grid,), tuple(mark_statements(series))))
     return tables
+
+
+def mark_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+    """Return the lines that explain the marks of a table of series."""
+    rows = [member.largest_row.row for member in series if member.largest_row]
+    return marks.explain_rows(marks.with_baselines(rows))
 
 
 def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:

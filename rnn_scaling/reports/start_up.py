@@ -11,8 +11,9 @@ from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
 from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import marks
 from rnn_scaling.reports.numbers import plus_minus, round_for_files
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
@@ -46,14 +47,14 @@ def speedups(row: Row) -> dict[str, Any] | None:
     """Return a row's speedups by several clocks, and the mean seconds of its phases.
 
     Returns:
-      None without a baseline or phases. Otherwise data for JSON: `steady` is the speedup
-      of the measured batches, `train` of all batches, and `total` of the process.
-      `same_work` is the speedup from start to end for the items of the run on one
-      device. In weak scaling, n devices process n times the items per run, which hides a
-      fixed cost from the other three.
+      None without a baseline or phases, or if load of other programs hides the
+      speedup. Otherwise data for JSON: `steady` is the speedup of the measured batches,
+      `train` of all batches, and `total` of the process. `same_work` is the speedup from
+      start to end for the items of the run on one device. In weak scaling, n devices
+      process n times the items per run, which hides a fixed cost from the other three.
     """
     baseline = row.baseline
-    steady = row.metric(SPEEDUP)
+    steady = row.shown_metric(SPEEDUP)
     if baseline is None or steady is None:
         return None
     if not _has_phases(row) or not _has_phases(baseline):
@@ -150,19 +151,39 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
         "Total (s)": lambda start_up: f"{start_up.total:.2f}",
         f"Speedup: {unit}/s": lambda start_up: plus_minus(
-            start_up.row.metric(SPEEDUP), SPEEDUP.digits
+            start_up.row.shown_metric(SPEEDUP), SPEEDUP.digits
         ),
-        "training": lambda start_up: f"{base.training / start_up.training:.2f}",
-        "whole run": lambda start_up: f"{base.total / start_up.total:.2f}",
+        "training": lambda start_up: _ratio_text(
+            start_up, base.training / start_up.training
+        ),
+        "whole run": lambda start_up: _ratio_text(
+            start_up, base.total / start_up.total
+        ),
     }
     caption = (
         f"Seconds for the {unit} of the run on one device; "
         f"after the first batch at the steady {unit}/s"
     )
-    speedup = largest.row.metric(SPEEDUP)
-    note = state(
+    rows = [start_up.row for start_up in all_start_ups]
+    notes = marks.explain_rows(rows)
+    speedup = largest.row.shown_metric(SPEEDUP)
+    if speedup is not None:
+        notes.insert(0, _speedups_statement(base, largest, speedup))
+    return Section(title, (make_grid(caption, columns, all_start_ups),), tuple(notes))
+
+
+def _ratio_text(start_up: StartUp, ratio: float) -> str:
+    """Return a speedup by a clock, or "n/a" if load of other programs hides it."""
+    return "n/a" if start_up.row.is_speedup_hidden else f"{ratio:.2f}"
+
+
+def _speedups_statement(
+    base: StartUp, largest: StartUp, speedup: Interval
+) -> Statement:
+    """Return how the speedups of the largest row differ."""
+    return state(
         "start-up-speedups",
-        unit=unit,
+        unit=largest.row.unit,
         devices=largest.row.devices,
         initialisation=largest.initialisation,
         first_batch=largest.phases["first_batch"],
@@ -171,7 +192,6 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         by_training=base.training / largest.training,
         by_whole=base.total / largest.total,
     )
-    return Section(title, (make_grid(caption, columns, all_start_ups),), (note,))
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
@@ -185,15 +205,19 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     base = all_start_ups[0]
     data = []
     for start_up in all_start_ups:
-        speedup = start_up.row.metric(SPEEDUP)
+        speedup = start_up.row.shown_metric(SPEEDUP)
         fields = {
             "num_workers": start_up.row.num_workers,
             "initialisation": round_for_files(start_up.initialisation),
             "training": round_for_files(start_up.training),
             "whole": round_for_files(start_up.total),
-            "by_training": round_for_files(base.training / start_up.training),
-            "by_whole": round_for_files(base.total / start_up.total),
-            "by_rate": round_for_files(speedup.value) if speedup else None,
+            "by_training": None,
+            "by_whole": None,
+            "by_rate": None,
         }
+        if speedup is not None:
+            fields["by_training"] = round_for_files(base.training / start_up.training)
+            fields["by_whole"] = round_for_files(base.total / start_up.total)
+            fields["by_rate"] = round_for_files(speedup.value)
         data.append(fields)
     return {"initialisation": data}

@@ -63,8 +63,8 @@ class RowSummary:
 
     @functools.cached_property
     def efficiency(self) -> Interval | None:
-        """The efficiency in per cent."""
-        return EFFICIENCY.to_printed_unit(self.row.metric(EFFICIENCY))
+        """The efficiency in per cent; None if load of other programs hides it."""
+        return EFFICIENCY.to_printed_unit(self.row.shown_metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
 from rnn_scaling.analysis.rows import Row, build_rows, measured_batches, select_metrics
-from rnn_scaling.analysis.statements import state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import (
@@ -20,13 +20,20 @@ from rnn_scaling.reports import (
     columns,
     environment,
     learning,
+    marks,
     series_table,
     start_up,
     steps,
 )
 from rnn_scaling.reports.columns import RowColumn
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import has_interval, interval_notes, plain, plus_minus
+from rnn_scaling.reports.numbers import (
+    has_interval,
+    interval_notes,
+    mark_text,
+    plain,
+    plus_minus,
+)
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
 from rnn_scaling.reports.summary import SeriesSummary, Summary
@@ -93,11 +100,12 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
         grids.append(make_grid("Other metrics", further_columns, rows))
     named_intervals = []
     for metric in (*main_metrics, *further_metrics):
-        named_intervals += [(metric.title, row.metric(metric)) for row in rows]
-    notes = (
+        named_intervals += [(metric.title, row.shown_metric(metric)) for row in rows]
+    notes: list[Statement | str] = [
         *interval_notes(named_intervals),
+        *marks.explain_rows(rows),
         *_energy_source_lines(rows, further_metrics),
-    )
+    ]
     return Section(title, grids, notes)
 
 
@@ -177,8 +185,11 @@ def padding_section(summary: Summary) -> Section | None:
         columns.IMBALANCE.header: columns.IMBALANCE.cell,
     }
     caption = "Padding, and waiting for the tower with the longest sentences"
-    note = state("reading-of-padding", unit=summary.unit)
-    return Section(PADDING, (make_grid(caption, grid_columns, rows),), (note,))
+    notes = (
+        state("reading-of-padding", unit=summary.unit),
+        *marks.explain_numbers(row.row.rate for row in rows),
+    )
+    return Section(PADDING, (make_grid(caption, grid_columns, rows),), notes)
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
@@ -211,7 +222,7 @@ def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list
     return list(lines)
 
 
-def _list_parts_notes(series: SeriesSummary) -> list[str]:
+def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
     split_losses = [
         row.loss
@@ -222,7 +233,10 @@ def _list_parts_notes(series: SeriesSummary) -> list[str]:
     points: list[Interval | None] = []
     for loss in split_losses:
         points += [loss.loss_points, *(part.points for part in loss.displayed_parts)]
-    notes = interval_notes([("points", value) for value in points])
+    notes: list[Statement | str] = [
+        *interval_notes([("points", value) for value in points]),
+        *marks.explain_numbers(points),
+    ]
     if with_rest := [
         loss for loss in split_losses if loss.unexplained in loss.displayed_parts
     ]:
@@ -297,6 +311,6 @@ def _single_run_column(metric: Metric) -> RowColumn:
         value = metric.to_printed_unit(row.metric(metric))
         if value is None or metric.ideal:
             return "n/a"
-        return plain(value.value, metric.digits)
+        return f"{plain(value.value, metric.digits)}{mark_text(value)}"
 
     return dataclasses.replace(columns.metric_column(metric), text=cell)

@@ -103,7 +103,8 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
             metrics=_measured_metrics(row),
         )
         exported_rows.append(exported_row)
-        # The rates of the runs have the row's rate as their mean.
+        # The rates of the runs are measured, so they have the row's measured rate as
+        # their mean.
         all_batches = row.counts_all_batches or any_disturbed(row.counted_runs)
         disturbed_ids = {id(run) for run in row.disturbed_runs}
         for record in row.good_runs:
@@ -129,7 +130,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
 def _measured_metrics(row: Row) -> dict[str, Interval]:
     metrics = {}
     for metric in METRICS.values():
-        number = row.metric(metric)
+        number = row.shown_metric(metric)
         if number is not None:
             metrics[metric.name] = number
     return metrics

@@ -6,6 +6,7 @@ the 95 % interval. Source: Prometheus, "Exposition formats", text format 0.0.4.
 
 from pathlib import Path
 
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow
 from rnn_scaling.system.files.output_files import write_text
@@ -39,7 +40,8 @@ def text(exported: Exported) -> str:
             ends = {"": number.value, "_low": number.low, "_high": number.high}
             for suffix, value in ends.items():
                 if value is not None:
-                    gauges[suffix].append(f"{{{_labels_text(row)}}} {factor * value!r}")
+                    labels = _labels_text(row, number)
+                    gauges[suffix].append(f"{{{labels}}} {factor * value!r}")
         meanings = {"": "", "_low": ", lower end", "_high": ", upper end"}
         for suffix, samples in gauges.items():
             if samples:
@@ -58,13 +60,16 @@ def _convert_to_base_unit(name: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def _labels_text(row: ExportedRow) -> str:
+def _labels_text(row: ExportedRow, number: Interval) -> str:
+    """Return the labels of a number; one corrected for load has a further label."""
     labels = {
         "machine": row.machine,
         "series": row.series,
         "num_devices": str(row.num_devices),
         "unit": row.unit,
     }
+    if number.is_corrected:
+        labels["corrected"] = "true"
     return ",".join(
         f'{name}="{_escape_label(value)}"' for name, value in labels.items()
     )

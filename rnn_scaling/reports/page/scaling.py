@@ -106,7 +106,8 @@ def _make_overview(summary: Summary) -> document.Overview:
 
 
 def _overview_notes(summary: Summary) -> list[str]:
-    statements = []
+    shown = [member for _, members in summary.tables for member in members]
+    statements = series_table.mark_statements(shown)
     if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))
     if len({member.is_strong_scaling for member in summary.series}) == 2:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Metric, Point
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.marks import explain_numbers
+from rnn_scaling.reports.numbers import mark_text, plus_minus
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.wording import sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,6 +192,8 @@ class Chart:
         ends = map(_interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
             notes.append("intervals go on beyond the frame")
+        for statement in explain_numbers(self.values):
+            notes.append(sentence(statement).removesuffix("."))
         return notes
 
     @property
@@ -261,6 +265,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
                 markersize=5,
                 elinewidth=1.6 if is_last else 1.0,
             )
+            _draw_mark(axes, number, (number.value, row + shift))
             drawn_positions.add(position)
     ideal = chart.ideals[-1:]
     dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
@@ -289,6 +294,14 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.spines["left"].set_visible(False)
+
+
+def _draw_mark(axes: Axes, number: Interval, position: tuple[float, float]) -> None:
+    """Draw the mark of a number, such as "†", beside its point."""
+    if text := mark_text(number):
+        axes.annotate(
+            text, position, (3, 2), textcoords="offset points", fontsize=8, zorder=4
+        )
 
 
 def _draw_lines(axes: Axes, chart: Chart) -> None:
@@ -385,6 +398,8 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
         elinewidth=1,
         **style,
     )
+    for position, number, _ in points:
+        _draw_mark(axes, number, (position + shift, number.value))
 
 
 def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:

@@ -75,21 +75,26 @@ const xOf = (point, axis) => {
   return axis.kind === "time" && at !== undefined ? new Date(at) : at;
 };
 
+// The marks of a number, such as "†": the first letters of the sentences that explain them.
+const markOf = (value) => value.slice(3).map((sentence) => sentence[0]).join("");
+const marksOf = (points, x, y, options) => Plot.text(points.filter(({ mark }) => mark), { x, y, text: "mark", lineAnchor: "bottom", textAnchor: "start", fontSize: 12, pointerEvents: "none", ...options });
+
 function pointsOf(line, metric, axis) {
   return line.points
     .map((point) => ({ point, line, x: xOf(point, axis), value: point.values[metric.name] }))
     .filter(({ x, value }) => x !== undefined && value !== undefined)
-    .map((datum) => ({ ...datum, y: datum.value[0], low: datum.value[1] ?? undefined, high: datum.value[2] ?? undefined }));
+    .map((datum) => ({ ...datum, y: datum.value[0], low: datum.value[1] ?? undefined, high: datum.value[2] ?? undefined, mark: markOf(datum.value) }));
 }
 
 // The text of a point on hover, focus and touch.
 function wordsOf({ point, line }, metric) {
-  const [value, low, high] = point.values[metric.name];
+  const [value, low, high, ...explanations] = point.values[metric.name];
   const digits = metric.digits + (low === null ? 0 : 1);
   const names = point.runs.map((run) => data.runs[run].name);
   return [
     [line.title, point.label].filter(Boolean).join(", "),
     `${metric.title}: ${format(value, digits)}${unitOf(metric)}`,
+    ...explanations,
     low === null || low === high ? "" : `95 % confidence interval: ${format(low, digits)} to ${format(high, digits)}`,
     names.length ? `${names.length === 1 ? "run" : `${names.length} runs`}: ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", ..." : ""}` : "",
   ].filter(Boolean);
@@ -166,6 +171,7 @@ function rowsPlot({ drawn, metric, axis }, width) {
         return [
           Plot.ruleY(ofPlace.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, dy, stroke: colourOf(line), strokeWidth: isLast ? 2 : 1.2, clip: true }),
           Plot.dot(ofPlace, { ...dot, dy, fill: isLast ? colourOf(line) : "var(--paper)" }),
+          marksOf(ofPlace, "y", y, { dx: 5, dy: dy - 2 }),
         ];
       }),
     );
@@ -202,6 +208,7 @@ function linesPlot({ drawn, metric, axis }, width) {
     marks.push(Plot.ruleX(byLine[k].filter((datum) => datum.low !== undefined && !isPredicted(datum)), { ...both, y1: "low", y2: "high", strokeWidth: 1.2, clip: true }));
     if (axis.kind !== "metric") marks.push(Plot.line(byLine[k], { ...both, y: "y", strokeWidth: 1.6 }));
     marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: (datum) => (isPredicted(datum) ? "var(--paper)" : colourOf(line)) }));
+    marks.push(marksOf(byLine[k], "x", "y", { dx: shift(k) + 5, dy: -2 }));
   });
   for (const mark of data.marks.filter((candidate) => candidate.axis === axis.name)) {
     const at = axis.kind === "time" ? new Date(mark.x) : mark.x;
@@ -382,6 +389,7 @@ function chartView(place) {
       isRows && shown.size > 1 && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
       isRows && shown.size === 1 && axis === data.axes[0] && metric.ideal && `On ${most} ${axis.title}.`,
       hasBand && "Hollow: not measured.",
+      ...new Set(measuredOf(choice.drawn, metric, axis).flatMap(({ value }) => value.slice(3))),
       hasBars && `${hasBand ? "Band" : "Bars"}: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
       more,
     ].filter(Boolean).join(" ");

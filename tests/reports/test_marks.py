@@ -1,0 +1,254 @@
+"""Marks of corrected rates and speedups, and speedups that load hides."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.analysis.confidence import combine, ratio
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.analysis.rows import build_rows
+from rnn_scaling.reports import (
+    answer_text,
+    conclusions,
+    csv_table,
+    json_report,
+    marks,
+    scaling_data,
+    table,
+)
+from rnn_scaling.reports.exports import exported, prometheus
+from rnn_scaling.reports.numbers import MARKS, mark_text
+from rnn_scaling.reports.page import scaling
+from tests.analysis.test_load_correction import (
+    beside_one_busy_process,
+    run,
+    without_own_shares,
+)
+from tests.support.scaling_runs import of
+
+CORRECTED, ALL_BATCHES = MARKS.values()
+
+
+def cells(text):
+    """Return the cells of all tables in Markdown."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [cell.strip() for line in lines for cell in line.strip("|").split("|")]
+
+
+def hidden():
+    """Return runs whose speedup load hides, because nothing can be corrected."""
+    return list(map(without_own_shares, beside_one_busy_process()))
+
+
+def half_loaded(made):
+    """Return a quiet run beside a program that slowed its first ten batches."""
+    batches = made.batches
+    seconds = tuple(2 * second for second in batches.seconds[:10])
+    seconds += batches.seconds[10:]
+    load = made.environment.load
+    others = tuple([0.5] * 10 + [0.0] * 10)
+    windows = dataclasses.replace(load.windows, others=others, seconds=seconds)
+    load = dataclasses.replace(load, windows=windows, others=1 / 3)
+    return dataclasses.replace(
+        made,
+        batches=dataclasses.replace(batches, seconds=seconds),
+        environment=dataclasses.replace(made.environment, load=load),
+    )
+
+
+def with_equal_load():
+    """Return runs with about the same load, which only two devices had all the time."""
+    runs = []
+    for factor in (0.99, 1.0, 1.01):
+        runs.append(half_loaded(run(1, 100 * factor)))
+        runs.append(without_own_shares(run(2, 150 * factor, 5 / 6, 1 / 6)))
+    return runs
+
+
+def rate(runs):
+    """Return the rate of the only row of some runs."""
+    [row] = build_rows(runs)
+    return row.rate
+
+
+def test_a_ratio_of_single_runs_keeps_the_note_that_a_rate_is_corrected():
+    corrected = rate([run(2, 100, 0.5, 0.5)])
+    quiet = rate([run(1, 100)])
+    assert corrected.is_corrected
+    speedup = ratio(corrected, quiet)
+    assert speedup.ends is None
+    assert speedup.is_corrected
+    assert combine(lambda a, b: a / b, [corrected, quiet]).is_corrected
+    assert not ratio(quiet, quiet).is_corrected
+
+
+@pytest.mark.parametrize(
+    "render",
+    [
+        table.text,
+        lambda made: answer_text.brief_text(made, Path("results")),
+        lambda made: answer_text.full_text(made, Path("results")),
+    ],
+    ids=["table.md", "terminal", "--full"],
+)
+@pytest.mark.parametrize("modes", [["replicated"], ["replicated", "mirrored"]])
+def test_a_corrected_number_is_marked_in_its_cell_and_explained(render, modes):
+    runs = []
+    for mode in modes:
+        runs += beside_one_busy_process(mode)
+    made = of(runs)
+    text = render(made)
+    [row, *_] = [row for row in made.rows if row.corrected is not None]
+    marked = [cell for cell in cells(text) if cell.endswith(CORRECTED)]
+    assert f"{row.rate.value:.0f}" in [cell.split(" ")[0] for cell in marked]
+    unmarked = [cell for cell in cells(text) if cell.startswith("187 ")]
+    assert set(unmarked) <= set(marked)
+    assert f"- {CORRECTED} " in text
+    assert f"{row.measured_rate.value:.1f}" in text.split(f"- {CORRECTED} ")[1]
+
+
+def test_the_table_of_one_disturbed_training_is_marked():
+    text = table.render_runs([run(2, 4997, 0.37, 0.63)])
+    [marked] = [cell for cell in cells(text) if CORRECTED in cell]
+    assert float(marked.strip(CORRECTED).replace(",", "")) > 10_000
+    assert "4,997" in text
+
+
+def test_quiet_runs_have_no_mark():
+    text = answer_text.full_text(of([run(1, 100), run(2, 190)]), Path("results"))
+    assert not {CORRECTED, ALL_BATCHES} & set(text)
+
+
+def test_files_contain_the_measured_rate_and_whether_a_number_is_corrected():
+    made = of(beside_one_busy_process())
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert [line["rate_corrected"] for line in lines] == ["False", "True"]
+    assert [line["speedup_corrected"] for line in lines] == ["False", "True"]
+    measured = [float(line["measured_words_per_second"]) for line in lines]
+    assert measured == pytest.approx([100, 190 * 2 / 3], rel=1e-3)
+    assert float(lines[1]["words_per_second"]) > 180
+
+    [series] = json.loads(json_report.render(made))["series"]
+    one, two = series["rows"]
+    assert "corrected" not in one["words_per_second"]
+    for name in ("words_per_second", "speedup", "efficiency"):
+        assert two[name]["corrected"] is True
+    assert two["measured_words_per_second"]["value"] == pytest.approx(measured[1])
+
+
+def test_files_of_quiet_runs_have_no_further_columns():
+    made = of([run(1, 100), run(2, 190)])
+    header = csv_table.render(made).decode().splitlines()[0]
+    assert "corrected" not in header
+    assert "measured" not in header
+
+
+def test_points_of_the_page_have_the_explanation_of_their_mark():
+    made = of(beside_one_busy_process())
+    page = scaling.render(made).decode()
+    data = json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    )
+    [line] = data["lines"]
+    one, two = line["points"]
+    assert len(one["values"]["words_per_second"]) == 3
+    [explanation] = two["values"]["words_per_second"][3:]
+    assert explanation.startswith(CORRECTED)
+    assert f'<p class="note">{CORRECTED} ' in page
+
+
+def test_a_run_of_a_corrected_row_has_its_measured_rate():
+    made = of(beside_one_busy_process())
+    explorer = scaling_data.explorer(made, scaling_data.groups(made))
+    of_two = [each.values for each in explorer.runs if "2 devices" in each.title]
+    assert [values["words_per_second"] for values in of_two] == pytest.approx(
+        [190 * 2 / 3 * factor for factor in (0.99, 1.0, 1.01)], rel=1e-3
+    )
+    assert [values["apart"] for values in of_two] == pytest.approx([-1, 0, 1], abs=0.05)
+    assert all("speedup" not in values for values in of_two)
+
+
+def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
+    made = of(hidden())
+    _, two = made.rows
+    assert two.metric(SPEEDUP) is not None
+    assert two.shown_metric(SPEEDUP) is None
+    kinds = {each.kind for each in conclusions.answer_statements(made)}
+    assert "scaling-hidden-by-load" in kinds
+    assert "mark-hidden" in {each.kind for each in marks.explain_rows(made.rows)}
+    speedup = f"{two.metric(SPEEDUP).value:.2f}"
+    for text in (
+        table.text(made),
+        answer_text.full_text(made, Path("results")),
+        csv_table.render(made).decode(),
+        json_report.render(made).decode(),
+        scaling.render(made).decode(),
+    ):
+        assert speedup not in text
+    assert made.row_summaries[1].loss is None
+    assert conclusions.missing_run_commands(made.series[0]) == []
+    assert "speedup" not in exported._metrics(two)
+
+
+def test_a_row_beside_a_corrected_baseline_is_judged_by_what_its_speedup_contains():
+    """The speedup is of measured rates, so the correction says nothing about it."""
+    runs = []
+    for factor in (0.99, 1.0, 1.01):
+        runs.append(run(1, 60 * factor, 0.6, 0.4))
+        runs.append(without_own_shares(run(2, 190 * factor, 0.95, 0.12)))
+    one, two = build_rows(runs)
+    assert one.corrected is not None
+    assert two.corrected is None
+    assert not two.metric(SPEEDUP).is_corrected
+    assert two.is_speedup_hidden
+
+
+def test_a_speedup_that_is_not_the_ratio_of_the_printed_rates_is_marked():
+    made = of(with_equal_load())
+    one, two = made.rows
+    speedup = two.shown_metric(SPEEDUP)
+    printed = two.rate.value / one.rate.value
+    assert speedup.value == pytest.approx(1.5 * printed, rel=0.01)
+    marked = [cell for cell in cells(table.text(made)) if ALL_BATCHES in cell]
+    assert len(marked) == 2
+    assert f"- {ALL_BATCHES} " in table.text(made)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [beside_one_busy_process(), hidden(), with_equal_load(), [run(1, 9), run(2, 17)]],
+    ids=["corrected", "hidden", "equal load", "quiet"],
+)
+def test_an_unmarked_speedup_is_the_ratio_of_the_printed_rates(runs):
+    one, two = build_rows(runs)
+    for metric, devices in ((SPEEDUP, 1), (EFFICIENCY, 2)):
+        shown = two.shown_metric(metric)
+        if shown is None or ALL_BATCHES in mark_text(shown):
+            continue
+        expected = two.rate.value / one.rate.value / devices
+        assert shown.value == pytest.approx(expected)
+
+
+def test_exports_label_corrected_numbers(tmp_path):
+    rows = build_rows(beside_one_busy_process())
+    labelled = []
+    for row in rows:
+        exported_row = exported.ExportedRow(
+            series="a",
+            machine="b",
+            num_devices=row.num_devices,
+            unit=row.unit,
+            num_runs=3,
+            metrics=exported._metrics(row),
+        )
+        text = prometheus.text(exported.Exported(tmp_path, (exported_row,), ()))
+        [line] = re.findall(r"^rnn_scaling_items_per_second\{.*", text, re.MULTILINE)
+        labelled.append('corrected="true"' in line)
+    assert labelled == [False, True]

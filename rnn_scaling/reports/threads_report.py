@@ -14,10 +14,10 @@ from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import missing_results, report_files
+from rnn_scaling.reports import marks, missing_results, report_files
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import has_interval, plus_minus
+from rnn_scaling.reports.numbers import has_interval, plus_minus, without_marks
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import tell
@@ -50,7 +50,7 @@ def report(
     else:
         text = page if output_format == "markdown" else data
         print(text, end="", flush=True)
-    if all(probe.fastest is None for probe in probes):
+    if not any(probe.has_rate for probe in probes):
         remedy = "give them measured batches with --num_batches"
         entry.fail(missing_results.message("no run has a rate", records, remedy))
         return False
@@ -67,13 +67,17 @@ def sections(probes: Sequence[Probe]) -> list[Section]:
 def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     unit = common_unit(probe.unit for probe in probes)
     lines = []
+    rates = []
     intervals: dict[str, None] = {}
     for probe in probes:
         for setting in probe.settings:
             lines.append(_setting_line(probe, setting))
             if setting.rate and has_interval(setting.rate):
-                intervals[interval_text(setting.rate.kind)] = None
+                kind = interval_text(without_marks(setting.rate.kind))
+                intervals[kind] = None
+            rates.append(setting.rate)
     notes = [state("threads-intervals", unit=unit, interval=kind) for kind in intervals]
+    notes += marks.explain_numbers(rates)
     for probe in probes:
         notes += dispatch_threads.statements(probe)
     head = [
@@ -99,11 +103,11 @@ def _setting_line(probe: Probe, setting: Setting) -> list[str]:
     concurrency = "n/a"
     if setting.concurrency is not None:
         concurrency = f"{setting.concurrency:.2f}"
-    marks = []
+    remarks = []
     if setting.threads == probe.fastest:
-        marks.append("fastest")
+        remarks.append("fastest")
     if setting.threads == probe.default:
-        marks.append("default")
+        remarks.append("default")
     return [
         str(probe.num_devices),
         str(setting.threads),
@@ -111,7 +115,7 @@ def _setting_line(probe: Probe, setting: Setting) -> list[str]:
         plus_minus(setting.rate, 0),
         percent,
         concurrency,
-        ", ".join(marks),
+        ", ".join(remarks),
     ]
 
 

@@ -9,6 +9,8 @@ from unittest import mock
 
 import pytest
 
+from benchmarks.load_correction import make_record
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import recommend
 from rnn_scaling.records import record
@@ -65,6 +67,25 @@ def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(
     num_devices, default, counts
 ):
     assert thread_counts(num_devices, default) == counts
+
+
+def test_a_corrected_rate_decides_nothing_about_threads():
+    """A test of runs does not contain the error of a correction for load."""
+    records = []
+    for factor in (0.999, 1.0, 1.001):
+        for number, rate, own in ((1, 100, 1.0), (2, 100, 0.5), (4, 90, 1.0)):
+            made = make_record(2, rate * factor, own, 1 - own, 0)
+            options = made.options.changed(**{dispatch_threads.OPTION: number})
+            records.append(dataclasses.replace(made, options=options))
+    [found] = dispatch_threads.probes(records, {2: 2})
+    assert [s.rate.is_corrected for s in found.settings] == [False, True, False]
+    assert all(setting.comparison is None for setting in found.settings)
+    assert (found.fastest, found.sufficient) == (None, None)
+    assert {*statements(found)} == {"threads-corrected", "threads-load"}
+
+    quiet = [each for each in records if not disturbance.is_disturbed(each)]
+    [found] = dispatch_threads.probes(quiet, {2: 2})
+    assert (found.fastest, found.sufficient) == (1, 1)
 
 
 def test_each_machine_has_an_answer_of_its_own():

@@ -77,11 +77,23 @@ class Probe:
     num_devices: int
     default: int  # the number of threads that the trainer chooses
     settings: tuple[Setting, ...]
-    fastest: int | None  # threads; None if no run measured a rate
+    # Threads; None if no run measured a rate, or if a rate is corrected for load.
+    fastest: int | None
     # The smallest number of threads that, like all larger ones up to the fastest, is
     # not significantly slower than the fastest; None if the runs are too few.
     sufficient: int | None
     runs: tuple[RunRecord, ...] = ()
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether any run measured a rate."""
+        return any(setting.rate is not None for setting in self.settings)
+
+    @property
+    def has_corrected_rate(self) -> bool:
+        """Whether a rate is corrected for load, so that nothing can be decided."""
+        rates = [setting.rate for setting in self.settings]
+        return any(rate is not None and rate.is_corrected for rate in rates)
 
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
@@ -121,9 +133,14 @@ def _make_probe(
 ) -> Probe:
     rows = sorted(rows, key=lambda row: row.options[OPTION])
     measured_rows = [row for row in rows if row.rate is not None]
-    best = max(
-        measured_rows, key=lambda row: row.rate.value if row.rate else 0.0, default=None
-    )
+    best = None
+    # A test of runs does not contain the error of a correction for load.
+    if all(row.corrected is None for row in measured_rows):
+        best = max(
+            measured_rows,
+            key=lambda row: row.rate.value if row.rate else 0.0,
+            default=None,
+        )
     settings = tuple(_make_setting(row, best) for row in rows)
     runs = itertools.chain.from_iterable(row.good_runs for row in measured_rows)
     fastest = best.options[OPTION] if best else None
@@ -166,9 +183,7 @@ def _make_setting(row: Row, best: Row | None) -> Setting:
     comparison = None
     relative_rate = None
     if best is not None and row is not best:
-        # A test of runs does not contain the error of a correction for load.
-        is_measured = row.corrected is None and best.corrected is None
-        if is_measured and len(row.counted_runs) > 1 and len(best.counted_runs) > 1:
+        if len(row.counted_runs) > 1 and len(best.counted_runs) > 1:
             comparison = compare(best.run_rates, row.run_rates)
         if row.rate and best.rate:
             relative_rate = ratio(row.rate, best.rate)
@@ -207,12 +222,14 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
 
 
 def statements(probe: Probe) -> list[Statement]:
-    if probe.fastest is None:
+    if not probe.has_rate:
         return [
             _probe_statement(probe, "threads-not-measured"),
             *_disturbance_statements(probe),
         ]
-    statements = _limit_statements(probe, probe.fastest)
+    statements = [_probe_statement(probe, "threads-corrected")]
+    if probe.fastest is not None:
+        statements = _limit_statements(probe, probe.fastest)
     failed_settings = [setting for setting in probe.settings if setting.rate is None]
     if failed_settings:
         statements.append(
@@ -221,7 +238,9 @@ def statements(probe: Probe) -> list[Statement]:
             )
         )
     statements += _concurrency_statements(probe)
-    return [*statements, _default_statement(probe), *_disturbance_statements(probe)]
+    if probe.fastest is not None:
+        statements.append(_default_statement(probe))
+    return [*statements, *_disturbance_statements(probe)]
 
 
 def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:

@@ -1,12 +1,13 @@
 """How often comparisons are right, in simulation: `compare`, `ab` and sweeps.
 
-    python -m benchmarks.comparison_coverage [--parts=test,ab,sweep,sessions] [--repetitions=4000] [--seed=1]
+    python -m benchmarks.comparison_coverage [--parts=test,ab,sweep,sessions,turns] [--repetitions=4000] [--seed=1]
 
 test: The tests without any load: false alarms, and how often a slow-down of the
   detectable size is found, by the order of the runs and by a steady drift.
 ab: Pairs of runs, some of which other processes disturb.
 sweep: The rates of three configurations with three repeats each, beside such processes.
 sessions: Two sweeps at different times, on a machine that drifts.
+turns: Four sweeps at different times in the order A B B A.
 
 docs/methods/measurements.md has the tables.
 """
@@ -14,6 +15,7 @@ docs/methods/measurements.md has the tables.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
@@ -291,7 +293,51 @@ def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
             yield [machine, str(k), *cells]
 
 
+def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield what `compare` finds between sides that were measured as A B B A."""
+    repetitions = max(1, repetitions // 4)
+    for machine in MACHINES:
+        for k in (3, 5):
+            cells = []
+            for has_drift in (False, True):
+                rng = np.random.default_rng([seed, k])
+                changes = []
+                for _ in range(repetitions):
+                    a1, b1, b2, a2 = session_rates(rng, 4, k, machine)
+                    before = [*a1, *a2]
+                    after = [*b1, *b2]
+                    if not has_drift:
+                        rates = map(interval_over_runs, (after, before))
+                        changes.append(ratio(*rates))
+                        continue
+                    sides = (before, after)
+                    between = drift.assume(shared_scatters([side])[0] for side in sides)
+                    # The second side's sessions follow each other.
+                    share = drift.TwoSessions((), 0.0, (2, 1)).variance_share
+                    between = dataclasses.replace(between, variance_share=share)
+                    rates = map(interval_over_runs, (after, before))
+                    changes.append(ratio(*rates, between.scatter))
+                false = 1 - covered(changes, 1.0)
+                half_width = np.median([each.half_width for each in changes])
+                found = np.mean([each.high < CHANGE for each in changes])
+                cells += [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
+            yield [machine, str(k), *cells]
+
+
 PARTS = {
+    "turns": (
+        turns,
+        (
+            "machine",
+            "runs per session",
+            "as interleaved runs: false winners",
+            "half interval",
+            "5 % found",
+            "as sessions: false winners",
+            "half interval",
+            "5 % found",
+        ),
+    ),
     "test": (
         tests,
         (

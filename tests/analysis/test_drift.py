@@ -29,8 +29,8 @@ def in_folder_without_git(tmp_path, monkeypatch):
 
 def started(minutes, rate=1000.0, **changes):
     """Return a run that started some minutes after START."""
-    time = START + datetime.timedelta(minutes=minutes)
-    return run(rate, environment={"started": time.isoformat()}, **changes)
+    time = START + datetime.timedelta(minutes=float(minutes))
+    return run(float(rate), environment={"started": time.isoformat()}, **changes)
 
 
 def side(tmp_path, name, minutes, rates=None):
@@ -51,6 +51,11 @@ def side(tmp_path, name, minutes, rates=None):
         # one run was repeated later
         ([0, 3, 4], [1, 2, 5], None),
         ([0, 0, 0], [0, 0, 0], None),
+        ([0, 3, 4, 7], [1, 2, 5, 6], None),  # A B B A A B B A
+        # Sweeps in the order A B B A: the means are equal, the sessions are 60 min apart.
+        ([0, 1, 2, 180, 181, 182], [60, 61, 62, 120, 121, 122], 90),
+        ([0, 1, 120, 121], [60, 61, 180, 181], 60),  # A B A B
+        ([0, 1, 2, 120, 121, 122], [60, 61, 62], 60),  # A B A
     ],
 )
 def test_sides_that_alternate_are_one_session(tmp_path, before, after, apart):
@@ -61,6 +66,29 @@ def test_sides_that_alternate_are_one_session(tmp_path, before, after, apart):
         assert found is None
     else:
         assert found.minutes_apart == pytest.approx(apart)
+
+
+def test_sweeps_of_several_configurations_may_be_interleaved(tmp_path):
+    """A sweep runs each configuration once before the other side's sweep begins."""
+    sides = {}
+    for repeats in (1, 3):
+        for name, offset in (("before", 0), ("after", 10)):
+            folder = tmp_path / str(repeats) / name
+            folder.mkdir(parents=True)
+            for sweep in range(3):
+                for number in range(2 * repeats):
+                    minute = 20 * sweep + offset + number
+                    one = started(minute, 1000 + minute, num_devices=1 + number % 2)
+                    record.write(one, folder / f"run{sweep}{number}.json")
+            sides[repeats, name] = matching.read(folder)
+    found = {}
+    for repeats in (1, 3):
+        pair = (sides[repeats, "before"], sides[repeats, "after"])
+        found[repeats] = drift.find_sessions(*pair)
+    assert found[1] is None
+    assert found[3].minutes_apart == pytest.approx(10)
+    assert found[3].counts == (3, 3)
+    assert found[3].variance_share == pytest.approx(1 / 3)
 
 
 def test_drift_counts_once_for_each_session():
@@ -231,6 +259,25 @@ def test_sessions_are_read_from_histories_and_results(tmp_path):
     for name in ("empty", "missing"):
         with pytest.raises(matching.InputError, match=name):
             sessions.read([tmp_path / name])
+
+
+def test_sweeps_that_take_turns_rarely_have_a_winner(tmp_path):
+    """Compare equal sides whose four sessions, in the order A B B A, differ by 4 %."""
+    rng = np.random.default_rng(3)
+    won = 0
+    for repetition in range(40):
+        levels = 0.04 * rng.normal(size=(4, 1))
+        a1, b1, b2, a2 = 1000 * np.exp(levels + 0.01 * rng.normal(size=(4, 3)))
+        minutes = np.arange(3)
+        before = side(
+            tmp_path, f"a{repetition}", [*minutes, *(180 + minutes)], [*a1, *a2]
+        )
+        after = side(
+            tmp_path, f"b{repetition}", [*(60 + minutes), *(120 + minutes)], [*b1, *b2]
+        )
+        report = judgement.judge(before, after, judgement.Question())
+        won += report.results[0].verdict != "no difference seen"
+    assert won <= 5
 
 
 def test_drifting_sessions_rarely_have_a_winner():

@@ -1,19 +1,25 @@
-"""Drift of a machine between two sessions, such as two sweeps on different days.
+"""Drift of a machine between sessions, such as two sweeps on different days.
 
 Runs of one session share the state of the machine: its temperature, its memory layout,
 its neighbours. Their scatter therefore says little about another session. The change
 between two sessions has the variance of its runs plus twice the variance of a session.
+
+Sides that take turns in longer blocks than single runs, such as four sweeps in the order
+A B B A, are sessions as well: the scatter of all runs of a side contains only part of the
+difference between its sessions.
 
 The variance of a session is known from earlier sessions of the same machine, or else
 assumed: a session is taken to move the rate as much as one run does. docs/statistics.md
 has the formulas, and docs/methods/measurements.md the simulated error rates.
 """
 
+import collections
 import dataclasses
 import datetime
+import itertools
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rnn_scaling.analysis.comparison.matching import (
@@ -23,12 +29,17 @@ from rnn_scaling.analysis.comparison.matching import (
 )
 from rnn_scaling.analysis.confidence import LEVEL, Interval, Scatter
 from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.analysis.keys import Key
+from rnn_scaling.analysis.rows import build_keys
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import t_quantile
 
 # Share of the pairs of runs (one before, one after) that must have the same order in
 # time. If the sides alternate, half of them have.
 MOST_PAIRS_IN_ORDER = 0.75
+# Share of the steps from one run of a configuration to the next that must lead to the
+# other side if the sides are interleaved. The order A B B A A B has three of five.
+LEAST_SWITCHES = 0.5
 # The assumed drift counts like an estimate from this many sessions, minus one.
 ASSUMED_DEGREES = 3
 # Least assumed standard deviation of log rates between sessions.
@@ -51,6 +62,8 @@ class Drift:
       degrees: Degrees of freedom of the estimate.
       source: The source of the estimate.
       sessions: Number of earlier sessions.
+      variance_share: Variance of the change because of drift / `2 deviation**2`. It is
+        below 1 if a side has several sessions, whose mean drifts less.
       half_width: The largest change that drift explains at 95 %, as a logarithm, with
         the degrees of freedom of the comparison; None before the comparison.
     """
@@ -59,31 +72,46 @@ class Drift:
     degrees: float
     source: Source
     sessions: int = 0
+    variance_share: float = 1.0
     half_width: float | None = None
 
     @property
     def scatter(self) -> Scatter:
-        """The drift for `confidence.ratio`."""
-        return Scatter(self.deviation, self.degrees, Note.DRIFT)
+        """The drift of a side for `confidence.ratio`."""
+        deviation = math.sqrt(self.variance_share) * self.deviation
+        return Scatter(deviation, self.degrees, Note.DRIFT)
 
     def of_change(self, change: Interval) -> "Drift":
         """Return the drift with its part of the half-width of a change."""
         quantile = t_quantile((1 + LEVEL) / 2, change.degrees)
-        half_width = quantile * math.sqrt(2) * self.deviation
+        half_width = quantile * math.sqrt(2) * self.scatter.deviation
         return dataclasses.replace(self, half_width=half_width)
 
 
 @dataclasses.dataclass(frozen=True)
 class TwoSessions:
-    """The times of two sides that were measured one after the other.
+    """The times of two sides that were measured in different sessions.
 
     Attributes:
-      spans: First and last start of a run of each side, in seconds since 1970.
-      apart_s: Seconds between the mean starts of the sides.
+      spans: First and last start of a run of each session, in seconds since 1970.
+      apart_s: Seconds between the mean starts of the sides; if they took turns, the mean
+        of the seconds between two sessions that follow each other.
+      counts: Number of sessions of each side.
     """
 
     spans: tuple[tuple[float, float], ...]
     apart_s: float
+    counts: tuple[int, int] = (1, 1)
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether the sides took turns."""
+        return self.counts != (1, 1)
+
+    @property
+    def variance_share(self) -> float:
+        """Variance of the change / its variance between two single sessions."""
+        return statistics.fmean(1 / count for count in self.counts)
 
     @property
     def minutes_apart(self) -> float:
@@ -94,8 +122,8 @@ def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | No
     """Return the sessions of two sides.
 
     Returns:
-      None if the sides alternate, a side has no good run, or a good run has no recorded
-      start.
+      None if the sides are interleaved run by run, a side has no good run, or a good run
+      has no recorded start.
     """
     starts_before = _starts_s(before)
     starts_after = _starts_s(after)
@@ -109,7 +137,7 @@ def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | No
             in_order += 0.5 if is_same else time_before < time_after
     share = in_order / (len(starts_before) * len(starts_after))
     if max(share, 1 - share) <= MOST_PAIRS_IN_ORDER:
-        return None
+        return _sessions_in_turns(before, after)
     mean_before = statistics.fmean(starts_before)
     mean_after = statistics.fmean(starts_after)
     spans = (
@@ -117,6 +145,52 @@ def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | No
         (min(starts_after), max(starts_after)),
     )
     return TwoSessions(spans, abs(mean_after - mean_before))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """The start of a run, its side, and its configuration."""
+
+    time_s: float
+    is_after: bool
+    configuration: Key
+
+
+def _sessions_in_turns(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | None:
+    """Return the sessions of two sides that took turns; None if runs are interleaved."""
+    starts = sorted(
+        [*_side_starts(before, False), *_side_starts(after, True)],
+        key=lambda start: start.time_s,
+    )
+    if len({start.time_s for start in starts}) < len(starts):
+        # Runs that start together have no order.
+        return None
+    blocks = [list(block) for _, block in itertools.groupby(starts, _side)]
+    num_runs = sum(map(_most_repeats, blocks))
+    if len(blocks) - 1 >= LEAST_SWITCHES * (num_runs - 1):
+        return None
+    times = [[start.time_s for start in block] for block in blocks]
+    means = list(map(statistics.fmean, times))
+    gaps = [second - first for first, second in itertools.pairwise(means)]
+    spans = tuple([(block[0], block[-1]) for block in times])
+    num_after = sum(block[0].is_after for block in blocks)
+    counts = (len(blocks) - num_after, num_after)
+    return TwoSessions(spans, statistics.fmean(gaps), counts)
+
+
+def _side_starts(side: ComparedRuns, is_after: bool) -> list[_Start]:
+    keys = build_keys(side.good_runs)
+    return [_Start(time_s, is_after, key) for time_s, key in zip(_starts_s(side), keys)]
+
+
+def _side(start: _Start) -> bool:
+    return start.is_after
+
+
+def _most_repeats(block: Sequence[_Start]) -> int:
+    """Return how many runs in a row the configuration with the most runs has."""
+    counts = collections.Counter(start.configuration for start in block)
+    return max(counts.values())
 
 
 def _starts_s(side: ComparedRuns) -> list[float]:
@@ -174,9 +248,12 @@ def estimate(
     """
     scatters = [side.scatter for side in configuration.sides if side.good_runs]
     assumed = assume(filter(None, scatters))
-    if assumed is None or past is None:
-        return assumed
-    return past.correct(assumed, configuration, sessions)
+    if assumed is None:
+        return None
+    drift = assumed
+    if past is not None:
+        drift = past.correct(assumed, configuration, sessions)
+    return dataclasses.replace(drift, variance_share=sessions.variance_share)
 
 
 def assume(scatters: Iterable[Scatter]) -> Drift | None:

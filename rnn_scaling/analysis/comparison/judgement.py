@@ -144,8 +144,8 @@ class Report:
       runs: Records that were read on each side.
       metric: The compared metric.
       paired: Whether runs were compared in pairs.
-      ran_in_two_sessions: Whether one side ran after the other.
-      minutes_apart: Minutes between the mean starts of two sessions; otherwise None.
+      ran_in_two_sessions: Whether the sides ran in different sessions.
+      minutes_apart: Minutes between their sessions; None if they ran in one session.
       max_regression: The largest slow-down that passes, a share.
       changes: Options that differ between the sides.
       results: The result of each configuration.
@@ -369,7 +369,8 @@ def _judge_all(
       obstacles: Differences whose configurations are not judged.
     """
     results = []
-    drifting = sessions is not None
+    # The scatter of sides that took turns contains the differences of their sessions.
+    drifting = sessions is not None and not sessions.in_turns
     for configuration in common:
         between = None
         # Drift of a session cancels in a ratio of its runs.

@@ -272,7 +272,7 @@ def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | N
 
 def _subtract_drift(error: float, degrees: float, drift: Drift) -> tuple[float, float]:
     """Return the arguments of `confidence.add_drift`, from its result."""
-    drift_variance = 2 * drift.deviation**2
+    drift_variance = 2 * drift.scatter.deviation**2
     variance = max(0.0, error**2 - drift_variance)
     shares = error**4 / degrees - drift_variance**2 / drift.degrees
     if not variance or shares <= 0:

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.prediction import predicting, track_record
 from rnn_scaling.analysis.prediction.changes import Effect, Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.decoding import encode
+from rnn_scaling.reports import marks
 from rnn_scaling.reports.json_data import interval_data, json_text
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
@@ -61,6 +63,9 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
         efficiency = None
         if first.devices == 1:
             efficiency = Interval(point.rate / point.devices / first.rate)
+            if point.is_corrected or first.is_corrected:
+                kind = efficiency.kind.with_note(Note.CORRECTED)
+                efficiency = dataclasses.replace(efficiency, kind=kind)
         by_devices[point.devices] = PredictedPoint(
             point.devices, point.interval, efficiency, {}
         )
@@ -147,7 +152,9 @@ def text(report: PredictionReport) -> str:
         if prediction.is_simulated:
             grids += loss_tables(prediction)
         grids += size_tables(sizes)
-        parts.append(markdown([Section("", grids)]))
+        measured = [point.interval for point in prediction.curve.points]
+        notes = tuple(marks.explain_numbers(measured))
+        parts.append(markdown([Section("", grids, notes)]))
         statements = (*sizes.statements, *predicting.assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))

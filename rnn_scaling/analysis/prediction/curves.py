@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
-from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 
@@ -32,16 +32,19 @@ class MeasuredPoint:
     degrees: float = 0.0  # degrees of freedom of the error
     rounding: float = 0.0  # error of log(rate) due to the printed digits
     decimals: int | None = None  # decimals of the printed number; None if not printed
+    is_corrected: bool = False  # whether the rate is corrected for load; see the error
 
     @property
     def interval(self) -> Interval:
         """The rate with its 95 % interval; without ends if the error is unknown."""
+        notes = (Note.CORRECTED,) if self.is_corrected else ()
+        kind = IntervalKind(Basis.REPEATS, notes=notes)
         if self.error is None:
             return Interval(self.rate)
         quantile = t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees))
         rate = Interval(self.rate, standard_error=self.error * self.rate)
         margin = quantile * self.error + self.rounding
-        return rate.with_margin(margin, IntervalKind(Basis.REPEATS))
+        return rate.with_margin(margin, kind)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,9 @@
-"""Curves from rows of run records, with the recorded exchange, jitter and machine."""
+"""Curves from rows of run records, with the recorded exchange, jitter and machine.
+
+All rates of a curve are measured in the same way. Rows that other programs slowed are
+left out if they cannot be corrected; without two other rows, all rates contain the load.
+Corrected rates have the error of the correction, so that rates of quiet runs decide.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchange_sizes
+from rnn_scaling.analysis.load_correction import CORRECTION_DEGREES
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import curves, predicting
 from rnn_scaling.analysis.prediction.curves import (
@@ -18,7 +24,7 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
     Prediction,
 )
-from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.rows import Row, with_all_batches
 from rnn_scaling.analysis.series_titles import group_by_series, make_titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
@@ -27,6 +33,7 @@ from rnn_scaling.system.machine import topology
 
 PARAMETER_SERVER = "parameter_server"
 NO_EXCHANGE = "none"
+LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
 DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
 _VIRTUAL_NETWORK = re.compile(
@@ -165,7 +172,8 @@ def measured_series(
     for members, title in zip(groups, make_titles(groups)):
         first = members[0]
         # The row on one device comes first; it may lack the network of the others.
-        series_rows = (*filter(None, [first.one_device]), *members)
+        all_rows = (*filter(None, [first.one_device]), *members)
+        series_rows, load_statements = _select_alike(title, all_rows)
         curve = Curve(
             title,
             first.unit,
@@ -176,16 +184,52 @@ def measured_series(
         refusal = None
         if links.stated and curve.knowledge.summed_bytes is None:
             refusal = Statement("predict-unknown-bytes", title)
-        all_series.append(MeasuredSeries(curve, series_rows, refusal))
+        all_series.append(MeasuredSeries(curve, series_rows, refusal, load_statements))
     return all_series
+
+
+def _select_alike(
+    title: str, rows: tuple[Row, ...]
+) -> tuple[tuple[Row, ...], tuple[Statement, ...]]:
+    """Return the rows of a series whose rates are measured in the same way.
+
+    Returns:
+      The rows, and a statement about load if it changed a rate or left out a row.
+    """
+    slowed = [row for row in rows if row.is_slowed]
+    usable = tuple([row for row in rows if not row.is_slowed])
+    statements = []
+
+    def add(kind: str, affected: Sequence[Row]) -> None:
+        if affected:
+            devices = [row.num_devices for row in affected]
+            statements.append(Statement(kind, title, {"devices": devices}))
+
+    if slowed and len(usable) < LEAST_POINTS:
+        add("predict-with-load", slowed)
+        return tuple(map(with_all_batches, rows)), tuple(statements)
+    add("predict-left-out-load", slowed)
+    add("predict-corrected", [row for row in usable if row.corrected is not None])
+    return usable, tuple(statements)
 
 
 def measured_point(row: Row) -> MeasuredPoint:
     """Return the point of a row, which must have a rate."""
     rate = row.rate
     assert rate is not None
+    error = rate.relative_error
+    degrees = rate.degrees
+    if error is None and row.corrected is not None:
+        # The scatter of a single run is unknown, but not the error of its correction.
+        error = row.corrected.error
+        degrees = CORRECTION_DEGREES
     return MeasuredPoint(
-        row.num_devices, rate.value, rate.relative_error, rate.degrees, row.rounding
+        row.num_devices,
+        rate.value,
+        error,
+        degrees,
+        row.rounding,
+        is_corrected=row.corrected is not None,
     )
 
 
@@ -195,16 +239,22 @@ def _knowledge(
     """Return what the rows of a series, by rising number of devices, have recorded."""
     largest = rows[-1]
     algorithm = _algorithm(largest)
-    step_times = list(_step_times(rows[0].baseline))
+    baseline = rows[0].baseline
+    step_times = list(_step_times(baseline))
     step_s = None
     if step_times:
         num_steps = sum(map(len, step_times))
         step_s = math.fsum(map(math.fsum, step_times)) / num_steps
+    if baseline is not None and baseline.corrected is not None:
+        step_s = _corrected_step(baseline, step_s)
+        # Their scatter is due to the other programs.
+        step_times = []
     exchanged = exchange_sizes(largest.good_runs[-1], 2)
     independent = []
     if algorithm != NO_EXCHANGE:
         keys = map(_key_without_exchange, rows)
-        independent = [rows_by_key[key] for key in keys if key in rows_by_key]
+        found = [rows_by_key[key] for key in keys if key in rows_by_key]
+        independent = [row for row in found if not row.is_slowed]
     gradients_s = {row.num_devices: _gradients_s(row) for row in rows}
     has_own_servers = largest.is_distributed and algorithm == PARAMETER_SERVER
     return Knowledge(
@@ -230,6 +280,13 @@ def _step_times(row: Row | None) -> Iterator[Sequence[float]]:
     for run in runs:
         if run.batches.seconds:
             yield disturbance.counted_batches(run, all_batches)[0]
+
+
+def _corrected_step(row: Row, step_s: float | None) -> float | None:
+    """Return the step time that belongs to the corrected rate of a row."""
+    if step_s is None or row.measured_rate is None or row.rate is None:
+        return None
+    return step_s * row.measured_rate.value / row.rate.value
 
 
 def _algorithm(row: Row) -> str:

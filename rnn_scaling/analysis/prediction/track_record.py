@@ -122,13 +122,19 @@ def find_cases(
                 continue
             for point in prediction.predicted:
                 measured_row = rows_by_devices.get(point.devices)
-                if measured_row is None or measured_row.rate is None:
+                if measured_row is None or not _is_measured_quietly(measured_row):
                     continue
+                assert measured_row.rate
                 if not _is_about_machines(prediction, measured_row):
                     continue
                 key = prediction.runs, point.devices, f"{point.low:.9g}"
                 cases.setdefault(key, Case(prediction, point, measured_row.rate))
     return cases
+
+
+def _is_measured_quietly(row: Row) -> bool:
+    """Return whether a row has a rate that contains neither load nor a correction."""
+    return row.rate is not None and row.corrected is None and not row.is_slowed
 
 
 def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:

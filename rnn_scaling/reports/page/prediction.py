@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
-from rnn_scaling.reports import explorer
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports import explorer, marks
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import (
@@ -59,7 +60,16 @@ def render(
         ],
         first=chart,
         remarks=[" ".join(map(sentence, results.record))],
+        notes=list(map(sentence, _mark_statements(results))),
     )
+
+
+def _mark_statements(results: report.PredictionReport) -> list[Statement]:
+    """Return the lines that explain the marks of measured points."""
+    intervals = []
+    for prediction in results.predictions:
+        intervals += [point.interval for point in prediction.curve.points]
+    return marks.explain_numbers(intervals)
 
 
 def _make_overview(results: report.PredictionReport) -> document.Overview:

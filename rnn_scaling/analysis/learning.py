@@ -15,7 +15,9 @@ import operator
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
-from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
+from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
+from rnn_scaling.analysis.load_correction import CORRECTION_DEGREES
+from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.training_differences import (
     OtherTraining,
@@ -118,14 +120,27 @@ class Learning:
                 return each
         return None
 
+    def is_time_hidden(self, result: LearningResult) -> bool:
+        """Return whether load hides how the time compares with the one of one device.
+
+        This is also the case if the rates of the two count different batches.
+        """
+        speedup = result.row.shown_metric(SPEEDUP)
+        if speedup is None:
+            return result.row.is_speedup_hidden
+        return Note.ALL_BATCHES in speedup.kind.notes
+
     def time_speedup(self, result: LearningResult) -> Interval | None:
         """Return the time to the target on one device / the time of a configuration.
 
         Returns:
-          None if one of them did not reach the target.
+          None if one of them did not reach the target, or if load of other programs
+          hides the ratio of the two speeds.
         """
         baseline = self.baseline(result)
         if baseline is None or baseline.seconds is None or result.seconds is None:
+            return None
+        if self.is_time_hidden(result):
             return None
         return ratio(baseline.seconds, result.seconds)
 
@@ -278,7 +293,12 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
     for num_items, run in zip(reached_items, row.good_runs):
         if id(run) in rates:
             seconds.append(num_items / rates[id(run)])
-    mean_seconds = interval_over_runs(seconds).with_rounding(row.rounding)
+    mean_seconds = interval_over_runs(seconds)
+    if row.corrected is not None:
+        mean_seconds = mean_seconds.with_further_error(
+            row.corrected.error, CORRECTION_DEGREES, Note.CORRECTED
+        )
+    mean_seconds = mean_seconds.with_rounding(row.rounding)
     return LearningResult(row, run_items, items, mean_seconds, best)
 
 

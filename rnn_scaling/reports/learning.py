@@ -22,6 +22,7 @@ from rnn_scaling.analysis.learning import (
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.reports import marks
 from rnn_scaling.reports.columns import Column, csv_line, json_fields
 from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
@@ -111,6 +112,8 @@ def _comparison_statements(
     reached_statement = _reached_statement(learning.target, result, title)
     if baseline is None:
         return [reached_statement, state("target-without-baseline", title)]
+    if learning.is_time_hidden(result):
+        return [reached_statement, *_work_statements(result, baseline, title)]
     if ratio is None or not (baseline.seconds and baseline.items and result.items):
         return [reached_statement, _missed_statement(learning.target, baseline, title)]
     values = {
@@ -123,6 +126,16 @@ def _comparison_statements(
     if ratio.ends and ratio.ends[0] <= 1 <= ratio.ends[1]:
         kind = "target-within-noise"
     return [state(kind, title, **values)]
+
+
+def _work_statements(
+    result: LearningResult, baseline: LearningResult, title: str
+) -> list[Statement]:
+    """Return the items that a configuration needs if load hides how times compare."""
+    if not (result.items and baseline.items):
+        return []
+    work = result.items.value / baseline.items.value
+    return [state("target-work", title, unit=result.row.unit, work=work)]
 
 
 def _missed_statement(target: Target, result: LearningResult, title: str) -> Statement:
@@ -223,11 +236,13 @@ def section(learning: Learning, titles: Titles) -> Section:
         if column.header
     }
     table = make_grid(f"Until {_target_text(learning.target)}", cells, learning.results)
-    return Section(
-        "Learning",
-        (table,),
-        (*make_statements(learning, titles), *make_notes(learning)),
+    seconds = [result.seconds for result in learning.results]
+    notes = (
+        *make_statements(learning, titles),
+        *marks.explain_numbers(seconds),
+        *make_notes(learning),
     )
+    return Section("Learning", (table,), notes)
 
 
 def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:

@@ -11,21 +11,29 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.analysis import folder_rows
+from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.confidence import combine, ratio
+from rnn_scaling.analysis.history.entries import build_entries
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.analysis.rows import build_rows
+from rnn_scaling.records.environment import Load, LoadWindows
+from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import (
     answer_text,
     conclusions,
     csv_table,
     json_report,
+    learning,
     marks,
     scaling_data,
+    sections,
     table,
 )
 from rnn_scaling.reports.exports import exported, prometheus
 from rnn_scaling.reports.numbers import MARKS, mark_text
 from rnn_scaling.reports.page import scaling
+from tests.analysis.test_learning import run as learning_run
 from tests.analysis.test_load_correction import (
     beside_one_busy_process,
     run,
@@ -194,7 +202,6 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
         assert speedup not in text
     assert made.row_summaries[1].loss is None
     assert conclusions.missing_run_commands(made.series[0]) == []
-    assert "speedup" not in exported._metrics(two)
 
 
 def test_a_row_beside_a_corrected_baseline_is_judged_by_what_its_speedup_contains():
@@ -236,19 +243,79 @@ def test_an_unmarked_speedup_is_the_ratio_of_the_printed_rates(runs):
         assert shown.value == pytest.approx(expected)
 
 
-def test_exports_label_corrected_numbers(tmp_path):
-    rows = build_rows(beside_one_busy_process())
-    labelled = []
-    for row in rows:
-        exported_row = exported.ExportedRow(
-            series="a",
-            machine="b",
-            num_devices=row.num_devices,
-            unit=row.unit,
-            num_runs=3,
-            metrics=exported._metrics(row),
+def exported_text(runs):
+    """Return the rows of runs as the text file for Prometheus."""
+    files = [RunFile(f"{number}.json", each) for number, each in enumerate(runs)]
+    folder = Folder(tuple(files), ())
+    rows = folder_rows.build(folder)
+    return prometheus.text(exported.collect(Path("results"), folder, rows))
+
+
+def test_exports_label_corrected_numbers():
+    text = exported_text(beside_one_busy_process())
+    one, two = re.findall(r"^rnn_scaling_items_per_second\{(.*)\}", text, re.MULTILINE)
+    assert "corrected" not in one
+    assert 'corrected="true"' in two
+    assert text.count("rnn_scaling_speedup{") == 2
+    assert exported_text(hidden()).count("rnn_scaling_speedup{") == 1
+
+
+def learns(devices, rate, factor, own=1.0, has_own=True):
+    """Return a run that reaches 90 % accuracy, and had a share of its cores."""
+    made = learning_run(devices, rate * factor * own, 10, global_batch_size=8)
+    count = len(made.batches.seconds) - made.batches.warmup
+    seconds = made.batches.seconds[made.batches.warmup :]
+    windows = LoadWindows(
+        batches=(1,) * count,
+        seconds=tuple(seconds),
+        others=(1 - own,) * count,
+        steal=(0.0,) * count,
+        own=(own,) * count if has_own else None,
+    )
+    load = Load(others=1 - own, steal=0.0, seconds=sum(seconds), windows=windows)
+    resolved = dataclasses.replace(
+        made.resolved, device_type="CPU", cpu_affinity=tuple(range(devices))
+    )
+    environment = dataclasses.replace(made.environment, load=load)
+    return dataclasses.replace(made, environment=environment, resolved=resolved)
+
+
+@pytest.mark.parametrize("has_own", [True, False], ids=["corrected", "hidden"])
+def test_the_time_to_a_target_has_the_mark_of_its_rate_or_is_hidden_with_it(has_own):
+    runs = []
+    for factor in (0.99, 1.0, 1.01):
+        runs.append(learns(1, 100, factor))
+        runs.append(learns(2, 190, factor, 0.6, has_own))
+    made = of(runs)
+    two = made.learning.results[-1]
+    ratio = made.learning.time_speedup(two)
+    text = sections.markdown([learning.section(made.learning, made.row_titles)])
+    kinds = {
+        each.kind for each in learning.make_statements(made.learning, made.row_titles)
+    }
+    if has_own:
+        assert two.seconds.is_corrected
+        assert (
+            two.seconds.relative_error > made.learning.results[0].seconds.relative_error
         )
-        text = prometheus.text(exported.Exported(tmp_path, (exported_row,), ()))
-        [line] = re.findall(r"^rnn_scaling_items_per_second\{.*", text, re.MULTILINE)
-        labelled.append('corrected="true"' in line)
-    assert labelled == [False, True]
+        assert ratio.is_corrected
+        assert f"- {CORRECTED} " in text
+        assert "target-work" not in kinds
+    else:
+        assert ratio is None
+        assert "target-work" in kinds
+        assert not kinds & {"target-sooner", "target-later", "target-within-noise"}
+
+
+def test_comparisons_and_histories_have_measured_rates_without_a_mark():
+    sides = []
+    for factor in (1.0, 1.001):
+        runs = [run(2, 190 * factor * k, 0.66, 1 / 3) for k in (0.99, 1.0, 1.01)]
+        files = [RunFile(f"r{number}.json", each) for number, each in enumerate(runs)]
+        sides.append(matching.ComparedRuns(Path(str(factor)), tuple(files), ()))
+    [result] = judgement.judge(*sides, judgement.Question()).results
+    assert result.before.value == pytest.approx(190, rel=1e-3)
+    assert not result.before.is_corrected
+    assert not result.comparison.ratio.is_corrected
+    [configuration] = build_entries(sides[0].records)[0].configurations
+    assert max(configuration.rates) == pytest.approx(190 * 1.01)

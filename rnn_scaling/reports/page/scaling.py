@@ -106,7 +106,9 @@ def _make_overview(summary: Summary) -> document.Overview:
 
 
 def _overview_notes(summary: Summary) -> list[str]:
-    shown = [member for _, members in summary.tables for member in members]
+    shown: list[SeriesSummary] = []
+    for _, members in summary.tables:
+        shown += members
     statements = series_table.mark_statements(shown)
     if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
     Prediction,
 )
-from rnn_scaling.analysis.rows import Row, with_all_batches
+from rnn_scaling.analysis.rows import Row, count_all_batches
 from rnn_scaling.analysis.series_titles import group_by_series, make_titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
@@ -207,7 +207,7 @@ def _select_alike(
 
     if slowed and len(usable) < LEAST_POINTS:
         add("predict-with-load", slowed)
-        return tuple(map(with_all_batches, rows)), tuple(statements)
+        return tuple(map(count_all_batches, rows)), tuple(statements)
     add("predict-left-out-load", slowed)
     add("predict-corrected", [row for row in usable if row.corrected is not None])
     return usable, tuple(statements)

@@ -26,7 +26,7 @@ LARGEST_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
 WIDE = math.log(10)
 # Half an interval / its number, above which the number is useless.
-TOO_WIDE = 0.5
+_TOO_WIDE = 0.5
 NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 
@@ -103,7 +103,7 @@ class Interval:
     @property
     def is_too_wide(self) -> bool:
         """Whether the interval is so wide that the number is useless."""
-        return self.half_width is not None and self.half_width > TOO_WIDE * self.value
+        return self.half_width is not None and self.half_width > _TOO_WIDE * self.value
 
     @property
     def is_corrected(self) -> bool:

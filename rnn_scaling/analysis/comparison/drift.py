@@ -39,7 +39,7 @@ from rnn_scaling.analysis.student import t_quantile
 MOST_PAIRS_IN_ORDER = 0.75
 # Share of the steps from one run of a configuration to the next that must lead to the
 # other side if the sides are interleaved. The order A B B A A B has three of five.
-LEAST_SWITCHES = 0.5
+_LEAST_SWITCHES = 0.5
 # The assumed drift counts like an estimate from this many sessions, minus one.
 ASSUMED_DEGREES = 3
 # Least assumed standard deviation of log rates between sessions.
@@ -167,15 +167,18 @@ def _sessions_in_turns(before: ComparedRuns, after: ComparedRuns) -> TwoSessions
         return None
     blocks = [list(block) for _, block in itertools.groupby(starts, _side)]
     num_runs = sum(map(_most_repeats, blocks))
-    if len(blocks) - 1 >= LEAST_SWITCHES * (num_runs - 1):
+    if len(blocks) - 1 >= _LEAST_SWITCHES * (num_runs - 1):
         return None
-    times = [[start.time_s for start in block] for block in blocks]
-    means = list(map(statistics.fmean, times))
+    means = []
+    spans = []
+    for block in blocks:
+        times = [start.time_s for start in block]
+        means.append(statistics.fmean(times))
+        spans.append((times[0], times[-1]))
     gaps = [second - first for first, second in itertools.pairwise(means)]
-    spans = tuple([(block[0], block[-1]) for block in times])
     num_after = sum(block[0].is_after for block in blocks)
     counts = (len(blocks) - num_after, num_after)
-    return TwoSessions(spans, statistics.fmean(gaps), counts)
+    return TwoSessions(tuple(spans), statistics.fmean(gaps), counts)
 
 
 def _side_starts(side: ComparedRuns, is_after: bool) -> list[_Start]:

@@ -33,7 +33,7 @@ from rnn_scaling.system.machine import topology
 
 PARAMETER_SERVER = "parameter_server"
 NO_EXCHANGE = "none"
-LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
+_LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
 DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
 _VIRTUAL_NETWORK = re.compile(
@@ -205,7 +205,7 @@ def _select_alike(
             devices = [row.num_devices for row in affected]
             statements.append(Statement(kind, title, {"devices": devices}))
 
-    if slowed and len(usable) < LEAST_POINTS:
+    if slowed and len(usable) < _LEAST_POINTS:
         add("predict-with-load", slowed)
         return tuple(map(count_all_batches, rows)), tuple(statements)
     add("predict-left-out-load", slowed)

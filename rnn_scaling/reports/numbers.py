@@ -23,7 +23,7 @@ _WITHOUT_INTERVAL = 4  # significant digits
 _OF_INTERVAL = 2  # significant digits of the number after ±
 _LEAST_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
-UNEVEN = 0.15
+_UNEVEN = 0.15
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 # Marks after a number; `reports.marks` has the line that explains each below a table.
 MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡"}
@@ -109,7 +109,7 @@ def has_ends(interval: Interval) -> bool:
         return False
     low, high = interval.ends
     shorter, longer = sorted((interval.value - low, high - interval.value))
-    return shorter < (1 - UNEVEN) * longer
+    return shorter < (1 - _UNEVEN) * longer
 
 
 def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> list[str]:

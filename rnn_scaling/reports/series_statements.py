@@ -25,7 +25,7 @@ from rnn_scaling.reports.wording import sentences
 
 _MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
 _NOISE = "the noise"
-NOISE_OR_LOAD = "the noise or the load of other processes"
+_NOISE_OR_LOAD = "the noise or the load of other processes"
 
 
 def series_text(series: SeriesSummary) -> str:
@@ -322,7 +322,7 @@ def _part_statements(loss: Attribution) -> list[Statement]:
 
 def noise_text(losses: Sequence[Attribution]) -> str:
     """Return what hides the parts in the rest of losses: noise, or load as well."""
-    return NOISE_OR_LOAD if any(map(_may_be_load, losses)) else _NOISE
+    return _NOISE_OR_LOAD if any(map(_may_be_load, losses)) else _NOISE
 
 
 def round_up(points: float) -> str:

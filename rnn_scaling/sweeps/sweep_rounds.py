@@ -132,7 +132,7 @@ class SweepRounds:
         records = rounds.records
         if self.is_busy(records):
             return []
-        width = measure_precision(records.values())
+        width = _measure_precision(records.values())
         if width <= PRECISION_GOAL:
             return []
         repeats = []
@@ -168,7 +168,7 @@ def split_into_stages(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
     return [stages[key] for key in sorted(stages)]
 
 
-def measure_precision(records: Iterable[RunRecord]) -> float:
+def _measure_precision(records: Iterable[RunRecord]) -> float:
     """Return the uncertainty of the answer.
 
     Returns:

@@ -137,7 +137,7 @@ def average(curve: Curve) -> Average:
     Then draw curves from all candidates together, each as often as its weight says. Equal
     curves give equal draws, because the random numbers have a fixed seed.
     """
-    known_terms = build_known_terms(curve)
+    known_terms = _build_known_terms(curve)
     candidates = models.candidates(curve, bool(known_terms))
     posteriors = _fit_candidates(curve, candidates, known_terms)
     log_weights = np.log([candidate.weight for candidate in candidates])
@@ -220,7 +220,7 @@ def _align_coefficients(
     return [*terms, *known_terms], np.concatenate(blocks)
 
 
-def build_known_terms(curve: Curve) -> list[models.Term]:
+def _build_known_terms(curve: Curve) -> list[models.Term]:
     """Return `models.exchange_terms` and the loss of independent replicas.
 
     The loss excludes the slowdown by shared cores.

@@ -14,7 +14,7 @@ from typing import Any
 from rnn_scaling.system.files import input_files
 
 SCHEMA = "rnn_scaling.peaks/1"
-MAX_FLOPS_PER_SECOND = 1e18  # the highest rate in a record
+_MAX_FLOPS_PER_SECOND = 1e18  # the highest rate in a record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ def flops_per_second(
     if num_devices in rates:
         return rates[num_devices]
     total = num_devices * rates.get(1, math.inf)
-    return total if total <= MAX_FLOPS_PER_SECOND else None
+    return total if total <= _MAX_FLOPS_PER_SECOND else None
 
 
 def _peak(entry: Any) -> Peak | None:
@@ -143,7 +143,7 @@ def _peak(entry: Any) -> Peak | None:
             float(entry[name])
             for name in ("flops_per_second", "lower_quartile", "upper_quartile")
         ]
-        if not all(1 <= rate <= MAX_FLOPS_PER_SECOND for rate in rates):
+        if not all(1 <= rate <= _MAX_FLOPS_PER_SECOND for rate in rates):
             return None
         hash(tuple(fields.values()))  # Places are compared; a list raises TypeError.
         return Peak(

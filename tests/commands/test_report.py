@@ -40,7 +40,7 @@ def undrawn(monkeypatch):
     """
     monkeypatch.setattr(curves, "render", lambda summary: b"picture")
     monkeypatch.setattr(scaling, "render", lambda summary: b"page")
-    monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
+    monkeypatch.setattr(figures, "make_standalone", lambda figure: b"picture")
 
 
 def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys):

@@ -280,7 +280,7 @@ def cluster_of_two(**options):
 
 def test_lost_ranks_are_counted_without_a_cut_and_cut_off_once(monkeypatch):
     addresses = []
-    monkeypatch.setattr(connections, "cut", addresses.append)
+    monkeypatch.setattr(connections, "cut_connections", addresses.append)
     cluster = cluster_of_two()
     cluster._peers = [RankInfo(k, "worker", "a", k, f"a:{k}") for k in range(2)]
     cluster._member.lost = ((0, "rank 0 has ended"),)

@@ -85,6 +85,14 @@ def test_a_page_shows_what_its_commands_print(group):
     assert CHECK["faults_of"](group) == []
 
 
+def test_the_load_of_the_machine_does_not_change_what_a_page_shows():
+    quiet = "| 21 | 3 |\n\nwords: all"
+    loaded = "| 40† | 3 |\n\n- † corrected; measured: 20 words/s.\n\nwords: all"
+    normalized = CHECK["normalized"]
+    assert normalized(loaded, True) == normalized(quiet, True)
+    assert normalized(loaded) != normalized(quiet)
+
+
 def test_pages_share_a_run_only_if_all_their_commands_are_equal(tmp_path):
     block = "```bash\n{}\n```\n"
     texts = [block.format("a"), block.format("a") + "more", block.format("a") * 2]

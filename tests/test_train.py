@@ -16,7 +16,7 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
 from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
-from rnn_scaling.reports.numbers import plain
+from rnn_scaling.reports.numbers import mark_text, plain
 from tests.support import log_samples
 from tests.support.forked import TINY, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
@@ -138,7 +138,8 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     # A run that other processes disturbed is shown with a corrected rate.
     (row,) = build_rows([result])
     assert row.rate is not None
-    assert f" {plain(row.rate.value, 1)} |" in done.stdout
+    mark = mark_text(row.rate)
+    assert f" {plain(row.rate.value, 1)}{mark} |" in done.stdout
     parts = result.phases.parts.values()
     assert sum(parts) == pytest.approx(result.phases.total) and min(parts) >= 0
     resolved = result.resolved

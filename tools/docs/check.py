@@ -169,6 +169,9 @@ def normalized(text: str, numbers_vary: bool = False) -> str:
     """Return the words of an output, whatever its line breaks and column widths are."""
     text = re.sub(r"-{3,}", "---", text)
     if numbers_vary:
+        # A busy machine marks rates, and explains the marks in lines below the table.
+        text = re.sub(r"^- [†‡] .*\n", "", text, flags=re.MULTILINE)
+        text = re.sub("[†‡]", "", text)
         text = INTERVAL.sub("N", text)
     return " ".join(text.split())
 

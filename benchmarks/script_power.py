@@ -2,7 +2,7 @@
 
     python -m benchmarks.script_power                     everything (an hour on two cores)
     python -m benchmarks.script_power --groups=bugs       or unseen, twins, right, defects, check
-    python -m benchmarks.script_power --groups=batch1     or batch2, batch3: bugs and right scripts
+    python -m benchmarks.script_power --groups=batch1     or batch2 to batch4: bugs and right scripts
     python -m benchmarks.script_power --only=clip,tied    scripts whose name contains a word
 
 Each script is written to a folder of its own and verified as a user would do it. The

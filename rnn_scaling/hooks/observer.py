@@ -32,6 +32,7 @@ _CRITERIA = (
     "smooth_l1_loss",
     "binary_cross_entropy_with_logits",
 )
+GATHERS = ("all_gather", "all_gather_into_tensor")
 MAX_ROWS = 512  # rows of an input that are recognised
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 _DROPOUTS = (
@@ -79,6 +80,9 @@ class Observer:
         self._forward_state = ""
         self._is_clipping = False
         self._num_restored = 0
+        # The last backward passes, and the optimizers that have used their gradients.
+        self._shared_micro: list[dict[str, Any]] = []
+        self._sharing: set[int] = set()
         self._has_flat_parameters = False
         self._start_step()
 
@@ -105,6 +109,8 @@ class Observer:
             self._replace(functional, name, self._criterion)
         if torch.distributed.is_available():
             self._replace(torch.distributed, "all_reduce", self._all_reduce)
+            for name in GATHERS:
+                self._replace(torch.distributed, name, self._gather)
         scheduler = torch.optim.lr_scheduler.LRScheduler
         self._replace(scheduler, "__init__", self._create_scheduler)
 
@@ -148,6 +154,8 @@ class Observer:
         self._draws = False
         self._forward_state = ""
         self._rows: list[list[str]] = []
+        self._length = 0  # of the second dimension of the input
+        self._exchanges = False
         self._criteria: list[dict[str, Any]] = []
         self._criterion_depth = 0
         self._eval_modules: list[str] = []
@@ -348,7 +356,7 @@ class Observer:
                 **self._record,
                 "reads": self._loaders.take_reads(),
                 "accesses": self._loaders.take_accesses(),
-                "micro": self._micro,
+                "micro": self._take_micro(self._record["optimizer"]),
                 "clips": self._clips,
                 "eval_modules": self._eval_modules,
                 "reduced": self._reduced,
@@ -365,6 +373,19 @@ class Observer:
         if self._num_steps >= self._settings["num_steps"]:
             self.finish("steps")
             ranks.end_after_last_step()
+
+    def _take_micro(self, optimizer: int) -> list[dict[str, Any]]:
+        """Return the backward passes whose gradients an optimizer uses.
+
+        Several optimizers may use the same passes, one after the other.
+        """
+        if self._micro:
+            self._shared_micro = self._micro
+            self._sharing = set()
+        elif optimizer in self._sharing:
+            return []
+        self._sharing.add(optimizer)
+        return self._shared_micro
 
     # Between the steps.
 
@@ -410,11 +431,14 @@ class Observer:
                     "loss": loss,
                     "gradients": self._gradients,
                     "rows": self._rows,
+                    "length": self._length,
                     "criteria": self._criteria,
+                    "exchanges": self._exchanges,
                 }
             )
             self._forward_state = ""
             self._rows = []
+            self._exchanges = False
             self._criteria = []
             modules = self._modules.items()
             self._eval_modules = [name for name, m in modules if not m.training]
@@ -431,6 +455,7 @@ class Observer:
             for value in args:
                 if isinstance(value, torch.Tensor) and value.dim():
                     self._rows = row_digests(value[:MAX_ROWS])
+                    self._length = value.shape[1] if value.dim() > 1 else 0
                     break
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
@@ -453,7 +478,24 @@ class Observer:
         operation = str(args[0] if args else options.get("op", "SUM"))
         name = operation.rpartition(".")[2]
         self._reduced[name] = self._reduced.get(name, 0) + tensor.numel()
+        self._note_exchange(tensor)
         return original(tensor, *args, **options)
+
+    def _gather(self, original: Any, *args: Any, **options: Any) -> Any:
+        for value in (*args, *options.values()):
+            if isinstance(value, torch.Tensor):
+                self._note_exchange(value)
+        return original(*args, **options)
+
+    def _note_exchange(self, tensor: torch.Tensor) -> None:
+        """Note that a forward pass uses values of other ranks without their gradient.
+
+        Inside of functions with a gradient of their own, gradients are off. Single
+        numbers, such as numbers of tokens, have none.
+        """
+        is_forward = bool(self._forward_state) and torch.is_grad_enabled()
+        if is_forward and tensor.is_floating_point() and tensor.numel() > 1:
+            self._exchanges = True
 
     def _note_dropout(self) -> None:
         if self._dropout_state is None:

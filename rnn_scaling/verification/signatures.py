@@ -58,6 +58,10 @@ class Cause(str, enum.Enum):
     PADDING_COUNTED = "padding-counted"
     CHANGED_OUTSIDE = "changed-outside"
     OTHER_LOSS = "other-loss"
+    PADDING_READ = "padding-read"
+    ONE_RANK_RIGHT = "one-rank-right"
+    WEIGHTS_AVERAGED = "weights-averaged"
+    VALUES_WITHOUT_GRADIENT = "values-without-gradient"
     OTHER_FACTOR = "other-factor"
     UNEXPLAINED = "unexplained"
 
@@ -161,7 +165,8 @@ class GradientFeatures(Features):
       part: The parameters that are wrong.
       ranks_agree: Whether all ranks apply the same gradient.
       factor: The multiple of the correct gradient; None if it is not a multiple.
-      near_factor: The same for gradients that are nearly a multiple.
+      is_multiple: Whether it is a multiple of the correct gradient, but not equal.
+      near_factor: The factor for gradients that are nearly a multiple.
       over_ranks: The weights of ranks; None if no weights explain the gradient.
       over_micro: The same for micro-batches.
       decay: Whether a multiple of the weights is added.
@@ -173,6 +178,11 @@ class GradientFeatures(Features):
       passes_differ: Whether the ranks make different numbers of backward passes.
       adds_or_averages: Whether most numbers that are all-reduced are added or averaged.
       clipped: Whether gradients of one process have the length of a bound.
+      lengths_differ: Whether one process pads the same samples to other lengths.
+      exchanges: Whether a forward pass uses values of other ranks without their
+        gradient.
+      one_is_right: Whether a rank applies the right gradient.
+      weights_agree: Whether all ranks begin the next step with equal weights.
     """
 
     same_samples: bool | None = None
@@ -180,6 +190,7 @@ class GradientFeatures(Features):
     part: Part | None = None
     ranks_agree: bool | None = None
     factor: Factor | None = None
+    is_multiple: bool | None = None
     near_factor: Factor | None = None
     over_ranks: RankWeights | None = None
     over_micro: MicroWeights | None = None
@@ -192,6 +203,10 @@ class GradientFeatures(Features):
     passes_differ: bool | None = None
     adds_or_averages: bool | None = None
     clipped: bool | None = None
+    lengths_differ: bool | None = None
+    exchanges: bool | None = None
+    one_is_right: bool | None = None
+    weights_agree: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,6 +295,13 @@ GRADIENT_TABLE = (
     # The ranks disagree. A factor would be that of one rank.
     _gradients(Cause.SPARSE_NOT_AVERAGED, part=Part.SPARSE),
     _gradients(
+        Cause.WEIGHTS_AVERAGED,
+        part=Part.ALL,
+        ranks_agree=False,
+        over_ranks=RankWeights.OWN,
+        weights_agree=True,
+    ),
+    _gradients(
         Cause.NOT_SYNCHRONISED,
         part=Part.ALL,
         ranks_agree=False,
@@ -292,7 +314,16 @@ GRADIENT_TABLE = (
     ),
     # Decay and clipping change the length, so the gradient may be nearly a multiple.
     _gradients(Cause.REGULARISER, decay=True),
-    _gradients(Cause.CLIPPED_LOCALLY, clipped=True),
+    # Local norms give the ranks other weights; another norm of the whole does not.
+    _gradients(Cause.CLIPPING, clipped=True, ranks_agree=True, is_multiple=True),
+    _gradients(Cause.CLIPPED_LOCALLY, clipped=True, ranks_agree=True),
+    _gradients(Cause.CLIPPED_LOCALLY, clipped=True, is_multiple=True),
+    # The mean over the ranks divides a gradient that only one rank has.
+    _gradients(
+        Cause.VALUES_WITHOUT_GRADIENT,
+        factor=Factor.INVERSE_RANKS,
+        exchanges=True,
+    ),
     # A multiple of all parameters. Padding gives another factor, so it comes after the
     # factors with a meaning.
     _gradients(Cause.SUMMED, part=Part.ALL, factor=Factor.RANKS),
@@ -311,13 +342,21 @@ GRADIENT_TABLE = (
     _gradients(Cause.MICRO_BATCH_LOST, over_micro=MicroWeights.LOST),
     # Other statistics change every local gradient, so fitted weights may be chance.
     _gradients(Cause.STATISTICS, buffers_differ=True),
+    # The layers after an exchanged value have right gradients.
+    _gradients(Cause.VALUES_WITHOUT_GRADIENT, part=Part.SOME, exchanges=True),
     # Uniform weights. A sum of ranks weights them uniformly too, so it comes first.
     _gradients(Cause.SUMMED, over_ranks=RankWeights.UNIFORM, near_factor=Factor.RANKS),
     _gradients(Cause.MEAN_OF_MICRO_BATCHES, over_micro=MicroWeights.UNIFORM),
     _gradients(Cause.MEAN_OF_RANKS, over_ranks=RankWeights.UNIFORM),
     # Facts that any of the faults above may bring with it.
     _gradients(Cause.CHANGED_OUTSIDE, changed_outside=True),
+    _gradients(Cause.VALUES_WITHOUT_GRADIENT, exchanges=True),
     _gradients(Cause.OTHER_LOSS, loss_differs=True),
+    _gradients(
+        Cause.ONE_RANK_RIGHT, part=Part.ALL, ranks_agree=False, one_is_right=True
+    ),
+    _gradients(Cause.CLIPPED_LOCALLY, clipped=True),
+    _gradients(Cause.PADDING_READ, lengths_differ=True),
     _gradients(Cause.UNEXPLAINED),
 )
 CAUSES_OF_SETTINGS = {

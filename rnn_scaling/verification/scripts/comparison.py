@@ -95,12 +95,16 @@ class Noise:
         return max(length / total if total else 0.0, EPSILON)
 
 
-def local_gradients(ranks: Sequence[Record], number: int) -> list[list[Sketches]]:
-    """Return the gradient of each backward pass of each rank before the exchange."""
+def local_gradients(steps: Sequence[Record]) -> list[list[Sketches]]:
+    """Return the gradients of each backward pass of a step before the exchange.
+
+    Args:
+      steps: The step of each rank.
+    """
     result = []
-    for rank in ranks:
+    for step in steps:
         passes = []
-        for micro in rank["steps"][number]["micro"]:
+        for micro in step["micro"]:
             passes.append({k: np.array(v) for k, v in micro["gradients"].items()})
         result.append(passes)
     return result

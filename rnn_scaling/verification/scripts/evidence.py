@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,10 +82,11 @@ class Evidence:
             return Relation.OTHER
         ranks = self.runs[parallel]["ranks"]
         step = self.runs[reference]["ranks"][0]["steps"][0]
-        rows, reference_rows = samples.rows_of_steps(
-            [rank["steps"][0] for rank in ranks], [step]
-        )
+        steps = [rank["steps"][0] for rank in ranks]
+        rows, reference_rows = samples.rows_of_steps(steps, [step])
         if rows and rows == reference_rows:
+            return Relation.SAME
+        if self.joint.is_known and not self._has_row_per_sample(step, reference_rows):
             return Relation.SAME
         has_fewer = rows and rows.total() < reference_rows.total()
         if has_fewer and not rows - reference_rows:
@@ -93,13 +95,24 @@ class Evidence:
             return Relation.REPEATED
         if self.joint.is_known:
             return Relation.SAME
-        locals_ = comparison.local_gradients(ranks, 0)
+        locals_ = comparison.local_gradients(steps)
         expected = numbers.sketches(step["gradients"])
         weighting = sums.weigh(expected, locals_, {})
         if weighting is None or weighting.residual > sums.MIN_SHARE:
             return Relation.OTHER
         is_first_only = np.abs(weighting.weights[1:]).max(initial=0.0) < 1e-3
         return Relation.OTHER if is_first_only else Relation.SAME
+
+    def _has_row_per_sample(self, step: Record, rows: Counter[str]) -> bool:
+        """Return whether the rows of a step's input are its samples.
+
+        A script may also pass its samples one by one, or time steps as rows.
+        """
+        count = 0
+        for read in step["reads"]:
+            if read["loader"] == self.joint.loader:
+                count += len(read["samples"] or ())
+        return rows.total() == count
 
     def is_random_data(self) -> bool:
         """Return whether samples that were read twice differ in any run."""
@@ -112,6 +125,15 @@ class Evidence:
         """Return whether layers use the statistics of one rank's batch."""
         layers = self.ranks[0]["start"]["layers"]
         return any(layers.get(name) for name in NORM_LAYERS)
+
+
+def previous_step(rank: Record, number: int) -> Record | None:
+    """Return the step of the same optimizer before a step; None for its first one."""
+    optimizer = rank["steps"][number]["optimizer"]
+    for step in reversed(rank["steps"][:number]):
+        if step["optimizer"] == optimizer:
+            return dict(step)
+    return None
 
 
 def is_random(probe: list[str]) -> bool:

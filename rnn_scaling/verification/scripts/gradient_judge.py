@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rnn_scaling.verification import numbers, signatures, sums
-from rnn_scaling.verification.scripts import accounting, comparison, samples
+from rnn_scaling.verification.scripts import accounting, comparison, facts, samples
 from rnn_scaling.verification.scripts.comparison import Noise
-from rnn_scaling.verification.scripts.evidence import Evidence, Record, Relation
+from rnn_scaling.verification.scripts.evidence import (
+    Evidence,
+    Record,
+    Relation,
+    previous_step,
+)
 from rnn_scaling.verification.scripts.verdict import Check, Result, wrong_check
 from rnn_scaling.verification.signatures import (
     Factor,
@@ -38,8 +43,9 @@ class GradientJudge:
 
     def judge(self) -> Check:
         """Return the check of the gradients."""
-        locals_ = comparison.local_gradients(self._evidence.ranks, 0)
-        if _are_equal(locals_):
+        steps = [rank["steps"][0] for rank in self._evidence.ranks]
+        locals_ = comparison.local_gradients(steps)
+        if facts.are_equal(locals_):
             return self._named(0, GradientFeatures(same_samples=True), {}, None)
         relation = self._evidence.relation("parallel", "reference")
         if relation in (Relation.FEWER, Relation.REPEATED):
@@ -68,17 +74,15 @@ class GradientJudge:
     def _by_parts(self) -> Check:
         """Judge the first step without a reference: by local gradients and losses."""
         steps = [rank["steps"][0] for rank in self._evidence.ranks]
-        locals_ = comparison.local_gradients(self._evidence.ranks, 0)
+        locals_ = comparison.local_gradients(steps)
         applied = [numbers.sketches(step["gradients"]) for step in steps]
         names = self._evidence.ranks[0]["start"]["names"]
         for gradient in applied[1:]:
             difference = self._evidence.noise.compare(0, gradient, applied[0])
             if difference.parameters:
                 wrong = list(difference.parameters)
-                relevant = [key for key, value in applied[0].items() if np.any(value)]
-                is_all = len(wrong) > 0.9 * len(relevant)
                 features = GradientFeatures(
-                    part=Part.ALL if is_all else Part.SOME, ranks_agree=False
+                    part=_part(wrong, applied[0]), ranks_agree=False
                 )
                 subset = {key: applied[0][key] for key in wrong if key in applied[0]}
                 weighting = sums.weigh(subset, locals_, {})
@@ -191,10 +195,8 @@ class GradientJudge:
         num_steps = min(
             num_steps, len(self._evidence.runs[reference]["ranks"][0]["steps"])
         )
-        scale = scale_of_reference(self._evidence.runs, parallel, reference)
         for number in range(num_steps):
-            step = self._evidence.runs[reference]["ranks"][0]["steps"][number]
-            expected = numbers.scaled(numbers.sketches(step["gradients"]), scale)
+            expected = self._expected(number, parallel, reference)
             for place, rank in enumerate(ranks):
                 actual = numbers.sketches(rank["steps"][number]["gradients"])
                 difference = self._evidence.noise.compare(number, actual, expected)
@@ -216,9 +218,31 @@ class GradientJudge:
             values={"steps": num_steps},
         )
 
+    def _expected(self, number: int, parallel: str, reference: str) -> numbers.Sketches:
+        """Return the right gradient of a step."""
+        step = self._evidence.runs[reference]["ranks"][0]["steps"][number]
+        scale = facts.scale_of_reference(self._evidence.runs, parallel, reference)
+        return numbers.scaled(numbers.sketches(step["gradients"]), scale)
+
+    def _is_right_elsewhere(
+        self, number: int, place: int, parallel: str, reference: str
+    ) -> bool:
+        """Return whether another optimizer gets right gradients of the same passes."""
+        num_steps = len(self._evidence.runs[reference]["ranks"][0]["steps"])
+        steps = self._evidence.runs[parallel]["ranks"][place]["steps"][:num_steps]
+        passes = steps[number]["micro"]
+        for other, step in enumerate(steps):
+            if other == number or not passes or step["micro"] != passes:
+                continue
+            actual = numbers.sketches(step["gradients"])
+            expected = self._expected(other, parallel, reference)
+            if not self._evidence.noise.compare(other, actual, expected).parameters:
+                return True
+        return False
+
     @staticmethod
     def _weights_before(rank: Record, number: int) -> numbers.Sketches:
-        source = rank["steps"][number - 1] if number else rank["start"]
+        source = previous_step(rank, number) or rank["start"]
         return numbers.sketches(source["weights"])
 
     def _explain(
@@ -232,17 +256,18 @@ class GradientJudge:
     ) -> Check:
         """Return the check of a wrong gradient with its cause."""
         ranks = self._evidence.runs[run]["ranks"]
-        record = ranks[place]["steps"][number]
+        steps = [rank["steps"][number] for rank in ranks]
+        record = steps[place]
         actual = numbers.sketches(record["gradients"])
         wrong = list(difference.parameters)
         noise = self._evidence.noise.share(number, numbers.norm(expected))
         features, values = self._factor_features(
             record, actual, expected, wrong, max(FACTOR_TOLERANCE, 4 * noise)
         )
-        locals_ = comparison.local_gradients(ranks, number)
-        digests = [
-            numbers.digests(rank["steps"][number]["gradients"]) for rank in ranks
-        ]
+        if self._is_right_elsewhere(number, place, run, reference):
+            features = dataclasses.replace(features, part=Part.SOME)
+        locals_ = comparison.local_gradients(steps)
+        digests = [numbers.digests(each["gradients"]) for each in steps]
         before = self._weights_before(ranks[place], number)
         subset = {key: actual[key] for key in wrong if key in actual}
         over_ranks: RankWeights | None = None
@@ -269,17 +294,15 @@ class GradientJudge:
                 values["right_weights"] = np.round(right_weights, 6).tolist()
             if number == 0 and self._miscounts_rest(ranks, weighting.weights):
                 decay = True
-        elif number > 0:
-            old = self._has_old_gradients(ranks, number, place)
-        if "right_weights" not in values:
-            # With synchronised statistics, a right gradient is no sum of local ones.
-            steps = [rank["steps"][number] for rank in ranks]
-            if accounting.counts_ranks_alike(steps):
-                over_ranks = RankWeights.UNIFORM
+        else:
+            old = facts.has_old_gradients(ranks, number, place)
+        # With synchronised statistics, a right gradient is no sum of local ones.
+        if "right_weights" not in values and accounting.counts_ranks_alike(steps):
+            over_ranks = RankWeights.UNIFORM
         step = self._evidence.runs[reference]["ranks"][0]["steps"][number]
-        changed_outside = _is_changed_outside(
+        changed_outside = facts.is_changed_outside(
             ranks[place], number
-        ) and not _is_changed_outside(self._evidence.serial, number)
+        ) and not facts.is_changed_outside(self._evidence.serial, number)
         reduced = record.get("reduced") or {"SUM": 1}
         features = dataclasses.replace(
             features,
@@ -291,9 +314,11 @@ class GradientJudge:
             padding=accounting.counts_padding(self._evidence.serial["steps"]),
             old=old,
             changed_outside=changed_outside,
-            loss_differs=accounting.losses_differ(
-                [rank["steps"][number] for rank in ranks], step
-            ),
+            loss_differs=accounting.losses_differ(steps, step),
+            lengths_differ=facts.has_other_lengths(steps, step),
+            exchanges=facts.exchanges_values(steps),
+            one_is_right=self._is_one_right(number, steps, expected),
+            weights_agree=facts.have_equal_weights(ranks, number + 1),
             passes_differ=len(self._evidence.num_passes(number)) > 1,
             adds_or_averages=max(reduced, key=reduced.__getitem__) in SUMS,
             # In a driven run, a clipping function that is known sets all norms.
@@ -301,20 +326,15 @@ class GradientJudge:
         )
         return self._named(number, features, values, difference.ratio)
 
-    @staticmethod
-    def _has_old_gradients(ranks: list[Record], number: int, place: int) -> bool:
-        """Return whether gradients of the step before explain the rest of a gradient."""
-        actual = numbers.sketches(ranks[place]["steps"][number]["gradients"])
-        old = []
-        for rank in ranks:
-            before = rank["steps"][number - 1]["gradients"]
-            old.append([numbers.sketches(before)])
-        for passes, more in zip(old, comparison.local_gradients(ranks, number - 1)):
-            passes += more
-        now = comparison.local_gradients(ranks, number)
-        terms = [passes + more for passes, more in zip(now, old)]
-        weighting = sums.weigh(actual, terms, {})
-        return weighting is not None and weighting.residual < sums.MIN_SHARE
+    def _is_one_right(
+        self, number: int, steps: list[Record], expected: numbers.Sketches
+    ) -> bool:
+        """Return whether a rank applies the right gradient."""
+        for step in steps:
+            actual = numbers.sketches(step["gradients"])
+            if not self._evidence.noise.compare(number, actual, expected).parameters:
+                return True
+        return False
 
     def _miscounts_rest(self, ranks: list[Record], weights: np.ndarray) -> bool:
         """Return whether only the loss without targets has a wrong weight."""
@@ -361,26 +381,26 @@ class GradientJudge:
         tolerance: float,
     ) -> tuple[GradientFeatures, dict[str, Any]]:
         names = self._evidence.ranks[0]["start"]["names"]
-        relevant = [key for key, value in expected.items() if np.any(value)]
         some = {key: expected[key] for key in wrong if key in expected}
         found = {key: actual[key] for key in wrong if key in actual}
         factor = numbers.nearest_multiple(found, some)
         distances = numbers.distances(found, numbers.scaled(some, factor))
         residual = math.hypot(*distances.values())
         length = max(numbers.norm(some), 1e-30)
-        part = Part.SOME
+        part = _part(wrong, expected)
         sparse = [
             key for key, value in record["gradients"].items() if value["is_sparse"]
         ]
         if sparse and set(wrong) <= set(sparse):
             part = Part.SPARSE
-        elif len(wrong) > 0.9 * len(relevant):
-            part = Part.ALL
         meaning = None
         if residual < tolerance * length * max(1.0, abs(factor)):
             meaning = self._meaning(factor, tolerance)
         features = GradientFeatures(
-            part=part, factor=meaning, near_factor=self._meaning(factor, NEAR)
+            part=part,
+            factor=meaning,
+            is_multiple=meaning is not None,
+            near_factor=self._meaning(factor, NEAR),
         )
         values = {
             "factor": factor,
@@ -423,53 +443,7 @@ class GradientJudge:
         return numbers.nearest_multiple(actual, expected)
 
 
-def _is_changed_outside(rank: Record, number: int) -> bool:
-    """Return whether weights change after a step and before the next one."""
-    if not 0 < number < len(rank["steps"]):
-        return False
-    after = numbers.digests(rank["steps"][number - 1]["weights"])
-    before = rank["steps"][number].get("before", {})
-    return any(after.get(key, value) != value for key, value in before.items())
-
-
-def scale_of_reference(
-    runs: Mapping[str, Record], parallel: str, reference: str
-) -> float:
-    """Return the factor by which the gradient of a replay must be multiplied.
-
-    A loss that divides by a constant of the script, such as its batch size, adds the
-    losses of the ranks if one process computes all their samples.
-    """
-    settings = runs[reference]["settings"]
-    rank = runs[reference]["ranks"][0]
-    if "replay" not in settings or "scale" in settings or not rank["steps"]:
-        return 1.0
-    step = rank["steps"][0]
-    ranks = runs[parallel]["ranks"]
-    loss = sum(micro["loss"] for micro in step["micro"])
-    first_step = runs["serial"]["ranks"][0]["steps"][0]
-    usual = sum(micro["loss"] for micro in first_step["micro"])
-    locals_ = comparison.local_gradients(ranks, 0)
-    expected = numbers.sketches(step["gradients"])
-    weighting = sums.weigh(expected, locals_, {})
-    if weighting is None or weighting.residual > sums.MIN_SHARE or not usual:
-        return 1.0
-    adds = np.abs(weighting.weights - 1.0).max() < FACTOR_TOLERANCE
-    if adds and loss / usual > math.sqrt(len(ranks)):
-        return 1 / len(ranks)
-    return 1.0
-
-
-def _are_equal(locals_: list[list[numbers.Sketches]]) -> bool:
-    """Return whether all ranks have the same nonzero local gradients."""
-    if len(locals_) < 2 or not locals_[0] or not locals_[0][0]:
-        return False
-    first = locals_[0][0]
-    if numbers.norm(first) == 0:
-        return False
-    for passes in locals_[1:]:
-        if not passes or passes[0].keys() != first.keys():
-            return False
-        if numbers.concatenated(passes[0]) != numbers.concatenated(first):
-            return False
-    return True
+def _part(wrong: Sequence[str], gradients: numbers.Sketches) -> Part:
+    """Return whether all gradients are wrong, except those that are zero."""
+    num_relevant = sum(1 for value in gradients.values() if np.any(value))
+    return Part.ALL if len(wrong) > 0.9 * num_relevant else Part.SOME

@@ -161,7 +161,9 @@ class _Judge:
         values = {"missing": missing, "repeated": repeated, "total": total}
         least = max(step_size, self._evidence.num_ranks)
         features = SampleFeatures(
-            missing=missing >= least,
+            missing=samples.leaves_out_too_many(
+                missing, total, self._evidence.runs["parallel"], self._evidence.joint
+            ),
             repeated=repeated >= least,
             shards=self._relation_of_shards(missing, repeated, total),
         )

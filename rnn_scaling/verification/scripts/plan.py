@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.verification.scripts import gradient_judge, judge, samples
+from rnn_scaling.verification.scripts import facts, judge, samples
 from rnn_scaling.verification.scripts.runner import Runner
 
 UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
@@ -66,7 +66,7 @@ class Conductor:
             return self.runs
         reference = self._reference(parallel, weights)
         self._run("reference", 1, reference)
-        scale = gradient_judge.scale_of_reference(self.runs, "parallel", "reference")
+        scale = facts.scale_of_reference(self.runs, "parallel", "reference")
         if scale != 1.0:
             reference["scale"] = scale
             self._run("reference", 1, reference)

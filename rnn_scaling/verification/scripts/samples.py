@@ -64,8 +64,23 @@ def step_batches(
             if read["samples"] is None:
                 return None
             batches.append((read["epoch"], numbering.translate(read["samples"])))
-        steps.append(batches)
+        steps.append(_without_discarded(batches, len(step["micro"])))
     return steps
+
+
+def _without_discarded(
+    batches: list[tuple[int, Batch]], num_passes: int
+) -> list[tuple[int, Batch]]:
+    """Return the batches without those that a script discards as an epoch ends.
+
+    They are too few for the micro-batches of a step, so no backward pass uses them.
+    """
+    num_extra = max(0, len(batches) - num_passes) if num_passes else 0
+    used = []
+    for place, (epoch, batch) in enumerate(batches):
+        if place >= num_extra or epoch == batches[-1][0]:
+            used.append((epoch, batch))
+    return used
 
 
 def describe_loader(rank: Record, loader: int) -> Record | None:
@@ -218,6 +233,36 @@ def missing_and_repeated(
     if len(expected) < expected.total():
         return None
     return len(expected - read), read.total() - len(read), len(expected)
+
+
+def leaves_out_too_many(
+    missing: int, total: int, parallel: Record, joint: JointBatches
+) -> bool:
+    """Return whether the ranks leave out more samples of an epoch than they need to.
+
+    A script may drop an incomplete step, or some samples to give each rank equally many.
+
+    Args:
+      missing: Number of missing samples; see `missing_and_repeated`.
+      total: Samples of an epoch of one process.
+      parallel: The run on several ranks.
+      joint: The samples of this run.
+    """
+    num_ranks = len(parallel["ranks"])
+    if missing >= max(num_ranks, *map(num_samples, joint.steps())):
+        return True
+    counts = set()
+    largest = 0
+    has_incomplete_batch = False
+    for rank in parallel["ranks"]:
+        facts = describe_loader(rank, training_loader(rank) or 0)
+        sizes = [len(batch or ()) for batch in (facts or {}).get("epoch") or ()]
+        counts.add(sum(sizes))
+        largest = max([largest, *sizes])
+        has_incomplete_batch |= len(set(sizes)) > 1
+    if not has_incomplete_batch or missing >= largest:
+        return False
+    return missing > (total % num_ranks if len(counts) == 1 else 0)
 
 
 def repeats_order(rank: Record, loader: int) -> bool | None:

@@ -248,7 +248,81 @@ def add_statistics_of_ranks(runs):
             step["micro"][0]["criteria"] = [criterion]
 
 
+def leave_out_a_sample(runs):
+    rank = runs["parallel"]["ranks"][1]
+    rank["end"]["loaders"][0]["epoch"][-1].pop()
+
+
+def disturb_and_note(runs, **facts):
+    """Change the gradients of all ranks, and note facts of their backward passes."""
+    for rank in runs["parallel"]["ranks"]:
+        disturb(rank["steps"][0])
+        for micro in rank["steps"][0]["micro"]:
+            micro.update(facts)
+
+
+def read_padding(runs):
+    disturb_and_note(runs, length=5)
+
+
+def exchange_values(runs):
+    disturb_and_note(runs, exchanges=True)
+
+
+def reduce_to_first_rank(runs):
+    """Let one rank apply the right gradient, and another one an unknown one."""
+    disturb(runs["parallel"]["ranks"][1]["steps"][0])
+
+
+def average_weights(runs):
+    for rank in runs["parallel"]["ranks"]:
+        for step in rank["steps"]:
+            gradients = step["micro"][0]["gradients"]
+            for key, value in gradients.items():
+                step["gradients"][key]["sketch"] = value
+                step["gradients"][key]["digest"] = str(value)
+            step["before"] = dict.fromkeys(gradients, "equal")
+
+
+def clip_the_sum(runs):
+    """Clip a sum over two ranks to the bound, so that its half is applied."""
+    bound = 1.0
+    for name, run in runs.items():
+        scale = bound / 2 if name == "parallel" else bound
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                rescale(step["gradients"], scale)
+
+
+def rescale(gradients, length):
+    total = np.hypot(*(value["norm"] for value in gradients.values()))
+    for value in gradients.values():
+        value["sketch"] = (np.array(value["sketch"]) * length / total).tolist()
+        value["norm"] *= length / total
+
+
+def pass_samples_one_by_one(runs):
+    """Let the first input of a step be a sample with three equal rows."""
+    for name, run in runs.items():
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                count = 3 if name == "parallel" else 1
+                step["micro"][0]["rows"] = [["row", "shorter"]] * count
+
+
+def test_rows_that_are_not_samples_are_no_evidence():
+    runs = Recorded().runs()
+    pass_samples_one_by_one(runs)
+    assert judge.judge(runs).answer is Answer.RIGHT
+
+
 OTHER_FAULTS = [
+    (reduce_to_first_rank, Cause.ONE_RANK_RIGHT),
+    (average_weights, Cause.WEIGHTS_AVERAGED),
+    (clip_the_sum, Cause.CLIPPING),
+    (leave_out_a_sample, Cause.SAMPLES_MISSING),
+    (read_padding, Cause.PADDING_READ),
+    (exchange_values, Cause.VALUES_WITHOUT_GRADIENT),
     (shuffle_alone, Cause.OWN_ORDER),
     (draw_rows_alone, Cause.SAMPLES_REPEATED),
     (train_in_eval_mode, Cause.EVAL_MODE),

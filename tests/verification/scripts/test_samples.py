@@ -34,6 +34,37 @@ def test_several_micro_batches_become_one_for_a_reference_without_accumulation()
     assert samples.replay(steps, 2) == {"0": [[1], [2], [3]], "1": [[4]]}
 
 
+def test_batches_that_a_script_discards_as_an_epoch_ends_are_not_joined(runs):
+    for rank in runs["parallel"]["ranks"]:
+        first, second, _ = rank["steps"]
+        second["reads"][0]["epoch"] = 1
+        second["reads"].insert(0, first["reads"][0])
+    (first,), (second,), _ = joint(runs).steps()
+    assert first == (0, [0, 1, 2, 3])
+    assert second == (1, [4, 5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "missing", "is_wrong"),
+    [
+        ([[4, 4, 2], [4, 4, 1]], 1, True),  # unequal shares: no reason to drop any
+        ([[4, 4, 1], [4, 4, 1]], 2, True),  # of 20, both can have ten
+        ([[4, 4, 1], [4, 4, 1]], 1, False),  # of 19, both can have nine
+        ([[4, 4], [4, 4]], 3, False),  # incomplete batches are dropped
+        ([[4, 4], [4, 4]], 8, True),  # more than a step
+    ],
+)
+def test_ranks_may_only_leave_out_samples_for_a_reason(runs, sizes, missing, is_wrong):
+    for rank, own_sizes in zip(runs["parallel"]["ranks"], sizes):
+        facts = rank["end"]["loaders"][0]
+        facts["epoch"] = [[0] * size for size in own_sizes]
+        for step in rank["steps"]:
+            step["reads"][0]["samples"] = [0] * 4
+    total = missing + sum(map(sum, sizes))
+    run = runs["parallel"]
+    assert samples.leaves_out_too_many(missing, total, run, joint(runs)) is is_wrong
+
+
 def test_shards_with_their_own_numbers_are_recognised_by_content(runs):
     serial = runs["serial"]["ranks"][0]["end"]["loaders"][0]
     serial["digests"] = [f"sample {i}" for i in range(12)]

@@ -91,6 +91,48 @@ def test_a_right_script_gets_a_certificate_that_can_be_checked(tmp_path):
     ]
 
 
+# Two optimizers use the gradients of one backward pass.
+TWO_OPTIMIZERS = SCRIPT.replace(
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    """optimizer = torch.optim.SGD([model.weight], lr=0.1)
+other = torch.optim.Adam([model.bias], lr=0.1)""",
+).replace(
+    "optimizer.step()",
+    "optimizer.step()\n        other.step()\n        other.zero_grad()",
+)
+# Each rank computes the loss of all ranks, but only its own part has a gradient.
+GATHERING = SCRIPT.replace(
+    "torch.nn.functional.mse_loss(model(inputs), targets)",
+    "gather(model(inputs) - targets).square().mean()",
+).replace(
+    "for epoch",
+    """def gather(values):
+    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, values.detach())
+    parts[dist.get_rank()] = values
+    return torch.cat(parts)
+
+for epoch""",
+    1,
+)
+LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "cause"),
+    [
+        (TWO_OPTIMIZERS, ("", ""), None),
+        (TWO_OPTIMIZERS, LEFT_OUT, "parameter-not-synchronised"),
+        (GATHERING, ("", ""), "values-without-gradient"),
+    ],
+)
+def test_a_script_has_a_cause(tmp_path, text, change, cause):
+    text = text.replace("DIVISOR", "dist.get_world_size()").replace(*change)
+    verify(tmp_path, text, "--result_file=certificate.json")
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["verdict"]["cause"] == cause
+
+
 def test_summed_gradients_are_found_and_named(tmp_path):
     text = SCRIPT.replace("DIVISOR", "1")
     done = verify(tmp_path, text, "--result_file=certificate.json")

@@ -1,0 +1,113 @@
+"""Facts of steps that may explain a wrong gradient, from the records alone. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnn_scaling.verification import numbers, sums
+from rnn_scaling.verification.scripts import comparison
+from rnn_scaling.verification.scripts.evidence import Record, previous_step
+
+TOLERANCE = 1e-3  # tolerance of losses and of weights of 1
+
+
+def has_old_gradients(ranks: Sequence[Record], number: int, place: int) -> bool:
+    """Return whether gradients of the step before explain the rest of a gradient."""
+    previous = [previous_step(rank, number) for rank in ranks]
+    old_steps = [step for step in previous if step is not None]
+    if len(old_steps) < len(ranks):
+        return False
+    terms = comparison.local_gradients([rank["steps"][number] for rank in ranks])
+    old = comparison.local_gradients(old_steps)
+    for passes, step, more in zip(terms, old_steps, old):
+        passes += [numbers.sketches(step["gradients"]), *more]
+    actual = numbers.sketches(ranks[place]["steps"][number]["gradients"])
+    weighting = sums.weigh(actual, terms, {})
+    return weighting is not None and weighting.residual < sums.MIN_SHARE
+
+
+def has_other_lengths(steps: Sequence[Record], reference: Record) -> bool:
+    """Return whether one process pads the same samples to other lengths."""
+    passes = itertools.chain.from_iterable(step["micro"] for step in steps)
+    lengths = {micro.get("length") for micro in passes}
+    return lengths != {micro.get("length") for micro in reference["micro"]}
+
+
+def exchanges_values(steps: Sequence[Record]) -> bool:
+    """Return whether a forward pass uses values of other ranks without a gradient."""
+    passes = itertools.chain.from_iterable(step["micro"] for step in steps)
+    return any(micro.get("exchanges") for micro in passes)
+
+
+def have_equal_weights(ranks: Sequence[Record], number: int) -> bool:
+    """Return whether all ranks begin a step with equal weights."""
+    if any(number >= len(rank["steps"]) for rank in ranks):
+        return False
+    before = [rank["steps"][number].get("before") for rank in ranks]
+    return bool(before[0]) and all(weights == before[0] for weights in before)
+
+
+def is_changed_outside(rank: Record, number: int) -> bool:
+    """Return whether weights change after a step and before the next one."""
+    if number >= len(rank["steps"]):
+        return False
+    previous = previous_step(rank, number)
+    if previous is None:
+        return False
+    after = numbers.digests(previous["weights"])
+    before = rank["steps"][number].get("before", {})
+    return any(after.get(key, value) != value for key, value in before.items())
+
+
+def scale_of_reference(
+    runs: Mapping[str, Record], parallel: str, reference: str
+) -> float:
+    """Return the factor by which the gradient of a replay must be multiplied.
+
+    A loss that divides by a constant of the script, such as its batch size, adds the
+    losses of the ranks if one process computes all their samples.
+    """
+    settings = runs[reference]["settings"]
+    rank = runs[reference]["ranks"][0]
+    if "replay" not in settings or "scale" in settings or not rank["steps"]:
+        return 1.0
+    step = rank["steps"][0]
+    steps = [rank["steps"][0] for rank in runs[parallel]["ranks"]]
+    loss = _total_loss([step])
+    usual = _total_loss([runs["serial"]["ranks"][0]["steps"][0]])
+    # Ranks that gather values compute the loss of all samples.
+    if not usual or not math.isclose(loss, _total_loss(steps), rel_tol=TOLERANCE):
+        return 1.0
+    expected = numbers.sketches(step["gradients"])
+    weighting = sums.weigh(expected, comparison.local_gradients(steps), {})
+    if weighting is None or weighting.residual > sums.MIN_SHARE:
+        return 1.0
+    adds = np.abs(weighting.weights - 1.0).max() < TOLERANCE
+    if adds and loss / usual > math.sqrt(len(steps)):
+        return 1 / len(steps)
+    return 1.0
+
+
+def _total_loss(steps: Sequence[Record]) -> float:
+    """Return the sum of the losses of all backward passes."""
+    passes = itertools.chain.from_iterable(step["micro"] for step in steps)
+    return float(sum(micro["loss"] for micro in passes))
+
+
+def are_equal(locals_: list[list[numbers.Sketches]]) -> bool:
+    """Return whether all ranks have the same nonzero local gradients."""
+    if len(locals_) < 2 or not locals_[0] or not locals_[0][0]:
+        return False
+    first = locals_[0][0]
+    if numbers.norm(first) == 0:
+        return False
+    for passes in locals_[1:]:
+        if not passes or passes[0].keys() != first.keys():
+            return False
+        if numbers.concatenated(passes[0]) != numbers.concatenated(first):
+            return False
+    return True

@@ -89,6 +89,7 @@ NEVER_TENSORFLOW = (
             "certificate",
             "comparison",
             "evidence",
+            "facts",
             "gradient_judge",
             "judge",
             "plan",

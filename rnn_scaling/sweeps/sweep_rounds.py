@@ -132,7 +132,7 @@ class SweepRounds:
         records = rounds.records
         if self.is_busy(records):
             return []
-        width = _measure_precision(records.values())
+        width = measure_precision(records.values())
         if width <= PRECISION_GOAL:
             return []
         repeats = []
@@ -168,30 +168,31 @@ def split_into_stages(runs: Sequence[AnyRun]) -> list[list[AnyRun]]:
     return [stages[key] for key in sorted(stages)]
 
 
-def _measure_precision(records: Iterable[RunRecord]) -> float:
+def measure_precision(records: Iterable[RunRecord]) -> float:
     """Return the uncertainty of the answer.
 
     Returns:
       Half the widest interval of an efficiency, in points. If no efficiency is known,
-      half the widest interval of a rate in %. Infinite if one of them is unknown.
+      half the widest interval of a rate in %. Infinite if one of them is unknown, or if
+      load of other programs hides it.
     """
     # Imported here, so that --help does not wait for numpy.
     from rnn_scaling.analysis import machines, metrics, rows
 
-    efficiencies = []
-    rates = []
+    efficiency_widths = []
+    rate_widths = []
     for group in machines.group_by_machine(list(records)).values():
         for row in rows.build_rows(group):
             efficiency = row.metric(metrics.EFFICIENCY)
             if row.num_devices > 1 and efficiency:
-                efficiencies.append(efficiency)
+                is_known = not row.is_speedup_hidden
+                efficiency_widths.append(efficiency.half_width if is_known else None)
             if row.rate:
-                rates.append(row.rate.scaled(1 / row.rate.value))
-    widest = 0.0
-    for interval in efficiencies or rates:
-        width = interval.half_width
-        widest = max(widest, math.inf if width is None else 100 * width)
-    return widest
+                rate_widths.append(row.rate.scaled(1 / row.rate.value).half_width)
+    widths = efficiency_widths or rate_widths
+    if None in widths:
+        return math.inf
+    return 100 * max(filter(None, widths), default=0.0)
 
 
 def _option_text(run: AnyRun, name: str) -> str:

@@ -8,12 +8,20 @@ import pytest
 
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps.plan import plan
-from rnn_scaling.sweeps.sweep_rounds import SweepRounds, split_into_stages
+from rnn_scaling.sweeps.sweep_rounds import (
+    SweepRounds,
+    measure_precision,
+    split_into_stages,
+)
 from rnn_scaling.sweeps.time_budget import (
     Budget,
     choose_budget,
     choose_num_batches,
     has_fixed_length,
+)
+from tests.analysis.test_load_correction import (
+    beside_one_busy_process,
+    without_own_shares,
 )
 from tests.support.records import changed, make_record
 from tests.support.rounds import Minutes
@@ -107,6 +115,13 @@ def test_rounds_end_when_the_answer_is_precise():
     assert len(measure(spread, spread=0.3)[1]) == 6
     with_budget = SweepRounds(runs, has_budget=True, rounds=2)
     assert len(measure(with_budget, minutes=9, spread=0.3)[1]) == 8
+
+
+def test_an_efficiency_that_load_hides_is_not_precise():
+    corrected = beside_one_busy_process()
+    hidden = list(map(without_own_shares, corrected))
+    assert measure_precision(corrected) < math.inf
+    assert measure_precision(hidden) == math.inf
 
 
 def test_a_failed_configuration_is_not_repeated_with_a_budget():

@@ -234,9 +234,8 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     fastest_statements = headline.statements(sound)
     fastest_statements += _fastest_on_one_device(candidates)
     if len(candidates) == 1:
-        fastest_statements.append(
-            Statement("one-ranked", values={"series": len(series)})
-        )
+        only_one = Statement("one-ranked", values={"series": len(series)})
+        excluded = [only_one, *excluded]
     ranked = _fastest_on_several(candidates)
     if any(each.kind in headline.DECISIONS for each in fastest_statements):
         # One decision is enough.

@@ -56,17 +56,20 @@ def _put_in_words(value: Any) -> Any:
 def sentences(statements: Iterable[Statement]) -> str:
     """Return a paragraph.
 
-    The second of two sentences about the same subject begins with "It".
+    The second of two sentences about the same subject begins with "It", and the second
+    of two equal sentences is left out.
     """
     texts = []
     subject = ""
     for statement in statements:
         template = all_templates()[statement.kind]
         starts_with_subject = template.startswith("{subject} ")
+        shown = statement
         if subject and statement.subject == subject and starts_with_subject:
-            texts.append(sentence(dataclasses.replace(statement, subject="It")))
-        else:
-            texts.append(sentence(statement))
+            shown = dataclasses.replace(statement, subject="It")
+        text = sentence(shown)
+        if text not in texts[-1:]:
+            texts.append(text)
         subject = statement.subject or subject
     return " ".join(texts)
 

@@ -114,3 +114,8 @@ def test_every_effect_has_a_phrase_in_the_unit_of_the_runs():
     for name in NAMES_OF_EFFECTS:
         text = wording.sentence(Statement(name, values={"unit": "tokens"}))
         assert text and "{" not in text and "items/s" not in text
+
+
+def test_a_paragraph_repeats_no_sentence():
+    advice = Statement("quiet-machine")
+    assert wording.sentences([advice, advice]) == wording.sentence(advice)

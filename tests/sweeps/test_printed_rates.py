@@ -15,6 +15,9 @@ from rnn_scaling.reports import json_report, report_files, summary_builder
 from rnn_scaling.sweeps import early_checks
 from tests.support.paths import GOLDEN
 
+# A busy machine would hide speedups from the report.
+pytestmark = pytest.mark.usefixtures("quiet_machine")
+
 CASES = GOLDEN / "printed_rates"
 
 

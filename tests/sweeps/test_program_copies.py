@@ -13,6 +13,9 @@ from rnn_scaling.records import record
 from rnn_scaling.sweeps import program_plan
 from rnn_scaling.sweeps.program_options import TrainerOptions
 
+# A busy machine would hide speedups from the report.
+pytestmark = pytest.mark.usefixtures("quiet_machine")
+
 # Prints the rate that its variables name for this number of devices, or fails.
 PROGRAM = """
 import os, sys

@@ -46,6 +46,9 @@ from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 from tests.support.sweeping import records
 
+# A busy machine would hide speedups from the report.
+pytestmark = pytest.mark.usefixtures("quiet_machine")
+
 STAND_IN = f"{shlex.quote(sys.executable)} {ROOT}/tests/support/stand_in.py"
 COMMAND = f"{STAND_IN} {{how}} {{num_devices}}"
 PATTERN = r"--log_format=regex:step (?P<step>\d+): (?P<ms>\S+) ms, loss (?P<loss>\S+)"

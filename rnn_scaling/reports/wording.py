@@ -59,7 +59,7 @@ def sentences(statements: Iterable[Statement]) -> str:
     The second of two sentences about the same subject begins with "It", and the second
     of two equal sentences is left out.
     """
-    texts = []
+    texts: list[str] = []
     subject = ""
     for statement in statements:
         template = all_templates()[statement.kind]

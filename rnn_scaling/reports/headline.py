@@ -31,6 +31,7 @@ _MOST_EFFECTS = 3  # options whose effect the answer contains
 # Statements of the first paragraph.
 KINDS = (
     "speedup-range",
+    "speedup-alike",
     "speedups-corrected",
     "speedups-hidden-by-load",
     "all-speedups-hidden-by-load",
@@ -120,8 +121,10 @@ def _speedup_statements(
             "low_share": 100 * ordered[0] / count,
             "high_share": 100 * ordered[-1] / count,
         }
+        is_alike = round(ordered[0], 2) == round(ordered[-1], 2)
+        kind = "speedup-alike" if is_alike else "speedup-range"
         place = devices_text(series, count)
-        speedup_statements.append(Statement("speedup-range", place, range_values))
+        speedup_statements.append(Statement(kind, place, range_values))
         num_corrected = sum(map(is_corrected, judged_speedups))
         if num_corrected:
             corrected_values = {

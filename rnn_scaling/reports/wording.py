@@ -9,6 +9,7 @@ the statement's values and `subject`:
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` has an
                         irregular plural
     {n:of {all} run}    "2 of 6 runs", "all 6 runs", "both runs", or "the run" of one
+    {n:Of {all} run}    the same at the start of a sentence
     {n:is|are}          the first word for one, else the second; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5"; without an interval, at most one decimal
     {rate:interval}     the same, with more decimals if it would be 0.0
@@ -111,7 +112,7 @@ def _share_text(count: int, total_and_noun: str) -> str:
     total = int(total_text)
     nouns = counted(total, noun)
     if total == 1:
-        return f"the {noun}"
+        return f"the {nouns.removeprefix('1 ')}"
     if count == total == 2:
         return f"both {nouns.removeprefix('2 ')}"
     if count == total:
@@ -140,6 +141,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "List": lambda value, _: start_with_capital(join_names(value)),
     "count": lambda value, noun: counted(_count_of(value), noun),
     "of": _share_text,
+    "Of": lambda value, noun: start_with_capital(_share_text(value, noun)),
     "interval": _interval_text,
     "rates": lambda value, _: _rates_text(value),
     "number": lambda value, digits: numbers.digits(value, int(digits or NUMBER_DIGITS)),

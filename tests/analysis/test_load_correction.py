@@ -112,10 +112,24 @@ def without_own_shares(made):
 def test_the_answer_of_several_series_is_corrected_and_says_so():
     runs = beside_one_busy_process() + beside_one_busy_process("independent")
     said = kinds(runs)
-    assert said["speedup-range"]["low"] == pytest.approx(1.9, rel=0.03)
+    assert said["speedup-alike"]["low"] == pytest.approx(1.9, rel=0.03)
     assert said["speedups-corrected"]["corrected"] == 2
     assert 2 < said["speedups-corrected"]["points"] < 8
     assert "speedups-hidden-by-load" not in said
+
+
+@pytest.mark.parametrize(
+    ("rate", "kind"), [(190.1, "speedup-alike"), (170, "speedup-range")]
+)
+def test_equal_speedups_are_one_number(rate, kind):
+    runs = []
+    for factor in (0.99, 1.0, 1.01):
+        for mode, on_two in (("independent", 190), ("replicated", rate)):
+            runs.append(run(1, 100 * factor, variable_update=mode))
+            runs.append(run(2, on_two * factor, variable_update=mode))
+    said = kinds(runs)
+    assert kind in said
+    assert not {"speedup-alike", "speedup-range"} - {kind} & set(said)
 
 
 def test_repeats_are_not_the_remedy_for_the_error_of_a_correction():
@@ -129,6 +143,8 @@ def test_repeats_are_not_the_remedy_for_the_error_of_a_correction():
 def test_a_speedup_that_cannot_be_corrected_is_not_told():
     old = list(map(without_own_shares, beside_one_busy_process("mirrored")))
     said = kinds(beside_one_busy_process() + old)
+    assert "speedup-range" not in said
+    assert said["speedup-alike"]["low"] == said["speedup-alike"]["high"]
     assert said["speedups-corrected"]["corrected"] == 1
     hidden = said["speedups-hidden-by-load"]
     assert len(hidden["names"]) == 1

@@ -101,7 +101,7 @@ def test_the_headline_has_the_speedup_and_the_effects():
         ],
     ]
     kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
-    assert kinds[:3] == ["speedup-range", "effect-of-two", "effect-equal"]
+    assert kinds[:3] == ["speedup-alike", "effect-of-two", "effect-equal"]
     headlines, details = conclusions.answer_paragraphs(of(runs))
     assert (len(headlines), len(details)) == (1, 1)
 

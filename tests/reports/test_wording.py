@@ -35,7 +35,7 @@ def sample(spec: str, count: int):
         ]
     if spec in ("list", "List"):
         return [f"name{i}" for i in range(count)]
-    if spec.startswith(("count", "of ")) or "|" in spec:
+    if spec.startswith(("count", "of ", "Of ")) or "|" in spec:
         return count
     return 0.052 * count if spec else f"text{count}"
 
@@ -87,6 +87,9 @@ def check_template(kind, template, count):
         ("count process|processes", 2, "2 processes"),
         ("count run", ["A", "B"], "2 runs"),
         ("of 6 run", 2, "2 of 6 runs"),
+        ("of 1 series|series", 1, "the series"),
+        ("Of 1 series|series", 1, "The series"),
+        ("Of 3 series|series", 1, "1 of 3 series"),
         ("of 6 run", 6, "all 6 runs"),
         ("of 1 run", 1, "the run"),
         ("is|are", ["A", "B"], "are"),

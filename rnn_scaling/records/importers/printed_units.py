@@ -30,6 +30,7 @@ _PER_DEVICE = (
 )
 # As in "512 tokens/s/GPU", "512 tok/s (per device)" and "512 img/sec per GPU".
 _PER_DEVICE_BEHIND = re.compile(rf"[^\d,;|]{{0,20}}?{_PER_DEVICE}")
+_PER_DEVICE_NEXT = re.compile(rf"\s?{_PER_DEVICE}")
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
 _PLURALS = {
     "iterations": r"it(?:er(?:ation)?)?s?",
@@ -195,15 +196,18 @@ def _find_between(before: str, number: str, behind: str) -> PrintedUnit | None:
 def _find_rate_behind(behind: str, label: str) -> PrintedUnit | None:
     """Return the rate that the text behind a number names.
 
-    In "wps 512 it/s 3.5" the text belongs to the next number.
+    In "wps 512 it/s 3.5" and "loss 2.5 tokens/s/GPU: 512" the text belongs to the next
+    number.
     """
     match = _RATE_BEHIND.match(behind)
     time_unit = _time_unit(match["time"]) if match else "seconds"
     match = match or _SHORT_RATE_BEHIND.match(behind)
     if match is None:
         return None
-    is_followed = _NEXT_NUMBER.match(behind[match.end() :])
-    if behind[0].isspace() and is_followed and label:
+    rest = behind[match.end() :]
+    if of_device := _PER_DEVICE_NEXT.match(rest):
+        rest = rest[of_device.end() :]
+    if behind[0].isspace() and _NEXT_NUMBER.match(rest) and label:
         return None
     text = match[0].strip().lstrip("([")
     items = (match["items"] or "").strip()

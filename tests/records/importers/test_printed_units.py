@@ -266,6 +266,13 @@ def test_the_total_next_to_a_rate_of_one_device_raises_no_doubt(tmp_path):
     assert output.other_rate_ratio is None
 
 
+@pytest.mark.parametrize("label", ["tokens/s/GPU", "tokens/s per GPU"])
+def test_a_loss_before_a_rate_of_one_device_is_not_a_rate(tmp_path, label):
+    text = f"loss 2.5 {label}: 512"
+    output = read(tmp_path, text, f"{label}: {{number}}", num_devices=4).output
+    assert output.other_rate_ratio is None
+
+
 def test_rates_in_different_units_are_refused(tmp_path):
     path = tmp_path / "log.txt"
     path.write_text("900 KB/s\n1.2 MB/s\n1.3 MB/s\n")

@@ -16,13 +16,13 @@ from rnn_scaling.commands import prediction_tables
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.config import registry
 from rnn_scaling.links.series import ALL_REDUCE
+from rnn_scaling.links.series import SCHEMA as LINKS_SCHEMA
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.tables import documents
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 _MAX_TABLE_SERIES = 24  # series of tables that are answered at once
-LINKS_SCHEMA = "rnn_scaling.links/1"
 
 
 def read_series(source: Path, options: PredictionOptions) -> list[MeasuredSeries]:

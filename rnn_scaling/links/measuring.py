@@ -1,8 +1,7 @@
 """Run each task of a plan in its own process, collect all series, write the files.
 
 links.json has the keys of `options`, which are the field names of the command's
-options. SCHEMA must equal LINKS_SCHEMA in commands/prediction_series.py, which reads
-the file.
+options; commands/prediction_series.py reads the file.
 """
 
 import dataclasses
@@ -23,7 +22,6 @@ from rnn_scaling.system.files.output_files import write_bytes, write_text
 from rnn_scaling.system.files.terminal import Board
 from rnn_scaling.system.machine import peaks, topology
 
-_SCHEMA = "rnn_scaling.links/1"
 LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 
 
@@ -182,7 +180,7 @@ def as_json(
             threads[name] = request[name]
     nothing = measurements.nothing
     fields = {
-        "schema": _SCHEMA,
+        "schema": series.SCHEMA,
         "options": vars(link_plan.options),
         "device": link_plan.device,
         "num_devices": link_plan.num_devices,

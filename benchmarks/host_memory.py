@@ -9,6 +9,7 @@ that other load affects all of them. Compare the ratios. All count bytes as `lin
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import subprocess
@@ -52,7 +53,7 @@ def timed(copy: Callable[[], object], num_bytes: int) -> float:
 
 
 def main(_: list[str]) -> None:
-    host_memory.bind({available_cores()[0]})
+    os.sched_setaffinity(0, {available_cores()[0]})
     num_bytes = FLAGS.mib * 2**20
     buffers = host_memory._Buffers(num_bytes)
     source, target = (

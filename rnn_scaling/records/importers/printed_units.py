@@ -28,8 +28,21 @@ _PER_DEVICE = (
     rf"(?:{_PER}|\bper[\s_-])(?i:gpu|device|rank|worker|chip|accelerator|card|npu|tpu)"
     r"(?![A-Za-z]{2}|:\d)"
 )
-# As in "512 tokens/s/GPU", "512 tok/s (per device)" and "512 img/sec per GPU".
-_PER_DEVICE_BEHIND = re.compile(rf"[^\d,;|]{{0,20}}?{_PER_DEVICE}")
+# Words next to "per GPU" that name another quantity, as in "memory per GPU".
+_OTHER_QUANTITY = (
+    r"(?i:(?:mini|micro)?-?batch(?:es|_?size)?|m?bs|sizes?|mem(?:ory)?|v?ram|hbm|"
+    r"[kmgt]i?b|loss|time|steps?|gpus|devices|ranks|workers|chips)(?![A-Za-z])"
+)
+# As in "512 tokens/s/GPU", "512 tok/s (per device)" and "512 img/sec per GPU". Only the
+# unit of the number may be between it and the device.
+_PER_DEVICE_BEHIND = re.compile(
+    rf"\s{{0,2}}[(\[]?(?!{_OTHER_QUANTITY})"
+    r"(?:[A-Za-z#][^\s\d,;|()\"']{0,20}?(?:(?:\s?/\s?|\s+per\s+)[A-Za-z]{1,12})?)?"
+    rf"\s?[(\[]?(?i:(?:avg|average|mean|each)\s)?{_PER_DEVICE}"
+    rf"(?![-_]\w|\s{_OTHER_QUANTITY})"
+)
+_OTHER_QUANTITY_BEFORE = re.compile(rf"(?<![A-Za-z]){_OTHER_QUANTITY}[\s_-]*$")
+_OTHER_QUANTITY_BEHIND = re.compile(rf"[\s_-]*{_OTHER_QUANTITY}")
 _PER_DEVICE_NEXT = re.compile(rf"\s?{_PER_DEVICE}")
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
 _PLURALS = {
@@ -90,6 +103,10 @@ _TIME_AT_END = re.compile(rf"(?:^|[\W_])(?P<time>{_TIME})(?:{_PER}[A-Za-z]+)?[)\
 _COUNTED_AT_END = re.compile(
     r"(?i:tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|examples?|seq(?:uence)?s?|"
     r"sentences?|items?|frames?|its|iters|iterations|steps|batches|updates)$"
+)
+# As in "on 4 GPU(s): 512"; unlike in "time(s)", it is not the unit.
+_PLURAL_AT_END = re.compile(
+    r"(?i:gpu|device|rank|worker|node|chip|process|core|image|sample|token)\(s\)$"
 )
 _LABEL_END = re.compile(r"[\s:=\"'`~<>\u2248({\[+-]*$")
 # A separator of labels may be a number with its unit, such as 1.5s.
@@ -175,10 +192,39 @@ def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
 
 def is_per_device(line: str, start: int, end: int) -> bool:
     """Return whether the number at line[start:end] is printed as that of one device."""
-    if _PER_DEVICE_BEHIND.match(line[end : end + _CONTEXT]):
+    label, previous_number = _split_label(line[max(0, start - _CONTEXT) : start])
+    behind = line[end : end + _CONTEXT]
+    match = _PER_DEVICE_BEHIND.match(behind)
+    if match and not _is_next_label(behind, match.end(), bool(label)):
         return True
-    label, _ = _split_label(line[max(0, start - _CONTEXT) : start])
-    return re.search(_PER_DEVICE, label) is not None
+    return _names_one_device(label, previous_number)
+
+
+def _is_next_label(behind: str, end: int, has_label: bool) -> bool:
+    """Return whether the text up to `end` is the label of the next number."""
+    rest = behind[end:].lstrip("\"')] ")
+    if rest[:1] in (":", "="):
+        return True
+    is_followed = _NEXT_NUMBER.match(behind[end:])
+    return has_label and behind[0].isspace() and is_followed is not None
+
+
+def _names_one_device(label: str, previous_number: str) -> bool:
+    """Return whether the label of a number names a rate of one device.
+
+    In "memory per GPU" and in "(8 per worker)", it names another quantity.
+    """
+    for match in re.finditer(_PER_DEVICE, label):
+        before = label[: match.start()]
+        if _OTHER_QUANTITY_BEFORE.search(before):
+            continue
+        if _OTHER_QUANTITY_BEHIND.match(label[match.end() :]):
+            continue
+        text_before = previous_number + before
+        if re.search(r"[(\[][^()\[\]]*\d\s*$", text_before):
+            continue
+        return True
+    return False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -276,7 +322,7 @@ def _split_label(before: str) -> tuple[str, str]:
 def _find_in_label(label: str, previous_number: str) -> PrintedUnit | None:
     """Return the unit that the words before a number name."""
     rate = _RATE_BEFORE.search(label)
-    time = _TIME_AT_END.search(label)
+    time = None if _PLURAL_AT_END.search(label) else _TIME_AT_END.search(label)
     if time and rate and time.start() < rate.end():
         time = None  # the "s" of "tokens/s"
     if time and time[0] == label and _ends_a_time(previous_number):

@@ -213,6 +213,16 @@ def test_without_a_flag_the_log_names_what_it_counts(tmp_path, text, unit):
 
 
 @pytest.mark.parametrize(
+    ("label", "is_time"),
+    [("Total img/sec on 4 GPU(s)", False), ("time(s)", True), ("elapsed (s)", True)],
+)
+def test_a_plural_in_parentheses_is_not_a_time(label, is_time):
+    line = f"{label}: 512"
+    unit = printed_units.find_unit(line, len(line) - 3, len(line))
+    assert (unit is not None and unit.kind is printed_units.Kind.TIME) is is_time
+
+
+@pytest.mark.parametrize(
     ("line", "per_device"),
     [
         ("512 tokens/s/GPU", True),
@@ -225,6 +235,19 @@ def test_without_a_flag_the_log_names_what_it_counts(tmp_path, text, unit):
         ("batch per GPU: 64, 512 tokens/s", False),
         ("512 images/s on /gpu:0", False),
         ("512 samples/second on 4 GPUs", False),
+        ("512 tokens per second per gpu", True),
+        ("512 img/sec (avg per rank)", True),
+        ("tokens per GPU per second: 512", True),
+        ("512 tokens/s mem/GPU 12GB", False),
+        ("512 tokens/s (batch per GPU: 8)", False),
+        ("speed: 512 (bs per GPU 8)", False),
+        ("tok/s=512 tok/s/gpu=64", False),
+        ('"tok/s": 512 "mem/gpu": 12', False),
+        ("512 tokens/s per-device-batch 8", False),
+        ("memory per GPU is full, throughput 512", False),
+        ("memory per GPU ok throughput 512", False),
+        ("tokens/s (8 GPUs per worker): 512", False),
+        ("tokens of all (8 per worker): 512", False),
     ],
 )
 def test_a_rate_of_one_device_is_recognized(line, per_device):

@@ -35,12 +35,12 @@ def texts(svg):
 
 def test_an_axis_shows_numbers_near_each_other_and_cuts_wide_intervals():
     near = [Interval(value, value - 3, value + 3) for value in (90, 92, 95, 97)]
-    low, high = charts.frame(near, [100.0], charts.NEAR)
+    low, high = charts.frame(near, [100.0], charts.CLOSE_RATIO)
     assert 80 <= low <= 87 and 100 <= high <= 105
-    low, high = charts.frame([Interval(90), Interval(30)], [100.0], charts.NEAR)
+    low, high = charts.frame([Interval(90), Interval(30)], [100.0], charts.CLOSE_RATIO)
     assert low == 0 and high > 100
     wide = [Interval(1.0, 0.01, 50.0), Interval(1.0, 0.9, 1.1)]
-    assert charts.frame(wide, [], charts.NEAR)[1] < 3
+    assert charts.frame(wide, [], charts.CLOSE_RATIO)[1] < 3
 
 
 def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():

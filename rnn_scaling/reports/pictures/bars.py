@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports.numbers import plus_minus
@@ -14,14 +14,32 @@ from rnn_scaling.reports.pictures import figures
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BAR = 0.42  # height of a bar, in rows
+_BAR_HEIGHT = 0.42  # in rows
 _OPACITY = 0.5  # so that text on a bar can be read in every colour
 _LEGEND_COLUMNS = 3
-_LETTER = 0.085  # width of a letter in inches
-_WIDEST = 2.0  # an interval is cut at this many times the longest bar
-_OFFSET: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+_LETTER_INCHES = 0.085  # width of a letter
+_MAX_INTERVAL = 2.0  # an interval is cut at this many times the longest bar
+# Arguments of `annotate` for texts at a distance from a point of the axes.
+_ANNOTATION_STYLE: dict[str, Any] = {
+    "textcoords": "offset points",
+    "va": "center",
+    "fontsize": 8,
+}
 
 Styles = Mapping[str, Mapping[str, Any]]  # name of a part -> arguments of barh
+
+
+class PlacedPart(NamedTuple):
+    """A part of a bar with its place on the axis."""
+
+    name: str
+    begin: float
+    size: float  # negative if the part goes to the left of `begin`
+
+    @property
+    def end(self) -> float:
+        """The number at which the part ends."""
+        return self.begin + self.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,19 +55,19 @@ class Bar:
     parts: Sequence[tuple[str, float]]
     total: Interval | None = None
 
-    def place_parts(self, start: float) -> list[tuple[str, float, float]]:
-        """Return (name, beginning, size) of each part; gains go to the left of `start`."""
+    def place_parts(self, start: float) -> list[PlacedPart]:
+        """Return the parts one after another; negative ones go to the left of `start`."""
         left = start
         right = start
-        placed = []
+        placed_parts = []
         for name, size in self.parts:
             if size > 0:
-                placed.append((name, right, size))
+                placed_parts.append(PlacedPart(name, right, size))
                 right += size
             else:
-                placed.append((name, left, size))
+                placed_parts.append(PlacedPart(name, left, size))
                 left += size
-        return placed
+        return placed_parts
 
     @property
     def total_ends(self) -> list[float]:
@@ -93,24 +111,33 @@ def draw(
     low, high = _axis_ends(bars, start)
     span = 1.12 * (high - low) or 1.0
     for row, bar in enumerate(bars):
-        for name, begin, size in bar.place_parts(start):
-            axes.barh(row, size, left=begin, height=_BAR, label=name, **styles[name])
-            number = f"{size:.{digits}f}"
-            room = abs(size) * width / span / _LETTER
-            fitting = [
-                text for text in (f"{name} {number}", number) if len(text) < room
-            ]
-            text = fitting[0] if fitting else ""
-            axes.text(begin + size / 2, row, text, ha="center", va="center", fontsize=8)
+        for part in bar.place_parts(start):
+            axes.barh(
+                row,
+                part.size,
+                left=part.begin,
+                height=_BAR_HEIGHT,
+                label=part.name,
+                **styles[part.name],
+            )
+            max_letters = abs(part.size) * width / span / _LETTER_INCHES
+            text = _choose_part_text(part, digits, max_letters)
+            centre = part.begin + part.size / 2
+            axes.text(centre, row, text, ha="center", va="center", fontsize=8)
     for row, bar in enumerate(bars):
-        above = (0, row - _BAR / 2)
-        axes.annotate(bar.title, above, (2, 6), ("axes fraction", "data"), **_OFFSET)
+        axes.annotate(
+            bar.title,
+            (0, row - _BAR_HEIGHT / 2),
+            (2, 6),
+            ("axes fraction", "data"),
+            **_ANNOTATION_STYLE,
+        )
         if bar.total:
             _draw_total(axes, bar, row)
-            ends = [begin + size for _, begin, size in bar.place_parts(start)]
+            ends = [part.end for part in bar.place_parts(start)]
             right = min(max(*ends, start, bar.total_ends[-1]), high)
             text = plus_minus(bar.total, digits)
-            axes.annotate(text, (right, row), (5, 0), **_OFFSET)
+            axes.annotate(text, (right, row), (5, 0), **_ANNOTATION_STYLE)
     axes.axvline(start, color=figures.colour(figures.MUTED), linewidth=0.8)
     axes.set(
         xlim=(low - 0.01 * span, low + span), ylim=(len(bars) - 0.5, -0.75), yticks=[]
@@ -119,22 +146,32 @@ def draw(
     axes.grid(axis="y", visible=False)
 
 
+def _choose_part_text(part: PlacedPart, digits: int, max_letters: float) -> str:
+    """Return the name and the size of a part, or as much of them as its bar has room for."""
+    number = f"{part.size:.{digits}f}"
+    for text in (f"{part.name} {number}", number):
+        if len(text) < max_letters:
+            return text
+    return ""
+
+
 def _axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
     """Return the ends of the axis; intervals that are much wider than all bars are cut."""
-    reach = [start]
+    ends = [start]
     for bar in bars:
-        reach += [begin + size for _, begin, size in bar.place_parts(start)]
-    room = _WIDEST * max(abs(end - start) for end in reach)
+        ends += [part.end for part in bar.place_parts(start)]
+    longest = _MAX_INTERVAL * max(abs(end - start) for end in ends)
     for bar in bars:
-        reach += [max(start - room, min(end, start + room)) for end in bar.total_ends]
-    return min(reach), max(reach)
+        for end in bar.total_ends:
+            ends.append(max(start - longest, min(end, start + longest)))
+    return min(ends), max(ends)
 
 
 def _draw_total(axes: Axes, bar: Bar, row: int) -> None:
     """Draw the interval of a total below its bar."""
     assert bar.total
     ink = figures.colour(figures.INK)
-    y_below = row + 0.7 * _BAR
+    y_below = row + 0.7 * _BAR_HEIGHT
     axes.plot(bar.total_ends, [y_below] * len(bar.total_ends), color=ink, linewidth=1)
     axes.plot([bar.total.value], [y_below], color=ink, marker="|", markersize=6)
 

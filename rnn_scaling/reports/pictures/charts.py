@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _WIDEST = 2
 # An axis begins at 0 unless lowest / highest number exceeds this. Numbers that grow with
 # the devices have a higher limit, because their growth is judged by the distance from 0.
-NEAR = 0.5
-_NEAR_GROWING = 0.8
+CLOSE_RATIO = 0.5
+_CLOSE_RATIO_OF_GROWING = 0.8
 _LOG_FROM = 16  # largest / smallest position from which axes are logarithmic
 _MAX_UNJOINED = 2  # up to this many positions, points have no line between them
 ROW_INCHES = 0.4  # height of a row
@@ -55,6 +55,21 @@ def frame(
     return low - room, high + room
 
 
+class LocatedPoint(NamedTuple):
+    """A point with its numbers on both axes of a chart."""
+
+    position: float  # on the axis
+    number: Interval  # of the metric
+    point: Point
+
+
+class LocatedLine(NamedTuple):
+    """A line with the points that a chart shows of it."""
+
+    line: Line
+    points: Sequence[LocatedPoint]
+
+
 @dataclasses.dataclass(frozen=True)
 class Chart:
     """One metric of the first lines over an axis.
@@ -72,76 +87,79 @@ class Chart:
     predicted_title: str = "predicted"
     marks: Sequence[Mark] = ()
 
-    def points(self, line: Line) -> list[tuple[float, Interval, Point]]:
-        """Return (position, number, point) of each point that has both numbers."""
-        located = []
+    def points(self, line: Line) -> list[LocatedPoint]:
+        """Return the points that have a number on both axes."""
+        located_points = []
         for point in line.points:
             x: Any = point.x.get(self.axis.name)
             if self.axis.kind == "metric" and self.axis.name in point.values:
                 x = point.values[self.axis.name].value
             if x is not None and self.metric.name in point.values:
                 number = point.values[self.metric.name]
-                located.append((self.position(x), number, point))
-        return located
+                located_points.append(LocatedPoint(self.position(x), number, point))
+        return located_points
 
     def position(self, x: Any) -> float:
+        """Return the number on the axis of a value, which may be a name."""
         return self.axis.order.index(x) if self.axis.order else x
 
     def tick_label(self, position: float) -> str:
+        """Return the value of a position as text."""
         if self.axis.order:
             return self.axis.order[int(position)]
         return f"{position:,.12g}"
 
     @functools.cached_property
-    def series_points(self) -> list[tuple[Line, list[tuple[float, Interval, Point]]]]:
-        return [(line, self.points(line)) for line in self.lines[: figures.MOST_LINES]]
+    def series_points(self) -> list[LocatedLine]:
+        """The lines that are drawn, with their points."""
+        lines = self.lines[: figures.MOST_LINES]
+        return [LocatedLine(line, self.points(line)) for line in lines]
 
     @functools.cached_property
     def positions(self) -> list[float]:
-        positions: set[float] = set()
-        for _, points in self.series_points:
-            positions.update(position for position, *_ in points)
-        return sorted(positions)
+        """The positions of all points, without repetitions, in their order."""
+        return sorted({located.position for located in self._all_points})
 
     @functools.cached_property
     def values(self) -> list[Interval]:
+        """The numbers of the points that are drawn."""
         values: list[Interval] = []
         lines = self.row_points if self.has_rows else self.series_points
         for _, points in lines:
-            values += [number for _, number, _ in points]
+            values += [located.number for located in points]
         return values
 
     @functools.cached_property
     def has_rows(self) -> bool:
         """Whether each line is a row, because it has few numbers of devices."""
-        is_predicted = any(point.is_predicted for *_, point in self._all_points)
+        is_predicted = any(located.point.is_predicted for located in self._all_points)
         is_few = 0 < len(self.positions) <= _MAX_UNJOINED
         return self.axis.kind == "number" and is_few and not is_predicted
 
     @property
-    def _all_points(self) -> list[tuple[float, Interval, Point]]:
-        located = []
+    def _all_points(self) -> list[LocatedPoint]:
+        all_points: list[LocatedPoint] = []
         for _, points in self.series_points:
-            located += points
-        return located
+            all_points += points
+        return all_points
 
     @functools.cached_property
-    def row_points(self) -> list[tuple[Line, list[tuple[float, Interval, Point]]]]:
+    def row_points(self) -> list[LocatedLine]:
         """The points of each row.
 
         A speedup of 1 on one device is a definition, so it is not drawn next to measured
         numbers.
         """
-        measured_points = []
+        measured_lines = []
         for line, points in self.series_points:
-            remaining_points = [
+            measured_points = [
                 located
                 for located in points
-                if located[1].kind.basis is not Basis.DEFINITION
+                if located.number.kind.basis is not Basis.DEFINITION
             ]
-            measured_points.append((line, remaining_points))
-        has_measured = any(points for _, points in measured_points)
-        return measured_points if has_measured else self.series_points
+            measured_lines.append(LocatedLine(line, measured_points))
+        has_measured = any(points for _, points in measured_lines)
+        return measured_lines if has_measured else self.series_points
 
     @functools.cached_property
     def ideal_positions(self) -> list[float]:
@@ -178,7 +196,8 @@ class Chart:
         if self.is_log_y:
             numbers = [value.value for value in self.values] + self.ideals
             return min(numbers) / 3, 1.4 * max(numbers)
-        close_ratio = NEAR if len(set(self.ideals)) == 1 else _NEAR_GROWING
+        is_constant = len(set(self.ideals)) == 1
+        close_ratio = CLOSE_RATIO if is_constant else _CLOSE_RATIO_OF_GROWING
         return frame(self.values, self.ideals, close_ratio)
 
     @property
@@ -232,45 +251,55 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
 
     The last position is filled, and the one before is hollow.
     """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    muted = figures.colour(figures.MUTED)
-    drawn_positions: set[float] = set()
-    for row, (line, points) in enumerate(chart.row_points):
+    for row, located_line in enumerate(chart.row_points):
         axes.axhline(row, color=figures.colour(figures.GRID), linewidth=0.6, zorder=0)
         if has_names:
-            name_place = (0.0, row - _NAME_SHIFT)
             axes.annotate(
-                line.title,
-                name_place,
+                located_line.line.title,
+                (0.0, row - _NAME_SHIFT),
                 xycoords=("axes fraction", "data"),
                 fontsize=8,
                 va="center",
                 annotation_clip=False,
             )
-        for position, number, _ in points:
-            is_last = position == chart.positions[-1]
-            shift = 0.0
-            if len(points) > 1:
-                shift = _ROW_SHIFT if is_last else -_ROW_SHIFT
-            colour = figures.COLOURS[line.colour % len(figures.COLOURS)]
-            axes.errorbar(
-                [number.value],
-                [row + shift],
-                xerr=_error_bar_lengths([number]),
-                color=colour,
-                marker=figures.MARKERS[line.shape % len(figures.MARKERS)],
-                markerfacecolor=colour if is_last else "none",
-                linestyle="none",
-                markersize=5,
-                elinewidth=1.6 if is_last else 1.0,
-            )
-            _draw_mark(axes, number, (number.value, row + shift))
-            drawn_positions.add(position)
-    ideal = chart.ideals[-1:]
-    dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
-    if ideal:
-        axes.axvline(ideal[0], label=chart.ideal_title, **dashed)
+        _draw_row_points(axes, chart, located_line, row)
+    if chart.ideals:
+        axes.axvline(chart.ideals[-1], label=chart.ideal_title, **_dashed_style())
+    _add_position_legend(axes, chart)
+    _set_row_axes(axes, chart)
+
+
+def _draw_row_points(
+    axes: Axes, chart: Chart, located_line: LocatedLine, row: int
+) -> None:
+    """Draw the points of a row; the points of two positions do not cover each other."""
+    line, points = located_line
+    colour = figures.COLOURS[line.colour % len(figures.COLOURS)]
+    for position, number, _ in points:
+        is_last = position == chart.positions[-1]
+        shift = 0.0
+        if len(points) > 1:
+            shift = _ROW_SHIFT if is_last else -_ROW_SHIFT
+        axes.errorbar(
+            [number.value],
+            [row + shift],
+            xerr=_error_bar_lengths([number]),
+            color=colour,
+            marker=figures.MARKERS[line.shape % len(figures.MARKERS)],
+            markerfacecolor=colour if is_last else "none",
+            linestyle="none",
+            markersize=5,
+            elinewidth=1.6 if is_last else 1.0,
+        )
+        _draw_mark(axes, number, (number.value, row + shift))
+
+
+def _add_position_legend(axes: Axes, chart: Chart) -> None:
+    """Add an entry to the legend for each position that a row shows."""
+    drawn_positions: set[float] = set()
+    for _, points in chart.row_points:
+        drawn_positions.update(located.position for located in points)
+    muted = figures.colour(figures.MUTED)
     for position in sorted(drawn_positions):
         is_last = position == chart.positions[-1]
         axes.plot(
@@ -283,17 +312,32 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
             markerfacecolor=muted if is_last else "none",
             label=f"{chart.axis.title}: {chart.tick_label(position)}",
         )
-    rows = len(chart.row_points)
+
+
+def _set_row_axes(axes: Axes, chart: Chart) -> None:
+    """Label the axis of the numbers, and hide the axis of the rows."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     axes.set(
         title=chart.metric.caption,
         xlabel="; ".join(chart.notes),
         xlim=chart.frame,
-        ylim=(rows - 0.6, -0.6),
+        ylim=(len(chart.row_points) - 0.6, -0.6),
         yticks=[],
     )
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_tick))
     axes.spines["left"].set_visible(False)
+
+
+def _dashed_style() -> dict[str, Any]:
+    """Return the style of lines that are not measured."""
+    muted = figures.colour(figures.MUTED)
+    return {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
+
+
+def _format_tick(value: float, _: int | None) -> str:
+    return f"{value:,.12g}"
 
 
 def _draw_mark(axes: Axes, number: Interval, position: tuple[float, float]) -> None:
@@ -306,24 +350,33 @@ def _draw_mark(axes: Axes, number: Interval, position: tuple[float, float]) -> N
 
 def _draw_lines(axes: Axes, chart: Chart) -> None:
     """Draw each line over the axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
-
-    muted = figures.colour(figures.MUTED)
-    dashed: dict[str, Any] = {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
     if chart.ideals:
         axes.plot(
-            chart.ideal_positions, chart.ideals, label=chart.ideal_title, **dashed
+            chart.ideal_positions,
+            chart.ideals,
+            label=chart.ideal_title,
+            **_dashed_style(),
         )
-    for k, (line, _) in enumerate(chart.series_points):
+    for number, located_line in enumerate(chart.series_points):
         # Lines are shifted, so that intervals of neighbours do not cover each other.
         shift = 0.0
         if chart.axis.kind == "number" and not chart.is_log:
-            shift = (k - (len(chart.series_points) - 1) / 2) * 0.02
-        _draw_line(axes, chart, line, shift)
+            shift = (number - (len(chart.series_points) - 1) / 2) * 0.02
+        _draw_line(axes, chart, located_line, shift)
+    _draw_axis_marks(axes, chart)
+    notes = f" (vertical: {'; '.join(chart.notes)})" if chart.notes else ""
+    axes.set(title=chart.metric.caption, xlabel=chart.axis.title + notes)
+    _set_vertical_axis(axes, chart)
+    _set_horizontal_axis(axes, chart)
+    axes.minorticks_off()
+
+
+def _draw_axis_marks(axes: Axes, chart: Chart) -> None:
+    """Draw a line with a text at each marked position of the axis."""
     for mark in chart.marks:
         if mark.axis == chart.axis.name:
             position = chart.position(mark.x)
-            axes.axvline(position, **dashed)
+            axes.axvline(position, **_dashed_style())
             axes.annotate(
                 mark.text,
                 (position, 1),
@@ -331,35 +384,66 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
                 fontsize=7,
                 va="top",
             )
+
+
+def _set_vertical_axis(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     if chart.is_log_y:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    notes = f" (vertical: {'; '.join(chart.notes)})" if chart.notes else ""
-    axes.set(
-        title=chart.metric.caption, xlabel=chart.axis.title + notes, ylim=chart.frame
-    )
-    readable = FuncFormatter(lambda value, _: f"{value:,.12g}")
+    axes.set_ylim(chart.frame)
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_tick))
+
+
+def _set_horizontal_axis(axes: Axes, chart: Chart) -> None:
+    """Choose the scale and the ticks: round numbers, or the positions of the points."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     if chart.is_log:
         axes.set_xscale("log", base=2)
     if chart.axis.kind in ("metric", "amount"):
-        axes.xaxis.set_major_formatter(readable)
+        axes.xaxis.set_major_formatter(FuncFormatter(_format_tick))
         if not chart.is_log:
             axes.xaxis.set_major_locator(MaxNLocator(5))
-    else:
-        ticks = chart.positions[:: -(len(chart.positions) // _MOST_TICKS + 1)]
-        axes.set_xticks(ticks, list(map(chart.tick_label, ticks)))
-        if chart.axis.order:
-            axes.tick_params(axis="x", rotation=30, labelsize=6)
-        axes.grid(axis="x", visible=False)
-    axes.yaxis.set_major_formatter(readable)
-    axes.minorticks_off()
+        return
+    ticks = chart.positions[:: -(len(chart.positions) // _MOST_TICKS + 1)]
+    axes.set_xticks(ticks, list(map(chart.tick_label, ticks)))
+    if chart.axis.order:
+        axes.tick_params(axis="x", rotation=30, labelsize=6)
+    axes.grid(axis="x", visible=False)
 
 
-def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
+def _draw_line(
+    axes: Axes, chart: Chart, located_line: LocatedLine, shift: float
+) -> None:
     """Draw points with intervals; the intervals of predicted points form a band."""
-    points = chart.points(line)
-    positions = [position + shift for position, *_ in points]
-    numbers = [number.value for _, number, _ in points]
+    line, points = located_line
+    style = _line_style(chart, line)
+    if any(located.point.is_predicted for located in points):
+        _draw_prediction(axes, chart, points, shift, style)
+        points = [located for located in points if not located.point.is_predicted]
+        style["linestyle"] = "none"
+    numbers = [located.number for located in points]
+    horizontal_values = [
+        located.point.values.get(chart.axis.name) for located in points
+    ]
+    axes.errorbar(
+        [located.position + shift for located in points],
+        [number.value for number in numbers],
+        _error_bar_lengths(numbers),
+        _error_bar_lengths([value for value in horizontal_values if value]),
+        label=figures.legend_title(line.title),
+        capsize=2,
+        elinewidth=1,
+        **style,
+    )
+    for position, number, _ in points:
+        _draw_mark(axes, number, (position + shift, number.value))
+
+
+def _line_style(chart: Chart, line: Line) -> dict[str, Any]:
+    """Return the arguments of `plot` for a line."""
     style: dict[str, Any] = {
         "color": figures.COLOURS[line.colour % len(figures.COLOURS)],
         "marker": figures.MARKERS[line.shape % len(figures.MARKERS)],
@@ -371,35 +455,32 @@ def _draw_line(axes: Axes, chart: Chart, line: Line, shift: float) -> None:
         style["linestyle"] = "none"
     if chart.axis.kind == "amount":
         style["marker"] = "none"
-    if any(point.is_predicted for *_, point in points):
-        low, high = chart.frame
-        ends = [_interval_ends(number) for _, number, _ in points]
-        axes.fill_between(
-            positions,
-            [max(low, end) for end, _ in ends],
-            [min(high, end) for _, end in ends],
-            color=style["color"],
-            alpha=0.18,
-            linewidth=0,
-            label="95 % interval",
-        )
-        hollow = {**style, "markerfacecolor": "none", "label": chart.predicted_title}
-        axes.plot(positions, numbers, **hollow)
-        points = [located for located in points if not located[-1].is_predicted]
-        style["linestyle"] = "none"
-    horizontal_values = [point.values.get(chart.axis.name) for *_, point in points]
-    axes.errorbar(
-        [position + shift for position, *_ in points],
-        [number.value for _, number, _ in points],
-        _error_bar_lengths([number for _, number, _ in points]),
-        _error_bar_lengths([value for value in horizontal_values if value]),
-        label=figures.legend_title(line.title),
-        capsize=2,
-        elinewidth=1,
-        **style,
+    return style
+
+
+def _draw_prediction(
+    axes: Axes,
+    chart: Chart,
+    points: Sequence[LocatedPoint],
+    shift: float,
+    style: dict[str, Any],
+) -> None:
+    """Draw a line through all points, and a band of their intervals."""
+    positions = [located.position + shift for located in points]
+    low, high = chart.frame
+    ends = [_interval_ends(located.number) for located in points]
+    axes.fill_between(
+        positions,
+        [max(low, low_end) for low_end, _ in ends],
+        [min(high, high_end) for _, high_end in ends],
+        color=style["color"],
+        alpha=0.18,
+        linewidth=0,
+        label="95 % interval",
     )
-    for position, number, _ in points:
-        _draw_mark(axes, number, (position + shift, number.value))
+    hollow_style = {**style, "markerfacecolor": "none", "label": chart.predicted_title}
+    numbers = [located.number.value for located in points]
+    axes.plot(positions, numbers, **hollow_style)
 
 
 def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
@@ -424,7 +505,9 @@ def png(chart: Chart) -> bytes:
 
 
 def _draw_figure(chart: Chart, width: float, height: float) -> Any:
-    is_predicted = any(point.is_predicted for *_, point in chart.points(chart.lines[0]))
+    is_predicted = any(
+        located.point.is_predicted for located in chart.points(chart.lines[0])
+    )
     entries = len(chart.series_points) + bool(chart.ideals) + 2 * is_predicted
     left = 0.62
     if chart.has_rows:

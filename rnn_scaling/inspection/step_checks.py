@@ -2,7 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rnn_scaling.inspection import observe, operators, tracing, xplane
 from rnn_scaling.inspection.operators import COPY, TracedStep
@@ -29,6 +30,13 @@ _HEAVY_TYPES = (
     "SoftmaxCrossEntropy",
     "FusedBatchNorm",
 )
+
+
+class _StepTimes(NamedTuple):
+    """The time that all untraced steps took together."""
+
+    clock_s: float
+    core_s: float  # of all threads of the process
 
 
 def check_step(step: TrainStep, engine: Engine) -> Iterator[Check]:
@@ -94,7 +102,7 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
 
 def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     """Compare the step's clock with the profiler's kernels and the cores' time."""
-    clock_s, core_s = _time_steps(step)
+    untraced = _time_steps(step)
     try:
         partitions = observe.partitions(step)
         traced = tracing.trace(step, _STEPS)
@@ -106,47 +114,70 @@ def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     except xplane.TraceError as e:
         yield Check(name="clock", holds=None, text=str(e))
         return
-    step_s = [
-        (traced_step.end_ns - traced_step.start_ns) / 1e9
-        for traced_step in traced_steps
-    ]
+    yield _compare_with_profiler(traced.step_s, traced_steps)
+    yield _check_last_kernel(traced_steps, engine)
+    yield _compare_with_cores(untraced)
+
+
+def _compare_with_profiler(
+    clock_step_s: list[float], traced_steps: Sequence[TracedStep]
+) -> Check:
+    """Compare the seconds of each step with its span in the profiler's trace."""
+    span_s = _spans_s(traced_steps)
     holds = all(
-        abs(span_s - seconds) <= _SLACK_S + _CLOCK_TOLERANCE * span_s
-        for span_s, seconds in zip(step_s, traced.step_s)
+        abs(span - seconds) <= _SLACK_S + _CLOCK_TOLERANCE * span
+        for span, seconds in zip(span_s, clock_step_s)
     )
-    text = f"{_ms(traced.step_s)} a step by the clock, {_ms(step_s)} by the profiler's"
-    yield Check(name="clock against the profiler's", holds=holds, text=text)
-    # A step is only over if all its kernels are; else the clock misses work.
+    text = f"{_ms(clock_step_s)} a step by the clock, {_ms(span_s)} by the profiler's"
+    return Check(name="clock against the profiler's", holds=holds, text=text)
+
+
+def _check_last_kernel(traced_steps: Sequence[TracedStep], engine: Engine) -> Check:
+    """Check that the clock is read after the last kernel; else it misses work."""
     latest_s = max(_seconds_after_step(traced_step) for traced_step in traced_steps)
+    holds = latest_s <= _SLACK_S
     busy_s = [_busy_s(traced_step) for traced_step in traced_steps]
     kind = "GPUs' kernels" if engine.device_type == "GPU" else "kernels"
     text = (
-        f"{kind} take {_ms(busy_s)} of a step of {_ms(step_s)}; "
+        f"{kind} take {_ms(busy_s)} of a step of {_ms(_spans_s(traced_steps))}; "
         f"the last ends {_ms([max(0.0, -latest_s)])} before it"
     )
-    if latest_s > _SLACK_S:
+    if not holds:
         text = f"a kernel ends {_ms([latest_s])} after the clock was read"
-    holds = latest_s <= _SLACK_S
-    yield Check(name="clock after the last kernel", holds=holds, text=text)
+    return Check(name="clock after the last kernel", holds=holds, text=text)
+
+
+def _compare_with_cores(times: _StepTimes) -> Check:
+    """Check that the cores were not busy for longer than the clock allows.
+
+    If the clock leaves out a part of the step, its cores seem to do too much work.
+    """
     num_cores = len(available_cores())
-    busy_cores = core_s / clock_s
+    busy_cores = times.core_s / times.clock_s
     text = (
         f"{busy_cores:.2f} of {num_cores} cores were busy in {_STEPS} steps "
-        f"of {1e3 * clock_s / _STEPS:.2f} ms"
+        f"of {1e3 * times.clock_s / _STEPS:.2f} ms"
     )
-    # If the clock leaves out a part of the step, its cores seem to do too much work.
     holds = busy_cores <= num_cores * (1 + _CLOCK_TOLERANCE)
-    yield Check(name="clock against the cores'", holds=holds, text=text)
+    return Check(name="clock against the cores'", holds=holds, text=text)
 
 
-def _time_steps(step: TrainStep) -> tuple[float, float]:
-    """Return the seconds of untraced steps by the clock and of all cores."""
+def _time_steps(step: TrainStep) -> _StepTimes:
+    """Time untraced steps, after one that is not timed."""
     step()
     start_s = time.perf_counter()
     start_core_s = time.process_time()
     for _ in range(_STEPS):
         step()
-    return time.perf_counter() - start_s, time.process_time() - start_core_s
+    return _StepTimes(
+        clock_s=time.perf_counter() - start_s,
+        core_s=time.process_time() - start_core_s,
+    )
+
+
+def _spans_s(traced_steps: Sequence[TracedStep]) -> list[float]:
+    """Return the seconds of each step by the profiler's clock."""
+    return [(step.end_ns - step.start_ns) / 1e9 for step in traced_steps]
 
 
 def _seconds_after_step(step: TracedStep) -> float:
@@ -171,4 +202,5 @@ def _busy_s(step: TracedStep) -> float:
 
 
 def _ms(seconds: list[float]) -> str:
+    """Return the median of seconds in milliseconds, as text."""
     return f"{1e3 * statistics.median(seconds):.2f} ms"

@@ -142,7 +142,7 @@ def _compare_recurrent(
     is_near = difference <= _TOLERANCE
     faults: tuple[Statement, ...] = ()
     if not is_near:
-        faults = (_name_wrong_part(model, device_type, difference, random),)
+        faults = (_find_loss_fault(model, device_type, difference, random),)
     yield NetworkComparison(
         "network loss",
         "a small network against float64 NumPy, relative",
@@ -267,35 +267,19 @@ def _gradient_difference(
     return abs(derivative - expected) / (1.0 + norm(gradient))
 
 
-def _name_wrong_part(
+def _find_loss_fault(
     model: ModelConfig,
     device_type: str,
     difference: float,
     random: np.random.Generator,
 ) -> Statement:
-    """Return the part of the network that causes a different loss.
+    """Return a statement about the piece of the network that causes a different loss.
 
     The loss function is checked first, then the cells; if both are right, the rest of the
     network is wrong.
     """
-    hidden = random.normal(size=(5, 4, 3))
-    projection = random.normal(size=(3, 11))
-    labels = random.integers(0, 11, (5, 4))
-    lengths = np.array(_LENGTHS["target_length"], np.int32)
-    expected = network.sentences_loss(
-        hidden @ projection, labels, lengths, model.label_smoothing
-    )
-    ids = tf.constant(labels)
-    options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
-    word_weights = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
-    logits = tf.constant((hidden @ projection).astype(np.float32))
-    outputs = tf.constant(hidden.astype(np.float32))
-    matrix = tf.constant(projection.astype(np.float32))
-    fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
-    losses = cross_entropy.losses(logits, ids, model.label_smoothing)
-    for loss_sum in (fused.loss_sum, tf.reduce_sum(losses * word_weights)):
-        if abs(float(loss_sum) - expected) > _TOLERANCE * expected:
-            return Statement("network-cross-entropy", "wrong loss", {"off": difference})
+    if not _is_loss_function_right(model.label_smoothing, random):
+        return Statement("network-cross-entropy", "wrong loss", {"off": difference})
     if network.num_directions(model):
         outputs_name = _name_wrong_outputs(model, device_type, random)
         if outputs_name:
@@ -305,9 +289,35 @@ def _name_wrong_part(
                 "off": difference,
             }
             return Statement("network-cell", "wrong cell", cell_values)
-    part = network.part_around_cells(model)
-    part_values = {"part": part, "off": difference}
-    return Statement("network-part", f"wrong {part}", part_values)
+    layer_name = network.part_around_cells(model)
+    layer_values = {"part": layer_name, "off": difference}
+    return Statement("network-part", f"wrong {layer_name}", layer_values)
+
+
+def _is_loss_function_right(
+    label_smoothing: float, random: np.random.Generator
+) -> bool:
+    """Return whether both implementations of the loss agree with the reference."""
+    hidden = random.normal(size=(5, 4, 3))
+    projection = random.normal(size=(3, 11))
+    labels = random.integers(0, 11, (5, 4))
+    lengths = np.array(_LENGTHS["target_length"], np.int32)
+    expected = network.sentences_loss(
+        hidden @ projection, labels, lengths, label_smoothing
+    )
+    ids = tf.constant(labels)
+    options = cross_entropy.LossOptions(label_smoothing=label_smoothing)
+    word_weights = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
+    logits = tf.constant((hidden @ projection).astype(np.float32))
+    outputs = tf.constant(hidden.astype(np.float32))
+    matrix = tf.constant(projection.astype(np.float32))
+    fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
+    losses = cross_entropy.losses(logits, ids, label_smoothing)
+    loss_sums = (fused.loss_sum, tf.reduce_sum(losses * word_weights))
+    return not any(
+        abs(float(loss_sum) - expected) > _TOLERANCE * expected
+        for loss_sum in loss_sums
+    )
 
 
 def _name_wrong_outputs(
@@ -332,24 +342,24 @@ def _name_wrong_outputs(
         None,
         tf.constant([1, 2]),
     )
-    y = outputs.numpy()
+    actual = outputs.numpy()
     if not model.time_major:
-        y = y.transpose(1, 0, 2)
+        actual = actual.transpose(1, 0, 2)
     expected, last_states = cells.run_layers(model, x, lengths, [weights])
     names = ("outputs", "outputs of the backward direction")
-    pairs = list(
-        zip(
-            names,
-            np.split(y, num_directions, axis=2),
-            np.split(expected, num_directions, axis=2),
-        )
-    )
-    for state, cell_states in zip(states, zip(*last_states)):
-        pairs.append(("last states", state.numpy(), np.stack(cell_states)))
-    for name, array, reference in pairs:
-        if np.abs(array - reference).max() > _TOLERANCE:
+    actual_directions = np.split(actual, num_directions, axis=2)
+    expected_directions = np.split(expected, num_directions, axis=2)
+    for name, array, reference in zip(names, actual_directions, expected_directions):
+        if _differs(array, reference):
             return name
+    for state, cell_states in zip(states, zip(*last_states)):
+        if _differs(state.numpy(), np.stack(cell_states)):
+            return "last states"
     return ""
+
+
+def _differs(array: np.ndarray, reference: np.ndarray) -> bool:
+    return bool(np.abs(array - reference).max() > _TOLERANCE)
 
 
 def _find_wrong_weights(

@@ -132,7 +132,9 @@ def _select_readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     readings = []
     for sample in clocks.samples:
         reading = sample.devices[i]
-        is_idle = (reading.reasons or 0) & throttling.IDLE or reading.utilisation == 0
+        is_idle = (
+            reading.reasons or 0
+        ) & throttling.IDLE_BIT or reading.utilisation == 0
         if not is_idle:
             readings.append(reading)
     return readings

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from rnn_scaling.records.importers.cost_series import robust_deviation
 
 _LEAST_REPEATS = 4  # with fewer repeats, no value is an outlier
-SLOWER = 0.8  # share of the median; a higher value is not called slow
-_SCATTERS = 5.0  # standard deviations below the median
+_MAX_SHARE_OF_MEDIAN = 0.8  # a value above this share is not called slow
+_MIN_DEVIATIONS = 5.0  # a slow value is this many standard deviations below the median
 
 
 def slow_limit(speeds: Sequence[float]) -> float:
@@ -22,5 +22,5 @@ def slow_limit(speeds: Sequence[float]) -> float:
     if len(speeds) < _LEAST_REPEATS:
         return 0.0
     middle = statistics.median(speeds)
-    far_below = middle - _SCATTERS * robust_deviation(speeds)
-    return max(0.0, min(SLOWER * middle, far_below))
+    far_below = middle - _MIN_DEVIATIONS * robust_deviation(speeds)
+    return max(0.0, min(_MAX_SHARE_OF_MEDIAN * middle, far_below))

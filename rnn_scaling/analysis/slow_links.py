@@ -2,15 +2,32 @@
 
 import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.importers.matrices import Link, LinkMatrix
 from rnn_scaling.records.importers.reading import Reading
 
-_SLOWER = 0.8  # a link below this share of its other direction or other links is slow
+# A link is slow if its rate is below this share of its other direction or other links.
+_SLOW_SHARE = 0.8
 _MAX_SLOW_LINKS = 0.1  # largest share of slow links; two links may always be slow
-# Two matrices are two measurements of a few copies; closer rates are not a difference.
-_SLOWER_THAN_STAGING = 0.9
+# Two matrices are two measurements of a few copies. A copy from peer to peer is slow if
+# its speed is below this share of the speed through the host's memory.
+_SLOW_SHARE_OF_STAGED = 0.9
+
+
+class SlowLinks(NamedTuple):
+    """A group of links that are slow in the same way.
+
+    Attributes:
+      kind: End of the kind of a `Statement`, "import-<kind>".
+      devices: The devices of the links, as text.
+    """
+
+    kind: str
+    devices: str
+    rate: float
+    usual_rate: float
 
 
 def slow_link_statements(reading: Reading) -> list[Statement]:
@@ -23,13 +40,13 @@ def slow_link_statements(reading: Reading) -> list[Statement]:
         rates = matrix.cells()
         if matrix.is_time:
             rates = {pair: 1 / value for pair, value in rates.items()}
-        for kind, links, slow_rate, usual_rate in slow_links(rates):
+        for slow in slow_links(rates):
             values = {
-                "links": links,
-                "slow": 1 / slow_rate if matrix.is_time else slow_rate,
-                "usual": 1 / usual_rate if matrix.is_time else usual_rate,
+                "links": slow.devices,
+                "slow": 1 / slow.rate if matrix.is_time else slow.rate,
+                "usual": 1 / slow.usual_rate if matrix.is_time else slow.usual_rate,
             }
-            results.append(_matrix_statement(kind, reading.source, matrix, values))
+            results.append(_matrix_statement(slow.kind, reading.source, matrix, values))
     return results
 
 
@@ -55,20 +72,23 @@ def _slow_peer_copy_statements(
         elif "CPU time" in matrix.title:
             continue  # The time of a call is not the time of the copy.
         elif "P2P=Enabled" in matrix.title and matrix.kind in disabled:
-            values = _compare(disabled[matrix.kind], matrix, no_access)
+            values = _compare_copies(disabled[matrix.kind], matrix, no_access)
             if values:
                 yield _matrix_statement("p2p-slower", source, matrix, values)
 
 
-def _compare(
+def _compare_copies(
     staged: LinkMatrix, direct: LinkMatrix, no_access: Container[Link]
 ) -> dict[str, float]:
-    """Return numbers about the peer-to-peer copies that are slower than staged ones.
+    """Return values of a statement about peer-to-peer copies that are slower than staged.
 
     Args:
       staged: Numbers through the host's memory.
       direct: Numbers with peer-to-peer enabled.
       no_access: Pairs that copy through the host's memory in both.
+
+    Returns:
+      An empty dictionary if no copy is slower.
     """
     direct_cells = direct.cells()
     staged_cells = staged.cells()
@@ -77,7 +97,7 @@ def _compare(
         if pair in staged_cells and pair not in no_access:
             speed = value / staged_cells[pair]
             speeds[pair] = 1 / speed if direct.is_time else speed
-    slower = [pair for pair in speeds if speeds[pair] < _SLOWER_THAN_STAGING]
+    slower = [pair for pair in speeds if speeds[pair] < _SLOW_SHARE_OF_STAGED]
     if not slower:
         return {}
     worst = min(slower, key=lambda pair: speeds[pair])
@@ -93,42 +113,60 @@ def _compare(
     }
 
 
-def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, str, float, float]]:
-    """Return kind, devices, rate and usual rate of each group of slow links.
+def slow_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
+    """Return each group of slow links.
 
     Machines have links of several kinds (NVLink, PCIe, another socket): one is slow if
     its other direction is faster, or if few links are slower than all others.
     """
-    one_way_links = []
-    for (a, b), rate in rates.items():
-        opposite = rates.get((b, a), rate)
-        if rate < _SLOWER * opposite:
-            one_way_links.append(("one-way-link", f"{a} to {b}", rate, opposite))
+    one_way_links = _find_one_way_links(rates)
     if one_way_links:
         return one_way_links
-    ordered = sorted(rates, key=lambda link: rates[link])
-    slowest = ordered[:1]
-    for link in ordered[1:]:
-        if rates[slowest[-1]] < _SLOWER * rates[link]:
-            break
-        slowest.append(link)
-    faster = ordered[len(slowest) :]
+    slowest = _slowest_links(rates)
+    faster = rates.keys() - set(slowest)
     if not faster:
         return []
     slow_rate = statistics.median(rates[link] for link in slowest)
     usual_rate = statistics.median(rates[link] for link in faster)
-    if slow_rate >= _SLOWER * usual_rate:
+    if slow_rate >= _SLOW_SHARE * usual_rate:
         return []
-    shared_devices = set.intersection(*(set(link) for link in slowest))
     num_devices = len(set().union(*rates))
-    if (
-        len(shared_devices) == 1
-        and len(slowest) == 2 * (num_devices - 1)
-        and num_devices > 2
-    ):
-        return [("slow-device", str(shared_devices.pop()), slow_rate, usual_rate)]
+    slow_device = _find_slow_device(slowest, num_devices)
+    if slow_device is not None:
+        return [SlowLinks("slow-device", str(slow_device), slow_rate, usual_rate)]
     if len(slowest) > max(2, _MAX_SLOW_LINKS * len(rates)):
         return []
     pairs = dict.fromkeys((min(link), max(link)) for link in slowest)
     names = ", ".join(f"{a} and {b}" for a, b in pairs)
-    return [("slow-links", names, slow_rate, usual_rate)]
+    return [SlowLinks("slow-links", names, slow_rate, usual_rate)]
+
+
+def _find_one_way_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
+    """Return each link whose other direction is faster."""
+    one_way_links = []
+    for (a, b), rate in rates.items():
+        opposite = rates.get((b, a), rate)
+        if rate < _SLOW_SHARE * opposite:
+            link = SlowLinks("one-way-link", f"{a} to {b}", rate, opposite)
+            one_way_links.append(link)
+    return one_way_links
+
+
+def _slowest_links(rates: Mapping[Link, float]) -> list[Link]:
+    """Return the links below the first large step between sorted rates."""
+    ordered = sorted(rates, key=lambda link: rates[link])
+    slowest = ordered[:1]
+    for link in ordered[1:]:
+        if rates[slowest[-1]] < _SLOW_SHARE * rates[link]:
+            break
+        slowest.append(link)
+    return slowest
+
+
+def _find_slow_device(slow: Sequence[Link], num_devices: int) -> int | None:
+    """Return the device of which all links are slow, and no other link is."""
+    shared_devices = set.intersection(*(set(link) for link in slow))
+    has_all_links = len(slow) == 2 * (num_devices - 1)
+    if len(shared_devices) == 1 and has_all_links and num_devices > 2:
+        return shared_devices.pop()
+    return None

@@ -297,4 +297,4 @@ def _clock_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
 def _is_throttled(gpu: Mapping[str, str]) -> bool:
     """Return whether a GPU had reduced clocks for any reason except idling."""
     reasons = throttling.parse(gpu.get(throttling.FIELD, "0")) or 0
-    return bool(reasons & ~throttling.IDLE)
+    return bool(reasons & ~throttling.IDLE_BIT)

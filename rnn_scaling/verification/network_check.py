@@ -9,8 +9,8 @@ any wrong gradient of the variable.
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -552,6 +552,24 @@ def _compare_images(
         yield from _compare_normalization(random)
 
 
+class _NormalizedBatch(NamedTuple):
+    """What a layer makes of a batch, and the constants that it should use.
+
+    Attributes:
+      outputs: [N, H, W, C].
+      averages: Name -> the moving average after the batch, [C].
+      decay: Weight of the earlier average.
+      epsilon: Addend to the variance.
+      variance_factor: Variance that is averaged / variance of the batch.
+    """
+
+    outputs: tf.Tensor
+    averages: Mapping[str, Any]
+    decay: float
+    epsilon: float
+    variance_factor: float
+
+
 def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
     """Compare the outputs and averages of batch normalisation, arXiv:1502.03167.
 
@@ -559,46 +577,22 @@ def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkCompa
     """
     x = random.normal(2.0, 3.0, (4, 2, 2, 3))
     first = {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)}
-    tensor = tf.constant(x.astype(np.float32))
     keras = sys.modules.get("rnn_scaling.models.images.keras_applications")
-    if keras:
-        layer = keras.FusedBatchNormalization()
-        layer.build(tensor.shape)
-        layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
-        y = layer(tensor, training=True)
-        decay = layer.momentum
-        epsilon = layer.epsilon
-        unbiased = 1.0
-        averages = {"mean": layer.moving_mean, "variance": layer.moving_variance}
-    else:
-        from rnn_scaling.models.images.layers import EPSILON, Layers
-
-        values = {"gamma": np.ones(3), "beta": np.zeros(3)}
-        values |= {f"moving_{name}": average for name, average in first.items()}
-
-        def variable(spec: VariableSpec) -> tf.Tensor:
-            return tf.constant(values[spec.name].astype(np.float32))
-
-        layers = Layers("NHWC", variable, None)
-        num = x[..., 0].size
-        y = layers.batch_normalization(tensor)
-        decay = 0.9
-        epsilon = EPSILON
-        unbiased = num / (num - 1)
-        averages = {name: layers.moving[f"moving_{name}"] for name in first}
-    batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
-    expected = (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)
+    actual = _normalize_with_keras(keras, x, first) if keras else _normalize(x, first)
+    variance = x.var((0, 1, 2))
+    batch = {"mean": x.mean((0, 1, 2)), "variance": actual.variance_factor * variance}
+    expected = (x - batch["mean"]) / np.sqrt(variance + actual.epsilon)
     yield _make_comparison(
         "normalisation",
         "a batch against its own mean and variance",
-        float(np.abs(y.numpy() - expected).max()),
+        float(np.abs(actual.outputs.numpy() - expected).max()),
         10 * _TOLERANCE,
         Statement("network-normalisation", "wrong normalisation"),
     )
-    for name, average in averages.items():
-        expected = decay * first[name] + (1.0 - decay) * batch[name]
+    for name, average in actual.averages.items():
+        expected = actual.decay * first[name] + (1.0 - actual.decay) * batch[name]
         error = np.abs(average.numpy() - expected).max()
-        fault_values = {"average": name, "decay": decay}
+        fault_values = {"average": name, "decay": actual.decay}
         yield _make_comparison(
             f"moving {name}",
             "after a batch, relative",
@@ -606,3 +600,47 @@ def _compare_normalization(random: np.random.Generator) -> Iterator[NetworkCompa
             _TOLERANCE,
             Statement("network-moving", "other averages", fault_values),
         )
+
+
+def _normalize_with_keras(keras: Any, x: np.ndarray, first: Arrays) -> _NormalizedBatch:
+    """Normalize a batch with the layer of the networks of Keras.
+
+    Args:
+      keras: The module `keras_applications`.
+      x: The batch, [N, H, W, C].
+      first: The mean and the variance that are averaged with those of the batch.
+    """
+    tensor = tf.constant(x.astype(np.float32))
+    layer = keras.FusedBatchNormalization()
+    layer.build(tensor.shape)
+    layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
+    outputs = layer(tensor, training=True)
+    return _NormalizedBatch(
+        outputs=outputs,
+        averages={"mean": layer.moving_mean, "variance": layer.moving_variance},
+        decay=layer.momentum,
+        epsilon=layer.epsilon,
+        variance_factor=1.0,
+    )
+
+
+def _normalize(x: np.ndarray, first: Arrays) -> _NormalizedBatch:
+    """Normalize a batch like this project's networks, which average the unbiased variance."""
+    from rnn_scaling.models.images.layers import EPSILON, Layers
+
+    values = {"gamma": np.ones(3), "beta": np.zeros(3)}
+    values |= {f"moving_{name}": average for name, average in first.items()}
+
+    def variable(spec: VariableSpec) -> tf.Tensor:
+        return tf.constant(values[spec.name].astype(np.float32))
+
+    layers = Layers("NHWC", variable, None)
+    outputs = layers.batch_normalization(tf.constant(x.astype(np.float32)))
+    num_per_channel = x[..., 0].size
+    return _NormalizedBatch(
+        outputs=outputs,
+        averages={name: layers.moving[f"moving_{name}"] for name in first},
+        decay=0.9,
+        epsilon=EPSILON,
+        variance_factor=num_per_channel / (num_per_channel - 1),
+    )

@@ -203,7 +203,7 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     The distance from both depends on the machine.
     """
     monkeypatch.setattr(
-        network, "FULL", ("-t", "1")
+        network, "RATE_ARGUMENTS", ("-t", "1")
     )  # a second; a full bucket is a tenth of what it carries
     if delay_s and shutil.which("wirefilter") is None:
         pytest.skip("needs vde2")

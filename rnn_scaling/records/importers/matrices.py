@@ -8,6 +8,7 @@ Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rnn_scaling.records.importers.reading import (
     LogFormat,
@@ -21,9 +22,9 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files.markdown import Table
 
-_COPY = r"(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+)"
+_COPY_PATTERN = r"(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+)"
 _COPY_DEVICE = re.compile(r"\s*Device (\d+): (.+)")
-_COPY_KIND = re.compile(rf"\s*{_COPY} Device\(s\).*")
+_COPY_KIND = re.compile(rf"\s*{_COPY_PATTERN} Device\(s\).*")
 _COPY_MEMORY = re.compile(
     r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*"
 )
@@ -32,26 +33,47 @@ _COPY_ROW = re.compile(r"\s*(\d+)\s+(\S+)\s*")
 _COPY_COLUMNS = (
     "Device", "Copy", "Host memory", "Size (B)", "Bandwidth", "Unit", "Devices",
 )  # fmt: skip
-_DEVICE = re.compile(
+_GPU_LINE = re.compile(
     r"Device: (\d{1,4}), (.+?), pciBusID: (\w+), pciDeviceID: (\w+), "
     r"pciDomainID:\s*(\w+)\s*"
 )
-_TITLE = re.compile(
+_MATRIX_TITLE = re.compile(
     r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*"
 )
-_HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
-_ROW = re.compile(r"\s*\d{1,4}(?:\s+\S+)+\s*")
+_MATRIX_HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
+_MATRIX_ROW = re.compile(r"\s*\d{1,4}(?:\s+\S+)+\s*")
+_ACCESS_MODE = re.compile(r"P2P=(?:Enabled|Disabled)|\(P2P \w+\)")
+
 Link = tuple[int, int]  # from a device to another one
-_MODE = re.compile(r"P2P=(?:Enabled|Disabled)|\(P2P \w+\)")
+
+
+class _CopyRow(NamedTuple):
+    """A row of the table with the columns _COPY_COLUMNS."""
+
+    devices: str | None
+    kind: str
+    memory: str
+    size_bytes: int
+    bandwidth: float
+    unit: str
+    num_devices: int
 
 
 @dataclasses.dataclass
 class _Heading:
-    """The heading above the numbers of bandwidthTest."""
+    """The lines above the numbers of bandwidthTest, as far as they were read.
+
+    Attributes:
+      devices: Number and name of each device.
+      kind: The direction of the copies; "" before the first heading and after the rows.
+      num_devices: The devices whose copies are summed.
+      memory: The kind of the host's memory, such as "pinned".
+      num_rows: The rows that were read below this heading.
+    """
 
     devices: list[str] = dataclasses.field(default_factory=list)
     kind: str = ""
-    count: int = 0
+    num_devices: int = 0
     memory: str = ""
     unit: str = ""
     num_rows: int = 0
@@ -64,52 +86,62 @@ class BandwidthTest(LogFormat):
 
     needles = ("Bandwidth",)
     has_rates = False
-    detected = rf"\[CUDA Bandwidth Test\]|\b{_COPY}"
+    detected = rf"\[CUDA Bandwidth Test\]|\b{_COPY_PATTERN}"
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return every size of every copy."""
         problems = Problems()
-        rows: list[tuple[str | int | float | None, ...]] = []
+        rows: list[_CopyRow] = []
         heading = _Heading()
-        last = 1
+        number = 1
         for line in log_lines(lines):
-            last = line.number
+            number = line.number
             try:
-                heading = _read_copy(line.text, heading, rows)
+                heading = _read_copy_line(line.text, heading, rows)
             except ValueError as e:
-                problems.add(last, str(e), "bad number")
+                problems.add(number, str(e), "bad number")
             if line.text.startswith("Result = FAIL"):
-                problems.add(last, "the test says Result = FAIL")
+                problems.add(number, "the test says Result = FAIL")
         if heading.kind and not heading.num_rows:
-            problems.add(last, f"the file ends before the numbers of {heading.kind}")
+            problems.add(number, f"the file ends before the numbers of {heading.kind}")
         notes = ["Device to Device counts each byte twice, as read and as written."]
-        if any(row[5] == "MB/s" for row in rows):
+        if any(row.unit == "MB/s" for row in rows):
             notes.append(
                 "MB/s is left as printed: the releases that print it divide by 2**20 "
                 "bytes, some also take 1024 ms for a second, so it is 2 to 5 % more than "
                 "10**6 bytes a second; GB/s is 10**9 bytes a second."
             )
-        if any(isinstance(row[6], int) and row[6] > 1 for row in rows):
+        if any(row.num_devices > 1 for row in rows):
             notes.append(
                 "With several devices the bandwidth is their sum, measured one device "
                 "after the other."
             )
         table = Table("Copy bandwidth (bandwidthTest)", _COPY_COLUMNS, tuple(rows))
-        nothing = "this file contains no result of bandwidthTest"
-        return make_reading(self.name, problems, nothing, tables=[table], notes=notes)
+        message = "this file contains no result of bandwidthTest"
+        return make_reading(self.name, problems, message, tables=[table], notes=notes)
 
 
-def _read_copy(
-    text: str, heading: _Heading, rows: list[tuple[str | int | float | None, ...]]
-) -> _Heading:
-    """Return the heading behind a line, and add the line if it is a result."""
+def _read_copy_line(text: str, heading: _Heading, rows: list[_CopyRow]) -> _Heading:
+    """Read one line of bandwidthTest.
+
+    Args:
+      text: The line.
+      heading: The heading above it; a line of a heading changes it.
+      rows: The results; a line with numbers is appended.
+
+    Returns:
+      The heading above the next line.
+
+    Raises:
+      ValueError: If a number of the line is not valid.
+    """
     if "[CUDA Bandwidth Test]" in text:
         return _Heading()
     if match := _COPY_DEVICE.fullmatch(text):
         heading.devices.append(f"{match[1]}: {match[2].strip()}")
     elif match := _COPY_KIND.fullmatch(text):
         heading = _Heading(heading.devices, match[1], int(match[2]))
-        if heading.count < 1:
+        if heading.num_devices < 1:
             raise ValueError(f"expected a number of devices above 0, got {match[2]}")
     elif match := _COPY_MEMORY.fullmatch(text):
         heading.memory = match[1].lower()
@@ -118,10 +150,16 @@ def _read_copy(
         heading.unit = match[1]
     elif heading.kind and heading.unit and (match := _COPY_ROW.fullmatch(text)):
         heading.num_rows += 1
-        size = int(parse_positive(match[1], "a size"))
-        rate = parse_positive(match[2], f"a bandwidth in {heading.unit}")
-        copy = (", ".join(heading.devices) or None, heading.kind, heading.memory)
-        rows.append((*copy, size, rate, heading.unit, heading.count))
+        row = _CopyRow(
+            devices=", ".join(heading.devices) or None,
+            kind=heading.kind,
+            memory=heading.memory,
+            size_bytes=int(parse_positive(match[1], "a size")),
+            bandwidth=parse_positive(match[2], f"a bandwidth in {heading.unit}"),
+            unit=heading.unit,
+            num_devices=heading.num_devices,
+        )
+        rows.append(row)
     elif heading.num_rows and text.strip() and not text.startswith(" "):
         heading.kind = ""  # the numbers of a heading end with the next text
     return heading
@@ -129,22 +167,27 @@ def _read_copy(
 
 @dataclasses.dataclass(frozen=True)
 class LinkMatrix(Table):
-    """Numbers from every device (rows) to every device (columns)."""
+    """Numbers from every device (rows) to every device (columns).
 
-    line: int = 0
+    `analysis.slow_links` compares its cells.
+    """
+
+    line: int = 0  # the line of the log that names the columns
 
     @property
     def is_connectivity(self) -> bool:
+        """Whether a number is 1 if there is peer access, otherwise 0."""
         return "Connectivity" in self.title
 
     @property
     def is_time(self) -> bool:
+        """Whether the numbers are microseconds; otherwise they are GB/s."""
         return "Latency" in self.title
 
     @property
     def kind(self) -> str:
         """The title without the mode of peer-to-peer access."""
-        return " ".join(_MODE.sub("", self.title).split())
+        return " ".join(_ACCESS_MODE.sub("", self.title).split())
 
     def cells(self) -> dict[Link, float]:
         """Return the number of each pair of different devices."""
@@ -169,62 +212,97 @@ class PeerToPeer(LogFormat):
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the devices and every matrix."""
-        problems = Problems()
-        devices: list[tuple[int | str, ...]] = []
-        matrices: list[LinkMatrix] = []
-        title = ""
-        last = 1
-        is_open = False
+        reader = _MatrixReader()
         for line in log_lines(lines, longest=20_000):
-            last = line.number
-            if match := _DEVICE.fullmatch(line.text):
-                address = f"{match[5]}:{match[3]}:{match[4]}"
-                devices.append((int(match[1]), match[2], address))
-            elif match := _TITLE.fullmatch(line.text):
-                title = match[1]
-                is_open = False
-            elif title and (match := _HEAD.fullmatch(line.text)):
-                # Latencies are printed twice: by the clocks of the GPU and the CPU.
-                name = title if match[1] == "D\\D" else f"{title}, {match[1]} time"
-                peers = map(str, map(int, match[2].split()))
-                matrices.append(LinkMatrix(name, ("From \\ to", *peers), (), last))
-                is_open = True
-            elif is_open and (match := _ROW.fullmatch(line.text)):
-                matrices[-1] = _append_row(
-                    matrices[-1], line.text.split(), last, problems
-                )
-            elif is_open and line.text.strip():
-                is_open = False
-                title = ""
-        for matrix in matrices:
-            size = len(matrix.columns) - 1
-            if len(matrix.rows) < size:
-                rows = f"{len(matrix.rows)} of {size} rows"
-                reason = f"{matrix.title}: {rows}; the file is cut short"
-                problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
-        has_numbers = matrices and matrices[-1].title.startswith(title)
-        if title and not is_open and not has_numbers:
-            problems.add(last, f"the file ends before the numbers of {title}")
+            reader.read_line(line.number, line.text)
+        reader.end()
         columns = ("Device", "Name", "PCI domain:bus:device")
-        gpus = Table("GPUs", columns, tuple(devices))
+        gpus = Table("GPUs", columns, tuple(reader.devices))
+        matrices = reader.matrices
         return make_reading(
             self.name,
-            problems,
+            reader.problems,
             "this file contains no matrix of bandwidths or latencies",
             tables=[gpus, *matrices] if any(matrix.rows for matrix in matrices) else [],
             notes=_list_notes(matrices),
         )
 
 
+class _MatrixReader:
+    """Reads the matrices of a log line by line: a title, a line of columns, and rows.
+
+    Attributes:
+      devices: Number, name and PCI address of each GPU.
+      matrices: The matrices whose columns were read; their rows may be missing.
+    """
+
+    def __init__(self) -> None:
+        self.problems = Problems()
+        self.devices: list[tuple[int | str, ...]] = []
+        self.matrices: list[LinkMatrix] = []
+        self._title = ""  # the title above the line; "" if text has followed its rows
+        self._expects_row = False  # whether the next line may be a row
+        self._last_line = 1
+
+    def read_line(self, number: int, text: str) -> None:
+        """Read the next line of the log."""
+        self._last_line = number
+        if match := _GPU_LINE.fullmatch(text):
+            address = f"{match[5]}:{match[3]}:{match[4]}"
+            self.devices.append((int(match[1]), match[2], address))
+        elif match := _MATRIX_TITLE.fullmatch(text):
+            self._title = match[1]
+            self._expects_row = False
+        elif self._title and (match := _MATRIX_HEAD.fullmatch(text)):
+            self._begin_matrix(number, match)
+        elif self._expects_row and _MATRIX_ROW.fullmatch(text):
+            self.matrices[-1] = _append_row(
+                self.matrices[-1], text.split(), number, self.problems
+            )
+        elif self._expects_row and text.strip():
+            self._expects_row = False
+            self._title = ""
+
+    def _begin_matrix(self, number: int, head: re.Match[str]) -> None:
+        # Latencies are printed twice: by the clocks of the GPU and the CPU.
+        is_clock_named = head[1] != "D\\D"
+        title = f"{self._title}, {head[1]} time" if is_clock_named else self._title
+        peers = [str(int(peer)) for peer in head[2].split()]
+        self.matrices.append(LinkMatrix(title, ("From \\ to", *peers), (), number))
+        self._expects_row = True
+
+    def end(self) -> None:
+        """Add a problem for each matrix that lacks rows, and for a title without one."""
+        for matrix in self.matrices:
+            size = len(matrix.columns) - 1
+            if len(matrix.rows) < size:
+                rows = f"{len(matrix.rows)} of {size} rows"
+                reason = f"{matrix.title}: {rows}; the file is cut short"
+                key = f"{matrix.title} {matrix.line}"
+                self.problems.add(matrix.line, reason, key)
+        matrices = self.matrices
+        has_matrix = matrices and matrices[-1].title.startswith(self._title)
+        if self._title and not self._expects_row and not has_matrix:
+            reason = f"the file ends before the numbers of {self._title}"
+            self.problems.add(self._last_line, reason)
+
+
 def _append_row(
     matrix: LinkMatrix, words: Sequence[str], line: int, problems: Problems
 ) -> LinkMatrix:
-    """Return a matrix with one more row, if the words of a line are one."""
-    name, *cells = words
+    """Return a matrix with one more row, or unchanged if the row is not valid.
+
+    Args:
+      matrix: The matrix above the line.
+      words: The words of the line: a device and its cells.
+      line: The number of the line.
+      problems: The reason is added if the row is not valid.
+    """
+    device, *cells = words
     size = len(matrix.columns) - 1
-    row = f"{matrix.title}: row {name}"
+    row_title = f"{matrix.title}: row {device}"
     if len(cells) != size:
-        reason = f"{row} has {len(cells)} of {size} cells; left out"
+        reason = f"{row_title} has {len(cells)} of {size} cells; left out"
         problems.add(line, reason, "short row")
         return matrix
     values: list[int | float]
@@ -234,12 +312,13 @@ def _append_row(
         else:
             values = [parse_positive(cell, "a number") for cell in cells]
     except ValueError as e:
-        problems.add(line, f"{row}: {e}; left out", "bad number")
+        problems.add(line, f"{row_title}: {e}; left out", "bad number")
         return matrix
-    return dataclasses.replace(matrix, rows=(*matrix.rows, (int(name), *values)))
+    return dataclasses.replace(matrix, rows=(*matrix.rows, (int(device), *values)))
 
 
 def _list_notes(matrices: Sequence[LinkMatrix]) -> list[str]:
+    """Return explanations of the numbers for readers of the tables."""
     notes = [
         "GB/s is 10**9 bytes a second, us are microseconds; the diagonal is a copy within "
         "the GPU, counted as read and written.",

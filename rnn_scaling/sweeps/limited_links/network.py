@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rnn_scaling.cluster import network_namespace
 from rnn_scaling.system import entry
@@ -57,10 +58,11 @@ _MIN_BURST_BYTES = 66_000
 # Data that may wait before packets are lost, like the buffer of a switch.
 _QUEUE_S = 0.05
 _IPERF3_PORT = 5201
-# Two seconds are measured, after a second for slow start and a full bucket.
-FULL = ("-t", "2", "-O", "1")
+# Arguments of iperf3. Two seconds are measured, after a second for slow start and a full
+# bucket.
+RATE_ARGUMENTS = ("-t", "2", "-O", "1")
 # Ten packets, none of which waits for another.
-IDLE = ("-t", "1", "-b", "80k", "-l", "1k")
+ROUND_TRIP_ARGUMENTS = ("-t", "1", "-b", "80k", "-l", "1k")
 # Share of the requested rate that may be missing; headers are 4.4 %.
 _SHORTFALL = 0.1
 _NEED = "--link_mbit and --link_latency_ms need"  # the beginning of each refusal
@@ -343,6 +345,13 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+class StreamResult(NamedTuple):
+    """The measurements of one TCP stream."""
+
+    bits_per_s: float  # payload that arrived
+    round_trip_s: float  # the shortest one
+
+
 @dataclasses.dataclass(frozen=True)
 class Calibration:
     """The rate of one TCP stream from each node to the next, while all nodes sent."""
@@ -353,16 +362,22 @@ class Calibration:
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
     """Measure the links of two nodes or more; a CallFailed names the node."""
-    ((_, round_trip_s),) = _measure_streams([(nodes[0], nodes[1])], IDLE)
+    [idle_stream] = _measure_streams([(nodes[0], nodes[1])], ROUND_TRIP_ARGUMENTS)
     ring = list(zip(nodes, [*nodes[1:], nodes[0]]))
-    rates = [rate for rate, _ in _measure_streams(ring, FULL)]
-    return Calibration(tuple(rates), round_trip_s)
+    streams = _measure_streams(ring, RATE_ARGUMENTS)
+    rates = tuple(stream.bits_per_s for stream in streams)
+    return Calibration(rates, idle_stream.round_trip_s)
 
 
 def _measure_streams(
     pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]
-) -> list[tuple[float, float]]:
-    """Return the results of one stream per pair, all at the same time."""
+) -> list[StreamResult]:
+    """Return the results of one stream per pair, all at the same time.
+
+    Args:
+      pairs: The sender and the receiver of each stream.
+      flags: Further arguments of the senders' iperf3.
+    """
     server_words = f"iperf3 -s -1 -p {_IPERF3_PORT}".split()
     client_words = f"iperf3 -p {_IPERF3_PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
@@ -381,9 +396,8 @@ def _measure_streams(
         return [_read_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 
-def _read_result(
-    node: NetworkNode, client: subprocess.Popen[str]
-) -> tuple[float, float]:
+def _read_result(node: NetworkNode, client: subprocess.Popen[str]) -> StreamResult:
+    """Wait for iperf3 on a node; a CallFailed names the node."""
     try:
         return parse_iperf3(client.communicate(timeout=_CALL_TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:
@@ -394,11 +408,8 @@ def _read_result(
         raise CallFailed(f"{node.name}: iperf3: {e}") from None
 
 
-def parse_iperf3(text: str) -> tuple[float, float]:
+def parse_iperf3(text: str) -> StreamResult:
     """Read the JSON of a client.
-
-    Returns:
-      The bits per second that arrived, and the shortest round trip in seconds.
 
     Raises:
       CallFailed: If the client failed.
@@ -410,7 +421,7 @@ def parse_iperf3(text: str) -> tuple[float, float]:
         end = output["end"]
         bits_per_s = float(end["sum_received"]["bits_per_second"])
         round_trip_us = float(end["streams"][0]["sender"]["min_rtt"])
-        return bits_per_s, round_trip_us / 1e6
+        return StreamResult(bits_per_s, round_trip_us / 1e6)
     except (ValueError, LookupError, TypeError):
         raise CallFailed("iperf3 printed no result") from None
 

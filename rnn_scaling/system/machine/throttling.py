@@ -3,7 +3,7 @@
 Source: nvml.h, group nvmlClocksEventReasons ("throttle reasons" until driver 535).
 """
 
-IDLE = 0x1  # does not lower clocks
+IDLE_BIT = 0x1  # set on an idle GPU; it is not a reason for slow steps
 REASONS = {
     0x2: "applications clocks setting",
     0x4: "SW power cap",

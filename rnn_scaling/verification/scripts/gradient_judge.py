@@ -31,7 +31,7 @@ from rnn_scaling.verification.signatures import (
 
 FACTOR_TOLERANCE = 1e-3
 SUMS = ("SUM", "AVG")  # operations of an all-reduce that average gradients
-NEAR = 0.1  # tolerance of a factor that comes with other weights
+ROUGH_FACTOR_TOLERANCE = 0.1  # of a factor that comes with other weights
 TOLERANCE_OF_FIT = 1e-2  # tolerance of a weight that is fitted to one parameter
 
 
@@ -154,7 +154,7 @@ class GradientJudge:
                 part=Part.ALL,
                 ranks_agree=True,
                 fewer_targets=found.missing > 0,
-                factor=self._meaning(factor, NEAR),
+                factor=self._meaning(factor, ROUGH_FACTOR_TOLERANCE),
                 over_ranks=over_ranks,
                 over_micro=over_micro,
                 decay=rest_differs,
@@ -400,7 +400,7 @@ class GradientJudge:
             part=part,
             factor=meaning,
             is_multiple=meaning is not None,
-            near_factor=self._meaning(factor, NEAR),
+            near_factor=self._meaning(factor, ROUGH_FACTOR_TOLERANCE),
         )
         values = {
             "factor": factor,

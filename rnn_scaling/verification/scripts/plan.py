@@ -12,10 +12,12 @@ UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
 CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
 MAX_PERTURBED = 4
 # A difference of this many tolerances is wrong whatever a second perturbation shows.
-CERTAIN = 1000.0
-LARGER = 5  # half the number of steps of a short epoch
-SLOWER = 3.0  # a driven run may take this many times as long as the first one
+CERTAIN_RATIO = 1000.0
+HALF_STEPS_PER_EPOCH = 5  # of a short epoch: it ends in the middle of a step
+# A driven run may take this long to start, and then this many times as long as the first
+# parallel run.
 DRIVEN_START_S = 20.0
+MAX_DRIVEN_SLOWDOWN = 3.0
 
 Record = dict[str, Any]
 
@@ -38,7 +40,11 @@ class Request:
 
 
 class Conductor:
-    """Runs the script; each run can depend on the earlier ones."""
+    """Runs the script; each run can depend on the earlier ones.
+
+    The judge finds each run by its name in `runs`: "serial" and "parallel" come first;
+    "reference" is one process on the samples of "parallel".
+    """
 
     def __init__(
         self,
@@ -80,7 +86,7 @@ class Conductor:
         if self._request.is_driven:
             self._drive(parallel, weights)
         fault = judge.judge(self.runs).fault
-        if fault and fault.ratio and fault.ratio < CERTAIN:
+        if fault and fault.ratio and fault.ratio < CERTAIN_RATIO:
             self._perturb(reference, range(1, MAX_PERTURBED))
         return self.runs
 
@@ -108,7 +114,8 @@ class Conductor:
             words = ()
         limit_s = None
         if name.startswith("driven"):
-            limit_s = DRIVEN_START_S + SLOWER * self.runs["parallel"]["seconds"]
+            limit_s = MAX_DRIVEN_SLOWDOWN * self.runs["parallel"]["seconds"]
+            limit_s += DRIVEN_START_S
         self._number += 1
         folder = f"{self._number}-{name}"
         record = self._runner.run(folder, num_ranks, settings, words, limit_s)
@@ -141,11 +148,11 @@ class Conductor:
             return settings
         if num_micro is None:
             num_micro = max(len(step["micro"]) for step in serial_rank["steps"])
-        facts = samples.describe_loader(parallel["ranks"][0], joint.loader)
+        loader_facts = samples.describe_loader(parallel["ranks"][0], joint.loader)
         settings["replay"] = {
             "loader": joint.loader,
             "epochs": samples.replay(joined, num_micro),
-            "length": (facts or {}).get("length") or len(joined),
+            "length": (loader_facts or {}).get("length") or len(joined),
         }
         return settings
 
@@ -200,7 +207,7 @@ class Conductor:
         if has_loader:
             num_samples = samples.num_samples(joint.steps()[0])
         if num_samples:
-            size = LARGER * num_samples // 2 + 1
+            size = HALF_STEPS_PER_EPOCH * num_samples // 2 + 1
             conditions.append({"max_samples": size + 1 - size % 2})
         if has_loader:
             num_micro = max(1, len(first_steps[0]["micro"]))

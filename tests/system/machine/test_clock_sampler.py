@@ -37,7 +37,7 @@ def test_reasons_equal_the_table_of_nvidia():
             throttling.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")]
             == words
         )
-    assert pynvml.nvmlClocksThrottleReasonGpuIdle == throttling.IDLE
+    assert pynvml.nvmlClocksThrottleReasonGpuIdle == throttling.IDLE_BIT
     # Every function and constant that is called exists under its name.
     fake = {name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML_"))}
     assert not [name for name in fake if not hasattr(pynvml, name)]

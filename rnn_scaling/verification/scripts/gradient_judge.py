@@ -35,6 +35,62 @@ ROUGH_FACTOR_TOLERANCE = 0.1  # of a factor that comes with other weights
 TOLERANCE_OF_FIT = 1e-2  # tolerance of a weight that is fitted to one parameter
 
 
+@dataclasses.dataclass(frozen=True)
+class _WrongGradient:
+    """A gradient that differs from the gradient of one process.
+
+    Attributes:
+      number: The step, from 0.
+      rank_index: The rank that applies it.
+      expected: The right gradient.
+      difference: The difference of both.
+      parallel: Name of the run on several ranks.
+      reference: Name of the run of one process on the same samples.
+    """
+
+    number: int
+    rank_index: int
+    expected: numbers.Sketches
+    difference: comparison.Difference
+    parallel: str
+    reference: str
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the wrong parameters."""
+        return list(self.difference.parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class _WeightFindings:
+    """How local gradients are weighted in a wrong gradient; None if it is unknown.
+
+    Attributes:
+      over_ranks: How the weights of ranks differ from the right ones.
+      over_micro: How the weights of micro-batches differ from the right ones.
+      decay: Whether a wrong multiple of the parameters is added.
+      old: Whether gradients of the step before are added.
+      weights: The weight of each local gradient, [rank][micro-batch].
+      right_weights: The weights in the right gradient, [rank][micro-batch].
+    """
+
+    over_ranks: RankWeights | None = None
+    over_micro: MicroWeights | None = None
+    decay: bool | None = None
+    old: bool | None = None
+    weights: np.ndarray | None = None
+    right_weights: np.ndarray | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return the known weights as values of a check."""
+        values = {}
+        if self.weights is not None:
+            values["weights"] = np.round(self.weights, 6).tolist()
+        if self.right_weights is not None:
+            values["right_weights"] = np.round(self.right_weights, 6).tolist()
+        return values
+
+
 class GradientJudge:
     """Judges the gradients that the optimizer gets."""
 
@@ -44,9 +100,11 @@ class GradientJudge:
     def judge(self) -> Check:
         """Return the check of the gradients."""
         steps = [rank["steps"][0] for rank in self._evidence.ranks]
-        locals_ = comparison.local_gradients(steps)
-        if facts.are_equal(locals_):
-            return self._named(0, GradientFeatures(same_samples=True), {}, None)
+        local_gradients = comparison.local_gradients(steps)
+        if facts.are_equal(local_gradients):
+            return self._make_wrong_check(
+                0, GradientFeatures(same_samples=True), {}, None
+            )
         relation = self._evidence.relation("parallel", "reference")
         if relation in (Relation.FEWER, Relation.REPEATED):
             return self._miscounted()
@@ -74,7 +132,7 @@ class GradientJudge:
     def _by_parts(self) -> Check:
         """Judge the first step without a reference: by local gradients and losses."""
         steps = [rank["steps"][0] for rank in self._evidence.ranks]
-        locals_ = comparison.local_gradients(steps)
+        local_gradients = comparison.local_gradients(steps)
         applied = [numbers.sketches(step["gradients"]) for step in steps]
         names = self._evidence.ranks[0]["start"]["names"]
         for gradient in applied[1:]:
@@ -82,10 +140,9 @@ class GradientJudge:
             if difference.parameters:
                 wrong = list(difference.parameters)
                 features = GradientFeatures(
-                    part=_part(wrong, applied[0]), ranks_agree=False
+                    part=_all_or_some(wrong, applied[0]), ranks_agree=False
                 )
-                subset = {key: applied[0][key] for key in wrong if key in applied[0]}
-                weighting = sums.weigh(subset, locals_, {})
+                weighting = sums.weigh(_select(applied[0], wrong), local_gradients, {})
                 if weighting is not None:
                     over_ranks, over_micro = sums.pattern(0, weighting.weights, None)
                     features = dataclasses.replace(
@@ -95,21 +152,21 @@ class GradientJudge:
                     "parameters": [names.get(key, key) for key in wrong],
                     "factor": 1.0,
                 }
-                return self._named(0, features, values, difference.ratio)
-        weighting = sums.weigh(applied[0], locals_, {})
+                return self._make_wrong_check(0, features, values, difference.ratio)
+        weighting = sums.weigh(applied[0], local_gradients, {})
         if weighting is None or weighting.residual > sums.MIN_SHARE:
-            return self._by_parameter(applied[0], locals_)
+            return self._by_parameter(applied[0], local_gradients)
         return self._judge_balance(steps, weighting)
 
     def _by_parameter(
         self,
         applied: numbers.Sketches,
-        locals_: list[list[numbers.Sketches]],
+        local_gradients: list[list[numbers.Sketches]],
     ) -> Check:
         """Return the check of gradients that have unequal weights."""
         scales: dict[str, float] = {}
         for key, gradient in applied.items():
-            weighting = sums.weigh({key: gradient}, locals_, {})
+            weighting = sums.weigh({key: gradient}, local_gradients, {})
             if weighting is not None and weighting.residual < sums.MIN_SHARE:
                 scales[key] = float(weighting.weights.mean())
         usual = float(np.median(list(scales.values()))) if scales else 0.0
@@ -129,7 +186,7 @@ class GradientJudge:
             "factor": factor,
             "parameters": [names.get(key, key) for key in wrong],
         }
-        return self._named(0, features, values, None)
+        return self._make_wrong_check(0, features, values, None)
 
     def _judge_balance(
         self,
@@ -165,11 +222,11 @@ class GradientJudge:
                 "factor": factor,
                 "parameters": ["every parameter"],
             }
-            return self._named(0, features, values, None)
+            return self._make_wrong_check(0, features, values, None)
         return Check(Subject.GRADIENTS, Result.OK, "by-parts")
 
     @staticmethod
-    def _named(
+    def _make_wrong_check(
         number: int,
         features: GradientFeatures,
         values: dict[str, Any],
@@ -197,7 +254,7 @@ class GradientJudge:
         )
         for number in range(num_steps):
             expected = self._expected(number, parallel, reference)
-            for place, rank in enumerate(ranks):
+            for rank_index, rank in enumerate(ranks):
                 actual = numbers.sketches(rank["steps"][number]["gradients"])
                 difference = self._evidence.noise.compare(number, actual, expected)
                 if not difference.is_judged:
@@ -207,9 +264,10 @@ class GradientJudge:
                     break
                 largest = max(largest, difference.ratio)
                 if difference.parameters:
-                    return self._explain(
-                        number, place, expected, difference, parallel, reference
+                    wrong = _WrongGradient(
+                        number, rank_index, expected, difference, parallel, reference
                     )
+                    return self._explain(wrong)
         return Check(
             Subject.GRADIENTS,
             Result.OK,
@@ -224,19 +282,18 @@ class GradientJudge:
         scale = facts.scale_of_reference(self._evidence.runs, parallel, reference)
         return numbers.scaled(numbers.sketches(step["gradients"]), scale)
 
-    def _is_right_elsewhere(
-        self, number: int, place: int, parallel: str, reference: str
-    ) -> bool:
+    def _is_right_elsewhere(self, wrong: _WrongGradient) -> bool:
         """Return whether another optimizer gets right gradients of the same passes."""
-        num_steps = len(self._evidence.runs[reference]["ranks"][0]["steps"])
-        steps = self._evidence.runs[parallel]["ranks"][place]["steps"][:num_steps]
-        passes = steps[number]["micro"]
-        for other, step in enumerate(steps):
-            if other == number or not passes or step["micro"] != passes:
+        runs = self._evidence.runs
+        num_steps = len(runs[wrong.reference]["ranks"][0]["steps"])
+        rank = runs[wrong.parallel]["ranks"][wrong.rank_index]
+        passes = rank["steps"][wrong.number]["micro"]
+        for number, step in enumerate(rank["steps"][:num_steps]):
+            if number == wrong.number or not passes or step["micro"] != passes:
                 continue
             actual = numbers.sketches(step["gradients"])
-            expected = self._expected(other, parallel, reference)
-            if not self._evidence.noise.compare(other, actual, expected).parameters:
+            expected = self._expected(number, wrong.parallel, wrong.reference)
+            if not self._evidence.noise.compare(number, actual, expected).parameters:
                 return True
         return False
 
@@ -245,86 +302,89 @@ class GradientJudge:
         source = previous_step(rank, number) or rank["start"]
         return numbers.sketches(source["weights"])
 
-    def _explain(
-        self,
-        number: int,
-        place: int,
-        expected: numbers.Sketches,
-        difference: comparison.Difference,
-        run: str,
-        reference: str,
-    ) -> Check:
+    def _explain(self, wrong: _WrongGradient) -> Check:
         """Return the check of a wrong gradient with its cause."""
-        ranks = self._evidence.runs[run]["ranks"]
-        steps = [rank["steps"][number] for rank in ranks]
-        record = steps[place]
-        actual = numbers.sketches(record["gradients"])
-        wrong = list(difference.parameters)
-        noise = self._evidence.noise.share(number, numbers.norm(expected))
-        features, values = self._factor_features(
-            record, actual, expected, wrong, max(FACTOR_TOLERANCE, 4 * noise)
-        )
-        if self._is_right_elsewhere(number, place, run, reference):
+        number = wrong.number
+        ranks = self._evidence.runs[wrong.parallel]["ranks"]
+        rank = ranks[wrong.rank_index]
+        steps = [each["steps"][number] for each in ranks]
+        step = steps[wrong.rank_index]
+        reference_run = self._evidence.runs[wrong.reference]
+        reference_step = reference_run["ranks"][0]["steps"][number]
+        features, values = self._factor_features(wrong, step)
+        if self._is_right_elsewhere(wrong):
             features = dataclasses.replace(features, part=Part.SOME)
-        locals_ = comparison.local_gradients(steps)
-        digests = [numbers.digests(each["gradients"]) for each in steps]
-        before = self._weights_before(ranks[place], number)
-        subset = {key: actual[key] for key in wrong if key in actual}
-        over_ranks: RankWeights | None = None
-        over_micro: MicroWeights | None = None
-        decay: bool | None = None
-        old: bool | None = None
-        weighting = sums.weigh(subset, locals_, before) if subset else None
-        right = sums.weigh(
-            {key: expected[key] for key in wrong if key in expected}, locals_, before
-        )
-        if weighting is not None and weighting.residual < sums.MIN_SHARE:
-            right_weights = None
-            decay = False
-            if right is not None and right.residual < sums.MIN_SHARE:
-                right_weights = right.weights
-                decay = abs(weighting.decay - right.decay) > 1e-2 * max(
-                    abs(weighting.decay), abs(right.decay)
-                )
-            over_ranks, over_micro = sums.pattern(
-                place, weighting.weights, right_weights
-            )
-            values["weights"] = np.round(weighting.weights, 6).tolist()
-            if right_weights is not None:
-                values["right_weights"] = np.round(right_weights, 6).tolist()
-            if number == 0 and self._miscounts_rest(ranks, weighting.weights):
-                decay = True
-        else:
-            old = facts.has_old_gradients(ranks, number, place)
+        found = self._find_weights(wrong, ranks, steps)
+        values |= found.values()
+        over_ranks = found.over_ranks
         # With synchronised statistics, a right gradient is no sum of local ones.
-        if "right_weights" not in values and accounting.counts_ranks_alike(steps):
+        if found.right_weights is None and accounting.counts_ranks_alike(steps):
             over_ranks = RankWeights.UNIFORM
-        step = self._evidence.runs[reference]["ranks"][0]["steps"][number]
+        digests = [numbers.digests(each["gradients"]) for each in steps]
         changed_outside = facts.is_changed_outside(
-            ranks[place], number
+            rank, number
         ) and not facts.is_changed_outside(self._evidence.serial, number)
-        reduced = record.get("reduced") or {"SUM": 1}
+        reduced = step.get("reduced") or {"SUM": 1}
         features = dataclasses.replace(
             features,
-            ranks_agree=all(other == digests[0] for other in digests),
+            ranks_agree=all(each == digests[0] for each in digests),
             over_ranks=over_ranks,
-            over_micro=over_micro,
-            decay=decay,
-            buffers_differ=self._buffers_differ(run, reference, number),
+            over_micro=found.over_micro,
+            decay=found.decay,
+            buffers_differ=self._buffers_differ(
+                wrong.parallel, wrong.reference, number
+            ),
             padding=accounting.counts_padding(self._evidence.serial["steps"]),
-            old=old,
+            old=found.old,
             changed_outside=changed_outside,
-            loss_differs=accounting.losses_differ(steps, step),
-            lengths_differ=facts.has_other_lengths(steps, step),
+            loss_differs=accounting.losses_differ(steps, reference_step),
+            lengths_differ=facts.has_other_lengths(steps, reference_step),
             exchanges=facts.exchanges_values(steps),
-            one_is_right=self._is_one_right(number, steps, expected),
+            one_is_right=self._is_one_right(number, steps, wrong.expected),
             weights_agree=facts.have_equal_weights(ranks, number + 1),
             passes_differ=len(self._evidence.num_passes(number)) > 1,
             adds_or_averages=max(reduced, key=reduced.__getitem__) in SUMS,
             # In a driven run, a clipping function that is known sets all norms.
-            clipped=not record["clips"] and self._clips_by_itself(reference),
+            clipped=not step["clips"] and self._clips_by_itself(wrong.reference),
         )
-        return self._named(number, features, values, difference.ratio)
+        return self._make_wrong_check(number, features, values, wrong.difference.ratio)
+
+    def _find_weights(
+        self, wrong: _WrongGradient, ranks: list[Record], steps: list[Record]
+    ) -> _WeightFindings:
+        """Explain a wrong gradient as a weighted sum of the ranks' local gradients."""
+        rank_index = wrong.rank_index
+        local_gradients = comparison.local_gradients(steps)
+        weights_before = self._weights_before(ranks[rank_index], wrong.number)
+        actual = numbers.sketches(steps[rank_index]["gradients"])
+        selected = _select(actual, wrong.keys)
+        weighting = None
+        if selected:
+            weighting = sums.weigh(selected, local_gradients, weights_before)
+        if weighting is None or not weighting.residual < sums.MIN_SHARE:
+            old = facts.has_old_gradients(ranks, wrong.number, rank_index)
+            return _WeightFindings(old=old)
+        right = sums.weigh(
+            _select(wrong.expected, wrong.keys), local_gradients, weights_before
+        )
+        right_weights = None
+        decay = False
+        if right is not None and right.residual < sums.MIN_SHARE:
+            right_weights = right.weights
+            largest_decay = max(abs(weighting.decay), abs(right.decay))
+            decay = abs(weighting.decay - right.decay) > 1e-2 * largest_decay
+        if wrong.number == 0 and self._miscounts_rest(ranks, weighting.weights):
+            decay = True
+        over_ranks, over_micro = sums.pattern(
+            rank_index, weighting.weights, right_weights
+        )
+        return _WeightFindings(
+            over_ranks=over_ranks,
+            over_micro=over_micro,
+            decay=decay,
+            weights=weighting.weights,
+            right_weights=right_weights,
+        )
 
     def _is_one_right(
         self, number: int, steps: list[Record], expected: numbers.Sketches
@@ -373,40 +433,40 @@ class GradientJudge:
         return len(totals) > 1 and math.isclose(totals[0], totals[1], rel_tol=1e-5)
 
     def _factor_features(
-        self,
-        record: Record,
-        actual: numbers.Sketches,
-        expected: numbers.Sketches,
-        wrong: list[str],
-        tolerance: float,
+        self, wrong: _WrongGradient, step: Record
     ) -> tuple[GradientFeatures, dict[str, Any]]:
-        names = self._evidence.ranks[0]["start"]["names"]
-        some = {key: expected[key] for key in wrong if key in expected}
-        found = {key: actual[key] for key in wrong if key in actual}
-        factor = numbers.nearest_multiple(found, some)
-        distances = numbers.distances(found, numbers.scaled(some, factor))
+        """Compare a wrong gradient with multiples of the right one.
+
+        Args:
+          wrong: The gradient.
+          step: The record of its step on its rank.
+
+        Returns:
+          Its features, and the values of the check.
+        """
+        noise = self._evidence.noise.share(wrong.number, numbers.norm(wrong.expected))
+        tolerance = max(FACTOR_TOLERANCE, 4 * noise)
+        expected = _select(wrong.expected, wrong.keys)
+        actual = _select(numbers.sketches(step["gradients"]), wrong.keys)
+        factor = numbers.nearest_multiple(actual, expected)
+        distances = numbers.distances(actual, numbers.scaled(expected, factor))
         residual = math.hypot(*distances.values())
-        length = max(numbers.norm(some), 1e-30)
-        part = _part(wrong, expected)
-        sparse = [
-            key for key, value in record["gradients"].items() if value["is_sparse"]
-        ]
-        if sparse and set(wrong) <= set(sparse):
-            part = Part.SPARSE
+        length = max(numbers.norm(expected), 1e-30)
         meaning = None
         if residual < tolerance * length * max(1.0, abs(factor)):
             meaning = self._meaning(factor, tolerance)
         features = GradientFeatures(
-            part=part,
+            part=_find_part(wrong, step),
             factor=meaning,
             is_multiple=meaning is not None,
             near_factor=self._meaning(factor, ROUGH_FACTOR_TOLERANCE),
         )
+        names = self._evidence.ranks[0]["start"]["names"]
         values = {
             "factor": factor,
             "residual": residual / length,
-            "parameters": [names.get(key, key) for key in wrong],
-            "num_parameters": len(expected),
+            "parameters": [names.get(key, key) for key in wrong.keys],
+            "num_parameters": len(wrong.expected),
         }
         return features, values
 
@@ -443,7 +503,21 @@ class GradientJudge:
         return numbers.nearest_multiple(actual, expected)
 
 
-def _part(wrong: Sequence[str], gradients: numbers.Sketches) -> Part:
+def _select(sketches: numbers.Sketches, keys: Sequence[str]) -> numbers.Sketches:
+    """Return the sketches with these keys; missing ones are left out."""
+    return {key: sketches[key] for key in keys if key in sketches}
+
+
+def _find_part(wrong: _WrongGradient, step: Record) -> Part:
+    """Return which parameters are wrong: only sparse ones, or all, or some."""
+    gradients = step["gradients"]
+    sparse_keys = {key for key, value in gradients.items() if value["is_sparse"]}
+    if sparse_keys and sparse_keys.issuperset(wrong.keys):
+        return Part.SPARSE
+    return _all_or_some(wrong.keys, wrong.expected)
+
+
+def _all_or_some(wrong: Sequence[str], gradients: numbers.Sketches) -> Part:
     """Return whether all gradients are wrong, except those that are zero."""
     num_relevant = sum(1 for value in gradients.values() if np.any(value))
     return Part.ALL if len(wrong) > 0.9 * num_relevant else Part.SOME

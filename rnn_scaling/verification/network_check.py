@@ -553,7 +553,7 @@ def _compare_images(
 
 
 class _NormalizedBatch(NamedTuple):
-    """What a layer makes of a batch, and the constants that it should use.
+    """A batch after normalisation, and the constants that it should use.
 
     Attributes:
       outputs: [N, H, W, C].

@@ -279,7 +279,7 @@ def _gradients(cause: Cause, **features: Any) -> Signature:
 
 
 # The order of the groups decides if a fault has the features of several rows.
-GRADIENT_TABLE = (
+_GRADIENT_TABLE = (
     # The ranks do not compute the batch of one process, so nothing else is comparable.
     _gradients(Cause.SAME_SAMPLES, same_samples=True),
     _gradients(Cause.SAMPLES_MISSING, fewer_targets=True),
@@ -359,7 +359,7 @@ GRADIENT_TABLE = (
     _gradients(Cause.PADDING_READ, lengths_differ=True),
     _gradients(Cause.UNEXPLAINED),
 )
-CAUSES_OF_SETTINGS = {
+_CAUSES_OF_SETTINGS = {
     Quantity.PARAMETERS: Cause.PARAMETERS_DIFFER,
     Quantity.PRECISION: Cause.PRECISION_DIFFERS,
     Quantity.EVAL_MODES: Cause.EVAL_MODE,
@@ -368,7 +368,7 @@ CAUSES_OF_SETTINGS = {
     Quantity.OPTIONS: Cause.OPTIONS_DIFFER,
 }
 TABLES: Mapping[Subject, Sequence[Signature]] = {
-    Subject.GRADIENTS: GRADIENT_TABLE,
+    Subject.GRADIENTS: _GRADIENT_TABLE,
     # Clipping of each micro-batch sees local norms too, so it comes first.
     Subject.CLIPPING: (
         Signature(Cause.CLIPPED_MICRO_BATCHES, ClippingFeatures(often=True)),
@@ -377,7 +377,7 @@ TABLES: Mapping[Subject, Sequence[Signature]] = {
     ),
     Subject.SETTINGS: tuple(
         Signature(cause, SettingFeatures(quantity=quantity))
-        for quantity, cause in CAUSES_OF_SETTINGS.items()
+        for quantity, cause in _CAUSES_OF_SETTINGS.items()
     ),
     Subject.RATES: (
         Signature(Cause.SCHEDULE_STEPPED_OFTEN, RateFeatures(often=True)),

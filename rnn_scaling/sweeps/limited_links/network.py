@@ -62,7 +62,7 @@ _IPERF3_PORT = 5201
 # bucket.
 RATE_ARGUMENTS = ("-t", "2", "-O", "1")
 # Ten packets, none of which waits for another.
-ROUND_TRIP_ARGUMENTS = ("-t", "1", "-b", "80k", "-l", "1k")
+_ROUND_TRIP_ARGUMENTS = ("-t", "1", "-b", "80k", "-l", "1k")
 # Share of the requested rate that may be missing; headers are 4.4 %.
 _SHORTFALL = 0.1
 _NEED = "--link_mbit and --link_latency_ms need"  # the beginning of each refusal
@@ -362,7 +362,7 @@ class Calibration:
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
     """Measure the links of two nodes or more; a CallFailed names the node."""
-    [idle_stream] = _measure_streams([(nodes[0], nodes[1])], ROUND_TRIP_ARGUMENTS)
+    [idle_stream] = _measure_streams([(nodes[0], nodes[1])], _ROUND_TRIP_ARGUMENTS)
     ring = list(zip(nodes, [*nodes[1:], nodes[0]]))
     streams = _measure_streams(ring, RATE_ARGUMENTS)
     rates = tuple(stream.bits_per_s for stream in streams)

@@ -18,7 +18,7 @@ import numpy as np
 
 TOLERANCE = 2e-3  # tolerance of sums and weights, which are float32 or fitted
 TOLERANCE_OF_REST = 1e-2
-MIN_REST = 1e-3  # share of the loss that a regulariser has at least
+_MIN_REST = 1e-3  # share of the loss that a regulariser has at least
 
 Record = Mapping[str, Any]
 
@@ -160,7 +160,7 @@ def balance(
     factor = float(share.sum() / total) if total else None
     rest = None
     serial_rest = float(serial.rests.sum())
-    if abs(serial_rest) > MIN_REST * abs(float(serial.losses.sum())):
+    if abs(serial_rest) > _MIN_REST * abs(float(serial.losses.sum())):
         applied = weights * np.stack([found.rests for found in known])
         rest = float(applied.sum() / serial_rest)
         # Other values can come from a part that depends on the samples.

@@ -11,12 +11,12 @@ from rnn_scaling.verification.numbers import Sketches
 
 # A difference is wrong if it is this many times as large as the difference that
 # rounding each weight once causes. Correct scripts reach up to a seventh of it.
-SAFETY = 32.0
+_SAFETY = 32.0
 # The same factor with bfloat16 or float16, where rounding all weights once changes as
 # much as all rounding errors of a step.
-SAFETY_OF_SHORT = 8.0
-SHORT_ROUNDING = 2.0**-12
-MAX_ALLOWED = 0.64  # share of a gradient above which nothing is judged
+_SAFETY_OF_SHORT = 8.0
+_SHORT_ROUNDING = 2.0**-12
+_MAX_ALLOWED = 0.64  # share of a gradient above which nothing is judged
 EPSILON = 2.0**-23
 
 Record = Mapping[str, Any]
@@ -50,10 +50,10 @@ class Noise:
           others: The first ranks of the same run, repeated or perturbed.
           field: "gradients" or another field of a step.
         """
-        self._safety = SAFETY
+        self._safety = _SAFETY
         for other in others:
-            if (other["end"] or {}).get("rounding", 0.0) > SHORT_ROUNDING:
-                self._safety = SAFETY_OF_SHORT
+            if (other["end"] or {}).get("rounding", 0.0) > _SHORT_ROUNDING:
+                self._safety = _SAFETY_OF_SHORT
         self._steps: list[dict[str, float]] = []
         for number, step in enumerate(reference["steps"]):
             expected = numbers.sketches(step[field])
@@ -75,7 +75,7 @@ class Noise:
         total = numbers.norm(expected)
         total_noise = float(np.sqrt(sum(v * v for v in noise.values() if v < np.inf)))
         share = max(total_noise / total if total else 0.0, EPSILON)
-        if self._safety * share > MAX_ALLOWED:
+        if self._safety * share > _MAX_ALLOWED:
             return Difference(0.0, (), is_judged=False)
         ratio = 0.0
         wrong = []

@@ -13,7 +13,7 @@ from rnn_scaling.verification import numbers, sums
 from rnn_scaling.verification.scripts import comparison, samples, settings
 from rnn_scaling.verification.scripts.comparison import Noise
 
-NORM_LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+_NORM_LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
 Record = Mapping[str, Any]
 
@@ -124,7 +124,7 @@ class Evidence:
     def has_local_norm(self) -> bool:
         """Return whether layers use the statistics of one rank's batch."""
         layers = self.ranks[0]["start"]["layers"]
-        return any(layers.get(name) for name in NORM_LAYERS)
+        return any(layers.get(name) for name in _NORM_LAYERS)
 
 
 def previous_step(rank: Record, number: int) -> Record | None:

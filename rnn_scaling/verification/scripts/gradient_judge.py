@@ -29,10 +29,10 @@ from rnn_scaling.verification.signatures import (
     Subject,
 )
 
-FACTOR_TOLERANCE = 1e-3
+_FACTOR_TOLERANCE = 1e-3
 SUMS = ("SUM", "AVG")  # operations of an all-reduce that average gradients
-ROUGH_FACTOR_TOLERANCE = 0.1  # of a factor that comes with other weights
-TOLERANCE_OF_FIT = 1e-2  # tolerance of a weight that is fitted to one parameter
+_ROUGH_FACTOR_TOLERANCE = 0.1  # of a factor that comes with other weights
+_TOLERANCE_OF_FIT = 1e-2  # tolerance of a weight that is fitted to one parameter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,14 +173,14 @@ class GradientJudge:
         wrong = [
             key
             for key, scale in scales.items()
-            if abs(scale - usual) > TOLERANCE_OF_FIT * abs(usual)
+            if abs(scale - usual) > _TOLERANCE_OF_FIT * abs(usual)
         ]
         if not usual or not wrong:
             return Check(Subject.GRADIENTS, Result.NOT_COVERED, "other-samples")
         factor = scales[wrong[0]] / usual
         names = self._evidence.ranks[0]["start"]["names"]
         features = GradientFeatures(
-            part=Part.SOME, factor=self._meaning(factor, TOLERANCE_OF_FIT)
+            part=Part.SOME, factor=self._meaning(factor, _TOLERANCE_OF_FIT)
         )
         values = {
             "factor": factor,
@@ -197,7 +197,7 @@ class GradientJudge:
         found = accounting.balance(steps, self._evidence.reference["steps"], weights)
         if found is None:
             is_mean = np.allclose(
-                weights, 1 / self._evidence.num_ranks, rtol=FACTOR_TOLERANCE
+                weights, 1 / self._evidence.num_ranks, rtol=_FACTOR_TOLERANCE
             )
             if not is_mean:
                 return Check(Subject.GRADIENTS, Result.NOT_COVERED, "other-samples")
@@ -211,7 +211,7 @@ class GradientJudge:
                 part=Part.ALL,
                 ranks_agree=True,
                 fewer_targets=found.missing > 0,
-                factor=self._meaning(factor, ROUGH_FACTOR_TOLERANCE),
+                factor=self._meaning(factor, _ROUGH_FACTOR_TOLERANCE),
                 over_ranks=over_ranks,
                 over_micro=over_micro,
                 decay=rest_differs,
@@ -445,7 +445,7 @@ class GradientJudge:
           Its features, and the values of the check.
         """
         noise = self._evidence.noise.share(wrong.number, numbers.norm(wrong.expected))
-        tolerance = max(FACTOR_TOLERANCE, 4 * noise)
+        tolerance = max(_FACTOR_TOLERANCE, 4 * noise)
         expected = _select(wrong.expected, wrong.keys)
         actual = _select(numbers.sketches(step["gradients"]), wrong.keys)
         factor = numbers.nearest_multiple(actual, expected)
@@ -459,7 +459,7 @@ class GradientJudge:
             part=_find_part(wrong, step),
             factor=meaning,
             is_multiple=meaning is not None,
-            near_factor=self._meaning(factor, ROUGH_FACTOR_TOLERANCE),
+            near_factor=self._meaning(factor, _ROUGH_FACTOR_TOLERANCE),
         )
         names = self._evidence.ranks[0]["start"]["names"]
         values = {

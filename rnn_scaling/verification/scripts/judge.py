@@ -37,10 +37,10 @@ from rnn_scaling.verification.signatures import (
 )
 
 # Difference of two equal runs, as a share of the gradient; above it the script is random.
-MAX_DIFFERENCE_OF_REPEATS = 1e-3
+_MAX_DIFFERENCE_OF_REPEATS = 1e-3
 # Share of the samples that are missing, and of those read twice, if each of two ranks
 # shuffles by itself; it is a quarter on average.
-MIN_OVERLAP = 0.1
+_MIN_OVERLAP = 0.1
 
 
 def judge(runs: Mapping[str, Record]) -> Verdict:
@@ -87,7 +87,7 @@ class _Judge:
 
     def verdict(self) -> Verdict:
         repeats = self._difference_of_repeats()
-        if repeats > MAX_DIFFERENCE_OF_REPEATS:
+        if repeats > _MAX_DIFFERENCE_OF_REPEATS:
             values = {"share": repeats}
             return Verdict(Answer.CANNOT_TELL, reason="random", values=values)
         if any(
@@ -186,7 +186,7 @@ class _Judge:
                 break
             total = rows.total()
             repeated = total - len(rows)
-        if repeated > MIN_OVERLAP * total:
+        if repeated > _MIN_OVERLAP * total:
             values = {"missing": 0, "repeated": repeated, "total": total}
             features = SampleFeatures(repeated=True)
             cause = signatures.find_cause(Subject.SAMPLES, features)
@@ -201,10 +201,10 @@ class _Judge:
 
         If they overlap, as many samples are missing as repeated.
         """
-        least = MIN_OVERLAP * total
+        least = _MIN_OVERLAP * total
         if abs(missing - repeated) >= least or missing <= least:
             return None
-        if missing < (1 - MIN_OVERLAP) * total * (1 - 1 / self._evidence.num_ranks):
+        if missing < (1 - _MIN_OVERLAP) * total * (1 - 1 / self._evidence.num_ranks):
             return Shards.OVERLAPPING
         return Shards.SAME
 

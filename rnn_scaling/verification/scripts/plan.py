@@ -8,16 +8,16 @@ from typing import Any
 from rnn_scaling.verification.scripts import facts, judge, samples
 from rnn_scaling.verification.scripts.runner import Runner
 
-UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
-CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
-MAX_PERTURBED = 4
+_UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
+_CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
+_MAX_PERTURBED = 4
 # A difference of this many tolerances is wrong whatever a second perturbation shows.
-CERTAIN_RATIO = 1000.0
-HALF_STEPS_PER_EPOCH = 5  # of a short epoch: it ends in the middle of a step
+_CERTAIN_RATIO = 1000.0
+_HALF_STEPS_PER_EPOCH = 5  # of a short epoch: it ends in the middle of a step
 # A driven run may take this long to start, and then this many times as long as the first
 # parallel run.
-DRIVEN_START_S = 20.0
-MAX_DRIVEN_SLOWDOWN = 3.0
+_DRIVEN_START_S = 20.0
+_MAX_DRIVEN_SLOWDOWN = 3.0
 
 Record = dict[str, Any]
 
@@ -86,8 +86,8 @@ class Conductor:
         if self._request.is_driven:
             self._drive(parallel, weights)
         fault = judge.judge(self.runs).fault
-        if fault and fault.ratio and fault.ratio < CERTAIN_RATIO:
-            self._perturb(reference, range(1, MAX_PERTURBED))
+        if fault and fault.ratio and fault.ratio < _CERTAIN_RATIO:
+            self._perturb(reference, range(1, _MAX_PERTURBED))
         return self.runs
 
     def _is_repeated(self, reference: Record) -> bool:
@@ -104,7 +104,7 @@ class Conductor:
         return {
             "num_steps": self._request.num_steps,
             "dropout_off": True,
-            "clip": UNBOUNDED,
+            "clip": _UNBOUNDED,
         }
 
     def _run(self, name: str, num_ranks: int, settings: Mapping[str, Any]) -> Record:
@@ -114,8 +114,8 @@ class Conductor:
             words = ()
         limit_s = None
         if name.startswith("driven"):
-            limit_s = MAX_DRIVEN_SLOWDOWN * self.runs["parallel"]["seconds"]
-            limit_s += DRIVEN_START_S
+            limit_s = _MAX_DRIVEN_SLOWDOWN * self.runs["parallel"]["seconds"]
+            limit_s += _DRIVEN_START_S
         self._number += 1
         folder = f"{self._number}-{name}"
         record = self._runner.run(folder, num_ranks, settings, words, limit_s)
@@ -175,7 +175,7 @@ class Conductor:
             for step in rank["steps"]:
                 norms += [clip["norm"] for clip in step["clips"]]
         if norms and min(norms) > 0:
-            settings["clip"] = CLIP_SHARE * min(norms)
+            settings["clip"] = _CLIP_SHARE * min(norms)
         short = self._shorten(parallel)
         settings["save_weights"] = weights
         driven: Record = {"ranks": []}
@@ -207,7 +207,7 @@ class Conductor:
         if has_loader:
             num_samples = samples.num_samples(joint.steps()[0])
         if num_samples:
-            size = HALF_STEPS_PER_EPOCH * num_samples // 2 + 1
+            size = _HALF_STEPS_PER_EPOCH * num_samples // 2 + 1
             conditions.append({"max_samples": size + 1 - size % 2})
         if has_loader:
             num_micro = max(1, len(first_steps[0]["micro"]))

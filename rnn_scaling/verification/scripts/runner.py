@@ -17,10 +17,10 @@ from rnn_scaling.system.processes.process import Child, Task
 from rnn_scaling.verification.scripts.script_command import ScriptCommand
 
 MARK = "RNN_SCALING_VERIFY"  # the variable by which leftover processes are found
-START_LIMIT_S = 120.0
-ANSWER_GRACE_S = 30.0
+_START_LIMIT_S = 120.0
+_ANSWER_GRACE_S = 30.0
 PACKAGES = str(Path(__file__).resolve().parents[3])
-IMPORT_HOOKS = """\
+_IMPORT_HOOKS = """\
 sys.path.insert(0, sys.argv[1])
 from rnn_scaling.hooks import {module}
 del sys.path[0]
@@ -29,16 +29,16 @@ del sys.path[0]
 SERVERS = {
     # Torch is imported first, so that no other package of this suite replaces its parts.
     "torch": "import sys, torch\n"
-    + IMPORT_HOOKS.format(module="torch as hooks")
+    + _IMPORT_HOOKS.format(module="torch as hooks")
     + "hooks.serve()",
     "jax": "import sys\n"
-    + IMPORT_HOOKS.format(module="ranks")
+    + _IMPORT_HOOKS.format(module="ranks")
     + "ranks.serve_programs('jax')",
     "keras": "import sys\n"
-    + IMPORT_HOOKS.format(module="ranks")
+    + _IMPORT_HOOKS.format(module="ranks")
     + "ranks.serve_programs('keras', ('-m', 'rnn_scaling.hooks.keras'))",
 }
-LOG_LINES = 5
+_LOG_LINES = 5
 
 
 class ScriptError(Exception):
@@ -83,7 +83,7 @@ class Runner:
             paths = [PACKAGES, os.environ.get("PYTHONPATH", "")]
             self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self._lines: list[str] = []
-        self.version = self._answer(START_LIMIT_S)["version"]
+        self.version = self._answer(_START_LIMIT_S)["version"]
 
     def __enter__(self) -> "Runner":
         return self
@@ -131,7 +131,7 @@ class Runner:
         began = time.monotonic()
         self._child.stdin.write(json.dumps(job).encode() + b"\n")
         self._child.stdin.flush()
-        result = self._answer(limit_s + ANSWER_GRACE_S)
+        result = self._answer(limit_s + _ANSWER_GRACE_S)
         ranks = []
         for rank, status in enumerate(result["statuses"]):
             record = read_rank(folder / f"rank{rank}.jsonl")
@@ -188,4 +188,4 @@ def _last_lines(path: Path) -> list[str]:
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").splitlines()
-    return [line for line in lines if line.strip()][-LOG_LINES:]
+    return [line for line in lines if line.strip()][-_LOG_LINES:]

@@ -6,17 +6,17 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun")
-LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 NUM_DEVICES = "{num_devices}"
 EXPECTED = "python3 SCRIPT or python3 -m MODULE, to run under the hooks"
 # A version and "t", the free-threaded build, may follow; python-config is no Python.
 PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
-PYTHON_OPTIONS_WITH_VALUE = "cmWX"
-WORD_WITH_VALUE = re.compile(
-    rf"-(?P<flags>\w*?)(?P<option>[{PYTHON_OPTIONS_WITH_VALUE}])(?P<value>.*)"
+_PYTHON_OPTIONS_WITH_VALUE = "cmWX"
+_WORD_WITH_VALUE = re.compile(
+    rf"-(?P<flags>\w*?)(?P<option>[{_PYTHON_OPTIONS_WITH_VALUE}])(?P<value>.*)"
 )
-LONG_OPTION_WITH_VALUE = "--check-hash-based-pycs"
+_LONG_OPTION_WITH_VALUE = "--check-hash-based-pycs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ def parse(text: str) -> ScriptCommand:
         raise ValueError(f"a command: {e}") from None
     start = _num_environment_words(words)
     program = Path(words[start]).name if start < len(words) else ""
-    if program in LAUNCHERS:
+    if program in _LAUNCHERS:
         raise _launcher_error(program)
     if not PYTHON.fullmatch(program):
         raise ValueError(EXPECTED)
@@ -56,7 +56,7 @@ def parse(text: str) -> ScriptCommand:
     if script[:1] == ["-m"]:
         if len(script) == 1:
             raise ValueError(EXPECTED)
-        if script[1] in LAUNCHER_MODULES:
+        if script[1] in _LAUNCHER_MODULES:
             raise _launcher_error(script[1])
     if not script or script[0] == "-":
         raise ValueError(EXPECTED)
@@ -82,7 +82,7 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
-        found = WORD_WITH_VALUE.fullmatch(word)
+        found = _WORD_WITH_VALUE.fullmatch(word)
         option = found["option"] if found else ""
         if option == "c":
             raise ValueError(
@@ -95,7 +95,7 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
             return options, ["-m", *module, *rest]
         options.append(word)
         value_follows = found is not None and not found["value"]
-        if value_follows or word == LONG_OPTION_WITH_VALUE:
+        if value_follows or word == _LONG_OPTION_WITH_VALUE:
             options += rest[:1]
             rest = rest[1:]
     return options, rest

@@ -18,11 +18,11 @@ from rnn_scaling.verification.scripts.plan import Conductor, Request
 from rnn_scaling.verification.scripts.runner import MARK, Runner, ScriptError
 from rnn_scaling.verification.scripts.verdict import Answer, Verdict
 
-EXIT_CANNOT_TELL = 3
+_EXIT_CANNOT_TELL = 3
 STATUSES = {
     Answer.RIGHT: entry.EXIT_OK,
     Answer.WRONG: entry.EXIT_FAILED,
-    Answer.CANNOT_TELL: EXIT_CANNOT_TELL,
+    Answer.CANNOT_TELL: _EXIT_CANNOT_TELL,
 }
 
 
@@ -72,7 +72,7 @@ def verify(request: ScriptRequest) -> int:
                 runs = conductor.conduct()
                 version = runner.version
         except ScriptError as e:
-            return entry.fail(f"--trainer: {e}", status=EXIT_CANNOT_TELL)
+            return entry.fail(f"--trainer: {e}", status=_EXIT_CANNOT_TELL)
         for process in alive.leftovers(f"{MARK}={folder}"):
             entry.warn(f"process {process} of the script is still running; end it")
     verdict = judge.judge(runs)

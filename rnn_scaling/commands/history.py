@@ -155,6 +155,9 @@ def add(
     if files := entries.disturbed_files(contents, named_commit):
         values = {"files": files, "threshold": load.NOTICEABLE}
         statements.append(Statement("history-disturbed", values=values))
+    if files := entries.slowed_files(contents, named_commit):
+        values = {"files": files, "threshold": load.NOTICEABLE}
+        statements.append(Statement("history-slowed", values=values))
     if batches := entries.batches_left_out(contents, named_commit):
         batch_values = {**batches, "threshold": load.NOTICEABLE}
         statements.append(Statement("history-disturbed-batches", values=batch_values))

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
-from rnn_scaling.analysis.interval_kinds import Basis
+from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import marks
-from rnn_scaling.reports.numbers import plus_minus, round_for_files
+from rnn_scaling.reports.numbers import MARKS, plus_minus, round_for_files
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 _INITIALISATION = ("start", "cluster", "build")
@@ -147,9 +147,11 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "Devices": lambda start_up: str(start_up.row.num_devices),
         "Initialisation (s)": lambda start_up: f"{start_up.initialisation:.2f}",
         "First batch (s)": lambda start_up: f"{start_up.phases['first_batch']:.2f}",
-        "Other batches (s)": lambda start_up: f"{start_up.steady:.2f}",
+        "Other batches (s)": lambda start_up: _rate_text(
+            start_up.steady, start_up.row.rate
+        ),
         "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
-        "Total (s)": lambda start_up: f"{start_up.total:.2f}",
+        "Total (s)": lambda start_up: _rate_text(start_up.total, start_up.row.rate),
         f"Speedup: {unit}/s": lambda start_up: plus_minus(
             start_up.row.shown_metric(SPEEDUP), SPEEDUP.digits
         ),
@@ -172,9 +174,17 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
     return Section(title, (make_grid(caption, columns, all_start_ups),), tuple(notes))
 
 
+def _rate_text(number: float, source: Interval | None) -> str:
+    """Return a number with the mark of the rate or speedup that it contains."""
+    mark = MARKS[Note.CORRECTED] if source and source.is_corrected else ""
+    return f"{number:.2f}{mark}"
+
+
 def _ratio_text(start_up: StartUp, ratio: float) -> str:
     """Return a speedup by a clock, or "n/a" if load of other programs hides it."""
-    return "n/a" if start_up.row.is_speedup_hidden else f"{ratio:.2f}"
+    if start_up.row.is_speedup_hidden:
+        return "n/a"
+    return _rate_text(ratio, start_up.row.shown_metric(SPEEDUP))
 
 
 def _speedups_statement(

@@ -28,6 +28,7 @@ from rnn_scaling.reports import (
     marks,
     scaling_data,
     sections,
+    start_up,
     table,
 )
 from rnn_scaling.reports.exports import exported, prometheus
@@ -39,6 +40,7 @@ from tests.analysis.test_load_correction import (
     run,
     without_own_shares,
 )
+from tests.support.records import changed
 from tests.support.scaling_runs import of
 
 CORRECTED, ALL_BATCHES = MARKS.values()
@@ -120,6 +122,21 @@ def test_a_corrected_number_is_marked_in_its_cell_and_explained(render, modes):
     assert set(unmarked) <= set(marked)
     assert f"- {CORRECTED} " in text
     assert f"{row.measured_rate.value:.1f}" in text.split(f"- {CORRECTED} ")[1]
+
+
+def test_start_up_marks_the_numbers_that_contain_a_corrected_rate():
+    runs = []
+    for made in beside_one_busy_process():
+        phases = {"start": 3.0, "first_batch": 1.0, "warmup": 1.0, "measured": 9.0}
+        total = sum(phases.values())
+        runs.append(changed(made, phases={**phases, "teardown": 0.0, "total": total}))
+    [grid] = start_up.section(of(runs).series[0].configurations, "").grids
+    marks_of_rows = [[cell.endswith(CORRECTED) for cell in line] for line in grid.lines]
+    assert not any(marks_of_rows[0])
+    marked = [name for name, is_marked in zip(grid.head, marks_of_rows[1]) if is_marked]
+    assert marked[:2] == ["Other batches (s)", "Total (s)"]
+    assert marked[2].startswith("Speedup")
+    assert marked[3:] == ["training", "whole run"]
 
 
 def test_the_table_of_one_disturbed_training_is_marked():

@@ -63,6 +63,21 @@ def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> lis
     return names
 
 
+def slowed_files(folders: Sequence[Folder], commit: str | None = None) -> list[str]:
+    """Return the names of the disturbed runs that count, as too few are quiet."""
+    names = []
+    for folder in folders:
+        slowed: set[int] = set()
+        records = [file.record for file in folder.runs]
+        for runs in _group_by_source(records, commit):
+            for row in build_rows(runs):
+                slowed.update(
+                    map(id, filter(disturbance.is_disturbed, row.counted_runs))
+                )
+        names += [file.name for file in folder.runs if id(file.record) in slowed]
+    return names
+
+
 def batches_left_out(
     folders: Sequence[Folder], commit: str | None = None
 ) -> dict[str, int]:

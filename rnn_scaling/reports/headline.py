@@ -148,9 +148,10 @@ def _speedup_statements(
 
 
 def _half_width_percent(speedup: Interval | None) -> float:
-    """Return half the interval of a speedup, in per cent."""
-    assert speedup and speedup.half_width is not None
-    return 100 * speedup.half_width
+    """Return the longer half of a speedup's interval, in per cent, as tables print it."""
+    assert speedup and speedup.ends
+    low, high = speedup.ends
+    return 100 * max(high - speedup.value, speedup.value - low)
 
 
 def _have_equal_load(rows: Sequence[Row]) -> bool:

@@ -118,6 +118,24 @@ def test_the_answer_of_several_series_is_corrected_and_says_so():
     assert "speedups-hidden-by-load" not in said
 
 
+@pytest.mark.parametrize("others", [0.4, 0.5, 0.6])
+def test_efficiencies_are_known_as_well_as_the_table_prints_them(others):
+    runs = []
+    for mode in ("independent", "replicated"):
+        for factor in (0.99, 1.01):
+            runs.append(run(1, 100 * factor, variable_update=mode))
+            slowed = 190 * factor * (1 - others)
+            runs.append(run(2, slowed, 0.98 - others, others, variable_update=mode))
+    halves = []
+    for row in build_rows(runs):
+        efficiency = row.metric(EFFICIENCY)
+        if row.num_devices == 2:
+            low, high = efficiency.ends
+            halves += [high - efficiency.value, efficiency.value - low]
+    points = kinds(runs)["speedups-corrected"]["points"]
+    assert 100 * max(halves) <= points < 100 * max(halves) + 1
+
+
 @pytest.mark.parametrize(
     ("rate", "kind"), [(190.1, "speedup-alike"), (170, "speedup-range")]
 )

@@ -5,6 +5,7 @@ Bonferroni's correction over all pairs keeps the chance of any false difference 
 A number without an interval over processes is never compared with another.
 """
 
+import itertools
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
         (alarms if is_alarm else groups[-1]).append(statement)
 
     headlines = [sentences(alarms)] if alarms else []
-    has_first = any(each.kind in headline.KINDS for each in statements)
+    has_first = any(map(_leading_statements, groups))
     details = []
     for group in groups:
         title = [each for each in group if each.kind == "scaling"]
@@ -75,10 +76,8 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
         first = later_statements
         remaining_statements: list[Statement] = []
         if has_first:
-            first = [each for each in later_statements if each.kind in headline.KINDS]
-            remaining_statements = [
-                each for each in later_statements if each.kind not in headline.KINDS
-            ]
+            first = _leading_statements(group)
+            remaining_statements = later_statements[len(first) :]
         headline_statements = _fitting_statements(title, first, headlines)
         if headline_statements:
             headlines.append(sentences([*title, *headline_statements]))
@@ -89,6 +88,14 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
         if remaining_statements:
             details.append(sentences([*title, *remaining_statements]))
     return headlines, details
+
+
+def _leading_statements(group: Sequence[Statement]) -> list[Statement]:
+    """Return the statements of a scaling, after its title, that are its headline."""
+    statements = [each for each in group if each.kind != "scaling"]
+    return list(
+        itertools.takewhile(lambda each: each.kind in headline.KINDS, statements)
+    )
 
 
 def _fitting_statements(

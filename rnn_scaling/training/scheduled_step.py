@@ -26,7 +26,8 @@ _LANES_PER_WORKER = 2
 # How long the end waits for running steps after a worker was lost. A step that hangs on
 # a lost worker never ends.
 _HANGING_S = 5.0
-_END_TICK_S = 0.02
+# How often the end checks whether steps still run.
+_END_CHECK_S = 0.02
 # How often a waiting thread checks whether a worker is left.
 _CHECK_S = 0.5
 # TensorFlow's errors while a step moves from a dead worker to another one.
@@ -38,14 +39,14 @@ _MOVING_ERRORS = (
 
 
 class ScheduledStep(TrainStep):
-    """Waits, per call, until any of the workers have finished one more step per worker.
+    """Waits per call until as many steps have ended as there are workers.
 
-    Steps begin independently of the calls, so that no worker waits for another. Threads
-    named lanes schedule the steps and wait for them; the working thread of the run calls
-    the step and `end`. Lanes hand their results, and their errors, to it through
-    `_results`. `_lock` guards `_next_number` and `_is_ending`, and makes sure that steps
-    are scheduled in the order of their numbers. Only the working thread writes
-    `finished_steps`.
+    A worker may have run several of these steps, or none. Steps begin independently of
+    the calls, so that no worker waits for another. Threads named lanes schedule the
+    steps and wait for them; the working thread of the run calls the step and `end`.
+    Lanes hand their results, and their errors, to it through `_results`. `_lock` guards
+    `_next_number` and `_is_ending`, and makes sure that steps are scheduled in the order
+    of their numbers. Only the working thread writes `finished_steps`.
 
     Attributes:
       finished_steps: The steps, in the order in which they ended.
@@ -85,26 +86,22 @@ class ScheduledStep(TrainStep):
     def __call__(self) -> StepResult:
         if not self._lanes:
             self._start_lanes()
-        group = [self._wait_for_step() for _ in range(self._num_workers)]
-        self.finished_steps += group
-        rows = [
-            (step.loss_sum, step.loss_items, step.items, step.positions)
-            for step in group
-        ]
-        loss_sum, loss_items, items, positions = np.array(rows, np.float64).T
-        correct = [step.correct for step in group if step.correct is not None]
+        steps = [self._wait_for_step() for _ in range(self._num_workers)]
+        self.finished_steps += steps
+        correct = [step.correct for step in steps if step.correct is not None]
         return StepResult(
-            loss_sum,
-            loss_items,
-            items,
-            positions,
+            np.array([step.loss_sum for step in steps], np.float64),
+            np.array([step.loss_items for step in steps], np.float64),
+            np.array([step.items for step in steps], np.float64),
+            np.array([step.positions for step in steps], np.float64),
             correct=np.array(correct, np.float64) if correct else None,
         )
 
     def end(self) -> int:
         """Begin no further step and wait for the running ones.
 
-        Call it once, after the last call of the step. It does not wait for a step that hangs on a lost worker.
+        Call it once, after the last call of the step. It does not wait for a step that
+        hangs on a lost worker.
 
         Returns:
           The number of updates by workers that died in a step which another worker ran
@@ -117,7 +114,7 @@ class ScheduledStep(TrainStep):
             limit_s = _HANGING_S if self.count_lost() else self._timeout_s
             if time.monotonic() - start > limit_s:
                 break
-            time.sleep(_END_TICK_S)
+            time.sleep(_END_CHECK_S)
         while not self._results.empty():
             result = self._results.get()
             if isinstance(result, WorkerStep):
@@ -169,7 +166,12 @@ class ScheduledStep(TrainStep):
             return result
 
     def _build_scheduled(self, number: tf.Tensor) -> tf.Tensor:
-        """Trace a step; return its worker, its staleness and its counts."""
+        """Trace a step.
+
+        Returns:
+          Its worker, its staleness and its counts, in the order that
+          `_make_worker_step` reads.
+        """
         (counts,), _ = self._build_step(number)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         head = [
@@ -198,6 +200,7 @@ def _fetch(step: Any, timeout_s: float) -> Sequence[float]:
 
 
 def _make_worker_step(number: int, row: Sequence[float]) -> WorkerStep:
+    """Return a step from the numbers that `_build_scheduled` returns."""
     worker, staleness, loss_sum, loss_items, items, positions, *correct = row
     return WorkerStep(
         number=number,

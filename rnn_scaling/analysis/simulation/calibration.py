@@ -169,16 +169,20 @@ def simulate_curve(
     """
     unchanged, statements = calibrate(curve, seed)
     system = dataclasses.replace(unchanged, **changes)
-    one_rate = curve.points[0].rate
+    single_rate = curve.points[0].rate
     largest = max(devices)
     needs_exchange = system.algorithm != "none" and largest > 1
     if needs_exchange and not make_exchange(system, largest):
         raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
-    points = tuple(simulate(system, count, steps, seed, one_rate) for count in devices)
+    points = tuple(
+        simulate(system, count, steps, seed, single_rate) for count in devices
+    )
     error = max(point.rate.relative_error or 0.0 for point in points)
     statements.append(Statement("simulation-error", curve.name, {"error": error}))
     for measured_point in curve.points[1:]:
-        rate = simulate(unchanged, measured_point.devices, steps, seed, one_rate).rate
+        rate = simulate(
+            unchanged, measured_point.devices, steps, seed, single_rate
+        ).rate
         values = {
             "devices": measured_point.devices,
             "unit": curve.unit,

@@ -14,7 +14,7 @@ server. Letters: n devices in the order of a ring; arrays of starts and finishes
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ import numpy as np
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.prediction.costs import exchange_s, links_with_groups
-from rnn_scaling.analysis.prediction.curves import Knowledge, PredictedPoint
+from rnn_scaling.analysis.prediction.curves import Knowledge, Link, PredictedPoint
 
-# Parts of a run, each with its own stragglers, whose rates give the standard error.
-_JOBS = 20
-_BLOCK = 1 << 20  # random numbers per draw
+# Jobs of a run, each with its own stragglers, whose rates give the standard error.
+_MAX_JOBS = 20
+_NUMBERS_PER_DRAW = 1 << 20  # random numbers that are in memory at once
 # How a server's link is shared by its answers: 0 first come first served, 1 equally.
 _LINK_SHARING = 0.75
 Exchange = Callable[[np.ndarray], np.ndarray]  # start -> finish
@@ -99,7 +99,7 @@ _WITHOUT: dict[str, Callable[[System], dict[str, Any]]] = {
 
 
 def simulate(
-    system: System, devices: int, steps: int, seed: int, one_rate: float = 1.0
+    system: System, devices: int, steps: int, seed: int, single_rate: float = 1.0
 ) -> PredictedPoint:
     """Simulate a run of n devices, and repeat it without one cause of loss after another.
 
@@ -108,58 +108,58 @@ def simulate(
       devices: n.
       steps: Steps of a run.
       seed: Seed of the random numbers.
-      one_rate: Rate of one device, which is the ideal for each of n.
+      single_rate: Rate of one device, which is the ideal for each of n.
     """
     efficiencies = job_efficiencies(system, devices, steps, seed)
     mean = float(efficiencies.mean())
-    efficiency_now = mean
     parts = dict.fromkeys(PARTS, 0.0)
+    last_mean = mean
     for cause, fields in _WITHOUT.items():
         better_system = dataclasses.replace(system, **fields(system))
         if better_system != system:
             system = better_system
-            better = float(job_efficiencies(system, devices, steps, seed).mean())
-            parts[cause] = better - efficiency_now
-            efficiency_now = better
-    computing = system.ideal_s(devices) / system.computing_s(devices)
-    parts["contention"] = 1 - computing
-    parts["exchange bandwidth"] = computing - efficiency_now
+            better_mean = float(job_efficiencies(system, devices, steps, seed).mean())
+            parts[cause] = better_mean - last_mean
+            last_mean = better_mean
+    computing_efficiency = system.ideal_s(devices) / system.computing_s(devices)
+    parts["contention"] = 1 - computing_efficiency
+    parts["exchange bandwidth"] = computing_efficiency - last_mean
     error = float(efficiencies.std(ddof=1)) / math.sqrt(len(efficiencies))
     efficiency = Interval(mean, mean, mean, IntervalKind(Basis.SIMULATION), error)
-    rate = efficiency.scaled(devices * one_rate)
+    rate = efficiency.scaled(devices * single_rate)
     return PredictedPoint(devices, rate, efficiency, parts)
 
 
 def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.ndarray:
-    """Return the efficiency in each of at most JOBS equal parts of a run, `[jobs]`.
+    """Return the efficiency in each of at most _MAX_JOBS equal jobs of a run, `[jobs]`.
 
     The remaining steps are not simulated.
     """
-    every = system.exchange_every
-    jobs = max(2, min(_JOBS, steps // every))
-    length = max(1, steps // every // jobs) * every
+    num_exchanges = steps // system.exchange_every
+    jobs = max(2, min(_MAX_JOBS, num_exchanges))
+    job_steps = max(1, num_exchanges // jobs) * system.exchange_every
     exchange = make_exchange(system, devices)
     clock = np.zeros(devices)
     job_ends = np.zeros((jobs + 1, devices))
     failed_until = np.zeros(devices)
     random = np.random.default_rng([seed, 3])
-    computing = _draw_computing_times(system, devices, jobs, length, seed)
+    computing = _draw_computing_times(system, devices, jobs, job_steps, seed)
     for number, computing_s in enumerate(computing, start=1):
         computed_at = clock + computing_s
-        if exchange is None or number % every:
+        if exchange is None or number % system.exchange_every:
             clock = computed_at
         else:
             start = np.maximum(clock, computed_at - system.overlap_s)
             start = _delay_by_failures(system, start, failed_until, random)
             clock = np.maximum(computed_at, exchange(start))
-        if number % length == 0:
-            job_ends[number // length] = clock
+        if number % job_steps == 0:
+            job_ends[number // job_steps] = clock
     seconds = np.diff(job_ends, axis=0)
-    return np.asarray(length * system.ideal_s(devices) * (1 / seconds).mean(axis=1))
+    return np.asarray(job_steps * system.ideal_s(devices) * (1 / seconds).mean(axis=1))
 
 
 def _draw_computing_times(
-    system: System, devices: int, jobs: int, length: int, seed: int
+    system: System, devices: int, jobs: int, job_steps: int, seed: int
 ) -> Iterator[np.ndarray]:
     """Yield the seconds that each device computes, `[devices]`, step by step."""
     jitter_random = np.random.default_rng([seed, 1])
@@ -167,12 +167,12 @@ def _draw_computing_times(
     mean = system.computing_s(devices)
     times = np.asarray(system.step_times, float)
     deviation = math.sqrt(math.log1p(system.jitter**2))
-    block = max(1, _BLOCK // devices)
+    block_steps = max(1, _NUMBERS_PER_DRAW // devices)
     for _ in range(jobs):
         is_slow = straggler_random.random(devices) < system.stragglers
         factor = np.where(is_slow, system.straggler_factor, 1.0) * mean
-        for first in range(0, length, block):
-            shape = (min(block, length - first), devices)
+        for first in range(0, job_steps, block_steps):
+            shape = (min(block_steps, job_steps - first), devices)
             if len(times):
                 indices = jitter_random.integers(len(times), size=shape)
                 jitter = (times / times.mean())[indices]
@@ -188,9 +188,13 @@ def _delay_by_failures(
     failed_until: np.ndarray,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """Return the starts of an exchange, which retries delay behind failed links.
+    """Return the starts of an exchange, delayed by retries over failed links.
 
-    Updates `failed_until`, the time at which each link works again.
+    Args:
+      system: The training run.
+      start: When each device would start, [n].
+      failed_until: When the link of each device works again, [n]. It is updated.
+      random: Draws the links that fail.
     """
     if not system.link_failures:
         return start
@@ -204,7 +208,13 @@ def _delay_by_failures(
 def make_exchange(
     knowledge: Knowledge, devices: int, sharing: float = _LINK_SHARING
 ) -> Exchange | None:
-    """Return the exchange of n devices.
+    """Return the function from starts to finishes of an exchange of n devices.
+
+    Args:
+      knowledge: The algorithm, its bytes, and the links.
+      devices: n.
+      sharing: How a parameter server's link is shared by its answers: 0 first come
+        first served, 1 equally.
 
     Returns:
       None without an exchange, or if bytes or links are unknown.
@@ -216,27 +226,36 @@ def make_exchange(
     if knowledge.algorithm == "none" or is_single or not links or not summed + gathered:
         return None
     if knowledge.algorithm == "parameter_server":
-        link = (
-            links[-1] if knowledge.servers else links_with_groups(devices, links)[-1][0]
-        )
+        link = links[-1]
+        if not knowledge.servers:
+            link, _ = links_with_groups(devices, links)[-1]
         device_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _server_finish(
             start, device_s, link.alpha_s, knowledge.servers, sharing
         )
     if knowledge.algorithm == "ring":
-        # 2(n-1) rounds that sum and n-1 that gather, of the same mean size.
-        sums = 2 * (summed > 0)
-        passes = sums + (gathered > 0)
-        num_bytes = (sums * summed / devices + gathered) / passes
-        message_s = np.zeros(devices)
-        group_size = 1
-        for link, groups in links_with_groups(devices, links):
-            # Messages from one group to the next use the outer link.
-            message_s[::group_size] = link.message_s(num_bytes)
-            group_size *= groups
-        return lambda start: ring_finish(start, message_s, passes * (devices - 1))
+        return _make_ring(devices, summed, gathered, links)
     seconds = exchange_s(knowledge.algorithm, devices, summed, gathered, links)
     return lambda start: np.full(devices, start.max() + seconds)
+
+
+def _make_ring(
+    devices: int, summed_bytes: float, gathered_bytes: float, links: Sequence[Link]
+) -> Exchange:
+    """Return the exchange over a ring: 2(n-1) rounds that sum and n-1 that gather.
+
+    All rounds have messages of the same mean size.
+    """
+    sum_passes = 2 * (summed_bytes > 0)
+    passes = sum_passes + (gathered_bytes > 0)
+    num_bytes = (sum_passes * summed_bytes / devices + gathered_bytes) / passes
+    message_s = np.zeros(devices)
+    group_size = 1
+    for link, groups in links_with_groups(devices, links):
+        # Messages from one group to the next use the outer link.
+        message_s[::group_size] = link.message_s(num_bytes)
+        group_size *= groups
+    return lambda start: ring_finish(start, message_s, passes * (devices - 1))
 
 
 def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.ndarray:
@@ -260,12 +279,17 @@ def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.nda
     saved_s = np.cumsum(np.tile(message_s - slowest, 3))
     latest = np.maximum.accumulate(np.tile(start, 3) - saved_s)
     is_slowest = np.tile(message_s == slowest, 3)
-    stay = np.maximum.accumulate(np.where(is_slowest, np.arange(3 * n), 0))
-    return (latest[stay] + saved_s)[2 * n :] + rounds * slowest
+    last_slowest = np.maximum.accumulate(np.where(is_slowest, np.arange(3 * n), 0))
+    return (latest[last_slowest] + saved_s)[2 * n :] + rounds * slowest
 
 
 def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
-    """Return when a first come, first served queue has finished each arrival (Lindley)."""
+    """Return when a queue has finished each arrival, first come, first served (Lindley).
+
+    Args:
+      arrival: [n].
+      service_s: Seconds that each arrival takes.
+    """
     order = np.argsort(arrival, kind="stable")
     service_before_s = service_s * np.arange(len(arrival))
     finish = np.empty_like(arrival)
@@ -283,17 +307,22 @@ def _server_finish(
     """Return when each device has the new values of the parameter servers.
 
     Gradients queue at the link of each server; then every device gets the new values
-    over the same link. Without `servers`, the first device is the server. All messages
-    are in the queue of the outermost link, which needs `device_s` for the messages of
-    one device.
+    over the same link. All messages are in the queue of the outermost link.
+
+    Args:
+      start: [n].
+      device_s: Seconds that the link needs for the messages of one device.
+      alpha_s: Latency of the link.
+      servers: Number of servers; 0 if the first device is the server.
+      sharing: Like in `make_exchange`.
     """
     service_s = device_s / max(1, servers)
     clients = slice(0 if servers else 1, None)
     arrival = start[clients]
     finish = np.maximum(queue_finish(arrival, service_s), arrival + device_s)
-    summed = finish.max() + alpha_s
-    turn = np.arange(1, len(arrival) + 1)
-    share_of_service = sharing * len(turn) + (1 - sharing) * turn
-    back = np.zeros(len(start))
-    back[clients] = alpha_s + np.maximum(service_s * share_of_service, device_s)
-    return np.asarray(max(start.max(), summed) + back)
+    sum_end = finish.max() + alpha_s
+    positions = np.arange(1, len(arrival) + 1)  # in the queue of the answers
+    num_services = sharing * len(positions) + (1 - sharing) * positions
+    answer_s = np.zeros(len(start))
+    answer_s[clients] = alpha_s + np.maximum(service_s * num_services, device_s)
+    return np.asarray(max(start.max(), sum_end) + answer_s)

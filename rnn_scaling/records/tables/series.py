@@ -30,7 +30,7 @@ class Point:
 
     devices: int
     value: float  # in seconds, items per second, or as a factor
-    item: Item  # a printed number of it
+    item: Item  # the printed number that is nearest to the mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Series:
     measurements: Measurements
     column: Column
     name: str
-    line: int  # the line of the first point
-    rows: tuple[int, ...]
+    line: int  # the line of the first row
+    rows: tuple[int, ...]  # the measured rows of the table
     points: tuple[Point, ...]
 
 
 def series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
-    """Return a key of the series of each row."""
+    """Return the key of each row's series; rows of one series have equal keys."""
     return list(_zip_keys(layout, separators(layout)))
 
 
@@ -67,20 +67,39 @@ def separators(layout: Measurements) -> tuple[Sequence[str], ...]:
     parameters = [column for column in layout.columns if _holds_parameters(column)]
     parameters.sort(key=lambda column: PARAMETERS.index(column.quantity))
     for column in parameters:
+        if not _has_repeated_counts(layout, separating_values):
+            break
         texts = []
         for item in column.items:
             texts.append(f"{column.name} {item.number.text}" if item else "")
-        counts_before = _list_series_devices(layout, separating_values)
-        values_after = (*separating_values, texts)
-        is_needed = any(len(set(counts)) < len(counts) for counts in counts_before)
-        if not is_needed:
-            break
-        counts_after = _list_series_devices(layout, values_after)
-        # Rows without another number of devices in their series.
-        num_single = sum(len(counts) for counts in counts_after if len(set(counts)) < 2)
-        if len(counts_after) > len(counts_before) and num_single <= len(texts) / 2:
-            separating_values = values_after
+        finer_values = (*separating_values, texts)
+        if _separates_usefully(layout, separating_values, finer_values):
+            separating_values = finer_values
     return separating_values
+
+
+def _has_repeated_counts(
+    layout: Measurements, separating_values: Sequence[Sequence[str]]
+) -> bool:
+    """Return whether a series has several rows with one number of devices."""
+    counts_of_series = _list_series_devices(layout, separating_values)
+    return any(len(set(counts)) < len(counts) for counts in counts_of_series)
+
+
+def _separates_usefully(
+    layout: Measurements,
+    coarse_values: Sequence[Sequence[str]],
+    finer_values: Sequence[Sequence[str]],
+) -> bool:
+    """Return whether finer separators make more series, of which most rows are a part.
+
+    A row is alone if its series has no other number of devices.
+    """
+    coarse_counts = _list_series_devices(layout, coarse_values)
+    finer_counts = _list_series_devices(layout, finer_values)
+    num_alone = sum(len(counts) for counts in finer_counts if len(set(counts)) < 2)
+    num_rows = len(finer_values[-1])
+    return len(finer_counts) > len(coarse_counts) and num_alone <= num_rows / 2
 
 
 def _repeats_devices(devices: Column, names: Sequence[str]) -> bool:
@@ -126,9 +145,13 @@ def find_series(layout: Measurements) -> list[Series]:
     of the time of a step.
     """
     for quantity in MEASURES:
-        columns = [layout.columns[k] for k in layout.find_columns(quantity)]
+        columns = [layout.columns[index] for index in layout.find_columns(quantity)]
         if quantity == Quantity.SECONDS and len(columns) > 1:
-            columns = [c for c in columns if not _PART_OF_TIME.search(c.name.lower())]
+            columns = [
+                column
+                for column in columns
+                if not _PART_OF_TIME.search(column.name.lower())
+            ]
         series: list[Series] = []
         for column in columns:
             series += series_of_column(layout, column)
@@ -153,7 +176,10 @@ def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
                 measured_rows.append(row)
         if len(repeats) < 2:
             continue
-        points = [_make_point(column, n, repeats[n]) for n in sorted(repeats)]
+        points = [
+            _make_point(column, devices, repeats[devices])
+            for devices in sorted(repeats)
+        ]
         if all(points):
             first_row = measured_rows[0]
             names = [*(values[first_row] for values in separating_values), column.name]
@@ -174,5 +200,6 @@ def _make_point(column: Column, devices: int, items: Sequence[Item]) -> Point | 
         return None
     mean = statistics.geometric_mean(values)
     item = min(items, key=lambda item: abs(item.value - mean))
-    is_each = column.quantity == Quantity.EACH
-    return Point(devices, mean * devices if is_each else mean, item)
+    # A rate of each device is added over the devices.
+    factor = devices if column.quantity == Quantity.EACH else 1
+    return Point(devices, mean * factor, item)

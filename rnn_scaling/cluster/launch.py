@@ -101,8 +101,16 @@ class Launch:
             time.sleep(RETRY_S)
 
 
-def detect_rank(environ: Environment, host_name: str = "") -> tuple[int, int, str]:
-    """Return rank, size and launcher of a process that needs no rendezvous.
+class DetectedRank(NamedTuple):
+    """The rank of a process in the job of its launcher."""
+
+    rank: int
+    size: int
+    launcher: str  # "" if the process has none
+
+
+def detect_rank(environ: Environment, host_name: str = "") -> DetectedRank:
+    """Return the rank of a process that needs no rendezvous.
 
     torchrun is checked first: srun or mpirun may start it, never the reverse.
 
@@ -113,9 +121,12 @@ def detect_rank(environ: Environment, host_name: str = "") -> tuple[int, int, st
       ClusterError: If the variables are malformed or contradict each other.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
-        return *_Job(environ).place("RANK", "WORLD_SIZE"), "torchrun"
+        rank, size = _Job(environ).place("RANK", "WORLD_SIZE")
+        return DetectedRank(rank, size, "torchrun")
     launch = _read(_Job(environ, ports.join(ports.LOOPBACK, 1), host_name))
-    return (launch.rank, launch.size, launch.launcher) if launch else (0, 1, "")
+    if launch is None:
+        return DetectedRank(0, 1, "")
+    return DetectedRank(launch.rank, launch.size, launch.launcher)
 
 
 def detect_launch(

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rnn_scaling.analysis import plausibility
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
@@ -52,7 +52,7 @@ from rnn_scaling.system.processes.process import Ended, OnLine
 
 # Parts of an environment that describe this process and not the user's program.
 _OWN_PARTS = ("python", "packages", "cuda", "commit")
-_LAUNCH_LIMIT_S = 60.0
+_LAUNCH_LIMIT_S = 60.0  # time limit of an empty program
 _EMPTY_PROGRAM = [sys.executable, "-I", "-S", "-c", ""]
 
 
@@ -67,6 +67,42 @@ class _Output:
     warnings: WarningLines = dataclasses.field(default_factory=WarningLines)
     # The load of other processes during the run.
     load: "load.Load | None" = None
+
+
+class _LogWriter:
+    """Writes the lines of a run into its log, until the log has its largest size."""
+
+    def __init__(self, log: TextIO, output: _Output) -> None:
+        self._log = log
+        self._output = output
+        self._free_bytes = int(input_files.allowed_mb() * 1e6)
+
+    def write(self, line: str) -> None:
+        """Write a line, or mark the output as cut if it does not fit."""
+        self._free_bytes -= len(line.encode()) + 1
+        if self._free_bytes < 0:
+            self._output.is_cut = True
+        if not self._output.is_cut:
+            # A file with NUL is not read as text.
+            self._log.write(f"{line}\n".replace("\0", ""))
+            self._log.flush()
+
+
+def _time_empty_program(command: CommandLine) -> float:
+    """Return the seconds from the start to the end of a program that does nothing."""
+    empty_command = dataclasses.replace(command, words=_EMPTY_PROGRAM)
+    task = empty_command.task(reads_stdout=True)
+    return process.run_together([task], _LAUNCH_LIMIT_S).seconds
+
+
+def _warn_about_leftovers(run: ProgramRun, result_file: Path) -> None:
+    """Warn about each process of a run that has not ended with its program."""
+    leftovers = alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}")
+    for process_id in leftovers:
+        entry.warn(
+            f"{run.label}: process {process_id} of this run still runs and slows "
+            "later runs; end it"
+        )
 
 
 class ProgramTrainer(Trainer[ProgramRun]):
@@ -113,51 +149,34 @@ class ProgramTrainer(Trainer[ProgramRun]):
             return self._run_copies(run, result_file, limit, on_line)
         command = self.command(run, result_file)
         if run.terms.formats == WALL and self._launch_s is None:
-            empty = dataclasses.replace(command, words=_EMPTY_PROGRAM)
-            ended = process.run_together(
-                [empty.task(reads_stdout=True)], _LAUNCH_LIMIT_S
-            )
-            self._launch_s = ended.seconds
-
+            self._launch_s = _time_empty_program(command)
         meter = load.LoadMeter(
             command.cores or available_cores(), load.sample_with_descendants
         )
-        free_bytes = int(input_files.allowed_mb() * 1e6)
         watch = self._importing.watch(run.terms)
         with open_new(_log_path(result_file)) as log:
+            writer = _LogWriter(log, output)
 
-            def keep(line: str | None) -> None:
-                nonlocal free_bytes
+            def read_line(line: str | None) -> None:
                 if line is None:
                     return on_line(None)
-                free_bytes -= len(line.encode()) + 1
-                if free_bytes < 0:
-                    output.is_cut = True
-                if not output.is_cut:
-                    # A file with NUL is not read as text.
-                    log.write(f"{line}\n".replace("\0", ""))
-                    log.flush()
+                writer.write(line)
                 output.errors.read(line)
                 output.warnings.see(line)
-                seen = watch(line)
-                if seen:
-                    line = failure.progress_line(seen, run.unit)
+                progress = watch(line)
+                if progress:
+                    line = failure.progress_line(progress, run.unit)
                 return on_line(line)
 
             is_alive = bool if limit.is_rough else None
             ended = process.run_together(
                 [command.task(reads_stdout=True)],
                 limit.seconds,
-                keep,
+                read_line,
                 is_alive,
                 output.arrivals,
             )
-        leftovers = alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}")
-        for process_id in leftovers:
-            entry.warn(
-                f"{run.label}: process {process_id} of this run still runs and slows "
-                "later runs; end it"
-            )
+        _warn_about_leftovers(run, result_file)
         output.load = meter.read()
         return ended
 

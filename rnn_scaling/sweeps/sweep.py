@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
@@ -165,8 +165,7 @@ def run_sweep(
     resume_words = ["sweep", *words]
     is_default = not lists and not trainer_options.trainer
     budget = choose_budget(options.minutes, options.repeats, is_default)
-    num_batches = None
-    calibration_s = 0.0
+    calibration = _Calibration()
     trainer: Trainer[Any]
     if trainer_options.trainer:
         require_no_suite_options(conduct_options, certify=options.certify)
@@ -182,39 +181,41 @@ def run_sweep(
         trainer = SuiteTrainer(program, conduct_options.launch)
         plan(lists, **machine_size())  # all conflicts are reported before any run
         if budget.is_limited and not has_fixed_length(lists):
-            started_s = time.monotonic()
-            num_batches = _calibrate(
+            calibration = _calibrate(
                 lists, conduct_options, trainer, resume_words, result
             )
-            if num_batches is None:
+            if calibration.num_batches is None:
                 return result
-            lists["num_batches"] = [num_batches]
-            calibration_s = time.monotonic() - started_s
+            lists["num_batches"] = [calibration.num_batches]
         runs = plan(lists, **machine_size())
         result.configurations = runs
         if options.certify:
-            verifying_trainer = SuiteTrainer(verifier, conduct_options.launch)
-            certifier = Conductor(
-                result.out / certificates.FOLDER,
-                conduct_options,
-                verifying_trainer,
-                resume_words,
-            )
-            result.certified = _certify(runs, result.out, certifier)
-            result.outcome.exit_status = result.certified.exit_status
+            _certify(runs, verifier, conduct_options, resume_words, result)
     is_listed = conduct_options.dry_run and result.exit_status == entry.EXIT_OK
     if result.exit_status is None or is_listed:
-        minutes_left = budget.minutes - calibration_s / 60
+        minutes_left = budget.minutes - calibration.seconds / 60
         conductor = Conductor(
             result.out, conduct_options, trainer, resume_words, minutes_left
         )
         result.outcome = conductor.outcome
-        continue_words = budget.continue_words(words, num_batches)
+        continue_words = budget.continue_words(words, calibration.num_batches)
         sweep_run = _SweepRun(conductor, budget, continue_words, show_first_round)
         sweep_run.run(result, options.repeats, conduct_options.dry_run)
     if result.exit_status is None:
         entry.note(*trainer.notes)
     return result
+
+
+class _Calibration(NamedTuple):
+    """The length of the runs of a sweep with a time limit.
+
+    Attributes:
+      num_batches: Measured batches of each run; None if it is not known.
+      seconds: The time that the calibration took.
+    """
+
+    num_batches: int | None = None
+    seconds: float = 0.0
 
 
 def _calibrate(
@@ -223,19 +224,19 @@ def _calibrate(
     trainer: Trainer[Any],
     resume_words: Sequence[str],
     result: SweepResult,
-) -> int | None:
-    """Return the number of measured batches of each run, chosen by one short run.
+) -> _Calibration:
+    """Choose the number of measured batches of each run by one short run.
 
-    Returns:
-      None if the run could not be made; the result then has the exit status.
+    If the run could not be made, `result` has the exit status.
     """
+    started_s = time.monotonic()
     if options.dry_run:
-        return MEASURED_BATCHES[0]
+        return _Calibration(MEASURED_BATCHES[0])
     out = result.out / CALIBRATION_FOLDER
     conductor = Conductor(out, options, trainer, resume_words, has_notes=False)
     num_batches = calibrate(lists, conductor, out, machine_size())
     result.outcome.exit_status = conductor.outcome.exit_status
-    return num_batches
+    return _Calibration(num_batches, time.monotonic() - started_s)
 
 
 def require_no_suite_options(options: ConductOptions, certify: bool = False) -> None:
@@ -287,13 +288,33 @@ def _find_script_names(command: str) -> set[str]:
     return {Path(word).name for word in command.split() if word.endswith(".py")}
 
 
-def _certify(runs: Sequence[Run], out: Path, conductor: Conductor) -> SweepOutcome:
-    """Verify each configuration."""
-    jobs = certificates.plan_jobs(runs, out)
-    plural = "s" if len(jobs) > 1 else ""
-    print(f"certifying {len(jobs)} configuration{plural}", file=sys.stderr)
+def _certify(
+    runs: Sequence[Run],
+    verifier: Sequence[str],
+    options: ConductOptions,
+    resume_words: Sequence[str],
+    result: SweepResult,
+) -> None:
+    """Verify each configuration; `result` gets the verdicts and the exit status.
+
+    Args:
+      runs: The configurations.
+      verifier: The command of one rank that verifies a configuration.
+      options: The options of all runs.
+      resume_words: The words of a command that makes the missing runs.
+      result: The sweep.
+    """
+    conductor = Conductor(
+        result.out / certificates.FOLDER,
+        options,
+        SuiteTrainer(verifier, options.launch),
+        resume_words,
+    )
+    jobs = certificates.plan_jobs(runs, result.out)
+    print(f"certifying {counted(len(jobs), 'configuration')}", file=sys.stderr)
     conductor.run(jobs)
-    return conductor.outcome
+    result.certified = conductor.outcome
+    result.outcome.exit_status = conductor.outcome.exit_status
 
 
 @dataclasses.dataclass(frozen=True)

@@ -137,8 +137,7 @@ class Recorder:
             flops_per_item = acceptance.require_finite(
                 "flops_per_item", flops_per_item, is_positive=True
             )
-        if not (isinstance(unit, str) and unit and unit.isprintable()):
-            raise ValueError(f"unit={unit!r} must be a name such as 'tokens'")
+        _require_unit(unit)
         options = config or _flat_options(
             trainer, num_devices, num_warmup_batches, options or {}
         )
@@ -163,7 +162,7 @@ class Recorder:
             self.recording.program_folder = _current_folder()
         self._timer = self.recording.timer
 
-        self._rank, num_ranks, self._launcher = _detect_place(rank, num_ranks)
+        self._rank, num_ranks, self._launcher = _detect_rank(rank, num_ranks)
         self.recording.clients = num_ranks
         if self._rank == 0:
             _require_closed(self._path)
@@ -184,12 +183,12 @@ class Recorder:
         self._display: Progress | None = None
         if progress is None:
             progress = os.environ.get(PROGRESS, "0") not in ("", "0")
+        if progress and self._rank == 0:
+            scope = " at rank 0" if num_ranks > 1 else ""
+            self._display = Progress(
+                True, num_steps, num_warmup_batches, unit, scope=scope
+            )
         if self._rank == 0:
-            if progress:
-                scope = " at rank 0" if num_ranks > 1 else ""
-                self._display = Progress(
-                    True, num_steps, num_warmup_batches, unit, scope=scope
-                )
             record.write(self._unfinished_record(), self._path)
             _open_recorders[os.path.realpath(self._path)] = self
 
@@ -437,6 +436,11 @@ class Recorder:
         return dataclasses.replace(result, batches=batches)
 
 
+def _require_unit(unit: Any) -> None:
+    if not (isinstance(unit, str) and unit and unit.isprintable()):
+        raise ValueError(f"unit={unit!r} must be a name such as 'tokens'")
+
+
 def _none_if_all_missing(
     values: Sequence[float | None],
 ) -> tuple[float | None, ...] | None:
@@ -446,8 +450,8 @@ def _none_if_all_missing(
     return tuple(values)
 
 
-def _detect_place(rank: int | None, num_ranks: int | None) -> tuple[int, int, str]:
-    """Return this process's rank, the number of ranks and the launcher's name.
+def _detect_rank(rank: int | None, num_ranks: int | None) -> launch.DetectedRank:
+    """Return the rank of this process, from the program or else from the launcher.
 
     Args:
       rank: The rank that the program gave, or None.
@@ -460,22 +464,18 @@ def _detect_place(rank: int | None, num_ranks: int | None) -> tuple[int, int, st
         rank = acceptance.require_whole("rank", rank, minimum=0)
     if num_ranks is not None:
         num_ranks = acceptance.require_whole("num_ranks", num_ranks, minimum=1)
-    launched_rank = 0
-    launched_size = 1
-    launcher = ""
+    launched = launch.DetectedRank(rank=0, size=1, launcher="")
     if num_ranks != 1 and None in (rank, num_ranks):
-        launched_rank, launched_size, launcher = launch.detect_rank(
-            os.environ, socket.gethostname()
-        )
+        launched = launch.detect_rank(os.environ, socket.gethostname())
     if rank is None:
-        rank = launched_rank
+        rank = launched.rank
     if num_ranks is None:
-        num_ranks = launched_size
+        num_ranks = launched.size
     if not 0 <= rank < num_ranks:
         raise ValueError(
             f"expected rank from 0 to num_ranks - 1, got {rank} of {num_ranks}"
         )
-    return rank, num_ranks, launcher
+    return launch.DetectedRank(rank, num_ranks, launched.launcher)
 
 
 def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,16 +57,32 @@ class TrainedBatch:
     Attributes:
       number: The step.
       towers: The batches of all towers.
-      stale: The replicas before the preceding batch.
-      before: The replicas before this batch.
-      after: The replicas after this batch.
+      stale_replicas: The replicas before the preceding batch.
+      replicas_before: The replicas before this batch.
+      replicas_after: The replicas after this batch.
     """
 
     number: int
     towers: Towers
-    stale: list[Replica]
-    before: list[Replica]
-    after: list[Replica]
+    stale_replicas: list[Replica]
+    replicas_before: list[Replica]
+    replicas_after: list[Replica]
+
+
+class _WrongInput(NamedTuple):
+    """An input that a tower may have used instead of its own.
+
+    Attributes:
+      fault: The statement of a certificate if this input explains the loss.
+      dropout_tower: The tower whose random stream is drawn from.
+      towers: The batches of all towers of the step of the input.
+      batch_tower: The tower whose batch is computed.
+    """
+
+    fault: Statement
+    dropout_tower: int
+    towers: Towers
+    batch_tower: int
 
 
 class Certifier:
@@ -87,8 +104,8 @@ class Certifier:
         self._towers = range(first, first + len(engine.devices))
         self._first = first_values(self._gradients.specs, config.training.seed)
         self._serial = Serial(config, self._gradients, self._first, self._towers)
-        self._before = self._read_replicas()
-        self._stale = self._before
+        self._last_replicas = self._read_replicas()
+        self._stale_replicas = self._last_replicas
         self._last: TrainedBatch | None = None
         self._history: list[TrainedBatch] = []
         self._first_fault: Statement | None = None
@@ -110,16 +127,20 @@ class Certifier:
         number = len(self._batches)
         towers = self._gradients.towers(number)
         batch = TrainedBatch(
-            number, towers, self._stale, self._before, self._read_replicas()
+            number,
+            towers,
+            self._stale_replicas,
+            self._last_replicas,
+            self._read_replicas(),
         )
         steps = self._serial.step(number, towers)
         self._keep_first_fault(number, self._batch_check.fault(number, towers))
         if not self._first_fault:
             self._check_forward(batch, result, steps)
         self._check_moving(number)
-        difference = self._compare(number, batch.after)
+        difference = self._compare(number, batch.replicas_after)
         num_bytes = 0
-        for replica in batch.after:
+        for replica in batch.replicas_after:
             num_bytes += sum(array.nbytes for array in replica.weights.values())
         if (number + 1) * num_bytes <= _MAX_HISTORY_BYTES:
             self._history.append(batch)
@@ -127,14 +148,14 @@ class Certifier:
             self._has_right_updates = self._is_right(batch, steps)
         self._record(batch, result, steps, difference)
         self._last = batch
-        self._before = batch.after
-        self._stale = batch.before
+        self._last_replicas = batch.replicas_after
+        self._stale_replicas = batch.replicas_before
 
     def end(self) -> Certificate:
         return certificates.certificate(
             self._conclude(),
             compared=certificates.describe_comparison(self._config, len(self._batches)),
-            replicas=len(self._before),
+            replicas=len(self._last_replicas),
             tolerance=self._guarantee.share,
             batches=tuple(self._batches),
             checks=tuple(self._checks.values()),
@@ -173,7 +194,7 @@ class Certifier:
             self._guarantee,
             len(self._batches),
             self._weights_difference,
-            has_replicas=[replica.tower for replica in self._before] != [None],
+            has_replicas=[replica.tower for replica in self._last_replicas] != [None],
         )
         statements = [
             *equal.statements,
@@ -185,24 +206,28 @@ class Certifier:
         statements += [*limits, Statement("verify-not-covered")]
         return dataclasses.replace(equal, statements=statements)
 
-    def _explain_inequality(self) -> list[Statement]:
-        """Return statements that explain unequal weights, or [] if no fault does."""
-        if not self._is_unequal or self._fault_batch >= len(self._history):
-            return []
+    def _has_plain_updates(self) -> bool:
+        """Return whether the optimizer only adds a constant multiple of the gradient."""
         training = self._config.training
-        is_plain = training.optimizer == "sgd" and not (
+        return training.optimizer == "sgd" and not (
             training.max_gradient_norm
             or training.weight_decay
             or training.lr_schedule != "constant"
             or training.lr_warmup_batches
             or self._config.update.compress_gradients == "int8"
         )
+
+    def _explain_inequality(self) -> list[Statement]:
+        """Return statements that explain unequal weights, or [] if no fault does."""
+        if not self._is_unequal or self._fault_batch >= len(self._history):
+            return []
+        is_plain = self._has_plain_updates()
         # A plain update is independent of earlier ones, except that a late update applies
         # the gradient of the batch before.
         start = max(0, self._fault_batch - 1) if is_plain else 0
         end = self._fault_batch + MAX_EXPLAINED + 1 if is_plain else None
         batches = self._history[start:end]
-        names = [replica.name for replica in self._before]
+        names = [replica.name for replica in self._last_replicas]
         by_replica = dict(zip(names, zip(*map(self._compute_updates, batches))))
         faults = {}
         if not is_plain:
@@ -241,7 +266,7 @@ class Certifier:
         if self._guarantee.late and self._last is not None:
             batches = [self._last, batch]
         for replica, updates in zip(
-            batch.before, zip(*map(self._compute_updates, batches))
+            batch.replicas_before, zip(*map(self._compute_updates, batches))
         ):
             *_, gradient = trials.UNCHANGED.compute_gradients(self._config, updates)
             rule = steps[self._training_number(replica)].rule
@@ -306,7 +331,7 @@ class Certifier:
                 )
                 for fault in comparison.faults:
                     self._keep_first_fault(0, fault)
-        for replica in self._before:
+        for replica in self._last_replicas:
             kind = "input-first-weights-on" if replica.name else "input-first-weights"
             for name, value in replica.weights.items():
                 if not np.array_equal(value, self._first[name]):
@@ -349,16 +374,15 @@ class Certifier:
         self, batch: TrainedBatch, tower: int, got: float, items: float, serial: float
     ) -> Statement:
         """Return the fault of a tower's items, batch or dropout if its loss is wrong."""
-        for fault, draw, towers, batch_tower in self._propose_wrong_inputs(
-            batch, tower
-        ):
-            if items != towers.loss_items[batch_tower]:
+        for wrong in self._propose_wrong_inputs(batch, tower):
+            if items != wrong.towers.loss_items[wrong.batch_tower]:
                 continue
-            wrong_batch = dataclasses.replace(batch, towers=towers)
-            if self._is_near(
-                got, self._compute_loss(wrong_batch, batch_tower, tower, draw)
-            ):
-                return fault
+            wrong_batch = dataclasses.replace(batch, towers=wrong.towers)
+            loss = self._compute_loss(
+                wrong_batch, wrong.batch_tower, tower, wrong.dropout_tower
+            )
+            if self._is_near(got, loss):
+                return wrong.fault
         expected = batch.towers.loss_items[tower]
         if items != expected:
             values = {"tower": tower, "got": items, "expected": expected}
@@ -368,30 +392,28 @@ class Certifier:
 
     def _propose_wrong_inputs(
         self, batch: TrainedBatch, tower: int
-    ) -> Iterator[tuple[Statement, int, Towers, int]]:
-        """Yield (fault, the tower of the dropout, batches, the tower of the batch).
-
-        The likelier faults come first.
-        """
+    ) -> Iterator[_WrongInput]:
+        """Yield inputs that may explain a wrong loss, the likelier ones first."""
         towers = batch.towers
         num_towers = self._gradients.num_towers
         for neighbor in range(num_towers):
             values = {"tower": tower, "instead": neighbor}
             if neighbor != tower:
                 fault = Statement("input-batch-of-tower", "another's batch", values)
-                yield fault, neighbor, towers, neighbor
+                yield _WrongInput(fault, neighbor, towers, neighbor)
                 fault = Statement("input-dropout-of-tower", "another's dropout", values)
-                yield fault, neighbor, towers, tower
+                yield _WrongInput(fault, neighbor, towers, tower)
         if not batch.number:
             return
         if self._config.model.dropout:
             fault = Statement("input-dropout-repeats", "same dropout", {"tower": tower})
             # The random stream that the tower had at step 0.
-            yield fault, tower - batch.number * num_towers, towers, tower
+            dropout_tower = tower - batch.number * num_towers
+            yield _WrongInput(fault, dropout_tower, towers, tower)
         for past in self._history[:1] + self._history[-1:]:
             values = {"tower": tower, "earlier": past.number}
             fault = Statement("input-batch-repeats", "same batch", values)
-            yield fault, tower, past.towers, tower
+            yield _WrongInput(fault, tower, past.towers, tower)
 
     def _check_moving(self, number: int) -> None:
         """Check that each tower's averages follow from its own batches.
@@ -433,7 +455,9 @@ class Certifier:
             weights_tower = tower
         if draw is None:
             draw = tower
-        replicas = batch.stale if self._guarantee.staged else batch.before
+        replicas = (
+            batch.stale_replicas if self._guarantee.staged else batch.replicas_before
+        )
         weights = next(
             replica.weights
             for replica in replicas
@@ -493,11 +517,15 @@ class Certifier:
 
     def _compute_updates(self, batch: TrainedBatch) -> list[ReplicaUpdate]:
         """Return the update of each replica and the gradients of its towers."""
-        parts = self._compute_parts(batch, batch.before)
-        stale_parts = functools.cache(lambda: self._compute_parts(batch, batch.stale))
+        parts = self._compute_parts(batch, batch.replicas_before)
+        stale_parts = functools.cache(
+            lambda: self._compute_parts(batch, batch.stale_replicas)
+        )
         shares = batch.towers.shares
         updates = []
-        for replica_before, replica_after in zip(batch.before, batch.after):
+        for replica_before, replica_after in zip(
+            batch.replicas_before, batch.replicas_after
+        ):
             change = {
                 name: replica_after.weights[name] - value
                 for name, value in replica_before.weights.items()

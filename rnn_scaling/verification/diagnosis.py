@@ -60,7 +60,7 @@ def is_change(
     actual = update.change[name]
     # If the terms of a gradient cancel, it is rounded like the gradients of others.
     largest = max(map(norm, update.change.values()))
-    rounding = ROUNDING * (norm(update.before[name]) + largest)
+    rounding = ROUNDING * (norm(update.weights_before[name]) + largest)
     distance = max(norm(change), norm(actual))
     if rounding > MAX_UNCERTAINTY * distance:
         return True
@@ -231,7 +231,7 @@ def _explain_weights(update: ReplicaUpdate, name: str) -> Statement:
         local_gradients.append([{name: arrays[name].ravel()} for arrays in passes])
     change = {name: -update.change[name].ravel()}
     sum_weights = sums.weigh(
-        change, local_gradients, {name: update.before[name].ravel()}
+        change, local_gradients, {name: update.weights_before[name].ravel()}
     )
     if sum_weights is None or sum_weights.residual > sums.MIN_SHARE:
         return _UNKNOWN
@@ -257,7 +257,7 @@ def _is_decayed(
     update: ReplicaUpdate, name: str, change: np.ndarray, share: float
 ) -> bool:
     """Return whether the weights were also decayed."""
-    weights_before = update.before[name]
+    weights_before = update.weights_before[name]
     if weights_before.size < _MIN_DECAYED_ELEMENTS:
         return False
     decay = _nearest_factor(update.change[name] - change, weights_before)
@@ -273,7 +273,7 @@ def _rows_statement(
     actual = update.change[name].reshape(len(change) if change.ndim else 1, -1)
     expected = change.reshape(actual.shape)
     largest = np.abs(expected).max(axis=1)
-    size = np.abs(update.before[name]).max() + largest.max(initial=0.0)
+    size = np.abs(update.weights_before[name]).max() + largest.max(initial=0.0)
     allowed_error = 4 * share * largest + 4 * ROUNDING * size
     num_moving = int((largest + np.abs(actual).max(axis=1) > 0).sum())
     wrong_rows = np.flatnonzero(np.abs(actual - expected).max(axis=1) > allowed_error)
@@ -304,7 +304,7 @@ def _wrong_chunk_statement(
     for name, expected in right_change.items():
         actual = update.change[name]
         largest = np.abs(expected).max(initial=0.0)
-        size = np.abs(update.before[name]).max(initial=0.0) + largest
+        size = np.abs(update.weights_before[name]).max(initial=0.0) + largest
         allowed_error = 4 * share * largest + 4 * ROUNDING * size
         is_moving = (expected != 0) | (actual != 0)
         masks.append((np.abs(actual - expected) > allowed_error)[is_moving])

@@ -47,7 +47,7 @@ class ReplicaUpdate:
         them, so only trials of staged modes call it.
       shares: Each tower's share of all items.
       change: The change of each variable.
-      before: The weights before the update.
+      weights_before: The weights before the update.
       micro_items: Per tower, the items of each micro-batch.
     """
 
@@ -56,7 +56,7 @@ class ReplicaUpdate:
     stale_parts: Callable[[], Parts]
     shares: Mapping[int, float]
     change: Arrays
-    before: Arrays
+    weights_before: Arrays
     micro_items: Sequence[Sequence[float]] = ()
 
 
@@ -90,7 +90,7 @@ class Trial:
         is_scaled = config.model.compute_dtype == "float16"
         rule = UpdateRule(config.training, is_scaled, config.num_towers, self.constants)
         for update, gradient in zip(updates, self.compute_gradients(config, updates)):
-            yield rule.update(gradient, update.before)
+            yield rule.update(gradient, update.weights_before)
 
     def compute_gradients(
         self, config: RunConfig, updates: Sequence[ReplicaUpdate]
@@ -251,7 +251,9 @@ def _sum_weighted_micro_batches(
       update: The update.
       factor_of: Takes a tower and the number of its micro-batch.
     """
-    gradient = {name: np.zeros_like(array) for name, array in update.before.items()}
+    gradient = {
+        name: np.zeros_like(array) for name, array in update.weights_before.items()
+    }
     for tower, part in update.parts.items():
         for micro, arrays in enumerate(part.micro_gradients):
             factor = np.float32(factor_of(tower, micro))
@@ -536,7 +538,7 @@ def _largest_difference(
     for update, changes in zip(updates, trial.compute_changes(config, updates)):
         for name, change in changes.items():
             actual = update.change[name]
-            rounding = ROUNDING * norm(update.before[name])
+            rounding = ROUNDING * norm(update.weights_before[name])
             differences[name] += max(0.0, norm(actual - change) - rounding)
             distances[name] += norm(actual) + norm(change)
     longest = max(distances.values())

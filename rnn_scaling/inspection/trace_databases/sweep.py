@@ -49,6 +49,8 @@ class Union:
 class Gap:
     """Time in which a device does nothing.
 
+    The names of the attributes are keys of the summary's JSON.
+
     Attributes:
       ns: The length.
       start_ns: The start.

@@ -15,17 +15,23 @@ from rnn_scaling.verification.scripts.evidence import Record, previous_step
 TOLERANCE = 1e-3  # tolerance of losses and of weights of 1
 
 
-def has_old_gradients(ranks: Sequence[Record], number: int, place: int) -> bool:
-    """Return whether gradients of the step before explain the rest of a gradient."""
+def has_old_gradients(ranks: Sequence[Record], number: int, rank_index: int) -> bool:
+    """Return whether gradients of the step before explain the rest of a gradient.
+
+    Args:
+      ranks: The ranks of a run.
+      number: The step.
+      rank_index: The rank that applies the gradient.
+    """
     previous = [previous_step(rank, number) for rank in ranks]
     old_steps = [step for step in previous if step is not None]
     if len(old_steps) < len(ranks):
         return False
     terms = comparison.local_gradients([rank["steps"][number] for rank in ranks])
     old = comparison.local_gradients(old_steps)
-    for passes, step, more in zip(terms, old_steps, old):
-        passes += [numbers.sketches(step["gradients"]), *more]
-    actual = numbers.sketches(ranks[place]["steps"][number]["gradients"])
+    for passes, step, old_passes in zip(terms, old_steps, old):
+        passes += [numbers.sketches(step["gradients"]), *old_passes]
+    actual = numbers.sketches(ranks[rank_index]["steps"][number]["gradients"])
     weighting = sums.weigh(actual, terms, {})
     return weighting is not None and weighting.residual < sums.MIN_SHARE
 
@@ -47,8 +53,8 @@ def have_equal_weights(ranks: Sequence[Record], number: int) -> bool:
     """Return whether all ranks begin a step with equal weights."""
     if any(number >= len(rank["steps"]) for rank in ranks):
         return False
-    before = [rank["steps"][number].get("before") for rank in ranks]
-    return bool(before[0]) and all(weights == before[0] for weights in before)
+    digests = [rank["steps"][number].get("before") for rank in ranks]
+    return bool(digests[0]) and all(each == digests[0] for each in digests)
 
 
 def is_changed_outside(rank: Record, number: int) -> bool:
@@ -58,9 +64,11 @@ def is_changed_outside(rank: Record, number: int) -> bool:
     previous = previous_step(rank, number)
     if previous is None:
         return False
-    after = numbers.digests(previous["weights"])
-    before = rank["steps"][number].get("before", {})
-    return any(after.get(key, value) != value for key, value in before.items())
+    ended_with = numbers.digests(previous["weights"])
+    began_with = rank["steps"][number].get("before", {})
+    return any(
+        ended_with.get(key, digest) != digest for key, digest in began_with.items()
+    )
 
 
 def scale_of_reference(
@@ -98,14 +106,14 @@ def _total_loss(steps: Sequence[Record]) -> float:
     return float(sum(micro["loss"] for micro in passes))
 
 
-def are_equal(locals_: list[list[numbers.Sketches]]) -> bool:
+def are_equal(local_gradients: list[list[numbers.Sketches]]) -> bool:
     """Return whether all ranks have the same nonzero local gradients."""
-    if len(locals_) < 2 or not locals_[0] or not locals_[0][0]:
+    if len(local_gradients) < 2 or not local_gradients[0] or not local_gradients[0][0]:
         return False
-    first = locals_[0][0]
+    first = local_gradients[0][0]
     if numbers.norm(first) == 0:
         return False
-    for passes in locals_[1:]:
+    for passes in local_gradients[1:]:
         if not passes or passes[0].keys() != first.keys():
             return False
         if numbers.concatenated(passes[0]) != numbers.concatenated(first):

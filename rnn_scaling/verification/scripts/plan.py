@@ -182,9 +182,9 @@ class Conductor:
         for conditions in short:
             settings = {**settings, **conditions}
             driven = self._run("driven", self._request.num_ranks, settings)
-            if _is_short(driven, conditions):
+            if _is_short(driven, conditions) and _has_usual_shares(driven, parallel):
                 break
-            # The script does not accept fewer samples.
+            # The script does not accept fewer samples, or not as many.
             settings.pop("max_samples", None)
         if not all(rank["steps"] for rank in driven["ranks"]):
             return
@@ -208,7 +208,10 @@ class Conductor:
             num_samples = samples.num_samples(joint.steps()[0])
         if num_samples:
             size = _HALF_STEPS_PER_EPOCH * num_samples // 2 + 1
-            conditions.append({"max_samples": size + 1 - size % 2})
+            size += 1 - size % 2
+            conditions.append({"max_samples": size})
+            # Shards made by hand may have equal sizes only with the script's own data.
+            conditions.append({"max_samples": size + -size % len(first_steps)})
         if has_loader:
             num_micro = max(1, len(first_steps[0]["micro"]))
             conditions.append({"cut_batches": 2 * num_micro})
@@ -227,3 +230,13 @@ def _is_short(run: Record, conditions: Record) -> bool:
     for step in rank["steps"]:
         epochs.update(read["epoch"] for read in step["reads"])
     return len(epochs) > 1
+
+
+def _has_usual_shares(driven: Record, parallel: Record) -> bool:
+    """Return whether the driven ranks only have unequal shares if the script has them.
+
+    A mean over ranks with equal shares is right, and other data would make it wrong.
+    """
+    if samples.has_unequal_shares(parallel):
+        return True
+    return not samples.has_unequal_shares(driven)

@@ -265,6 +265,21 @@ def leaves_out_too_many(
     return missing > (total % num_ranks if len(counts) == 1 else 0)
 
 
+def has_unequal_shares(run: Record) -> bool:
+    """Return whether a batch of an epoch has other sizes on other ranks.
+
+    False if the epoch is unknown, too.
+    """
+    shares = []
+    for rank in run["ranks"]:
+        facts = describe_loader(rank, training_loader(rank) or 0)
+        epoch = (facts or {}).get("epoch")
+        if not epoch:
+            return False
+        shares.append([len(batch or ()) for batch in epoch])
+    return any(share != shares[0] for share in shares[1:])
+
+
 def repeats_order(rank: Record, loader: int) -> bool | None:
     """Return whether two epochs have the same shuffled order; None if unknown."""
     epochs: dict[int, Batch] = {}

@@ -65,6 +65,23 @@ def test_ranks_may_only_leave_out_samples_for_a_reason(runs, sizes, missing, is_
     assert samples.leaves_out_too_many(missing, total, run, joint(runs)) is is_wrong
 
 
+@pytest.mark.parametrize(
+    ("epochs", "is_unequal"),
+    [
+        ([[4, 2], [4, 2]], False),
+        ([[4, 2], [4, 1]], True),
+        ([[4, 2], [4]], True),
+        ([[4, 2], []], False),  # unknown
+    ],
+)
+def test_ranks_have_unequal_shares_if_a_batch_has_another_size(
+    runs, epochs, is_unequal
+):
+    for rank, sizes in zip(runs["parallel"]["ranks"], epochs):
+        rank["end"]["loaders"][0]["epoch"] = [[0] * size for size in sizes]
+    assert samples.has_unequal_shares(runs["parallel"]) is is_unequal
+
+
 def test_shards_with_their_own_numbers_are_recognised_by_content(runs):
     serial = runs["serial"]["ranks"][0]["end"]["loaders"][0]
     serial["digests"] = [f"sample {i}" for i in range(12)]

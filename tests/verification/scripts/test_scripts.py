@@ -61,6 +61,17 @@ def verify(folder, text, *flags):
     return done
 
 
+def test_equal_shards_made_by_hand_are_not_judged_with_unequal_ones(tmp_path):
+    sampler = "sampler = torch.utils.data.DistributedSampler(data)"
+    shard = "range(dist.get_rank(), len(data), dist.get_world_size())"
+    script = SCRIPT.replace(sampler, f"data = torch.utils.data.Subset(data, {shard})")
+    script = script.replace("    sampler.set_epoch(epoch)\n", "")
+    script = script.replace("batch_size=4, sampler=sampler", "batch_size=5")
+    script = script.replace("DIVISOR", "dist.get_world_size()")
+    done = verify(tmp_path, script, "--num_steps=6")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_right_script_gets_a_certificate_that_can_be_checked(tmp_path):
     """The script creates its loader in each epoch."""
     creation = next(line for line in SCRIPT.splitlines() if "DataLoader(" in line)

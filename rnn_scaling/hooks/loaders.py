@@ -64,6 +64,7 @@ class Loaders:
         self._probed: set[int] = set()
         self._probes: list[list[str]] = []
         self._is_reading = False
+        self._num_samples = 0
 
     def install(self) -> None:
         """Watch each loader that the script creates."""
@@ -84,6 +85,11 @@ class Loaders:
     def probes(self) -> list[list[str]]:
         """Return digests of the first samples of each data set, read twice."""
         return self._probes
+
+    @property
+    def num_samples(self) -> int:
+        """The real size of the largest data set; 0 if the script asks for none."""
+        return self._num_samples
 
     def take_reads(self) -> list[dict[str, Any]]:
         """Return the batches read since the last call."""
@@ -240,7 +246,7 @@ class Loaders:
         """Record which samples the script reads itself, and shorten data sets."""
 
         def watch(owner: Any) -> None:
-            if "__len__" in vars(owner) and self._settings.get("max_samples"):
+            if "__len__" in vars(owner):
                 self._wrap(owner, "__len__", self._short_length)
             if "__getitem__" in vars(owner):
                 self._wrap(owner, "__getitem__", self._get_item)
@@ -254,7 +260,9 @@ class Loaders:
             watch(owner)
 
     def _short_length(self, original: Any, dataset: Any) -> int:
-        return min(original(dataset), self._settings["max_samples"])
+        length: int = original(dataset)
+        self._num_samples = max(self._num_samples, length)
+        return min(length, self._settings.get("max_samples") or length)
 
     def _get_item(self, original: Any, dataset: Any, index: Any) -> Any:
         if not self._is_reading:

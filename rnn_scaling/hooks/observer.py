@@ -123,6 +123,7 @@ class Observer:
                 "loaders": self._loaders.describe(),
                 "rounding": self._rounding,
                 "probes": self._loaders.probes,
+                "num_samples": self._loaders.num_samples,
                 "loaded_states": checkpoints.num_loaded_states,
                 "restored_states": self._num_restored,
             }

@@ -398,7 +398,8 @@ class _Judge:
         check = dataclasses.replace(check, subject=Subject.CLIPPING, kind="driven")
         if check.step == 1 and has_clips:
             return dataclasses.replace(check, cause=Cause.CLIPPING)
-        if "max_samples" not in driven["settings"]:
+        conditions = driven["settings"]
+        if "max_samples" not in conditions or conditions.get("has_complete_batches"):
             self._not_covered.append("last-batch")
         return check
 

@@ -176,10 +176,9 @@ class Conductor:
                 norms += [clip["norm"] for clip in step["clips"]]
         if norms and min(norms) > 0:
             settings["clip"] = _CLIP_SHARE * min(norms)
-        short = self._shorten(parallel)
         settings["save_weights"] = weights
         driven: Record = {"ranks": []}
-        for conditions in short:
+        for conditions in self._shorten(parallel):
             settings = {**settings, **conditions}
             driven = self._run("driven", self._request.num_ranks, settings)
             if _is_short(driven, conditions) and _has_usual_shares(driven, parallel):
@@ -199,19 +198,32 @@ class Conductor:
 
     def _shorten(self, parallel: Record) -> list[Record]:
         """Return conditions under which an epoch ends after some steps, best first."""
-        joint = samples.JointBatches(parallel, self.runs["serial"])
+        serial = self.runs["serial"]
+        joint = samples.JointBatches(parallel, serial)
         first_steps = [rank["steps"][0] for rank in parallel["ranks"]]
-        num_samples = samples.rows_of_steps(first_steps)[0].total()
+        step_size = samples.rows_of_steps(first_steps)[0].total()
+        end = serial["ranks"][0]["end"] or {}
+        num_samples = end.get("num_samples", 0)
         conditions: list[Record] = []
         has_loader = joint.is_known and joint.loader is not None
         if has_loader:
-            num_samples = samples.num_samples(joint.steps()[0])
-        if num_samples:
-            size = _HALF_STEPS_PER_EPOCH * num_samples // 2 + 1
+            step_size = samples.num_samples(joint.steps()[0])
+            loader_facts = samples.describe_loader(
+                serial["ranks"][0], joint.loader or 0
+            )
+            num_samples = (loader_facts or {}).get("size") or 0
+        if step_size:
+            size = _HALF_STEPS_PER_EPOCH * step_size // 2 + 1
             size += 1 - size % 2
             conditions.append({"max_samples": size})
             # Shards made by hand may have equal sizes only with the script's own data.
             conditions.append({"max_samples": size + -size % len(first_steps)})
+            rest = num_samples % step_size
+            size = _HALF_STEPS_PER_EPOCH // 2 * step_size + rest
+            if size <= num_samples:
+                is_complete = rest == 0
+                own = {"max_samples": size, "has_complete_batches": is_complete}
+                conditions.append(own)
         if has_loader:
             num_micro = max(1, len(first_steps[0]["micro"]))
             conditions.append({"cut_batches": 2 * num_micro})

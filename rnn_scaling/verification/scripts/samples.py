@@ -266,17 +266,22 @@ def leaves_out_too_many(
 
 
 def has_unequal_shares(run: Record) -> bool:
-    """Return whether a batch of an epoch has other sizes on other ranks.
+    """Return whether a batch has other sizes on other ranks.
 
-    False if the epoch is unknown, too.
+    The batches are those of an epoch, and otherwise those of the recorded steps.
     """
     shares = []
     for rank in run["ranks"]:
         facts = describe_loader(rank, training_loader(rank) or 0)
         epoch = (facts or {}).get("epoch")
-        if not epoch:
-            return False
-        shares.append([len(batch or ()) for batch in epoch])
+        if epoch:
+            shares.append([len(batch or ()) for batch in epoch])
+    if len(shares) < len(run["ranks"]):
+        num_steps = min(len(rank["steps"]) for rank in run["ranks"])
+        shares = []
+        for rank in run["ranks"]:
+            steps = rank["steps"][:num_steps]
+            shares.append([rows_of_steps([step])[0].total() for step in steps])
     return any(share != shares[0] for share in shares[1:])
 
 

@@ -72,6 +72,25 @@ def test_equal_shards_made_by_hand_are_not_judged_with_unequal_ones(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_equal_parts_of_a_batch_are_not_judged_with_unequal_ones(tmp_path):
+    """The script has no loader, and cuts each batch into one part per process."""
+    before, _, after = SCRIPT.partition("sampler = ")
+    script = before + after.partition("\n")[2]
+    script = script.replace(after.partition("\n")[2].partition("\n")[0] + "\n", "")
+    script = script.replace("    sampler.set_epoch(epoch)\n", "")
+    loop = "    for inputs, targets in loader:\n"
+    batches = """    for start in range(0, len(data), 8):
+        size = 8 // dist.get_world_size()
+        first = start + dist.get_rank() * size
+        numbers = range(first, min(first + size, len(data)))
+        inputs, targets = map(torch.stack, zip(*[data[i] for i in numbers]))
+"""
+    script = script.replace(loop, batches)
+    script = script.replace("DIVISOR", "dist.get_world_size()")
+    done = verify(tmp_path, script, "--num_steps=6")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_right_script_gets_a_certificate_that_can_be_checked(tmp_path):
     """The script creates its loader in each epoch."""
     creation = next(line for line in SCRIPT.splitlines() if "DataLoader(" in line)

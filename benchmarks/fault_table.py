@@ -40,7 +40,7 @@ ATTENTION, BAHDANAU = (
     ("--model=nmt_attention", "--attention=bahdanau"),
 )
 LOSS_SUM = "mean_loss = outcome.loss_sum / denominator"
-APPLIED = "applied.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))"
+APPLIED = "update_operators.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))"
 CHUNK = (
     "place([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, tf.reshape(placed[0], [-1]), tf.reshape(t, [-1])),"
     " tf.shape(t)) for t in tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add)], devices)"
@@ -434,8 +434,8 @@ FAULTS = (
     Fault(
         "clipping by tower",
         f"{T}/replica.py",
-        "norm = self._global_norm(grads)",
-        "norm = 0.5 * self._global_norm(grads)",
+        "norm = self._compute_global_norm(grads)",
+        "norm = 0.5 * self._compute_global_norm(grads)",
         "clip",
         CLIP,
     ),
@@ -473,8 +473,8 @@ FAULTS = (
     Fault(
         "tower counts twice",
         f"{V}/parameter_server.py",
-        "= gradients.add([tower_pieces[index] for tower_pieces in pieces])",
-        "= gradients.add([tower_pieces[index] for tower_pieces in [*pieces, pieces[0]]])",
+        "= gradients.add([tower_pieces[index] for tower_pieces in row_parts])",
+        "= gradients.add([tower_pieces[index] for tower_pieces in [*row_parts, row_parts[0]]])",
         "twice",
         SERVER,
     ),
@@ -552,8 +552,8 @@ FAULTS = (
     Fault(
         "rows that fill up a worker's gradient are not zero",
         f"{T}/all_reduce/collective.py",
-        "values = tf.pad(rows.values, [[0, missing], [0, 0]])",
-        "values = tf.pad(rows.values, [[0, missing], [0, 0]], constant_values=0.01)",
+        "values = tf.pad(rows.values, [[0, num_missing], [0, 0]])",
+        "values = tf.pad(rows.values, [[0, num_missing], [0, 0]], constant_values=0.01)",
         "rows|embedding",
         ("--num_workers=2", "--variable_update=collective_all_reduce"),
     ),

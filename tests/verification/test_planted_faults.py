@@ -266,7 +266,7 @@ def test_growing_rounding_is_not_a_fault_if_each_update_is_right(planted, monkey
 
     monkeypatch.setattr(
         Certifier,
-        "_allowed",
+        "_allowed_difference",
         lambda self, training, name, value, number: 1.0 if number < 1 else -1.0,
     )
     # The loss of a network may show how its weights were rounded.

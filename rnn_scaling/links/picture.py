@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,25 +39,8 @@ def render(results: Measurements, kind: str) -> bytes:
         figure = Figure(figsize=(width, 4.9 * rows), layout="constrained")
         FigureCanvasAgg(figure)
         all_axes = figure.subplots(rows, columns, squeeze=False).flat
-        for axes, (title, scale, draw, series) in zip(all_axes, panels):
-            for index, line in enumerate(series[:_MAX_LINES]):
-                style = {
-                    "color": f"C{index % 10}",
-                    "marker": "os^D"[index // 10],
-                    "markersize": 4,
-                }
-                draw(axes, line, style)
-            if len(series) > _MAX_LINES:
-                title += f" (first {_MAX_LINES} of {len(series)})"
-            axes.set(title=title, xlabel="size", yscale=scale)
-            _scale(axes, series)
-            axes.legend(
-                loc="upper left",
-                bbox_to_anchor=(0, -0.17),
-                frameon=False,
-                ncols=2,
-                fontsize=8,
-            )
+        for axes, panel in zip(all_axes, panels):
+            _draw_panel(axes, panel)
         buffer = io.BytesIO()
         metadata = (
             {"Software": "rnn_scaling"}
@@ -68,31 +51,70 @@ def render(results: Measurements, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _choose_panels(
-    results: Measurements,
-) -> list[
-    tuple[str, str, Callable[[Axes, Series, dict[str, Any]], None], list[Series]]
-]:
-    """Return title, vertical scale, function that draws a series, and series per panel."""
+class _Panel(NamedTuple):
+    """One pair of axes of the picture.
+
+    Attributes:
+      scale: The scale of the vertical axis: "linear" or "log".
+      draw: Draws a series with a style on the axes.
+    """
+
+    title: str
+    scale: str
+    draw: Callable[[Axes, Series, dict[str, Any]], None]
+    series: list[Series]
+
+
+def _draw_panel(axes: Axes, panel: _Panel) -> None:
+    """Draw the first series of a panel, its title and its legend."""
+    for index, series in enumerate(panel.series[:_MAX_LINES]):
+        style = {
+            "color": f"C{index % 10}",
+            "marker": "os^D"[index // 10],
+            "markersize": 4,
+        }
+        panel.draw(axes, series, style)
+    title = panel.title
+    if len(panel.series) > _MAX_LINES:
+        title += f" (first {_MAX_LINES} of {len(panel.series)})"
+    axes.set(title=title, xlabel="size", yscale=panel.scale)
+    _label_axes(axes, panel.series)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, -0.17),
+        frameon=False,
+        ncols=2,
+        fontsize=8,
+    )
+
+
+def _choose_panels(results: Measurements) -> list[_Panel]:
+    """Return the panels that have a series."""
     reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
     links = [link for link in results.links if link.points and link.traffic]
     memory = [link for link in links if link.kind == MEMORY]
     copies = [link for link in links if link.kind == COPY]
     panels = [
-        (
+        _Panel(
             "all-reduce: bus bandwidth, GB/s (median, quartiles)",
             "linear",
             _draw_bandwidth,
             reduces,
         ),
-        ("all-reduce: time, us; dashed: alpha + bytes/beta", "log", _time, reduces),
-        ("host memory: GB/s (median, quartiles)", "log", _draw_bandwidth, memory),
-        ("copies: GB/s (median, quartiles)", "log", _draw_bandwidth, copies),
+        _Panel(
+            "all-reduce: time, us; dashed: alpha + bytes/beta",
+            "log",
+            _draw_times,
+            reduces,
+        ),
+        _Panel("host memory: GB/s (median, quartiles)", "log", _draw_bandwidth, memory),
+        _Panel("copies: GB/s (median, quartiles)", "log", _draw_bandwidth, copies),
     ]
-    return [panel for panel in panels if panel[3]]
+    return [panel for panel in panels if panel.series]
 
 
 def _draw_bandwidth(axes: Axes, series: Series, style: dict[str, Any]) -> None:
+    """Draw the median bandwidths, and a band from quartile to quartile."""
     rates = np.array([series.gb_per_s(point) for point in series.points])
     low_rates = rates * [p.median_s / p.quartiles_s[1] for p in series.points]
     high_rates = rates * [p.median_s / p.quartiles_s[0] for p in series.points]
@@ -107,7 +129,8 @@ def _draw_bandwidth(axes: Axes, series: Series, style: dict[str, Any]) -> None:
     )
 
 
-def _time(axes: Axes, series: Series, style: dict[str, Any]) -> None:
+def _draw_times(axes: Axes, series: Series, style: dict[str, Any]) -> None:
+    """Draw the median times, and the fitted line if it holds."""
     axes.plot(
         series.sizes,
         [1e6 * t for t in series.medians_s],
@@ -123,7 +146,7 @@ def _time(axes: Axes, series: Series, style: dict[str, Any]) -> None:
         axes.plot(sizes, times, color=style["color"], linewidth=1.1, linestyle="--")
 
 
-def _scale(axes: Axes, series: Sequence[Series]) -> None:
+def _label_axes(axes: Axes, series: Sequence[Series]) -> None:
     """Label the axes with plain numbers, and with about six sizes such as "64 KiB"."""
     from matplotlib.ticker import FuncFormatter, NullLocator
 

@@ -8,7 +8,7 @@ The keys of a task's `request` are those that worker.py reads.
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.config import all_reduce_spec, flags
 from rnn_scaling.config import run_config as config
@@ -428,14 +428,28 @@ class _Planner:
         return tasks
 
 
-def algorithms(
-    text: str, device: str, ranks: int, num_physical: int
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the all-reduces of --algorithms.
+class Algorithms(NamedTuple):
+    """The all-reduces of --algorithms.
 
-    Returns:
-      Names to measure; reasons for algorithms of "all" that are left out; errors of
-      other names.
+    Attributes:
+      names: The algorithms to measure.
+      left_out: For "all": a reason for each algorithm that cannot run here.
+      errors: For other texts: the mistakes in them.
+    """
+
+    names: list[str]
+    left_out: list[str]
+    errors: list[str]
+
+
+def algorithms(text: str, device: str, ranks: int, num_physical: int) -> Algorithms:
+    """Check the all-reduces of --algorithms.
+
+    Args:
+      text: The value of the flag.
+      device: "cpu" or "gpu".
+      ranks: Number of ranks.
+      num_physical: Devices that the ranks share.
     """
     names = list(ALL_REDUCES) if text == ALL else text.split(",")
     usable: list[str] = []
@@ -460,9 +474,9 @@ def algorithms(
         if not problems and name not in usable:
             usable.append(name)
     if text != ALL:
-        return usable, [], errors
+        return Algorithms(usable, [], errors)
     left_out = [line.removeprefix("--algorithms=").partition(";")[0] for line in errors]
-    return usable, left_out, []
+    return Algorithms(usable, left_out, [])
 
 
 def threads(

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rnn_scaling.config import conflicts, flags, presets, registry
 from rnn_scaling.config import run_config as configs
@@ -149,6 +149,20 @@ def plan(
     return make_names_distinct(runs)
 
 
+class DistinctRuns(NamedTuple):
+    """The runs of a command line.
+
+    Attributes:
+      runs: A run of each combination that can run.
+      problems: The conflicts of the other combinations.
+      unused: A line for each flag of the user that no run reads.
+    """
+
+    runs: list[Run]
+    problems: list[str]
+    unused: list[str]
+
+
 def distinct_runs(
     lists: Mapping[str, Sequence[Any]],
     make_name: Callable[[Mapping[str, Any], RunConfig], str | None],
@@ -156,7 +170,7 @@ def distinct_runs(
     *,
     num_gpus: int,
     num_cores: int,
-) -> tuple[list[Run], list[str], list[str]]:
+) -> DistinctRuns:
     """Make a run of each combination of the values that can run.
 
     Runs that differ only in flags that they do not read are the same.
@@ -167,10 +181,6 @@ def distinct_runs(
       user_flags: The flags that the user gave.
       num_gpus: GPUs of this machine.
       num_cores: Cores of this machine.
-
-    Returns:
-      The runs, the conflicts of other combinations, and a line for each flag of the
-      user that no run reads.
     """
     runs: dict[tuple, Run] = {}
     problems: dict[str, None] = {}
@@ -196,7 +206,7 @@ def distinct_runs(
             unused.append(
                 f"{spell(flag, value)} is not read by any of the runs; leave it out"
             )
-    return list(runs.values()), list(problems), unused
+    return DistinctRuns(list(runs.values()), list(problems), unused)
 
 
 def repeat_runs(runs: Sequence[R], repeats: int) -> list[R]:

@@ -196,10 +196,9 @@ class ModeSearch:
         all_counted = []
         for run in self.runs:
             title = self.title(run)
+            good_records = self._good_records(run, records)
             counted_records = self._undisturbed_records(run, records)
-            num_disturbed += len(self._good_records(run, records)) - len(
-                counted_records
-            )
+            num_disturbed += len(good_records) - len(counted_records)
             all_counted.append(counted_records)
             if run.name not in records:
                 left_out.append(title)
@@ -320,12 +319,12 @@ def make_statements(
     rate = standings[ranking.reference].rate
     add("recommend", ranking.reference, rate=interval_values(rate), unit=unit)
     tied_titles = [title for title in ranking.contenders if title != ranking.reference]
-    slower = [title for title in standings if standings[title].verdict == SLOWER]
+    slower_titles = [title for title in standings if standings[title].verdict == SLOWER]
     if tied_titles:
         max_differences = [standings[title].max_difference for title in tied_titles]
         statements.append(_tie_statement(tied_titles, max_differences))
-    elif slower:
-        next_title = max(slower, key=lambda title: standings[title].rate.value)
+    elif slower_titles:
+        next_title = max(slower_titles, key=lambda title: standings[title].rate.value)
         share = standings[next_title].ratio.scaled(100)
         add("recommend-next", next_title, share=interval_values(share))
     if failed_titles:

@@ -104,10 +104,7 @@ def read_trace(file: Path) -> RankTrace:
             number = event["name"].partition("#")[2]
             steps[int(number)] = span
         elif kind == _COLLECTIVE:
-            args = event.get("args")
-            group = args.get("Process Group Name", "") if isinstance(args, dict) else ""
-            name = event["name"].partition("(")[0]
-            collectives.append(Collective(*span, str(group), name))
+            collectives.append(_make_collective(event, span))
         else:
             times[kind].extend(span)
     if not steps:
@@ -120,9 +117,8 @@ def read_trace(file: Path) -> RankTrace:
     if not isinstance(distributed_info, dict):
         distributed_info = {}
     rank = _whole_or_none(distributed_info.get("rank"))
-    in_name = _RANK_IN_NAME.search(file.name)
-    if rank is None and in_name:
-        rank = int(in_name[1])
+    if rank is None:
+        rank = _find_rank_in_name(file)
     spans = {}
     for kind in (OPERATOR, EXCHANGE_CALL, NCCL_CALL, KERNEL, COPY, INPUT):
         spans[kind] = np.array(times[kind], np.int64).reshape(-1, 2) + base_ns
@@ -138,6 +134,20 @@ def read_trace(file: Path) -> RankTrace:
         collectives=tuple(shift_call(call, base_ns) for call in collectives),
         num_left_out=num_left_out,
     )
+
+
+def _find_rank_in_name(file: Path) -> int | None:
+    """Return the rank in the name of a file, such as 3 in "rank3.json"."""
+    match = _RANK_IN_NAME.search(file.name)
+    return int(match[1]) if match else None
+
+
+def _make_collective(event: Mapping[str, Any], span: tuple[int, int]) -> Collective:
+    args = event.get("args")
+    group = args.get("Process Group Name", "") if isinstance(args, dict) else ""
+    name = event["name"].partition("(")[0]
+    start_ns, end_ns = span
+    return Collective(start_ns, end_ns, str(group), name)
 
 
 def shift_call(call: Collective, by_ns: int) -> Collective:

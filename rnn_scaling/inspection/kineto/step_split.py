@@ -7,6 +7,7 @@ Shapes: K intervals between the starts and ends of all spans.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,49 @@ class SplitStep:
 def split_steps(
     rank: int, trace: RankTrace, numbers: Sequence[int], alignment: Alignment
 ) -> list[SplitStep]:
-    """Return the parts of these steps of a rank."""
+    """Return the parts of these steps of a rank.
+
+    Args:
+      rank: The rank.
+      trace: Its trace.
+      numbers: The numbers of the steps, which the trace contains.
+      alignment: The calls that ranks made together.
+    """
+    edges = np.array([trace.steps[number] for number in numbers])
+    spans = {}
+    for name, times in _list_spans(rank, trace, alignment).items():
+        pairs = np.array(times, np.int64).reshape(-1, 2)
+        spans[name] = pairs.clip(edges.min(), edges.max())
+    points = np.unique(np.concatenate([edges, *spans.values()]))
+    masks = {name: find_covered(points, pairs) for name, pairs in spans.items()}
+    if not trace.uses_gpu:
+        masks[COMPUTE] &= ~masks[rank_trace.EXCHANGE_CALL]
+    parts = _choose_parts(masks, len(points) - 1)
+    lengths = np.diff(points)
+    steps = []
+    for number, (start_ns, end_ns) in zip(numbers, edges.tolist()):
+        window = slice(*np.searchsorted(points, (start_ns, end_ns)))
+        in_step = lengths[window]
+        sums = {}
+        for index, name in enumerate(PARTS):
+            sums[name] = _total_seconds(in_step[parts[window] == index])
+        step = SplitStep(
+            number=number,
+            seconds=(end_ns - start_ns) / 1e9,
+            parts=sums,
+            exchange_s=_total_seconds(in_step[masks[UNSPLIT][window]]),
+            exposed_s=sum(sums[name] for name in _EXPOSED),
+        )
+        steps.append(step)
+    return steps
+
+
+def _list_spans(rank: int, trace: RankTrace, alignment: Alignment) -> dict[str, Any]:
+    """Return (start, end) pairs in ns by the name of a part or the kind of an event.
+
+    A call that ranks made together is split at the last arrival, into waiting and
+    transfer.
+    """
     waits = []
     transfers = []
     for call in alignment.calls:
@@ -57,44 +100,22 @@ def split_steps(
             transfers.append((arrived_ns, end_ns + offset_ns))
     # On GPUs the operators of the host only launch kernels.
     computes = rank_trace.KERNEL if trace.uses_gpu else rank_trace.OPERATOR
-    groups = {
+    return {
         **trace.spans,
         COMPUTE: trace.spans[computes],
         TRANSFER: transfers,
         WAITS: waits,
         UNSPLIT: [call[:2] for call in trace.collectives],
     }
-    edges = np.array([trace.steps[number] for number in numbers])
-    spans = {}
-    for name, times in groups.items():
-        pairs = np.array(times, np.int64).reshape(-1, 2)
-        spans[name] = pairs.clip(edges.min(), edges.max())
-    points = np.unique(np.concatenate([edges, *spans.values()]))
-    masks = {name: find_covered(points, pairs) for name, pairs in spans.items()}
-    if not trace.uses_gpu:
-        masks[COMPUTE] &= ~masks[rank_trace.EXCHANGE_CALL]
-    parts = np.full(len(points) - 1, PARTS.index(HOST), np.int8)
+
+
+def _choose_parts(masks: Mapping[str, np.ndarray], num_intervals: int) -> np.ndarray:
+    """Return the index in PARTS of each interval, [K]: the first part that covers it."""
+    parts = np.full(num_intervals, PARTS.index(HOST), np.int8)
     # The first part has priority, so it is written last.
     for index in reversed(range(PARTS.index(HOST))):
         parts[masks[PARTS[index]]] = index
-
-    lengths = np.diff(points)
-    steps = []
-    for number, (start_ns, end_ns) in zip(numbers, edges.tolist()):
-        window = slice(*np.searchsorted(points, (start_ns, end_ns)))
-        in_step = lengths[window]
-        sums = {}
-        for index, part in enumerate(PARTS):
-            sums[part] = _total_seconds(in_step[parts[window] == index])
-        step = SplitStep(
-            number=number,
-            seconds=(end_ns - start_ns) / 1e9,
-            parts=sums,
-            exchange_s=_total_seconds(in_step[masks[UNSPLIT][window]]),
-            exposed_s=sum(sums[part] for part in _EXPOSED),
-        )
-        steps.append(step)
-    return steps
+    return parts
 
 
 def _total_seconds(lengths_ns: np.ndarray) -> float:

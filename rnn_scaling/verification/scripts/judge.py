@@ -77,6 +77,10 @@ def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
     return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)
 
 
+def _are_equal_rates(rates: Any, expected: Any) -> bool:
+    return bool(np.allclose(rates, expected, rtol=1e-6, atol=0))
+
+
 class _Judge:
     """Makes all checks, and collects the conditions that were not driven."""
 
@@ -121,7 +125,7 @@ class _Judge:
             check.subject is Subject.GRADIENTS and check.result is Result.NOT_COVERED
             for check in known
         ):
-            check = next(c for c in known if c.subject is Subject.GRADIENTS)
+            check = next(each for each in known if each.subject is Subject.GRADIENTS)
             return Verdict(
                 Answer.CANNOT_TELL,
                 known,
@@ -139,11 +143,13 @@ class _Judge:
         if repeated is None or not repeated["ranks"][0]["steps"]:
             return 0.0
         step = self._evidence.reference["steps"][0]
-        other = repeated["ranks"][0]["steps"][0]
-        if numbers.digests(step["gradients"]) == numbers.digests(other["gradients"]):
+        repeated_step = repeated["ranks"][0]["steps"][0]
+        if numbers.digests(step["gradients"]) == numbers.digests(
+            repeated_step["gradients"]
+        ):
             return 0.0
         expected = numbers.sketches(step["gradients"])
-        actual = numbers.sketches(other["gradients"])
+        actual = numbers.sketches(repeated_step["gradients"])
         distances = numbers.distances(actual, expected).values()
         difference = math.hypot(*distances)
         return difference / max(numbers.norm(expected), 1e-30)
@@ -159,12 +165,12 @@ class _Judge:
         missing, repeated, total = counts
         step_size = max(map(samples.num_samples, self._evidence.joint.steps()))
         values = {"missing": missing, "repeated": repeated, "total": total}
-        least = max(step_size, self._evidence.num_ranks)
+        min_repeated = max(step_size, self._evidence.num_ranks)
         features = SampleFeatures(
             missing=samples.leaves_out_too_many(
                 missing, total, self._evidence.runs["parallel"], self._evidence.joint
             ),
-            repeated=repeated >= least,
+            repeated=repeated >= min_repeated,
             shards=self._relation_of_shards(missing, repeated, total),
         )
         if any(features.known().values()):
@@ -201,8 +207,8 @@ class _Judge:
 
         If they overlap, as many samples are missing as repeated.
         """
-        least = _MIN_OVERLAP * total
-        if abs(missing - repeated) >= least or missing <= least:
+        min_samples = _MIN_OVERLAP * total
+        if abs(missing - repeated) >= min_samples or missing <= min_samples:
             return None
         if missing < (1 - _MIN_OVERLAP) * total * (1 - 1 / self._evidence.num_ranks):
             return Shards.OVERLAPPING
@@ -214,8 +220,9 @@ class _Judge:
             return None
         probes = []
         for rank in self._evidence.ranks:
-            probes.append([d for d in rank["end"]["probes"] if is_random(d)])
-        if all(probes) and all(other == probes[0] for other in probes[1:]):
+            digests = rank["end"]["probes"]
+            probes.append([digest for digest in digests if is_random(digest)])
+        if all(probes) and all(each == probes[0] for each in probes[1:]):
             return wrong_check(Subject.RANDOM, "random-samples", 1, Cause.EQUAL_NOISE)
         return Check(Subject.RANDOM, Result.OK, "random-samples")
 
@@ -269,38 +276,59 @@ class _Judge:
         return Check(Subject.ACCUMULATION, Result.OK, "accumulation")
 
     def _rates(self) -> Check:
-        serial_calls = [
-            step["scheduler_calls"] for step in self._evidence.serial["steps"]
-        ]
-        calls = [step["scheduler_calls"] for step in self._evidence.ranks[0]["steps"]]
-        rates = [step["rates"] for step in self._evidence.ranks[0]["steps"]]
-        values: dict[str, Any] = {"rates": rates, "calls": calls}
-        for number, (one, other) in enumerate(zip(calls, serial_calls)):
-            if self._evidence.ranks[0]["steps"][number].get("steps_by_samples"):
-                other *= self._growth_of_batch(number)
-            if other > 0 and one > other and number > 0:
-                values["factor"] = one / other
+        """Judge the learning rates, and how often the scheduler is called."""
+        steps = self._evidence.ranks[0]["steps"]
+        values: dict[str, Any] = {
+            "rates": [step["rates"] for step in steps],
+            "calls": [step["scheduler_calls"] for step in steps],
+        }
+        check = self._scheduler_calls(values)
+        if check is None:
+            serial_steps = self._evidence.serial["steps"]
+            values["serial_rates"] = [step["rates"] for step in serial_steps]
+            check = self._different_rates(values)
+        return check or Check(Subject.RATES, Result.OK, "rates", values=values)
+
+    def _scheduler_calls(self, values: dict[str, Any]) -> Check | None:
+        """Return the check of a scheduler that ranks call too often, or None."""
+        steps = self._evidence.ranks[0]["steps"]
+        for number, (step, serial_step) in enumerate(
+            zip(steps, self._evidence.serial["steps"])
+        ):
+            calls = step["scheduler_calls"]
+            right_calls = serial_step["scheduler_calls"]
+            if step.get("steps_by_samples"):
+                right_calls *= self._growth_of_batch(number)
+            if calls > right_calls > 0 and number > 0:
+                values["factor"] = calls / right_calls
                 cause = signatures.find_cause(Subject.RATES, RateFeatures(often=True))
                 return wrong_check(Subject.RATES, "rates", number + 1, cause, values)
-        serial_rates = [step["rates"] for step in self._evidence.serial["steps"]]
-        values["serial_rates"] = serial_rates
+        return None
+
+    def _different_rates(self, values: dict[str, Any]) -> Check | None:
+        """Return the check of the first rate that differs from one process, or None.
+
+        Rates are only compared if the ranks read the samples of one process.
+        """
         is_strong = "replay" not in self._evidence.runs["reference"]["settings"]
-        if is_strong and self._evidence.relation("parallel", "serial") is Relation.SAME:
-            for number, (one, other) in enumerate(zip(rates, serial_rates)):
-                if not np.allclose(one, other, rtol=1e-6, atol=0):
-                    later = self._evidence.num_ranks * number
-                    is_often = (
-                        number > 0
-                        and later < len(serial_rates)
-                        and (np.allclose(one, serial_rates[later], rtol=1e-6, atol=0))
-                    )
-                    cause = signatures.find_cause(
-                        Subject.RATES, RateFeatures(often=is_often)
-                    )
-                    return wrong_check(
-                        Subject.RATES, "rates", number + 1, cause, values
-                    )
-        return Check(Subject.RATES, Result.OK, "rates", values=values)
+        relation = self._evidence.relation("parallel", "serial")
+        if not is_strong or relation is not Relation.SAME:
+            return None
+        serial_rates = values["serial_rates"]
+        for number, (rates, right_rates) in enumerate(
+            zip(values["rates"], serial_rates)
+        ):
+            if _are_equal_rates(rates, right_rates):
+                continue
+            # The step of one process after as many calls of the scheduler.
+            later = self._evidence.num_ranks * number
+            is_often = 0 < later < len(serial_rates) and _are_equal_rates(
+                rates, serial_rates[later]
+            )
+            features = RateFeatures(often=is_often)
+            cause = signatures.find_cause(Subject.RATES, features)
+            return wrong_check(Subject.RATES, "rates", number + 1, cause, values)
+        return None
 
     def _growth_of_batch(self, number: int) -> int:
         """Return how many times as many samples all ranks read as one process."""

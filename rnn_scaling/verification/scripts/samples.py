@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 Record = Mapping[str, Any]
 Batch = list[int]
@@ -209,13 +209,18 @@ def replay(
     return epochs
 
 
+class EpochCounts(NamedTuple):
+    """Samples of one epoch that all ranks read together."""
+
+    missing: int  # samples of one process that no rank reads
+    repeated: int  # reads of a sample that was read already
+    total: int  # samples of one process
+
+
 def missing_and_repeated(
     parallel: Record, serial: Record, joint: JointBatches
-) -> tuple[int, int, int] | None:
-    """Return how many samples of an epoch are missing and repeated, and how many exist.
-
-    None if the epochs are not known.
-    """
+) -> EpochCounts | None:
+    """Count the samples of the first epoch; None if the epochs are not known."""
     loader = joint.loader or 0
     facts = describe_loader(serial["ranks"][0], loader)
     if not joint.is_known or not facts or not facts.get("epoch"):
@@ -232,7 +237,11 @@ def missing_and_repeated(
             read.update(numbering.translate(batch or []))
     if len(expected) < expected.total():
         return None
-    return len(expected - read), read.total() - len(read), len(expected)
+    return EpochCounts(
+        missing=len(expected - read),
+        repeated=read.total() - len(read),
+        total=len(expected),
+    )
 
 
 def leaves_out_too_many(

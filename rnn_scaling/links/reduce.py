@@ -6,6 +6,7 @@ device.
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -122,6 +123,13 @@ def measure(
       keep: Gets the series after each round.
       compare: Whether to count wrong elements.
     """
+    unknown_counts = [None] * len(sizes)
+    cases = []
+    jobs = []
+    for size in sizes:
+        report(0, repeats, f"{name}, first calls of {size_text(size)}")
+        cases.append(build(reduce, devices, size))
+        jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
 
     def series(
         times: Sequence[Sequence[float]],
@@ -135,14 +143,6 @@ def measure(
         ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
-    unknown_counts = [None] * len(sizes)
-    cases = []
-    jobs = []
-    for size in sizes:
-        report(0, repeats, f"{name}, first calls of {size_text(size)}")
-        cases.append(build(reduce, devices, size))
-        jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
-
     def after_round(done: int, times: list[list[float]]) -> None:
         report(done, repeats, name)
         keep(series(times, unknown_counts))
@@ -151,6 +151,19 @@ def measure(
     if not compare:
         return series(times, unknown_counts)
     report(repeats, repeats, f"{name}, comparing the sums")
+    comparison = _compare_sums(cases)
+    return series(times, comparison.wrong_counts, comparison.notes)
+
+
+class _SumComparison(NamedTuple):
+    """The results of an all-reduce compared with the right sums."""
+
+    wrong_counts: list[int]  # wrong elements of each size
+    notes: tuple[str, ...]
+
+
+def _compare_sums(cases: Sequence[Case]) -> _SumComparison:
+    """Run each case once more and count its wrong elements."""
     wrong_counts = []
     notes: tuple[str, ...] = ()
     for case in cases:
@@ -160,7 +173,7 @@ def measure(
             notes = (
                 "ranks are handed one and the same result: its bytes went over no link",
             )
-    return series(times, wrong_counts, notes)
+    return _SumComparison(wrong_counts, notes)
 
 
 def nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:

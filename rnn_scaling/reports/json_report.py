@@ -38,8 +38,8 @@ from rnn_scaling.reports.summary import (
 )
 from rnn_scaling.reports.wording import sentence, sentences
 
-# Rows up to which the text is also for people; indenting takes several times as long.
-_MOST_INDENTED = 1000
+# A report with more rows has no line breaks: indenting takes several times as long.
+_MAX_INDENTED_ROWS = 1000
 
 
 def render(summary: Summary) -> bytes:
@@ -75,7 +75,7 @@ def render(summary: Summary) -> bytes:
         counts = counts_report.content(inspection)
         names = ("groups", "growth", "differences")
         data["counts"] = {name: counts[name] for name in names}
-    indent = 1 if len(summary.rows) <= _MOST_INDENTED else None
+    indent = 1 if len(summary.rows) <= _MAX_INDENTED_ROWS else None
     return json_text(data, indent).encode()
 
 
@@ -100,7 +100,7 @@ def _series_data(
     options: Sequence[str],
 ) -> dict[str, Any]:
     commands = conclusions.missing_run_commands(series)
-    fastest = series.faster_on_fewer_devices
+    faster_configuration = series.faster_on_fewer_devices
 
     data = json_fields((columns.TITLE, columns.SCALING), series)
     if summary.unit == ITEMS:
@@ -113,8 +113,8 @@ def _series_data(
     if series.facts:
         data["facts"] = dict(series.facts)
     data |= start_up.as_json(series.configurations)
-    if fastest:
-        data["fastest_on"] = fastest.row.num_devices
+    if faster_configuration:
+        data["fastest_on"] = faster_configuration.row.num_devices
     if series.num_diverged:
         data["runs_diverged"] = series.num_diverged
     data["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]

@@ -43,12 +43,13 @@ class Slices:
         self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
         self._static_values = {
-            name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)
+            name: tf.get_static_value(tensor)
+            for name, tensor in zip(batch._fields, batch)
         }
         lookups = workload.lookups(batch)
         self._readers = {}
-        for name, part in zip(batch._fields, batch):
-            tables = {table for table, ids in lookups.items() if ids is part}
+        for name, tensor in zip(batch._fields, batch):
+            tables = {table for table, ids in lookups.items() if ids is tensor}
             self._readers[name] = self._find_reader(name, tables, elsewhere)
         self.host_slices = pipeline.cut(batch, batch_sizes, workload.layout)
 
@@ -69,22 +70,30 @@ class Slices:
         )
 
     def _slice_part(self, name: str, tower: int) -> tf.Tensor:
-        part = getattr(self._batch, name)
+        """Return the tower's slice of one tensor of the batch."""
+        tensor = getattr(self._batch, name)
         static_value = self._static_values[name]
         reader = self._readers[name]
-        axis = self._axis(part)
+        axis = self._axis(tensor)
         start, stop = self._edges[tower : tower + 2]
         if static_value is not None:
             return tf.constant(static_value.take(np.arange(start, stop), axis))
         if not self._cuts_on_host and reader != slicing.LOSS:
-            return part[(slice(None),) * axis + (slice(start, stop),)]
-        tower_part = getattr(self.host_slices[tower], name)
+            return tensor[(slice(None),) * axis + (slice(start, stop),)]
+        host_slice = getattr(self.host_slices[tower], name)
         # Copied once per step, not in each iteration of a loop that reads it.
-        return tf.identity(tower_part) if reader == slicing.TOWER else tower_part
+        return tf.identity(host_slice) if reader == slicing.TOWER else host_slice
 
     def _find_reader(
         self, name: str, tables: set[str], elsewhere: Collection[str]
     ) -> str:
+        """Return which part of the step reads a tensor, as one of `slicing`'s constants.
+
+        Args:
+          name: The tensor.
+          tables: The embeddings whose ids it contains.
+          elsewhere: The variables that are not on the host.
+        """
         if self._static_values[name] is not None:
             return slicing.STATIC
         if name in self._layout.labels:

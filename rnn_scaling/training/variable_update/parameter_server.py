@@ -7,7 +7,7 @@ variables.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -34,6 +34,15 @@ class Partition:
     device: str
 
 
+class _Piece(NamedTuple):
+    """Rows of a variable that have no device yet."""
+
+    size: float  # elements
+    name: str
+    start: int
+    stop: int
+
+
 def place_parts(
     specs: Specs, devices: Sequence[str], partition: bool
 ) -> dict[str, list[Partition]]:
@@ -52,23 +61,24 @@ def place_parts(
     """
     sizes = {spec.name: math.prod(spec.shape) for spec in specs}
     share = sum(sizes.values()) / len(devices)
-    pieces: list[tuple[float, str, int, int]] = []
+    pieces: list[_Piece] = []
     for spec in specs:
         rows = spec.shape[0]
         count = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
         edges = [round(rows * k / count) for k in range(count + 1)]
         row_size = sizes[spec.name] / rows
         for start, stop in zip(edges, edges[1:]):
-            pieces.append(((stop - start) * row_size, spec.name, start, stop))
+            pieces.append(_Piece((stop - start) * row_size, spec.name, start, stop))
     load = dict.fromkeys(devices, 0.0)
-    placed: dict[str, list[Partition]] = {spec.name: [] for spec in specs}
-    for size, name, start, stop in sorted(pieces, key=lambda piece: -piece[0]):
+    partitions: dict[str, list[Partition]] = {spec.name: [] for spec in specs}
+    for piece in sorted(pieces, key=lambda piece: -piece.size):
         device = min(load, key=load.__getitem__)
-        load[device] += size
-        placed[name].append(Partition(name, start, stop, device))
+        load[device] += piece.size
+        partition_of_piece = Partition(piece.name, piece.start, piece.stop, device)
+        partitions[piece.name].append(partition_of_piece)
     return {
         name: sorted(parts, key=lambda part: part.start)
-        for name, parts in placed.items()
+        for name, parts in partitions.items()
     }
 
 
@@ -166,6 +176,7 @@ class ParameterServer(VariableUpdate):
 
 
 def _create(part: Partition, values: Values) -> tf.Variable:
+    """Create the variable of a partition on its device, with its initial rows."""
     with tf.device(part.device):
         return tf.Variable(
             values[part.name][part.start : part.stop],
@@ -196,6 +207,7 @@ def _lookup(
 
 
 def _select_rows(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
+    """Return the rows of a sparse gradient that belong to a partition."""
     positions = tf.where(
         (gradient.indices >= part.start) & (gradient.indices < part.stop)
     )[:, 0]

@@ -5,7 +5,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
@@ -56,10 +56,20 @@ class Setting:
         return bool(self.program.get("trainer"))
 
 
-def split_sides(
-    words: Sequence[str],
-) -> tuple[AbOptions, ConductOptions, list[Setting]]:
-    """Return the options of ab, the options of its runs, and the sides a and b.
+class PairOptions(NamedTuple):
+    """The command line of ab.
+
+    Attributes:
+      sides: The settings of a and b.
+    """
+
+    options: AbOptions
+    conduct_options: ConductOptions
+    sides: list[Setting]
+
+
+def split_sides(words: Sequence[str]) -> PairOptions:
+    """Read the command line of ab.
 
     Raises:
       FlagErrors: If anything is wrong; it names everything.
@@ -87,7 +97,7 @@ def split_sides(
         if any(name in side.flags for side in sides):
             lines.append(f"--{name} is set by ab; leave it out")
     options, conduct_options = flags.build(GROUPS[:2], own_values, lines)
-    return options, conduct_options, sides
+    return PairOptions(options, conduct_options, sides)
 
 
 def _make_setting(values: dict[str, Any], axes: dict[str, list[str]]) -> Setting:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.config import flags
 from rnn_scaling.config.run_config import OPTIONS, pool_sizes
@@ -17,17 +17,23 @@ _MAX_COUNTS = 8
 _MAX_DEVICES_WITH_ALL_COUNTS = 4
 
 
-def plan_threads(
-    lists: Mapping[str, Sequence[Any]],
-) -> tuple[list[Run], dict[int, int]]:
+class ThreadPlan(NamedTuple):
+    """The runs that compare numbers of threads.
+
+    Attributes:
+      runs: The runs of one round.
+      defaults: Number of devices -> the trainer's own number of threads.
+    """
+
+    runs: list[Run]
+    defaults: dict[int, int]
+
+
+def plan_threads(lists: Mapping[str, Sequence[Any]]) -> ThreadPlan:
     """Plan one run per configuration and number of threads.
 
     Args:
       lists: The user's values of each flag of the trainer.
-
-    Returns:
-      The runs of one round, and the trainer's own number of threads by number of
-      devices.
 
     Raises:
       FlagErrors: For every value that the trainer refuses, and every number of threads
@@ -64,7 +70,7 @@ def plan_threads(
         defaults[num_devices] = default
         counts = user_counts or thread_counts(num_devices, default)
         runs += [_set_threads(base, count) for count in dict.fromkeys(counts)]
-    return runs, defaults
+    return ThreadPlan(runs, defaults)
 
 
 def _set_threads(base: Run, num_threads: int) -> Run:

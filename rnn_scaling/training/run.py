@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
@@ -535,26 +535,37 @@ def _is_peer_error(error: Exception) -> bool:
     return any(text in str(error) for text in _PEER_ERROR_TEXTS)
 
 
-def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
-    """Describe the error that ended a run.
+class DescribedError(NamedTuple):
+    """An error that ended a run.
 
-    Returns:
-      The type of the error, one line for a person, and whether errors of this kind
-      are expected, so that no traceback is needed.
+    Attributes:
+      kind: The name of its type, which the record contains.
+      message: One line for a person.
+      is_expected: Whether errors of this kind happen to users, so that no traceback is
+        needed.
     """
+
+    kind: str
+    message: str
+    is_expected: bool
+
+
+def describe(error: Exception, config: RunConfig) -> DescribedError:
+    """Describe the error that ended a run."""
     kind = type(error).__name__
     first_line = entry.first_line(error)
     if isinstance(error, ImportError) and (line := entry.missing_package(error)):
-        return kind, line, True
+        return DescribedError(kind, line, is_expected=True)
     is_memory = kind in ("ResourceExhaustedError", "MemoryError")
     if is_memory and "No space left" not in str(error):
         line = f"out of memory: {_memory_remedy(config)} ({first_line[:200]})"
-        return kind, line, True
+        return DescribedError(kind, line, is_expected=True)
     if line := _data_format_refusal(error, config.model.data_format):
-        return kind, line, True
+        return DescribedError(kind, line, is_expected=True)
     if isinstance(error, _EXPECTED_ERRORS):
-        return kind, first_line, True
-    return kind, f"{kind}: {first_line[:500]}", False
+        return DescribedError(kind, first_line, is_expected=True)
+    message = f"{kind}: {first_line[:500]}"
+    return DescribedError(kind, message, is_expected=False)
 
 
 def _data_format_refusal(error: Exception, data_format: str) -> str:

@@ -75,7 +75,7 @@ def test_pairs_are_counterbalanced_and_compared(tmp_path, asked):
     ],
 )
 def test_disturbed_pairs_are_repeated_by_load(disturbed, num_further, tmp_path):
-    sides = pairs.split_sides([*PAIR, f"--out={tmp_path}"])[2]
+    sides = pairs.split_sides([*PAIR, f"--out={tmp_path}"]).sides
     a, b = pairs.plan_runs(sides)
     labels = [label.format(NAME) for label in disturbed]
     records = {}
@@ -91,7 +91,7 @@ def test_disturbed_pairs_are_repeated_by_load(disturbed, num_further, tmp_path):
 
 
 def test_neighbouring_pairs_have_the_same_order_as_often_as_not(tmp_path):
-    sides = pairs.split_sides([*PAIR, f"--out={tmp_path}"])[2]
+    sides = pairs.split_sides([*PAIR, f"--out={tmp_path}"]).sides
     jobs = pairs.counterbalance(*pairs.plan_runs(sides), 8, tmp_path)
     firsts = [job.label[0] for job in jobs[::2]]
     assert "".join(firsts) == "abbaabba"

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,27 +56,28 @@ def name_straggler(
     if any(last.tower != tower for last in last_towers):
         towers = [str(last.tower) for last in last_towers]
         return None, Statement("straggler-changes", values={"towers": towers})
-    lateness = [_lateness(step, last) for step, last in zip(steps, last_towers)]
-    # In seconds per step: the end, the duration, and the compute beyond the next tower's.
-    late, duration, compute = zip(*lateness)
-    mean_late = _mean(late)
-    late_share = mean_late / _mean([step.seconds for step in steps])
+    lateness = [_measure_lateness(step, last) for step, last in zip(steps, last_towers)]
+    ends_s = [late.end_s for late in lateness]
+    durations_s = [late.duration_s for late in lateness]
+    computes_s = [late.compute_s for late in lateness]
+    mean_end_s = _mean(ends_s)
+    late_share = mean_end_s / _mean([step.seconds for step in steps])
     values = {
         "tower": tower,
-        "late": _in_ms(late),
+        "late": _in_ms(ends_s),
         "late_share": late_share,
-        "took": _in_ms(duration),
-        "compute": _in_ms(compute),
+        "took": _in_ms(durations_s),
+        "compute": _in_ms(computes_s),
     }
     # The first objection that holds is the reason.
     objections = {
-        "straggler-within-scatter": _lower_end(late) <= 0,
-        "straggler-starts-late": _lower_end(duration) <= 0,
-        "straggler-held-up": _lower_end(compute) <= 0,
+        "straggler-within-scatter": _lower_end(ends_s) <= 0,
+        "straggler-starts-late": _lower_end(durations_s) <= 0,
+        "straggler-held-up": _lower_end(computes_s) <= 0,
         "straggler-negligible": late_share < MIN_SHARE,
         # With many steps a mean can be certain and yet far below the variation between
         # steps, which matters more.
-        "straggler-scatters": mean_late <= standard_deviation(late),
+        "straggler-scatters": mean_end_s <= standard_deviation(ends_s),
     }
     for kind, holds in objections.items():
         if holds:
@@ -117,20 +119,24 @@ def _missing_evidence_statement(
     return None
 
 
-def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
-    """Return how much later the last tower ends than the next latest one.
+class _Lateness(NamedTuple):
+    """The last tower of a step minus the next latest one."""
 
-    Returns:
-      The differences between ends, between durations and between compute, in seconds.
-    """
+    end_s: float
+    duration_s: float
+    compute_s: float
+
+
+def _measure_lateness(step: TimedStep, last: TowerStep) -> _Lateness:
+    """Compare the last tower of a step with the next latest one."""
     earlier_towers = [tower for tower in step.towers if tower.tower != last.tower]
     second = max(earlier_towers, key=_arrival)
-    lateness_s = _arrival(last) - _arrival(second)
-    duration_s = lateness_s - ((last.first_s or 0.0) - (second.first_s or 0.0))
+    end_s = _arrival(last) - _arrival(second)
+    duration_s = end_s - ((last.first_s or 0.0) - (second.first_s or 0.0))
     compute_s = _compute(last) - _compute(second)
     # Without rounding to nanoseconds, the error of floating point would be above 0 in
     # every step and have no scatter.
-    return round(lateness_s, 9), round(duration_s, 9), round(compute_s, 9)
+    return _Lateness(round(end_s, 9), round(duration_s, 9), round(compute_s, 9))
 
 
 def _compute(tower: TowerStep) -> float:

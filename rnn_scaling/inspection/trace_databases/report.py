@@ -46,25 +46,9 @@ def markdown(summary: Row, top: int) -> str:
       summary: The result of `summarize`.
       top: Maximum number of rows of tables that list names or gaps.
     """
-    first_ns, last_ns = summary["span_ns"]
+    first_ns, _ = summary["span_ns"]
     start_ns, end_ns = summary["window_ns"]
     window_ns = end_ns - start_ns
-    writer = summary["tool"]
-    for name, version in summary["versions"].items():
-        writer += f"; {shown(_cut(name))} {shown(_cut(version))}"
-    header = [
-        f"# {shown(summary['source'])}\n",
-        f"- Written by: {writer}",
-        f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
-        f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to "
-        f"{(end_ns - first_ns) / 1e9:.6f} s after the trace's first event "
-        f"({window_ns / 1e9:.6f} s)",
-    ]
-    if not any(device["count"] for device in summary["devices"]):
-        header.append("- Note: no kernel, copy or memset in this time")
-    header += [f"- Note: {note}" for note in summary["notes"]]
-    for problem in summary["problems"]:
-        header.append(f"- Could not be used: {shown(_cut(problem))}")
     devices = [_add_rates(device, window_ns) for device in summary["devices"]]
     communicating = []
     gaps = []
@@ -97,7 +81,32 @@ def markdown(summary: Row, top: int) -> str:
         ),
         _section_text("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
-    return "\n".join(["\n".join(header) + "\n", *filter(None, sections), _LEGEND])
+    header = "\n".join(_header_lines(summary)) + "\n"
+    return "\n".join([header, *filter(None, sections), _LEGEND])
+
+
+def _header_lines(summary: Row) -> list[str]:
+    """Return the title, the examined time, notes and problems."""
+    first_ns, last_ns = summary["span_ns"]
+    start_ns, end_ns = summary["window_ns"]
+    window_ns = end_ns - start_ns
+    writer = summary["tool"]
+    for name, version in summary["versions"].items():
+        writer += f"; {shown(_cut(name))} {shown(_cut(version))}"
+    lines = [
+        f"# {shown(summary['source'])}\n",
+        f"- Written by: {writer}",
+        f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
+        f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to "
+        f"{(end_ns - first_ns) / 1e9:.6f} s after the trace's first event "
+        f"({window_ns / 1e9:.6f} s)",
+    ]
+    if not any(device["count"] for device in summary["devices"]):
+        lines.append("- Note: no kernel, copy or memset in this time")
+    lines += [f"- Note: {note}" for note in summary["notes"]]
+    for problem in summary["problems"]:
+        lines.append(f"- Could not be used: {shown(_cut(problem))}")
+    return lines
 
 
 def _add_rates(device: Row, window_ns: int) -> Row:

@@ -90,14 +90,17 @@ def had_more_load(loads: Sequence[float], reference: Sequence[float]) -> bool:
 
     Returns:
       True if the means differ by more than `NOTICEABLE`, and by more than two
-      standard errors of loads that vary as much as these.
+      standard errors of loads that vary as much as these. If no reference run had
+      noticeable load, the difference is not by chance.
     """
+    excess = statistics.fmean(loads) - statistics.fmean(reference)
+    if max(reference) <= NOTICEABLE:
+        return excess > NOTICEABLE
     variances = [
         statistics.variance(side) / len(side)
         for side in (loads, reference)
         if len(side) > 1
     ]
-    excess = statistics.fmean(loads) - statistics.fmean(reference)
     return excess > max(NOTICEABLE, 2 * math.sqrt(sum(variances)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import load_correction as correction_trials
-from rnn_scaling.analysis import disturbance, load_correction
+from rnn_scaling.analysis import disturbance, load_correction, load_effect
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import build_rows
@@ -249,3 +249,10 @@ def test_corrected_efficiencies_contain_the_truth():
         found.append(correction_trials.efficiency(runs))
     assert correction_trials.coverage(found, correction_trials.TRUE_EFFICIENCY) > 0.9
     assert np.median([each.half_width for each in found]) < 0.08
+
+
+def test_one_loaded_run_of_two_has_more_load_than_quiet_runs():
+    assert load_effect.had_more_load([0.3, 0.0], [0.0, 0.0])
+    assert not load_effect.had_more_load([0.3, 0.0], [0.3, 0.0])
+    assert not load_effect.had_more_load([0.3, 0.1], [0.0, 0.3])
+    assert not load_effect.had_more_load([0.04, 0.0], [0.0, 0.0])

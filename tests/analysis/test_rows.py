@@ -69,7 +69,7 @@ def test_a_framework_replaces_the_encoder_in_titles():
         record = resolved(100, data="constant", framework=name)
         runs.append(changed(record, resolved=kernel_fields))
     assert titles(*runs) == [
-        "cudnn_lstm (BlockLSTM), independent, framework=tensorflow",
+        "cudnn_lstm, independent, framework=tensorflow",
         "torch, independent",
     ]
     assert titles(runs[1]) == ["torch, independent"]

@@ -34,6 +34,7 @@ from rnn_scaling.system.machine import topology
 PARAMETER_SERVER = "parameter_server"
 NO_EXCHANGE = "none"
 _LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
+_SMALL_SLOWING = 0.1  # largest share of a rate that load may have taken from a point
 DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
 _VIRTUAL_NETWORK = re.compile(
@@ -196,8 +197,8 @@ def _select_alike(
     Returns:
       The rows, and a statement about load if it changed a rate or left out a row.
     """
-    slowed = [row for row in rows if row.is_slowed]
-    usable = tuple([row for row in rows if not row.is_slowed])
+    slowed = [row for row in rows if _is_much_slowed(row)]
+    usable = tuple([row for row in rows if not _is_much_slowed(row)])
     statements = []
 
     def add(kind: str, affected: Sequence[Row]) -> None:
@@ -211,6 +212,11 @@ def _select_alike(
     add("predict-left-out-load", slowed)
     add("predict-corrected", [row for row in usable if row.corrected is not None])
     return usable, tuple(statements)
+
+
+def _is_much_slowed(row: Row) -> bool:
+    """Return whether load that cannot be corrected changes a rate too much for a point."""
+    return row.is_slowed and row.max_slowing > _SMALL_SLOWING
 
 
 def measured_point(row: Row) -> MeasuredPoint:
@@ -254,7 +260,7 @@ def _knowledge(
     if algorithm != NO_EXCHANGE:
         keys = map(_key_without_exchange, rows)
         found = [rows_by_key[key] for key in keys if key in rows_by_key]
-        independent = [row for row in found if not row.is_slowed]
+        independent = [row for row in found if not _is_much_slowed(row)]
     gradients_s = {row.num_devices: _gradients_s(row) for row in rows}
     has_own_servers = largest.is_distributed and algorithm == PARAMETER_SERVER
     return Knowledge(

@@ -149,8 +149,10 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
 
     unit = terms.unit or _common_unit(training) or _counted_items(training)
     is_sum = terms.ranks == Ranks.SUM and len(ranks) > 1
-    if _reads_device_rates(pattern, training) and not is_sum:
-        if terms.num_devices is None:
+    if _reads_device_rates(pattern, training):
+        if is_sum:
+            _check_rank_count(len(ranks), terms.num_devices)
+        elif terms.num_devices is None:
             unit = f"{unit or 'items'} per device"
         else:
             rank_rate = rates.rate_of_all_devices(rank_rate, terms.num_devices)
@@ -432,6 +434,15 @@ def _reads_device_rates(pattern: str, lines: Sequence[Measurement]) -> bool:
     if log_numbers.DEVICE_RATE in pattern:
         return True
     return "rate" in _group_names(pattern) and all(map(_is_device_rate, lines))
+
+
+def _check_rank_count(num_ranks: int, num_devices: int | None) -> None:
+    """Raise ValueError if a sum of ranks is not the rate of all devices."""
+    if num_devices not in (None, num_ranks):
+        raise ValueError(
+            f"{num_ranks} ranks print the rate of one device, but the run has "
+            f"{num_devices} devices; use --ranks=first"
+        )
 
 
 def _is_device_rate(measurement: Measurement) -> bool:

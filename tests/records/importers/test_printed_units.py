@@ -281,6 +281,8 @@ def test_the_rates_of_tagged_ranks_are_added_instead(tmp_path):
     assert read_run(path, pattern, num_devices=2).rate == pytest.approx(1000)
     total = read_run(path, pattern, num_devices=2, ranks=Ranks.SUM)
     assert total.rate == pytest.approx(1024)
+    with pytest.raises(ValueError, match="--ranks=first"):
+        read_run(path, pattern, num_devices=8, ranks=Ranks.SUM)
 
 
 def test_the_total_next_to_a_rate_of_one_device_raises_no_doubt(tmp_path):

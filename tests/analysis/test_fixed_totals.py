@@ -38,6 +38,7 @@ def test_sizes_without_a_common_total_stay_weak(sizes):
     assert totals(*sizes) == [None] * len(sizes)
 
 
+@pytest.mark.usefixtures("quiet_machine")
 def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     """Record 65 samples like a Keras callback, sometimes as samples per device."""
     sizes = {1: {"batch_size": 65}, 2: {"global_batch_size": 65}, 5: {"batch_size": 13}}

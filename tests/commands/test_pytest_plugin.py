@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from rnn_scaling.commands import pytest_plugin
 from tests.support.paths import ROOT
 
 # A loop whose steps take the same time whatever the machine does.
@@ -48,6 +49,13 @@ def test_it(scaling):
 """
 
 
+# A busy machine would hide efficiencies.
+CONFTEST = """
+from rnn_scaling.system.machine.load import LoadMeter
+
+LoadMeter.read = lambda self: None
+"""
+
 WORST = COMMAND.replace("{num_devices}", "{num_devices} {batch_size}").replace(
     'unit="words"', 'unit="words", batch_size=[32, 64]'
 )
@@ -83,6 +91,7 @@ def results(tmp_path_factory):
         text = text.replace("prints.py", f"{name}.py")
         (folder / f"test_{name}.py").write_text(text)
         (folder / f"{name}.py").write_text(PRINTS % (rate or "1"))
+    (folder / "conftest.py").write_text(CONFTEST)
     words = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--junitxml=x.xml"]
     words += ["-p", "no:cacheprovider", "-p", "rnn_scaling.commands.pytest_plugin"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
@@ -107,3 +116,11 @@ def test_the_outcome_follows_from_the_efficiency(name, results):
     outcome, message = results[name]
     assert outcome == expected, message
     assert part in message
+
+
+@pytest.mark.parametrize("disturbed, is_hidden", [(1, True), (0, False)])
+def test_an_efficiency_that_load_hides_is_inconclusive(disturbed, is_hidden):
+    rows = [{"items_per_second": 9.0, "runs_disturbed": n} for n in (0, disturbed)]
+    assert pytest_plugin._are_hidden_by_load(rows) is is_hidden
+    missing = [*rows, {"items_per_second": None, "runs_disturbed": 0}]
+    assert not pytest_plugin._are_hidden_by_load(missing)

@@ -16,7 +16,7 @@ from rnn_scaling.system.files.terminal import counted
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Alternates between both (A B B A B A A B ...), so that
-drift of the machine affects both, and compares them pair by pair. Pairs that other processes disturbed are repeated at
+drift of the machine affects both. Compares them pair by pair. Pairs that other processes disturbed are repeated at
 the end, at most one for two pairs. The first line is the answer: "B is 1.27 ± 0.03
 times as fast as A".
 

@@ -55,8 +55,8 @@ seconds after the first event, 1.25, or in nanoseconds of the database's own clo
 explains every number.
 
 SOURCE may be traces of the PyTorch profiler (export_chrome_trace), one per rank: a folder or the files. Then it shows
-compute, copies, exposed transfer, waiting for the last rank and host time of each rank's steps, and the ranks that
-the others wait for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (docs/inspect.md).
+compute, copies, exposed transfer, waiting for the last rank and host time of each rank's steps. It names the ranks
+that the others wait for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (docs/inspect.md).
 
 Exit status: 0 counted or shown; 1 a run failed, counts differ between repeats, a SOURCE could not be used, or a file
 cannot be written; 2 the flags conflict, the folder is in use or holds records of other flags; 130 interrupted."""

@@ -34,8 +34,8 @@ samples, gradients, weights, clipping and random states at every step, and names
 
 Without --trainer: does a mode of this suite train correctly? Trains in that mode and, batch by batch, serially on one
 device. Serial training computes the batches of all towers at the same weights, and makes one update from the mean
-gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5" or "stale by 1 step"
-(which is right for relaxed and staged modes). A fault is described: "sum" if a mean is expected, which variable, which
+gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5". "Stale by 1 step" is
+right for relaxed and staged modes. A fault is described: "sum" if a mean is expected, which variable, which
 tower, from which batch.
 
     ./run.sh verify                                                 replicated on 2 devices

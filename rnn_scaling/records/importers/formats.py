@@ -105,18 +105,18 @@ _FORMATS: tuple[LogFormat, ...] = (
         },
         cut_rate=last_step,
         separate=(
-            "Runs of which the log tells no difference are separate: repeats, processes "
-            "that do not know of each other (each with --num_gpus of its own), or options "
-            "that neither header nor command names; their rates are not added."
+            "Runs with the same settings are kept apart, and their rates are not added. "
+            "They may be repeats, independent processes with their own --num_gpus, or "
+            "runs whose options differ but are not printed."
         ),
         notes=(
             "total images/sec = workers * steps * batch / wall time of all steps after "
-            "the warm-up, by the printing worker's clock.",
-            "A step line's images/sec is batch / mean step time so far, its +/- the "
-            "standard error of the step rates (std / sqrt(steps)), jitter 1.4826 * MAD: "
-            "no interval of repeated runs.",
-            "The log does not give seconds; with several processes batch and rate of a "
-            "step line are those of one worker.",
+            "the warm-up. The time is measured by the worker that prints it.",
+            "A step line's images/sec is batch / mean step time so far. Its +/- is the "
+            "standard error of the step rates (std / sqrt(steps)), and jitter is "
+            "1.4826 * MAD. Neither is an interval over repeated runs.",
+            "The log does not contain seconds. If there are several processes, the batch "
+            "and the rate of a step line belong to one worker.",
         ),
     ),
     TotalsFormat(
@@ -148,13 +148,13 @@ _FORMATS: tuple[LogFormat, ...] = (
         cut_rate=mean_of_steps,
         faults=_find_horovod_faults,
         notes=(
-            "Total = number of ranks * rank 0's mean rate: rank 0's clock stands for all, "
-            "slower ranks show only through the synchronous steps.",
-            "'+-' is 1.96 * standard deviation of the iterations (default 10 of 10 "
-            "batches each): a spread between iterations, no interval of the mean; for the "
-            "total it is that of rank 0 times the ranks.",
-            "Batch size is per rank (weak scaling); an iteration's rate includes its host "
-            "work, the data are synthetic.",
+            "Total = number of ranks * rank 0's mean rate. Only rank 0 is timed; slower "
+            "ranks count because steps are synchronous.",
+            "'+-' is 1.96 * the standard deviation of the iterations (by default 10, of "
+            "10 batches each). It is a spread between iterations and not an interval of "
+            "the mean. The total's is rank 0's times the number of ranks.",
+            "The batch size is per rank (weak scaling). The rate of an iteration includes "
+            "its work on the host. The data are synthetic.",
         ),
     ),
     HorovodTimeline(),
@@ -182,10 +182,10 @@ _FORMATS: tuple[LogFormat, ...] = (
         loss=r"Pass \d+, Batch (?P<step>\d+), Loss : -?nan\b",
         columns={"seconds": "seconds", "speedup": "speedup as printed"},
         notes=(
-            "Batch size is per GPU. The clock starts after the first counted batch has "
-            "run, while its words are counted: speed is words of 20 batches over the "
-            "seconds of 19, about 20/19 = 5 % too high at every number of GPUs.",
-            "Words are those of source and target of all GPUs, padding not counted.",
+            "The batch size is per GPU. The clock starts after the first counted batch, "
+            "but the words of that batch count. The speed is therefore about 5 % too "
+            "high (20/19) on any number of GPUs.",
+            "Words are source and target words of all GPUs, without padding.",
             "A printed ratio of 1.00 for several GPUs is the trainer's default.",
         ),
     ),
@@ -197,8 +197,8 @@ _FORMATS: tuple[LogFormat, ...] = (
         total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
         rate_meaning="samples/s",
         notes=(
-            "The rate is samples of all devices over the whole of train(): its first "
-            "step, evaluation and saving count.",
+            "The rate is the samples of all devices / the seconds of train(), including "
+            "its first step, evaluation and saving.",
         ),
     ),
     # keras-team/keras, keras/src/utils/progbar.py, and keras/utils/generic_utils.py of

@@ -52,14 +52,13 @@ _OPTION = re.compile(
 )
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
 _NOTES = (
-    f"Rate: tokens / seconds of the steps that the log shows, summed over both, "
-    f"without the first {_WARMUP_STEPS} steps of a run and the first step of every "
-    "epoch. Tok/s in brackets is the log's mean of the steps' rates, in which long and "
-    "short steps count alike.",
-    "A TRAIN line is one rank's step: with several ranks the rate is that rank's times "
-    "their number, or the sum if all of them print. 'Training: N Tok/s' at the end of "
-    "an epoch is the log's own sum over ranks.",
-    "Tokens are those of source and target.",
+    "The rate is all tokens / all seconds of the steps in the log. The first "
+    f"{_WARMUP_STEPS} steps of a run and the first step of every epoch do not count. "
+    "Tok/s in brackets is the log's mean of the rates of steps, whatever their length.",
+    "A TRAIN line is a step of one rank. If only one of several ranks prints, its rate "
+    "is multiplied by their number; otherwise the rates are added. 'Training: N Tok/s' "
+    "at the end of an epoch is the log's own sum over ranks.",
+    "Tokens are source and target tokens.",
 )
 _COLUMNS = (
     "Epoch", "Rank", "Steps", "Steps shown", "Seconds a step (mean)",

@@ -107,13 +107,13 @@ class BandwidthTest(LogFormat):
         notes = ["Device to Device counts each byte twice, as read and as written."]
         if any(row.unit == "MB/s" for row in rows):
             notes.append(
-                "MB/s is left as printed: the releases that print it divide by 2**20 "
-                "bytes, some also take 1024 ms for a second, so it is 2 to 5 % more than "
-                "10**6 bytes a second; GB/s is 10**9 bytes a second."
+                "MB/s is left as printed. Releases that print it divide by 2**20 bytes, "
+                "and some count 1024 ms as a second. It is therefore 2 to 5 % more than "
+                "10**6 bytes per second. GB/s is 10**9 bytes per second."
             )
         if any(row.num_devices > 1 for row in rows):
             notes.append(
-                "With several devices the bandwidth is their sum, measured one device "
+                "The bandwidth of several devices is their sum, measured one device "
                 "after the other."
             )
         table = Table("Copy bandwidth (bandwidthTest)", _COPY_COLUMNS, tuple(rows))

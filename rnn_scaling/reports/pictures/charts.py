@@ -210,7 +210,7 @@ class Chart:
             notes.append(f"axis from {start}, not from 0")
         ends = map(_interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
-            notes.append("intervals go on beyond the frame")
+            notes.append("intervals extend beyond the frame")
         for statement in explain_numbers(self.values):
             notes.append(sentence(statement).removesuffix("."))
         return notes

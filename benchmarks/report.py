@@ -62,7 +62,7 @@ def report(source: Path, target: Path) -> None:
         summary = summarise(records, str(source))
     with _timed("write"):
         for name, render in report_files.file_renderers(summary).items():
-            (target / name).write_bytes(render(summary))
+            (target / name).write_bytes(render())
     print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
 
 

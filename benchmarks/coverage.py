@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import numpy as np
 from absl import app, flags
@@ -260,32 +261,37 @@ def drawn_interval(
 def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
     """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
     rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
-    for correlation in (0.0, 0.5):
-        for sigma in (0.05, 0.10):
-            for rule, (first, growth, in_a_row) in rules.items():
-                rng = np.random.default_rng(
-                    [seed, int(10 * correlation), int(100 * sigma)]
-                )
-                hits, lengths = [], []
-                for _ in range(max(1, repetitions // 10)):
-                    step_s = batches(rng, (3000,), correlation, sigma)
-                    watch = steady_state.UntilKnown(0.02, first, growth, in_a_row)
-                    n = first
-                    while n < 3000 and not watch.reached(step_s[:n]):
-                        n += 1
-                    state = steady_state.analyse(step_s[:n])
-                    known = (
-                        state.rate_steady is not None and state.half_width is not None
-                    )
-                    hits.append(
-                        known and abs(math.log(state.rate_steady)) <= state.half_width
-                    )
-                    lengths.append(n)
-                covered_share, median = (
-                    f"{np.mean(hits):.1%}",
-                    f"{np.median(lengths):.0f}",
-                )
-                yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
+    settings = itertools.product((0.0, 0.5), (0.05, 0.10), rules.items())
+    for correlation, sigma, (rule, (first, growth, in_a_row)) in settings:
+        rng = np.random.default_rng([seed, int(10 * correlation), int(100 * sigma)])
+        hits = []
+        lengths = []
+        with mock.patch.multiple(
+            steady_state,
+            _MIN_JUDGED=first,
+            _ANALYSIS_GROWTH=growth,
+            _ANALYSES_IN_A_ROW=in_a_row,
+        ):
+            for _ in range(max(1, repetitions // 10)):
+                step_s = batches(rng, (3000,), correlation, sigma)
+                is_covered, length = _stop(step_s, first)
+                hits.append(is_covered)
+                lengths.append(length)
+        covered_share = f"{np.mean(hits):.1%}"
+        median = f"{np.median(lengths):.0f}"
+        yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
+
+
+def _stop(step_s: np.ndarray, first: int) -> tuple[bool, int]:
+    """Return whether the interval at the end contains the truth, and the batches."""
+    watch = steady_state.UntilKnown(0.02)
+    length = first
+    while length < len(step_s) and not watch.reached(step_s[:length]):
+        length += 1
+    state = steady_state.analyse(step_s[:length])
+    if state.rate_steady is None or state.half_width is None:
+        return False, length
+    return abs(math.log(state.rate_steady)) <= state.half_width, length
 
 
 def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:

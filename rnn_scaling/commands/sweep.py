@@ -74,6 +74,8 @@ def main(
     result = sweep.run_sweep(words, trainer, verifier, _show_first_round)
     if result.exit_status is not None:
         return result.exit_status
+    # The progress lines end here; the answer follows.
+    print(file=sys.stderr)
     status = _report(result)
     for remark in result.remarks:
         print(remark, file=sys.stderr)

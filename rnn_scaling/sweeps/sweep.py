@@ -413,8 +413,8 @@ class _SweepRun:
             command = shlex.join(self.continue_words)
             remarks.append(
                 f"{counted(len(left_out), 'run')} did not fit into "
-                f"--minutes={self.budget.minutes:g} "
-                f"({self.conductor.describe_duration(left_out)}); to add them:\n"
+                f"--minutes={self.budget.minutes:g}: "
+                f"{self.conductor.describe_duration(left_out)}. To add them:\n"
                 f"  {entry.program()} {command}"
             )
         return remarks

@@ -320,7 +320,7 @@ def _set_row_axes(axes: Axes, chart: Chart) -> None:
 
     axes.set(
         title=chart.metric.caption,
-        xlabel="; ".join(chart.notes),
+        xlabel="\n".join(chart.notes),
         xlim=chart.frame,
         ylim=(len(chart.row_points) - 0.6, -0.6),
         yticks=[],

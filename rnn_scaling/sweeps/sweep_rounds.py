@@ -4,7 +4,8 @@ With a time budget, the runs that decide most come first: the first encoder
 implementation with separate and with exchanged gradients on the fewest and the most
 devices, then its other modes, then the other encoder implementations, and then the
 numbers of devices in between. Each of these stages gets `MIN_ROUNDS` rounds before the
-next one starts.
+next one starts; the first one gets more on a noisy machine, because its efficiencies are
+the answer.
 
 Disturbed runs are repeated at the end. The choice reads the recorded load and never the
 rate of a run (analysis.disturbance).
@@ -27,6 +28,10 @@ MAX_ROUNDS = 3
 MAX_BUDGET_ROUNDS = 5
 # Half-width of an efficiency's interval, in points, that ends the rounds.
 PRECISION_GOAL = 5
+# With a time budget, the first stage gets more rounds than the others until its
+# efficiencies are known to so many points.
+FIRST_STAGE_GOAL = 8
+MAX_FIRST_STAGE_ROUNDS = 4
 
 
 class SweepRounds:
@@ -88,22 +93,59 @@ class SweepRounds:
                 interleave(self._runs, self._num_rounds), rounds.records
             )
         for stage in self._stages:
-            is_first_stage = stage is self._stages[0]
-            ordered = interleave(stage, self._num_rounds)
-            for repeat in range(1, self._num_rounds + 1):
-                # The very first round is made even if the time is too short for it.
-                in_round = [run for run in ordered if run.repeat == repeat]
-                missing_runs = _missing_runs(in_round, rounds.records)
-                if not (is_first_stage and repeat == 1):
-                    missing_runs = [
-                        run
-                        for run in missing_runs
-                        if not _has_failed(run, rounds.records)
-                    ]
-                    missing_runs = _choose_affordable(missing_runs, rounds)
-                if missing_runs:
-                    return missing_runs
+            chosen_runs = self._choose_stage_rounds(stage, rounds)
+            if not chosen_runs and stage is self._stages[0]:
+                chosen_runs = self._choose_first_stage_round(rounds)
+            if chosen_runs:
+                return chosen_runs
         return []
+
+    def _choose_stage_rounds(
+        self, stage: Sequence[AnyRun], rounds: Rounds
+    ) -> list[AnyRun]:
+        """Return the runs of the first unfinished round of a stage."""
+        ordered = interleave(stage, self._num_rounds)
+        for repeat in range(1, self._num_rounds + 1):
+            in_round = [run for run in ordered if run.repeat == repeat]
+            missing_runs = _missing_runs(in_round, rounds.records)
+            # The very first round is made even if the time is too short for it.
+            if not (stage is self._stages[0] and repeat == 1):
+                missing_runs = [
+                    run for run in missing_runs if not _has_failed(run, rounds.records)
+                ]
+                missing_runs = _choose_affordable(missing_runs, rounds)
+            if missing_runs:
+                return missing_runs
+        return []
+
+    def _choose_first_stage_round(self, rounds: Rounds) -> list[AnyRun]:
+        """Return a further round of the first stage, if its answer is not precise.
+
+        Without later stages, the time is left for `_choose_further_round`.
+        """
+        if len(self._stages) == 1:
+            return []
+        next_runs = []
+        records = []
+        for run in self._stages[0]:
+            repeats = list(_repeats(run, rounds.records))
+            records += [rounds.records[repeat.label] for repeat in repeats]
+            if not _has_failed(run, rounds.records):
+                next_runs.append(dataclasses.replace(run, repeat=len(repeats) + 1))
+        repeat = min((run.repeat for run in next_runs), default=math.inf)
+        if repeat > MAX_FIRST_STAGE_ROUNDS:
+            return []
+        width = measure_precision(records)
+        # More runs do not help if load of other programs hides the efficiencies.
+        if width <= FIRST_STAGE_GOAL or width == math.inf:
+            return []
+        self.reason = (
+            f"round {repeat} of the first series: precision ±{width:.0f} %, "
+            f"goal ±{FIRST_STAGE_GOAL} %"
+        )
+        return _choose_affordable(
+            [run for run in next_runs if run.repeat == repeat], rounds
+        )
 
     def _choose_replacements(self, rounds: Rounds) -> list[AnyRun]:
         """Return a further run of each configuration with too few quiet runs."""

@@ -73,6 +73,22 @@ def test_a_short_budget_gives_two_rounds_of_the_first_stage():
     assert len(left_out) == 2 * len(runs) - 8
 
 
+def test_a_noisy_first_stage_gets_further_rounds_before_the_next_stage():
+    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
+    labels, records = measure(rounds, minutes=25, spread=0.1)
+    assert [len(chosen) for chosen in labels] == [4, 4, 4, 4, 2, 2, 4]
+    assert "cudnn_lstm-replicated-2.r4" in records
+    assert "cudnn_lstm-replicated-2.r5" not in records
+
+
+def test_load_that_hides_the_efficiencies_brings_no_further_round():
+    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
+    names = [run.name for run in default_runs(num_devices=[2])]
+    on_two = {f"{name}{repeat}" for name in names for repeat in ("", ".r2")}
+    labels, _ = measure(rounds, minutes=16, busy=on_two, spread=0.1)
+    assert [len(chosen) for chosen in labels[:3]] == [4, 4, 2]
+
+
 def test_the_first_round_is_made_even_if_its_time_is_over():
     rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
     labels, _ = measure(rounds, minutes=0)

@@ -30,8 +30,8 @@ MAX_BUDGET_ROUNDS = 5
 PRECISION_GOAL = 5
 # With a time budget, the first stage gets more rounds than the others until its
 # efficiencies are known to so many points.
-FIRST_STAGE_GOAL = 8
-MAX_FIRST_STAGE_ROUNDS = 4
+_FIRST_STAGE_GOAL = 8
+_MAX_FIRST_STAGE_ROUNDS = 4
 
 
 class SweepRounds:
@@ -133,15 +133,15 @@ class SweepRounds:
             if not _has_failed(run, rounds.records):
                 next_runs.append(dataclasses.replace(run, repeat=len(repeats) + 1))
         repeat = min((run.repeat for run in next_runs), default=math.inf)
-        if repeat > MAX_FIRST_STAGE_ROUNDS:
+        if repeat > _MAX_FIRST_STAGE_ROUNDS:
             return []
         width = measure_precision(records)
         # More runs do not help if load of other programs hides the efficiencies.
-        if width <= FIRST_STAGE_GOAL or width == math.inf:
+        if width <= _FIRST_STAGE_GOAL or width == math.inf:
             return []
         self.reason = (
             f"round {repeat} of the first series: precision ±{width:.0f} %, "
-            f"goal ±{FIRST_STAGE_GOAL} %"
+            f"goal ±{_FIRST_STAGE_GOAL} %"
         )
         return _choose_affordable(
             [run for run in next_runs if run.repeat == repeat], rounds

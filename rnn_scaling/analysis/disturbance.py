@@ -313,13 +313,13 @@ def noticed_load_shares(
     """Return (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
     shares = []
-    for share, cores in recorded_load_shares(record, all_batches):
+    for share, cores in _recorded_load_shares(record, all_batches):
         is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE
         shares.append((share if is_noticed else 0.0, cores))
     return shares
 
 
-def recorded_load_shares(
+def _recorded_load_shares(
     record: RunRecord, all_batches: bool = False
 ) -> list[tuple[float, int]]:
     """Return (share, cores) of each process; (0, its cores) if none reports its load."""
@@ -327,6 +327,24 @@ def recorded_load_shares(
     if not processes:
         return [(0.0, len(bound_cores(record)))]
     return [(process.total, process.num_cores) for process in processes]
+
+
+def device_load(record: RunRecord, all_batches: bool = False) -> float | None:
+    """Return the load of others as a share of one device's cores, noticeable or not.
+
+    Args:
+      record: The run.
+      all_batches: Whether disturbed batches count as well.
+
+    Returns:
+      0 to 1, of the most disturbed process; None if none reports its load.
+    """
+    devices = record.options["num_devices"]
+    loads = [
+        share_of_one_device(process.total, process.num_cores, devices)
+        for process in watched_cores(record, all_batches)
+    ]
+    return max(loads, default=None)
 
 
 def bound_cores(record: RunRecord) -> tuple[int, ...]:

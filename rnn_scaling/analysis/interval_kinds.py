@@ -47,11 +47,13 @@ class Note(enum.Enum):
     CORRECTED = enum.auto()  # the rate is corrected for the load of other programs
     # Disturbed batches count as well, unlike in the rates of the same table.
     ALL_BATCHES = enum.auto()
+    # The rate of an entry of a history contains the load of other programs.
+    DISTURBED = enum.auto()
     PRINTED = enum.auto()  # half a unit of the last digits that logs printed
 
 
 # Notes about a number itself: whatever is computed from the number has them, too.
-INHERITED_NOTES = (Note.CORRECTED, Note.ALL_BATCHES)
+INHERITED_NOTES = (Note.CORRECTED, Note.ALL_BATCHES, Note.DISTURBED)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.disturbance import (
     any_disturbed,
     counted_rate,
+    device_load,
     noticed_load_shares,
-    recorded_load_shares,
 )
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.machine.load import NOTICEABLE, share_of_one_device
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 # Linux divides a core evenly, so a process that shares one takes at most about half.
 MOST_OF_A_SHARED_CORE = 0.5
@@ -70,15 +70,7 @@ def max_slowing_beyond(
 def _device_loads(records: Sequence[RunRecord], all_batches: bool) -> list[float]:
     """Return the recorded loads as shares of one device's cores, noticeable or not."""
     all_batches = all_batches or any_disturbed(records)
-    loads = []
-    for record in records:
-        devices = record.options["num_devices"]
-        shares = [
-            share_of_one_device(share, cores, devices)
-            for share, cores in recorded_load_shares(record, all_batches)
-        ]
-        loads.append(max(shares))
-    return loads
+    return [device_load(record, all_batches) or 0.0 for record in records]
 
 
 def had_more_load(loads: Sequence[float], reference: Sequence[float]) -> bool:

@@ -14,8 +14,16 @@ from typing import Any
 
 from rnn_scaling.config import scale
 from rnn_scaling.records import sealed_files
-from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount
+from rnn_scaling.records.decoding import (
+    Length,
+    Magnitude,
+    Name,
+    Number,
+    Part,
+    PositiveCount,
+)
 from rnn_scaling.records.own_files import is_result, starts_as
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 SCHEMA = "rnn_scaling.history/1"
 # UTC, so that sorting the texts sorts the times.
@@ -56,10 +64,23 @@ class Configuration(Part):
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unit: Name
     num_devices: PositiveCount
-    rates: tuple[Length, ...]  # one per run, like the values of each metric
+    rates: tuple[Length, ...]  # one per run, like the loads and values of each metric
+    # Share of one device's cores that other processes took; None if it was not recorded.
+    # Empty in older files.
+    loads: tuple[Magnitude | None, ...] = ()
     metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(
         default_factory=dict
     )
+
+    @property
+    def max_load(self) -> float | None:
+        """The load of the most disturbed run; None if it is unknown."""
+        return max((load for load in self.loads if load is not None), default=None)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes slowed at least one run; False if it is unknown."""
+        return (self.max_load or 0.0) > NOTICEABLE
 
     @property
     def key(self) -> str:
@@ -161,8 +182,12 @@ def _select(configuration: Configuration, indices: Sequence[int]) -> Configurati
     metrics = {}
     for name, values in configuration.metrics.items():
         metrics[name] = tuple(values[i] for i in indices)
-    rates = tuple(configuration.rates[i] for i in indices)
-    return dataclasses.replace(configuration, rates=rates, metrics=metrics)
+    return dataclasses.replace(
+        configuration,
+        rates=tuple(configuration.rates[i] for i in indices),
+        loads=tuple(configuration.loads[i] for i in indices if configuration.loads),
+        metrics=metrics,
+    )
 
 
 def write(entry: Entry, folder: Path) -> Path:
@@ -204,6 +229,8 @@ def _is_plausible(entry: Entry) -> bool:
             return False
         num_runs = len(configuration.rates)
         lengths = {len(values) for values in configuration.metrics.values()}
+        if configuration.loads:
+            lengths.add(len(configuration.loads))
         if not num_runs or not lengths <= {num_runs}:
             return False
     return True

@@ -31,7 +31,7 @@ from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.records.options import UNKNOWN
-from rnn_scaling.reports import machine_costs
+from rnn_scaling.reports import machine_costs, marks
 from rnn_scaling.reports.comparison_statements import (
     A_AND_B,
     BEFORE_AFTER,
@@ -350,10 +350,12 @@ def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
 def _list_sections(report: Report, sides: Sides) -> list[Section]:
     """Return the table, its method, and the differences between the runs."""
     grids = [_results_grid(report, sides)]
-    remarks = []
+    numbers = [result.before for result in report.results]
+    numbers += [result.after for result in report.results]
+    remarks = marks.explain_numbers(numbers)
     if step_times := _step_times_grid(report):
         grids.append(step_times)
-        remarks = _missing_percentiles(report)
+        remarks += _missing_percentiles(report)
     sections = [Section("", grids, tuple(remarks))]
     if report.machine_costs:
         sections.append(machine_costs.section(report.machine_costs))

@@ -11,15 +11,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.history.curves import ChangePoint, Curve, Point, Timeline
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.columns import csv_text
 from rnn_scaling.reports.json_data import interval_data, json_text
-from rnn_scaling.reports.numbers import plus_minus, round_for_files, signed_percent
+from rnn_scaling.reports.numbers import (
+    MARKS,
+    plus_minus,
+    round_for_files,
+    signed_percent,
+)
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 SCHEMA = "rnn_scaling.history_report/2"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -43,6 +50,18 @@ def _size_statement(timeline: Timeline) -> Statement:
         change_points=sum(len(curve.change_points) for curve in timeline.curves),
         curves=len(timeline.curves),
     )
+
+
+def _disturbed_statements(timeline: Timeline) -> list[Statement]:
+    """Return how many entries are left out of the search; [] if none."""
+    disturbed: set[int] = set()
+    for curve in timeline.curves:
+        disturbed.update(point.index for point in curve.points if point.is_disturbed)
+    if not disturbed:
+        return []
+    mark = MARKS[Note.DISTURBED]
+    values = {"entries": len(disturbed), "threshold": NOTICEABLE}
+    return [state("history-left-out", mark, **values)]
 
 
 def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statement]:
@@ -84,9 +103,9 @@ def paragraphs(timeline: Timeline) -> list[list[Statement]]:
         for change_point in curve.change_points:
             groups.append(_change_statements(curve, change_point))
 
-    longest = max(timeline.curves, key=lambda curve: len(curve.points))
-    num_entries = len(longest.points)
-    remarks = []
+    longest = max(timeline.curves, key=lambda curve: len(curve.quiet_points))
+    num_entries = len(longest.quiet_points)
+    remarks = _disturbed_statements(timeline)
     if num_entries > 2:
         remarks.append(
             state(
@@ -106,15 +125,25 @@ def table(timeline: Timeline) -> Grid:
     unit = common_unit(curve.unit for curve in timeline.curves)
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
-        "Entries": lambda curve: str(len(curve.points)),
+        "Entries": _entries_text,
         "First": lambda curve: plus_minus(curve.points[0].rate, RATE.digits),
         f"Latest ({unit}/s)": lambda curve: plus_minus(
             curve.points[-1].rate, RATE.digits
         ),
         "Change points": _changes_text,
-        "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
+        "Trend": lambda curve: _sparkline(
+            [point.rate.value for point in curve.quiet_points]
+        ),
     }
     return make_grid("", columns, timeline.curves)
+
+
+def _entries_text(curve: Curve) -> str:
+    """Return the number of entries, and how many further ones are left out."""
+    text = str(len(curve.quiet_points))
+    if num_disturbed := len(curve.points) - len(curve.quiet_points):
+        text += f" + {num_disturbed}{MARKS[Note.DISTURBED]}"
+    return text
 
 
 def _changes_text(curve: Curve) -> str:
@@ -124,6 +153,8 @@ def _changes_text(curve: Curve) -> str:
 
 def _sparkline(values: Sequence[float]) -> str:
     """Return the latest values as a text chart from the lowest to the highest."""
+    if not values:
+        return "-"
     latest = values[-_MOST_BARS:]
     low = min(latest)
     width = max(latest) - low
@@ -147,12 +178,15 @@ def points(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the fields of each entry of each curve."""
     lines = []
     for curve in timeline.curves:
-        for index, point in enumerate(curve.points):
-            lines.append(_point_data(curve, index, point))
+        first_points = [curve.quiet_points[cut] for cut in curve.levels.cuts]
+        for point in curve.points:
+            fields = _point_data(curve, point)
+            fields["change_point"] = any(first is point for first in first_points)
+            lines.append(fields)
     return lines
 
 
-def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
+def _point_data(curve: Curve, point: Point) -> dict[str, Any]:
     entry = point.entry
     interval = interval_data(point.rate)
     fields: dict[str, Any] = {
@@ -170,7 +204,9 @@ def _point_data(curve: Curve, index: int, point: Point) -> dict[str, Any]:
         "items_per_second": interval["value"],
         "low": interval["low"],
         "high": interval["high"],
-        "change_point": index in curve.levels.cuts,
+        "load": point.configuration.max_load,
+        "disturbed": point.is_disturbed,
+        "change_point": False,
     }
     for name in METRICS:
         value = point.metric(name)
@@ -193,12 +229,14 @@ def to_json(timeline: Timeline) -> bytes:
 def _curve_data(curve: Curve) -> dict[str, Any]:
     change_points = []
     levels = curve.levels
+    # The search numbers quiet entries only.
+    numbers = [k for k, point in enumerate(curve.points) if not point.is_disturbed]
     for change_point, first, revealed_by in zip(
         curve.change_points, levels.cuts, levels.found
     ):
         fields: dict[str, Any] = {
-            "first": first,
-            "found": revealed_by,
+            "first": numbers[first],
+            "found": numbers[revealed_by],
             "change": change_point.change,
             "range": change_point.range,
             "before": change_point.before.name,

@@ -53,6 +53,7 @@ _NOTES = {
     Note.DRIFT: "includes drift of the machine between two sessions",
     Note.CORRECTED: "corrected for other programs' load, with the error of this",
     Note.ALL_BATCHES: "disturbed batches count too, unlike in the printed rates",
+    Note.DISTURBED: "measured beside other programs",
     Note.PRINTED: "wider by half a unit of the last digits that logs printed",
 }
 

@@ -24,6 +24,8 @@ def explain_numbers(numbers: Iterable[Interval | None]) -> list[Statement]:
         found.append(state("mark-corrected", MARKS[Note.CORRECTED]))
     if Note.ALL_BATCHES in notes:
         found.append(state("mark-all-batches", MARKS[Note.ALL_BATCHES]))
+    if Note.DISTURBED in notes:
+        found.append(state("mark-disturbed", MARKS[Note.DISTURBED]))
     return found
 
 

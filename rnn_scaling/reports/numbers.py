@@ -26,7 +26,7 @@ _LEAST_DIGITS = 3  # significant digits of a number with a wide interval
 _UNEVEN = 0.15
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 # Marks after a number; `reports.marks` has the line that explains each below a table.
-MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡"}
+MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡", Note.DISTURBED: "§"}
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:

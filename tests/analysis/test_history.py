@@ -247,3 +247,59 @@ def test_a_metric_of_an_entry_is_the_geometric_mean_as_in_reports():
     [curve] = curves.build_timeline([entry]).curves
     assert curve.points[0].metric("step_p50_s") == pytest.approx(0.2)
     assert curve.points[0].metric("accuracy") == pytest.approx(0.25)
+
+
+def with_load(entry, *loads):
+    """Return an entry whose runs had these loads of other processes."""
+    [part] = entry.configurations
+    part = dataclasses.replace(part, loads=loads)
+    return dataclasses.replace(entry, configurations=(part,))
+
+
+def test_the_load_of_the_counted_runs_is_in_the_entry():
+    commit = histories.commit_of(1)
+    quiet = committed_run(commit)
+    busy = committed_run(commit, 900.0)
+    load = dataclasses.replace(busy.environment.load, others=0.4)
+    facts = dataclasses.replace(busy.environment, load=load)
+    busy = dataclasses.replace(busy, environment=facts)
+    [entry] = entries.build_entries([quiet, busy])
+    [part] = entry.configurations
+    assert part.loads == (0.01, 0.4) and part.is_disturbed
+    [entry] = entries.build_entries([quiet, quiet])
+    assert not entry.configurations[0].is_disturbed
+
+
+def test_disturbed_entries_are_not_searched_and_the_latest_is_not_judged():
+    quiet = histories.entries([1000.0] * 20 + [850.0] * 4, 4)
+    disturbed = [with_load(entry, 0.0, 0.4, None) for entry in quiet[20:]]
+    timeline = curves.build_timeline([*quiet[:20], *disturbed])
+    [curve] = timeline.curves
+    assert (len(curve.quiet_points), len(curve.points)) == (20, 24)
+    assert curve.change_points == ()
+    report = curves.check("h", timeline, 0.05)
+    assert report.exit_status == 2
+    assert report.results[0].reason.kind == "disturbed-entry"
+
+    later = [
+        dataclasses.replace(entry, measured=f"2026-03-{day:02}T00:00:00Z", commit=None)
+        for day, entry in enumerate(histories.entries([850.0] * 4, 5), 1)
+    ]
+    timeline = curves.build_timeline([*quiet[:20], *disturbed, *later])
+    [change_point] = timeline.curves[0].change_points
+    assert change_point.before.name == quiet[19].name
+    assert change_point.after.name == later[0].name
+
+
+def test_a_quiet_entry_of_the_latest_commit_is_judged():
+    quiet = histories.entries([1000.0] * 20, 4)
+    again = histories.entry(20, [600.0] * 3, commit=histories.commit_of(19))
+    timeline = curves.build_timeline([*quiet, with_load(again, 0.4, 0.4, 0.4)])
+    assert curves.check("h", timeline, 0.05).exit_status == 0
+
+
+def test_a_history_of_disturbed_entries_only_has_no_change_points():
+    loaded = [with_load(e, 0.4, 0.4, 0.4) for e in histories.entries([1000.0] * 5)]
+    timeline = curves.build_timeline(loaded)
+    assert timeline.curves[0].change_points == ()
+    assert curves.check("h", timeline, 0.05).exit_status == 2

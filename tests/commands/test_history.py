@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import json
 import os
@@ -11,8 +12,11 @@ import sys
 import pytest
 
 from rnn_scaling import Recorder
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.commands import history, sweep
+from rnn_scaling.records import history as records
 from rnn_scaling.records import own_files
+from rnn_scaling.reports.numbers import MARKS
 from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import write
@@ -88,6 +92,29 @@ def test_show_writes_files_that_say_whose_they_are(go, tmp_path):
     ) == 25
     # The files that `show` has written lie among the entries.
     assert go("show")[::2] == go("show")[::2] == (0, "")
+
+
+def test_disturbed_entries_are_marked_and_counted(go, tmp_path):
+    built = histories.entries([1000.0] * 20 + [800.0, 1000.0, 930.0, 930.0, 930.0])
+    [part] = built[20].configurations
+    part = dataclasses.replace(part, loads=(0.0, 0.3, 0.0))
+    built[20] = dataclasses.replace(built[20], configurations=(part,))
+    for entry in built:
+        records.write(entry, tmp_path / "history")
+    status, out, err = go("show")
+    assert (status, err) == (0, "")
+    assert f"24 + 1{MARKS[Note.DISTURBED]}" in out
+    content = json.loads((tmp_path / "history" / "history.json").read_text())
+    kinds = [statement["kind"] for statement in content["statements"]]
+    assert "history-left-out" in kinds
+    marked = [k for k, point in enumerate(content["points"]) if point["disturbed"]]
+    assert marked == [20]
+    loads = [point["load"] for point in content["points"]]
+    assert loads[20] == 0.3 and set(loads[:20]) == {None}
+    [curve] = content["curves"]
+    [change_point] = curve["change_points"]
+    starts = [k for k, point in enumerate(content["points"]) if point["change_point"]]
+    assert starts == [change_point["first"]] == [22]
 
 
 @pytest.mark.parametrize(("last", "status"), [(1000.0, 0), (900.0, 1), (950.0, 2)])

@@ -43,7 +43,7 @@ from tests.analysis.test_load_correction import (
 from tests.support.records import changed
 from tests.support.scaling_runs import of
 
-CORRECTED, ALL_BATCHES = MARKS.values()
+CORRECTED, ALL_BATCHES, _ = MARKS.values()
 
 
 def cells(text):

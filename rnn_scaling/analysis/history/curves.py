@@ -22,7 +22,8 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
 )
 from rnn_scaling.analysis.history.entries import curve_key
-from rnn_scaling.analysis.history.levels import Entries, Levels, find_levels
+from rnn_scaling.analysis.history.levels import Levels, find_levels
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement, Word
@@ -30,6 +31,7 @@ from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.options import Options
 from rnn_scaling.system.machine import commits
+from rnn_scaling.system.machine.load import NOTICEABLE
 
 
 class Range(Word):
@@ -49,6 +51,11 @@ class Point:
     entry: Entry
     configuration: Configuration
     rate: Interval
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it is left out of the search, because of other processes."""
+        return self.configuration.is_disturbed
 
     def metric(self, name: str) -> float | None:
         """Return a metric's geometric mean over the processes, like reports.
@@ -95,13 +102,26 @@ class ChangePoint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """One configuration on one machine."""
+    """One configuration on one machine.
+
+    Attributes:
+      title: Its name.
+      machine: The name of the machine.
+      points: Its entries, in order.
+      levels: The search over `quiet_points`; its indices are positions in them.
+      process_deviation: Deviation of log rates between processes of an entry.
+    """
 
     title: str
     machine: str
     points: tuple[Point, ...]
     levels: Levels
-    process_deviation: float  # deviation of log rates between processes of an entry
+    process_deviation: float
+
+    @functools.cached_property
+    def quiet_points(self) -> tuple[Point, ...]:
+        """The points without the entries that other processes disturbed."""
+        return tuple(point for point in self.points if not point.is_disturbed)
 
     @property
     def unit(self) -> str:
@@ -123,12 +143,12 @@ class Curve:
 
         The first access may ask git for the commits between two entries.
         """
-        edges = [0, *self.levels.cuts, len(self.points)]
+        edges = [0, *self.levels.cuts, len(self.quiet_points)]
         change_points = []
         for start, cut, stop in zip(edges, edges[1:], edges[2:]):
             change = self.levels.change((start, cut), (cut, stop))
-            before = self.points[cut - 1].entry
-            after = self.points[cut].entry
+            before = self.quiet_points[cut - 1].entry
+            after = self.quiet_points[cut].entry
             change_points.append(_make_change_point(change, before, after))
         return tuple(change_points)
 
@@ -243,22 +263,41 @@ def sort_entries(entries: Sequence[Entry]) -> list[Entry]:
 def _make_curve(
     title: str, group: _Group, entries: Sequence[Entry], num_curves: int
 ) -> Curve:
-    rates = [configuration.rates for _, configuration in group.members]
-    scatters = shared_scatters(rates)
+    quiet = [member for member in group.members if not member[1].is_disturbed]
+    disturbed = [member for member in group.members if member[1].is_disturbed]
+    quiet_points, deviation = _make_points(quiet, entries)
+    disturbed_points, _ = _make_points(disturbed, entries)
+    points = sorted([*quiet_points, *disturbed_points], key=lambda point: point.index)
+    levels = find_levels(
+        [math.log(point.rate.value) for point in quiet_points],
+        [len(point.configuration.rates) for point in quiet_points],
+        deviation,
+        num_curves,
+    )
+    return Curve(title, group.machine, tuple(points), levels, deviation)
+
+
+def _make_points(
+    members: Sequence[tuple[int, Configuration]], entries: Sequence[Entry]
+) -> tuple[list[Point], float]:
+    """Return points that share their scatter, and the deviation of their processes.
+
+    Args:
+      members: The configurations, with the indices of their entries.
+      entries: The entries of the history.
+    """
+    scatters = shared_scatters([configuration.rates for _, configuration in members])
     pooled = next(
         (scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0)
     )
-    means = list(map(interval_over_runs, rates, scatters))
     points = []
-    for (index, configuration), mean in zip(group.members, means):
-        points.append(Point(index, entries[index], configuration, mean))
-    levels = find_levels(
-        [math.log(mean.value) for mean in means],
-        list(map(len, rates)),
-        pooled.deviation,
-        num_curves,
-    )
-    return Curve(title, group.machine, tuple(points), levels, pooled.deviation)
+    for (index, configuration), scatter in zip(members, scatters):
+        rate = interval_over_runs(configuration.rates, scatter)
+        if configuration.is_disturbed:
+            kind = rate.kind.with_note(Note.DISTURBED)
+            rate = dataclasses.replace(rate, kind=kind)
+        points.append(Point(index, entries[index], configuration, rate))
+    return points, pooled.deviation
 
 
 def check(name: str, timeline: Timeline, max_regression: float) -> Report:
@@ -310,10 +349,20 @@ def _is_measured_last(curve: Curve, timeline: Timeline) -> bool:
 def _measure(curve: Curve) -> Result:
     """Return the change from the level before the latest entry to this entry.
 
-    If the latest entry revealed a change point, its two levels are compared.
+    If the latest entry revealed a change point, its two levels are compared. Disturbed
+    entries do not count. If the latest commit has no other entry, it is not judged.
     """
+    latest = curve.points[-1]
+    points = curve.quiet_points
+    if not any(_has_commit_of(latest, point) for point in points[-1:]):
+        return Result(
+            curve.title,
+            (_num_processes(points), len(latest.configuration.rates)),
+            after=latest.rate,
+            reason=Statement("disturbed-entry", values={"threshold": NOTICEABLE}),
+        )
     levels = curve.levels
-    last = len(curve.points) - 1
+    last = len(points) - 1
     edges = [0, *levels.cuts]
     if levels.found[-1:] == (last,):
         level_before = (edges[-2], edges[-1])
@@ -323,12 +372,15 @@ def _measure(curve: Curve) -> Result:
         level_before = (edges[-1], last)
         level_after = (last, last + 1)
         stop = last
-    runs = (_num_processes(curve, level_before), _num_processes(curve, level_after))
-    if len(curve.points) < 3:
+    runs = (
+        _num_processes(points[slice(*level_before)]),
+        _num_processes(points[slice(*level_after)]),
+    )
+    if len(points) < 3:
         return Result(
             curve.title,
             runs,
-            after=curve.points[-1].rate,
+            after=points[-1].rate,
             reason=Statement("too-few-entries"),
         )
     change = levels.change(level_before, level_after, stop)
@@ -351,6 +403,12 @@ def _measure(curve: Curve) -> Result:
     )
 
 
-def _num_processes(curve: Curve, entries: Entries) -> int:
-    points = curve.points[slice(*entries)]
+def _has_commit_of(latest: Point, point: Point) -> bool:
+    """Return whether a point is the latest one, or of the same commit."""
+    if point is latest:
+        return True
+    return bool(point.entry.commit) and point.entry.source == latest.entry.source
+
+
+def _num_processes(points: Sequence[Point]) -> int:
     return sum(len(point.configuration.rates) for point in points)

@@ -206,6 +206,7 @@ def _known_options(row: Row) -> dict[str, Any]:
 
 def _configuration(row: Row) -> Configuration:
     metrics = {}
+    all_batches = disturbance.any_disturbed(row.counted_runs)
     for metric in METRICS.values():
         if metric.name in CHOICES or metric.compares_models:
             continue
@@ -216,7 +217,7 @@ def _configuration(row: Row) -> Configuration:
                 row.num_devices,
                 None,
                 None,
-                counts_all_batches=disturbance.any_disturbed(row.counted_runs),
+                counts_all_batches=all_batches,
             )
             value = metric.compute(measured)
             values.append(value.value if value else None)
@@ -228,5 +229,8 @@ def _configuration(row: Row) -> Configuration:
         unit=row.unit,
         num_devices=row.num_devices,
         rates=tuple(process_rates(row.counted_runs)),
+        loads=tuple(
+            disturbance.device_load(run, all_batches) for run in row.counted_runs
+        ),
         metrics=metrics,
     )

@@ -120,6 +120,9 @@ def find_levels(
       num_curves: Curves of the history, over which _FALSE_ALARMS holds.
     """
     y = np.asarray(values, float)
+    if not len(y):
+        no_outliers = np.zeros(0, bool)
+        return Levels(y, y, (), (), no_outliers, _MIN_DEVIATION**2)
     process_variances = process_deviation**2 / np.asarray(num_processes, float)
     differences = np.diff(y)
     if len(differences):

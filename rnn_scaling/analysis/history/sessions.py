@@ -93,7 +93,8 @@ def _curve_rates(
 ) -> Iterator[list[float]]:
     """Yield the rates of the sessions of a curve, in the order of time.
 
-    An entry during one of the compared sessions is left out. So is an entry that
+    An entry during one of the compared sessions, or disturbed by other processes, is
+    left out. So is an entry that
     follows another one sooner than the compared sessions follow each other, because it
     is not a separate session.
     """
@@ -111,7 +112,7 @@ def _curve_rates(
                 configuration.unit,
                 entry.machine,
             )
-            if entry_key == key:
+            if entry_key == key and not configuration.is_disturbed:
                 yield list(configuration.rates)
                 last = time
 

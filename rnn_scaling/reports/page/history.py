@@ -4,6 +4,7 @@ import itertools
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
+from rnn_scaling.analysis.interval_kinds import IntervalKind
 from rnn_scaling.analysis.metrics import METRICS, RATE
 from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
@@ -114,11 +115,13 @@ def _make_point(
 ) -> explorer.Point:
     rate = point.rate
     commit = point.entry.commit
-    relative = rate.scaled(100 / curve.points[0].rate.value)
+    first = (curve.quiet_points or curve.points)[0]
+    relative = rate.scaled(100 / first.rate.value)
     values = {RATE.name: rate, _RELATIVE.name: relative}
     for name in point.configuration.metrics:
         if (mean := point.metric(name)) is not None and name in METRICS:
-            values[name] = Interval(mean * METRICS[name].factor)
+            kind = IntervalKind(notes=rate.kind.inherited_notes)
+            values[name] = Interval(mean * METRICS[name].factor, kind=kind)
     name = names[point.index]
     labels = [name, commit.subject if commit else None, point.entry.label]
     return explorer.Point(
@@ -139,7 +142,7 @@ def _make_marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
     for curve in timeline.curves:
         for change_point, cut in zip(curve.change_points, curve.levels.cuts):
             text = signed_percent(change_point.change.value)
-            texts.setdefault(curve.points[cut].index, []).append(text)
+            texts.setdefault(curve.quiet_points[cut].index, []).append(text)
     marks = []
     for k, entry_texts in texts.items():
         text = ", ".join(entry_texts[:_MOST_TEXTS])

@@ -131,12 +131,12 @@ def test_a_prefixed_unit_is_named_if_the_user_names_none(measure_case):
 @pytest.mark.parametrize(
     ("case", "pattern", "remedy"),
     [
-        ("time_ms.log", "time {number}ms", "'regex:time (?P<ms>{number})ms'"),
-        ("elapsed_ms.log", r"\(ms\): {number}", r"'regex:\(ms\): (?P<ms>{number})'"),
-        ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"iteration\s+1/\s+500"),
+        ("time_ms.log", "time {number}ms", "(?P<ms>{number})"),
+        ("elapsed_ms.log", r"\(ms\): {number}", "(?P<ms>{number})"),
+        ("elapsed_ms.log", "iteration  1/ 500 .*: {number} ", r"\s+ for blanks"),
     ],
 )
-def test_a_pattern_without_a_rate_is_refused_with_a_better_one(
+def test_a_pattern_without_a_rate_is_refused_with_a_remedy(
     measure_case, case, pattern, remedy
 ):
     assert remedy in measure_case(case, pattern).refusal

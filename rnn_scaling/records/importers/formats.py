@@ -18,11 +18,7 @@ from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.mlperf_systems import MlperfSystem
 from rnn_scaling.records.importers.nccl_json import NcclJson, RcclJson
 from rnn_scaling.records.importers.nccl_tests import NcclText
-from rnn_scaling.records.importers.reading import (
-    LogFormat,
-    check_format,
-    parse_positive,
-)
+from rnn_scaling.records.importers.reading import LogFormat, parse_positive
 from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
 from rnn_scaling.records.importers.totals import (
     Description,
@@ -254,6 +250,4 @@ _FORMATS: tuple[LogFormat, ...] = (
         note="A bar's last line has the mean rate from its first step to its last.",
     ),
 )
-for _format in _FORMATS:
-    check_format(_format)
 FORMATS: Mapping[str, LogFormat] = {format.name: format for format in _FORMATS}

@@ -16,7 +16,6 @@ from rnn_scaling.records.importers import (
 )
 from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
-from rnn_scaling.records.importers.hints import suggest_pattern
 from rnn_scaling.records.importers.reading import (
     AUTO,
     LONGEST,
@@ -25,7 +24,6 @@ from rnn_scaling.records.importers.reading import (
     WALL,
     ImportedRun,
     LineError,
-    NoMatch,
     Reading,
     RunProgress,
     Terms,
@@ -39,7 +37,6 @@ _PROCESS = "process"  # name of the clock that timed a whole program
 WINDOW = 256 << 10  # characters that are searched together for a known format
 _MOST_ROUNDING = 0.5  # largest relative error of the wall time
 _LOWEST = 1e-6  # lowest rate that is shown while a run continues
-_HINT_S = 5.0  # longest search for a better pattern
 _LINE_S = 0.2  # longest search for a pattern in one line of a running program
 END_S = 0.05  # delay until the end of a process is noticed
 _UTF_16 = "the file is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
@@ -177,15 +174,7 @@ def _read(path: Path, name: str, terms: Terms) -> Reading:
         reading = FORMATS[name].read(_read_lines(path), terms)
         return dataclasses.replace(reading, source=str(path))
     pattern = name.removeprefix(REGEX)
-    try:
-        reading = regex_log.read(_read_lines(path), pattern, terms)
-    except NoMatch as e:
-        better = ""
-        with contextlib.suppress(ValueError), time_limit(_HINT_S):
-            better = suggest_pattern(_read_lines(path), pattern)
-        if not better:
-            raise
-        raise ValueError(f"{e}; --log_format='{REGEX}{better}' matches") from None
+    reading = regex_log.read(_read_lines(path), pattern, terms)
     return dataclasses.replace(reading, source=str(path))
 
 

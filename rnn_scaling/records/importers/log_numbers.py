@@ -9,7 +9,7 @@ import warnings
 
 from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import printed_units
-from rnn_scaling.records.importers.printed_units import COUNTED, Kind, PrintedUnit
+from rnn_scaling.records.importers.printed_units import COUNTED, Kind
 
 DEVICE_RATE = "(?P<device_rate>"  # begins a rate of one device in a pattern
 _RATE = "(?P<rate>"
@@ -32,23 +32,19 @@ NUMBER = (
 )
 _FULL_NUMBER = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
-_BEFORE = re.compile(
-    rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$"
-)
-_AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX}")
-# A plain space may separate thousands, as in "12 345,6", or two numbers: only the
-# pattern can tell.
-_BEFORE_SPACE = re.compile(r"(?:^|[\s=:(\[])[1-9]\d{0,2} $")
-_AFTER_SPACE = re.compile(r" \d{3}(?!\d)")
-# "step 50 400 tok/s" has two numbers, because the first one counts something.
-_COUNTER_BEFORE = re.compile(
-    r"(?i)(?<![a-z])(?:step|it|iter|iteration|epoch|batch|update|rank)"
-    r"[\s:=#(\[]{0,3}\d{1,3} $"
+# A number with everything that may belong to it: "12,5", "1:23" and "0x1F", too.
+_WHOLE = re.compile(
+    rf"(?:(?<![^\s=:(\[])[-+\u2212])?\.?\d(?:(?:{_SEPARATOR}|[.:])?\d)*"
+    rf"(?:\.(?!\w))?(?:{_EXPONENT}|[xX][0-9a-fA-F]+)?(?:{_PREFIX})?"
 )
 _PREFIX_BEHIND = re.compile(rf" ?(?:[kKMGTB](?![\w-])|[kKMGT](?=(?:{COUNTED})\b))")
 _UNIT_BEHIND = re.compile(r" ?[kKMGTB]\w")
 _TIME_GROUPS = {"seconds": "seconds", "ms": "milliseconds"}
-_GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
+_TIME_REMEDY = (
+    f"print a rate per second, or read seconds with (?P<seconds>{TOKEN}) or "
+    f"milliseconds with (?P<ms>{TOKEN}), and add --items_per_step=PRODUCT"
+)
+_MOST_BEFORE = 40  # characters before a group in which its number may begin
 
 
 class TooLarge(ValueError):
@@ -120,7 +116,7 @@ def rate_unit(match: re.Match[str]) -> str:
     return unit.items
 
 
-def find_fault(match: re.Match[str], name: str, pattern: str, unit: str = "") -> str:
+def find_fault(match: re.Match[str], name: str, unit: str = "") -> str:
     """Return why the group of a match is wrong, or "" if it is right.
 
     A group is wrong if it has only a part of a number, or a number in another unit. A
@@ -130,51 +126,33 @@ def find_fault(match: re.Match[str], name: str, pattern: str, unit: str = "") ->
     Args:
       match: A match of the pattern in a line.
       name: The name of the group.
-      pattern: The pattern as the user wrote it.
       unit: The value of --unit, or "" if it is not set.
     """
     if not re.search(r"[\d.]$", match[name]):
         has_prefix = re.search(r"\d ?[kKMGTB]$", match[name])
-        return _find_wrong_unit(match, name, pattern, unit) if has_prefix else ""
-    before = _find_digits_before(match, name)
-    after = _find_digits_after(match, name)
-    if before is None and after is None:
-        return _find_wrong_unit(match, name, pattern, unit)
-
-    lost = after[0].strip() if after else ""
-    without = f" without its {lost}" if re.fullmatch("[kKMGTB]", lost) else ""
-    text = _text_around(match, name)
-    if before and before[0].endswith(" "):
-        text = f"{before[0].strip('=:([ ')} {text}"
+        return _find_wrong_unit(match, name, unit) if has_prefix else ""
+    if _is_whole(match, name):
+        return _find_wrong_unit(match, name, unit)
     return (
-        f"the group {name} reads only {match[name]!r} of {text.strip()!r}{without}; "
-        f"{_suggest_pattern(match, name, pattern)}"
+        f"the group {name} reads only {match[name]!r} of {_text_around(match, name)!r}; "
+        f"{TOKEN} reads any number, and the pattern must contain the character that "
+        "ends it"
     )
 
 
-def _find_digits_before(match: re.Match[str], name: str) -> re.Match[str] | None:
-    """Return the part of the number that is before the group, or None."""
-    text = match.string
-    start = match.start(name)
-    before = _BEFORE.search(text, max(0, start - 4), start)
-    is_group_of_digits = re.match(r"\d{3}(?!\d)", match[name])
-    has_counter = _COUNTER_BEFORE.search(text[max(0, start - 20) : start])
-    if before is None and is_group_of_digits and not has_counter:
-        before = _BEFORE_SPACE.search(text[max(0, start - 5) : start])
-    if before and _is_separator(match, name, start - 1):
-        return None
-    return before
+def _is_whole(match: re.Match[str], name: str) -> bool:
+    """Return whether the number of a group does not continue outside of the group.
 
-
-def _find_digits_after(match: re.Match[str], name: str) -> re.Match[str] | None:
-    """Return the part of the number that is behind the group, or None."""
-    end = match.end(name)
-    after = _AFTER.match(match.string, end)
-    if after is None and re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
-        after = _AFTER_SPACE.match(match.string, end)
-    if after and (_is_separator(match, name, end) or _literal_prefix(match, name)):
-        return None
-    return after
+    A separator that the pattern contains, such as the comma between the columns of a
+    CSV file, does not continue a number.
+    """
+    start, end = match.span(name)
+    for whole in _WHOLE.finditer(match.string, max(0, start - _MOST_BEFORE)):
+        if whole.end() > start:
+            is_begun = whole.start() >= start or _is_literal(match, name, start - 1)
+            is_ended = whole.end() <= end or _is_literal(match, name, end)
+            return is_begun and is_ended
+    return True
 
 
 def _text_around(match: re.Match[str], name: str) -> str:
@@ -187,7 +165,7 @@ def _text_around(match: re.Match[str], name: str) -> str:
     return f"{left[0]}{match[name]}{right[0]}"[:60]
 
 
-def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -> str:
+def _find_wrong_unit(match: re.Match[str], name: str, unit: str) -> str:
     """Return why a group cannot hold a number in the printed unit, or ""."""
     if name != "rate" and name not in _TIME_GROUPS:
         return ""
@@ -195,17 +173,16 @@ def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -
     if printed_unit is None:
         return ""
     fault = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
-    if name in _TIME_GROUPS:
-        return _find_wrong_time(printed_unit, name, pattern, fault)
+    time_unit = printed_unit.time_unit
     if printed_unit.kind is Kind.TIME:
-        remedy = _time_remedy(printed_unit, name, pattern)
-        return f"{fault}, which is a time ({printed_unit.text}); {remedy}"
-    if printed_unit.time_unit not in ("", "seconds"):
-        return (
-            f"{fault}, which is a rate per {printed_unit.time_unit.removesuffix('s')}; "
-            "print a rate per second, or the seconds of a step, to read with "
-            "(?P<seconds>...) and --items_per_step=PRODUCT"
-        )
+        if name != "rate" and time_unit in ("", _TIME_GROUPS[name]):
+            return ""
+        return f"{fault}, which is a time ({printed_unit.text}); {_TIME_REMEDY}"
+    if name != "rate":
+        is_wrong = printed_unit.is_behind
+        return f"{fault}, which is a rate; use the group rate" if is_wrong else ""
+    if time_unit not in ("", "seconds"):
+        return f"{fault}, which is a rate per {time_unit[:-1]}; {_TIME_REMEDY}"
     items = rate_unit(match)
     if items and unit and not printed_units.carries_prefix(unit, printed_unit.prefix):
         return (
@@ -213,42 +190,6 @@ def _find_wrong_unit(match: re.Match[str], name: str, pattern: str, unit: str) -
             f"{printed_unit.prefix}; use --unit={items}"
         )
     return ""
-
-
-def _find_wrong_time(
-    printed_unit: PrintedUnit, name: str, pattern: str, fault: str
-) -> str:
-    """Return why a group of seconds or milliseconds cannot hold a number, or ""."""
-    if printed_unit.kind is Kind.RATE:
-        if not printed_unit.is_behind:
-            return ""
-        rate = _rename_group(pattern, name, "rate")
-        return f"{fault}, which is a rate; use --log_format='regex:{rate}'"
-    if printed_unit.time_unit in ("", _TIME_GROUPS[name]):
-        return ""
-    remedy = _time_remedy(printed_unit, name, pattern)
-    return f"{fault}, whose unit is {printed_unit.text}; {remedy}"
-
-
-def _time_remedy(printed_unit: PrintedUnit, name: str, pattern: str) -> str:
-    """Return a sentence with the patterns that read a time in this unit."""
-    patterns = []
-    units = []
-    for group, unit in _TIME_GROUPS.items():
-        if printed_unit.time_unit in ("", unit):
-            patterns.append(f"'regex:{_rename_group(pattern, name, group)}'")
-            units.append(unit)
-    if not units:
-        return "no group reads this unit; print seconds or milliseconds"
-    items = " with --items_per_step=PRODUCT" if name == "rate" else ""
-    choices = " or ".join(patterns)
-    return f"to read {' or '.join(units)}, use --log_format={choices}{items}"
-
-
-def _rename_group(pattern: str, name: str, new_name: str) -> str:
-    if f"(?P<{name}>" in pattern:
-        return pattern.replace(f"(?P<{name}>", f"(?P<{new_name}>", 1)
-    return pattern.replace(TOKEN, f"(?P<{new_name}>{TOKEN})", 1)
 
 
 def _literal_prefix(match: re.Match[str], name: str) -> str:
@@ -268,33 +209,8 @@ def _is_part_of_unit(match: re.Match[str], name: str) -> bool:
     return unit is not None and _is_literal(match, name, unit.end() - 1)
 
 
-def _is_separator(match: re.Match[str], name: str, position: int) -> bool:
-    """Return whether the pattern contains the separator at a position of the line."""
-    if not re.match(rf"{_SEPARATOR}|\.| \d", match.string[position : position + 2]):
-        return False
-    return _is_literal(match, name, position)
-
-
 def _is_literal(match: re.Match[str], name: str, position: int) -> bool:
     """Return whether the match needs the character at a position of the line."""
     text = match.string
     changed_match = match.re.search(f"{text[:position]}\0{text[position + 1 :]}")
     return changed_match is None or changed_match.span(name) != match.span(name)
-
-
-def _suggest_pattern(match: re.Match[str], name: str, pattern: str) -> str:
-    """Return a sentence with a pattern that reads the number of this line."""
-    group = f"(?P<{name}>{TOKEN})"
-    better = re.sub(_GROUP.format(name), lambda _: group, pattern, count=1)
-    if better != pattern:
-        better_match = compile_pattern(better).search(match.string)
-        if (
-            better_match is not None
-            and better_match[name]
-            and not find_fault(better_match, name, better)
-        ):
-            return f"--log_format='regex:{better}' reads it"
-    ending = "the pattern must contain the character that ends it"
-    if TOKEN in pattern:
-        return f"{TOKEN} cannot read this number; {ending}"
-    return f"{group} reads any number; {ending}"

@@ -9,8 +9,8 @@ A format of `formats.FORMATS` only parses:
     needles               texts, one of which is in each file of this format
     read(lines, terms)    read all lines of a file and return a `Reading`
 
-These four are mandatory, and `check_format` refuses a format without them. A format may
-also have `detected`, a pattern, or a `detect` of its own instead of needles.
+A format may also have `detected`, a pattern, or a `detect` of its own instead of
+needles.
 
 `LogLine` is one line without the tag of its rank. `Measurement` contains the numbers
 that one line prints about the speed of a run. `rates.py` computes one rate from the
@@ -192,23 +192,6 @@ class LogFormat(abc.ABC):
     @abc.abstractmethod
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the content of the lines; raises LineError if nothing is usable."""
-
-
-def check_format(format: LogFormat) -> None:
-    """Check that a format has all that is mandatory.
-
-    Raises:
-      TypeError: If something is missing.
-    """
-    mandatory = ["name", "has_rates"]
-    if type(format).detect is LogFormat.detect:
-        mandatory.append("needles")
-    missing_names = [name for name in mandatory if not hasattr(format, name)]
-    if missing_names:
-        raise TypeError(
-            f"the format {type(format).__name__} lacks {', '.join(missing_names)}; a "
-            f"format needs {', '.join(mandatory)} and read"
-        )
 
 
 class Problems:

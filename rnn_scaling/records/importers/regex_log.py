@@ -130,7 +130,10 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     with time_limit(LIMIT_S):
         matches = _find_matches(lines, pattern, terms)
     if not matches:
-        raise NoMatch("its output has no line that the pattern of --log_format matches")
+        raise NoMatch(
+            "its output has no line that the pattern of --log_format matches; write \\( "
+            "for a literal parenthesis and \\s+ for blanks"
+        )
 
     evaluating = _find_evaluations([match.text_before for match in matches])
     training = [match for k, match in enumerate(matches) if k not in evaluating]
@@ -226,7 +229,7 @@ def _find_matches(
             match = regex.search(line.text)
         if match is None:
             continue
-        measurement = _read_match(line, match, pattern, terms)
+        measurement = _read_match(line, match, terms)
         if groups and not measurement.numbers:
             continue  # An alternative without any group matched.
         matches.append(measurement)
@@ -249,9 +252,7 @@ def _find_matches(
     return matches
 
 
-def _read_match(
-    line: LogLine, match: re.Match[str], pattern: str, terms: Terms
-) -> Measurement:
+def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measurement:
     """Return the numbers of a match; impossible numbers are refused later."""
     numbers = {}
     starts = []
@@ -260,7 +261,7 @@ def _read_match(
     for name in match.re.groupindex:
         if match[name] is None:
             continue
-        fault = log_numbers.find_fault(match, name, pattern, terms.unit)
+        fault = log_numbers.find_fault(match, name, terms.unit)
         if fault:
             raise LineError(line.number, fault)
         numbers[name] = _parse(log_numbers.number_text(match, name))

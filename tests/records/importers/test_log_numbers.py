@@ -28,17 +28,14 @@ def matched(pattern, text, name="rate"):
     """Return the group's number and its fault."""
     match = log_numbers.compile_pattern(pattern).search(text)
     number = log_numbers.parse_number(log_numbers.number_text(match, name))
-    return number.value, log_numbers.find_fault(match, name, pattern)
+    return number.value, log_numbers.find_fault(match, name)
 
 
 @pytest.mark.parametrize("text, value", NUMBERS.items())
-def test_every_number_is_read_whole_or_refused_with_a_pattern_that_reads_it(
-    text, value
-):
+def test_every_number_is_read_whole_or_refused(text, value):
     line = f"lr 1e-3 words/s: {text} loss 2"
     assert matched(TOKEN, line) == (pytest.approx(value), "")
-    wrong = matched(PLAIN, line)[1]
-    assert "'rate'" not in wrong and "regex:words/s: (?P<rate>{number})" in wrong, text
+    assert "{number} reads any number" in matched(PLAIN, line)[1]
 
 
 @pytest.mark.parametrize(
@@ -63,16 +60,10 @@ def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
         (r"in (?P<seconds>[\d.]+)", "in 1:23", "seconds"),
         (r"in (?P<ms>[\d.]+)", "in 3 us", "ms"),
         (r"words/s: {number}", "words/s: 12,5", "rate"),
-        (r"words/s: {number}", "words/s: 12 345", "rate"),
-        (r"{number} words/s", "speed: 12 345.6 words/s", "rate"),
     ],
 )
 def test_a_part_of_a_number_is_refused(pattern, line, name):
     assert f"the group {name} reads " in matched(pattern, line, name)[1]
-
-
-def test_thousands_before_a_blank_are_shown():
-    assert "'12 345 words/s'" in matched(r"{number} words", "is 12 345 words/s")[1]
 
 
 @pytest.mark.parametrize(
@@ -98,17 +89,3 @@ def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
 def test_a_bracket_in_brackets_is_no_warning(recwarn):
     assert log_numbers.compile_pattern("[[a-z]+ {number}").search("x[a 5")
     assert not recwarn.list
-
-
-@pytest.mark.parametrize(
-    "pattern, line",
-    [
-        (r"^\d+ {number}", "12 345 words/s"),
-        (r"^(?P<rate>{number}) ", "345 128 2.5"),
-        (r"{number} words/s", "step 1000 345 words/s"),
-        (r"{number} words/s", "Epoch: 1 345 words/s"),
-        (r"{number} words/s", "[iter 999 345 words/s]"),
-    ],
-)
-def test_a_space_between_two_numbers_is_none_within_a_number(pattern, line):
-    assert matched(pattern, line) == (345, "")

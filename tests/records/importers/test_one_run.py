@@ -9,7 +9,6 @@ import pytest
 
 from rnn_scaling.records.importers import regex_log
 from rnn_scaling.records.importers.formats import FORMATS
-from rnn_scaling.records.importers.reading import LogFormat, check_format
 from tests.support import log_samples
 from tests.support.log_samples import parse, read_run
 
@@ -33,25 +32,6 @@ def test_a_known_format_is_found(tmp_path, formats):
     assert not reading.seconds and any(
         "total images/sec = " in note for note in reading.notes
     )
-
-
-class Complete(LogFormat):
-    """A format with all that is mandatory."""
-
-    name = "complete"
-    needles = ("x",)
-    has_rates = True
-
-    def read(self, lines, terms):
-        """Return nothing; it is never called."""
-
-
-@pytest.mark.parametrize("missing", ["name", "needles", "has_rates"])
-def test_a_format_without_a_mandatory_attribute_is_refused(monkeypatch, missing):
-    check_format(Complete())
-    monkeypatch.delattr(Complete, missing)
-    with pytest.raises(TypeError, match=f"Complete lacks {missing};"):
-        check_format(Complete())
 
 
 def test_formats_that_tell_rates_are_those_whose_rows_have_one():

@@ -336,21 +336,3 @@ def test_unusable_first_values_do_not_count_as_steps(tmp_path):
     reading = read_run(path, formats, items_per_step=1.0)
     assert reading.rate == pytest.approx(50.0)
     assert sum(reading.items) == 10
-
-
-@pytest.mark.parametrize(
-    ("line", "pattern", "better"),
-    [
-        ("time (ms): 45.5", "time (ms): {number}", r"time \(ms\): {number}"),
-        ("wps    45.5", "wps {number}", r"wps\s+{number}"),
-        ("wps:45.5", "wps: {number}", r"wps:\s*{number}"),
-        ("rate [i/s] 45", "[i/s] {number}", r"\[i/s\] {number}"),
-        ("Tok/s 45", "tok/s {number}", "(?i)tok/s {number}"),
-        ("up? 45", "up? (?P<rate>{number})", r"up\? (?P<rate>{number})"),
-    ],
-)
-def test_a_pattern_that_matches_nothing_is_answered_with_one_that_does(
-    tmp_path, line, pattern, better
-):
-    with pytest.raises(ValueError, match=re.escape(f"'regex:{better}'")):
-        read(tmp_path, line, pattern)

@@ -353,6 +353,9 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
     numbers = [result.before for result in report.results]
     numbers += [result.after for result in report.results]
     remarks = marks.explain_numbers(numbers)
+    remarks += marks.explain_hidden(
+        sum(result.hidden_by_load for result in report.results)
+    )
     if step_times := _step_times_grid(report):
         grids.append(step_times)
         remarks += _missing_percentiles(report)

@@ -43,9 +43,13 @@ def explain_rows(rows: Sequence[Row]) -> list[Statement]:
         if statement.kind == "mark-corrected":
             statement = _with_measured_rates(statement, rows)
         found.append(statement)
-    if hidden := sum(row.is_speedup_hidden for row in rows):
-        found.append(state("mark-hidden", speedups=hidden))
+    found += explain_hidden(sum(row.is_speedup_hidden for row in rows))
     return found
+
+
+def explain_hidden(speedups: int) -> list[Statement]:
+    """Return the number of speedups that load hides; [] if it is 0."""
+    return [state("mark-hidden", speedups=speedups)] if speedups else []
 
 
 def _with_measured_rates(statement: Statement, rows: Sequence[Row]) -> Statement:

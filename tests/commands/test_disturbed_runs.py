@@ -198,6 +198,23 @@ def test_all_batches_are_compared_if_the_other_side_is_disturbed(
     assert "disturbed-batches" not in statements
 
 
+@pytest.mark.parametrize("words", [(), ("--paired",)])
+def test_a_comparison_hides_the_speedups_that_a_report_hides(words, tmp_path, capsys):
+    for side, share in {"before": 0.0, "after": 0.5}.items():
+        write(tmp_path / side, [loaded(1000 + k) for k in range(3)], "one")
+        two = [loaded(1900 + k, share, devices=2) for k in range(3)]
+        write(tmp_path / side, two, "two")
+    paths = (str(tmp_path / "before"), str(tmp_path / "after"))
+    options = ("--force_incomparable=all", *words)
+    for metric in ("speedup", "efficiency"):
+        words = (*paths, *options, f"--metric={metric}")
+        status, result, _ = compared(capsys, *words)
+        assert result["before"]["value"] > 0.9 and result["after"] is None
+        assert (status, result["gate"]) == (os.EX_OK, "ok")
+    assert compare.main([*paths, *options, "--metric=speedup"]) == 0
+    assert "hides 1 speedup" in capsys.readouterr().out
+
+
 def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
     write(tmp_path / "runs", [with_windows(1000, (3, 4)), with_windows(1001)])
     kept = tmp_path / "history"

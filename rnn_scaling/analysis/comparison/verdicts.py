@@ -43,7 +43,7 @@ class Result:
       label: Its name.
       runs: Good runs that were used, before and after.
       before: The metric before, with the interval that a report of its side gives; None
-        if it is unknown.
+        if it is unknown, or if load hides it.
       after: The metric after, in the same way.
       comparison: The test; None if there are too few runs for any.
       p_adjusted: p-value after Holm's correction over all configurations.
@@ -56,6 +56,7 @@ class Result:
       drift: The drift between two sessions that the interval includes; None if the
         sides were not measured in two sessions, or the metric is a ratio of runs of
         one session.
+      hidden_by_load: Number of sides whose metric load hides, as in a report.
     """
 
     label: str
@@ -71,6 +72,7 @@ class Result:
     disturbed: tuple[tuple[str, ...], ...] = ((), ())
     step_times: tuple[StepTimeChange, ...] = ()
     drift: Drift | None = None
+    hidden_by_load: int = 0
 
 
 def measure(
@@ -111,7 +113,10 @@ def measure(
     if paired:
         return _measure_pairs(result, configuration, before, after, metric)
     result = dataclasses.replace(
-        result, before=before.metric(metric), after=after.metric(metric)
+        result,
+        before=before.shown_metric(metric),
+        after=after.shown_metric(metric),
+        hidden_by_load=_count_hidden([before, after], metric),
     )
     tested_before = _use_own_scatter(before, drifting).metric(metric)
     tested_after = _use_own_scatter(after, drifting).metric(metric)
@@ -363,11 +368,16 @@ def _measure_pairs(
     result = dataclasses.replace(result, runs=(len(repeats), len(repeats)))
     if not repeats:
         return _leave_unjudged(result, "no-pair")
-    means = []
+    sides = []
     for side in (before, after):
         runs = [run for run in side.records if configuration.repeat(run) in repeats]
-        means.append(dataclasses.replace(side, records=tuple(runs)).metric(metric))
-    result = dataclasses.replace(result, before=means[0], after=means[1])
+        sides.append(dataclasses.replace(side, records=tuple(runs)))
+    result = dataclasses.replace(
+        result,
+        before=sides[0].shown_metric(metric),
+        after=sides[1].shown_metric(metric),
+        hidden_by_load=_count_hidden(sides, metric),
+    )
     paired_before = [values_before[repeat][0] for repeat in repeats]
     paired_after = [values_after[repeat][0] for repeat in repeats]
     if len(repeats) > 1:
@@ -383,6 +393,11 @@ def _measure_pairs(
         result = _leave_unjudged(result, TOO_FEW)
     comparison = significance.judge_ratio(ratio, paired=True)
     return dataclasses.replace(result, comparison=comparison)
+
+
+def _count_hidden(sides: Sequence[Row], metric: Metric) -> int:
+    """Return on how many sides the load of other programs hides the metric."""
+    return sum(bool(metric.ideal) and side.is_speedup_hidden for side in sides)
 
 
 def _values_by_repeat(

@@ -4,9 +4,12 @@ T: longest sentence of the batch or --pad_to, B: sentences. Ids are `[T, B]` in 
 time-major model and `[B, T]` otherwise. Positions at or after a sentence's length are
 padding: they contain any id and count neither as items nor in the loss.
 
-Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops store int32 tensors
-in host memory, so int32 ids would be copied there and back in each step. Lengths are
-int32 because cuDNN needs them as int32 in host memory.
+Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops store int32
+tensors in host memory, so int32 ids would be copied there and back in each step.
+Lengths are int32 because cuDNN needs them as int32 in host memory.
+
+Data sources make these batches, and workloads read them; `layout` describes their
+fields.
 """
 
 import dataclasses

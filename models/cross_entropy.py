@@ -1,13 +1,16 @@
 """Projection to the vocabulary and cross entropy in one function with its own gradient.
 
-With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in
-place. Padding and the gradient of the loss scale the [N, U] side of each product, not the
-[N, V] side. Correct predictions are counted on the way.
+With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient
+in place. Padding and the gradient of the loss scale the [N, U] side of each product,
+not the [N, V] side. Correct predictions are counted on the way.
 
 With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et al.,
 arXiv:1512.00567, section 7.
 
 N: words, U: units, V: vocabulary, T: steps, B: sentences.
+
+Workloads call `loss_sum` in training. `losses` and `is_correct` are the same in plain
+TensorFlow, for steps that need the loss of each word.
 """
 
 from collections.abc import Callable, Sequence
@@ -256,65 +259,14 @@ def _piecewise_loss(
 
     The gradients are computed on the way, because no logits are kept.
     """
-    rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
 
     @tf.custom_gradient
     def loss(
         hidden: Tensor, projection: Tensor, *biases: Tensor
     ) -> tuple[Any, Gradient]:
-        num_words = tf.shape(hidden)[0]
-        cast_projection = tf.cast(projection, hidden.dtype)
-
-        def body(
-            piece: Tensor,
-            total: Tensor,
-            d_weights: tuple[Tensor, ...],
-            d_hidden: tf.TensorArray,
-            *correct: Tensor,
-        ) -> tuple[Any, ...]:
-            piece_rows = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-            forward = _forward(
-                hidden[piece_rows],
-                cast_projection,
-                positions.labels[piece_rows],
-                biases,
-                options,
-            )
-            weights = positions.weights[piece_rows]
-            total += tf.reduce_sum(forward.losses * weights)
-            correct = tuple(n + _num_correct(forward, weights) for n in correct)
-            if not options.differentiated:
-                return piece + 1, total, d_weights, d_hidden, *correct
-            d_piece, *d_piece_weights = _gradients(
-                forward,
-                hidden[piece_rows],
-                cast_projection,
-                weights,
-                biases,
-                options.tied,
-            )
-            d_weights = tuple(
-                d_sum + tf.cast(d, tf.float32)
-                for d_sum, d in zip(d_weights, d_piece_weights, strict=True)
-            )
-            return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
-
-        num_pieces = (num_words + rows - 1) // rows
-        pieces = tf.TensorArray(
-            hidden.dtype,
-            num_pieces,
-            infer_shape=False,
-            element_shape=[None, hidden.shape[1]],
+        total, d_weights, d_hidden, *correct = _sum_pieces(
+            positions._replace(hidden=hidden), projection, biases, options
         )
-        d_weights: tuple[Tensor, ...] = ()
-        if options.differentiated:
-            d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
-        counters = [0.0] if options.accuracy else []
-        start = (0, 0.0, d_weights, pieces, *counters)
-        _, total, d_weights, pieces, *correct = tf.while_loop(
-            lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1
-        )
-        d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
 
         def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor, ...]:
             d_scaled = [d * d_loss for d in d_weights]
@@ -325,3 +277,63 @@ def _piecewise_loss(
         return total, gradient
 
     return loss(positions.hidden, projection, *biases)
+
+
+def _sum_pieces(
+    positions: _Positions,
+    projection: Tensor,
+    biases: Sequence[Tensor],
+    options: LossOptions,
+) -> tuple[Any, ...]:
+    """Compute loss and gradients of at most MAX_LOGITS logits at a time.
+
+    Returns:
+      The sum of the losses; the gradients of the projection and the biases (empty if
+      `differentiated` is off); the gradient of `hidden`; with `accuracy` also the number
+      of correct predictions.
+    """
+    hidden = positions.hidden
+    num_words = tf.shape(hidden)[0]
+    rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
+    num_pieces = (num_words + rows - 1) // rows
+    cast_projection = tf.cast(projection, hidden.dtype)
+
+    def add_piece(
+        piece: Tensor,
+        total: Tensor,
+        d_weights: tuple[Tensor, ...],
+        d_hidden: tf.TensorArray,
+        *correct: Tensor,
+    ) -> tuple[Any, ...]:
+        piece_rows = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
+        part = _Positions(*(tensor[piece_rows] for tensor in positions))
+        forward = _forward(part.hidden, cast_projection, part.labels, biases, options)
+        total += tf.reduce_sum(forward.losses * part.weights)
+        correct = tuple(n + _num_correct(forward, part.weights) for n in correct)
+        if not options.differentiated:
+            return piece + 1, total, d_weights, d_hidden, *correct
+        d_piece, *d_piece_weights = _gradients(
+            forward, part.hidden, cast_projection, part.weights, biases, options.tied
+        )
+        d_weights = tuple(
+            d_sum + tf.cast(d, tf.float32)
+            for d_sum, d in zip(d_weights, d_piece_weights, strict=True)
+        )
+        return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
+
+    d_pieces = tf.TensorArray(
+        hidden.dtype,
+        num_pieces,
+        infer_shape=False,
+        element_shape=[None, hidden.shape[1]],
+    )
+    d_weights: tuple[Tensor, ...] = ()
+    if options.differentiated:
+        d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
+    counters = [0.0] if options.accuracy else []
+    start = (0, 0.0, d_weights, d_pieces, *counters)
+    _, total, d_weights, d_pieces, *correct = tf.while_loop(
+        lambda piece, *_: piece < num_pieces, add_piece, start, parallel_iterations=1
+    )
+    d_hidden = tf.reshape(d_pieces.concat(), tf.shape(hidden))
+    return total, d_weights, d_hidden, *correct

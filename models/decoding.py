@@ -1,13 +1,16 @@
 """Beam search over a network that returns the next word's logits; greedy with one beam.
 
 Each step extends every hypothesis of a sentence by every word and keeps the best K. A
-finished hypothesis, which has its end-of-sentence word, does not grow but still competes.
-A score is the sum of the words' log probabilities. With a length penalty, a hypothesis of
-n words is ranked by score / ((5 + n) / 6)^penalty: Wu et al., arXiv:1609.08144, equation
-14.
+finished hypothesis, which has its end-of-sentence word, does not grow but still
+competes. A score is the sum of the words' log probabilities. With a length penalty, a
+hypothesis of n words is ranked by score / ((5 + n) / 6)^penalty: Wu et al.,
+arXiv:1609.08144, equation 14.
 
-B: sentences, K: beams, N = B K: hypotheses (grouped by sentence, the best one first), V:
-vocabulary, T: most words of a translation, E: embedding.
+B: sentences, K: beams, N = B K: hypotheses (grouped by sentence, the best one first),
+V: vocabulary, T: most words of a translation, E: embedding.
+
+A workload that translates implements `Decoder`; `training.inference_step` calls
+`translate`. This module does not know how a network computes its logits.
 """
 
 from collections.abc import Callable
@@ -72,6 +75,14 @@ class _Beams(NamedTuple):
     sentences: Tensor  # [N, T] int64
 
 
+class _Extensions(NamedTuple):
+    """The best hypotheses after one more word, [B, K] each."""
+
+    words: Tensor  # int64, the new word
+    scores: Tensor  # float32
+    parents: Tensor  # int64, number of the extended hypothesis in its sentence
+
+
 def translate(
     start: Start,
     num_sentences: int | Tensor,
@@ -85,62 +96,39 @@ def translate(
       bos: Begin-of-sentence word, an int64 scalar.
       eos: End-of-sentence word, an int64 scalar.
     """
-    num_beams, penalty, max_words = search
-    size = num_sentences * num_beams
-    # [K] log probabilities that leave only the first choice.
-    first_only = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)
+    num_beams = search.num_beams
     first_rows = tf.range(num_sentences, dtype=tf.int64)[:, None] * num_beams
-    positions = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
+    # GPUs compare int32 on the host.
+    positions = tf.range(search.max_words, dtype=tf.int64)
 
     def is_unfinished(position: Tensor, beams: _Beams, state: State) -> Tensor:
         # Without a penalty, a word only lowers a score, so no hypothesis overtakes a
         # better one that has ended.
-        ended = beams.ended if penalty else beams.ended[:, 0]
-        return (position < max_words) & ~tf.reduce_all(ended)
+        ended = beams.ended if search.length_penalty else beams.ended[:, 0]
+        return (position < search.max_words) & ~tf.reduce_all(ended)
 
     def extend(
         position: Tensor, beams: _Beams, state: State
     ) -> tuple[Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
-        log_probs, choices = _best_words(tf.cast(logits, tf.float32), num_beams)
-        ended = tf.reshape(beams.ended, [-1, 1])
-        log_probs = tf.where(ended, first_only, log_probs)
-        choices = tf.where(ended, eos, choices)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
-        scores = beams.scores[:, :, None] + tf.reshape(
-            log_probs, [-1, num_beams, num_beams]
-        )
-        ranks = scores
-        if penalty:
-            ranks = scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty
-
-        def flatten(x: Tensor) -> Tensor:
-            return tf.reshape(x, [-1, num_beams**2])
-
-        best = tf.cast(tf.math.top_k(flatten(ranks), num_beams).indices, tf.int64)
-        scores = tf.gather(flatten(scores), best, batch_dims=1)
-        choices = tf.gather(flatten(choices), best, batch_dims=1)
-        words = tf.reshape(choices, [-1])
+        best = _best_extensions(beams, lengths, logits, eos, search)
+        words = tf.reshape(best.words, [-1])
         ended = beams.ended
         sentences = beams.sentences
         if num_beams > 1:
-            rows = tf.reshape(first_rows + best // num_beams, [-1])
+            rows = tf.reshape(first_rows + best.parents, [-1])
             lengths, ended = (_gather_hypotheses(x, rows) for x in (lengths, ended))
             sentences, state = tf.nest.map_structure(
                 lambda x: tf.gather(x, rows), (sentences, state)
             )
         is_next = positions == tf.cast(position, tf.int64)
         sentences = tf.where(is_next, words[:, None], sentences)
-        ended |= choices == eos
-        return position + 1, _Beams(words, scores, lengths, ended, sentences), state
+        ended |= best.words == eos
+        beams = _Beams(words, best.scores, lengths, ended, sentences)
+        return position + 1, beams, state
 
-    beams = _Beams(
-        tf.fill([size], bos),
-        tf.tile(first_only[None], [num_sentences, 1]),
-        tf.zeros([num_sentences, num_beams]),
-        tf.fill([num_sentences, num_beams], False),
-        tf.fill([size, max_words], eos),
-    )
+    beams = _first_beams(num_sentences, bos, eos, search)
     state = tf.nest.map_structure(
         lambda x: tf.repeat(x, num_beams, axis=0), start.state
     )
@@ -149,6 +137,61 @@ def translate(
     )
     return Translation(
         beams.sentences[::num_beams], beams.lengths[:, 0], beams.scores[:, 0], num_steps
+    )
+
+
+def _only_first(num_beams: int) -> np.ndarray:
+    """Return log probabilities [K] that leave only the first of K choices."""
+    return np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)
+
+
+def _first_beams(
+    num_sentences: int | Tensor, bos: Tensor, eos: Tensor, search: Search
+) -> _Beams:
+    """Return the empty hypotheses, of which only one per sentence is possible."""
+    num_beams = search.num_beams
+    size = num_sentences * num_beams
+    return _Beams(
+        words=tf.fill([size], bos),
+        scores=tf.tile(_only_first(num_beams)[None], [num_sentences, 1]),
+        lengths=tf.zeros([num_sentences, num_beams]),
+        ended=tf.fill([num_sentences, num_beams], False),
+        sentences=tf.fill([size, search.max_words], eos),
+    )
+
+
+def _best_extensions(
+    beams: _Beams, lengths: Tensor, logits: Tensor, eos: Tensor, search: Search
+) -> _Extensions:
+    """Return the best hypotheses with one more word; ended ones only keep their score.
+
+    Args:
+      beams: The hypotheses.
+      lengths: [B, K], their lengths with one more word.
+      logits: [N, V], of the next word of each hypothesis.
+      eos: End-of-sentence word, an int64 scalar.
+      search: The limits of the search.
+    """
+    num_beams = search.num_beams
+    penalty = search.length_penalty
+    log_probs, choices = _best_words(tf.cast(logits, tf.float32), num_beams)
+    ended = tf.reshape(beams.ended, [-1, 1])
+    log_probs = tf.where(ended, _only_first(num_beams), log_probs)
+    choices = tf.where(ended, eos, choices)
+    added = tf.reshape(log_probs, [-1, num_beams, num_beams])
+    scores = beams.scores[:, :, None] + added
+    ranks = scores
+    if penalty:
+        ranks = scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty
+
+    def flatten(x: Tensor) -> Tensor:
+        return tf.reshape(x, [-1, num_beams**2])
+
+    best = tf.cast(tf.math.top_k(flatten(ranks), num_beams).indices, tf.int64)
+    return _Extensions(
+        words=tf.gather(flatten(choices), best, batch_dims=1),
+        scores=tf.gather(flatten(scores), best, batch_dims=1),
+        parents=best // num_beams,
     )
 
 

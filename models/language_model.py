@@ -1,7 +1,9 @@
 """Workload `lm`: embedded words -> recurrent layers -> projection to the next words.
 
-Items are tokens. The sentences are the target side of the text. A token is a position with
-a predicted next word: the words of a sentence and its end-of-sentence word.
+Items are tokens. The sentences are the target side of the text. A token is a position
+with a predicted next word: the words of a sentence and its end-of-sentence word.
+
+`workloads.py` names this module; the trainer calls `build`.
 """
 
 from collections.abc import Mapping

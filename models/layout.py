@@ -1,6 +1,8 @@
 """The fields of a workload's batches, random batches, and the axes of their samples.
 
 T: words of a sentence, B: samples, H, W: height and width of an image, C: its channels.
+
+Data sources ask a layout which fields to fill; steps ask it how to cut a batch.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Loops over the steps of a sequence in kernels of TensorFlow's operators.
 
 T: steps.
+
+Kernels and attention use these functions; they know nothing about cells.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,9 @@
 """Base class of the workloads that predict the next word at each position of a side.
 
 T: words of the longest sentence, B: sentences, U: units, V: vocabulary, N: positions.
+
+A subclass computes the last layer and counts the items; this class computes logits,
+losses and correct words from the last layer.
 """
 
 import abc

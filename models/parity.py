@@ -1,6 +1,8 @@
 """Outputs, final states and gradients of a kernel, to compare with `stacks.reference`.
 
 T: steps, B: sentences, D: width of the input, U: units.
+
+Tests, `operators_check` and `verification` compare kernels with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,16 +53,8 @@ def results(
                 tf.reduce_sum(tf.sin(3 * tensor) * (1 + number))
                 for number, tensor in enumerate(results)
             )
-        d_weights, d_inputs, d_state = tape.gradient(loss, [weights, inputs, state])
-        arrays = {"outputs": results[0], "gradient of the inputs": d_inputs}
-        for number, tensor in enumerate(results[1:]):
-            arrays[f"state {number}"] = tensor
-        for number, tensor in enumerate(d_state):
-            arrays[f"gradient of state {number}"] = tensor
-        for cell, d_cell in enumerate(d_weights):
-            for number, tensor in enumerate(d_cell):
-                arrays[f"gradient of weight {number} of cell {cell}"] = tensor
-        return arrays
+        gradients = tape.gradient(loss, [weights, inputs, state])
+        return _name_arrays(results, *gradients)
 
     weights = []
     for cell in range(stack.num_cells):
@@ -73,6 +67,24 @@ def results(
         compute = tf.function(compute, autograph=False, reduce_retracing=True)
     arrays = compute(weights, inputs, state)
     return {name: tensor.numpy() for name, tensor in arrays.items()}
+
+
+def _name_arrays(
+    results: Sequence[tf.Tensor],
+    d_weights: Sequence[Sequence[tf.Tensor]],
+    d_inputs: tf.Tensor,
+    d_state: Sequence[tf.Tensor],
+) -> dict[str, tf.Tensor]:
+    """Return results and gradients by names for messages."""
+    arrays = {"outputs": results[0], "gradient of the inputs": d_inputs}
+    for number, tensor in enumerate(results[1:]):
+        arrays[f"state {number}"] = tensor
+    for number, tensor in enumerate(d_state):
+        arrays[f"gradient of state {number}"] = tensor
+    for cell, d_cell in enumerate(d_weights):
+        for number, tensor in enumerate(d_cell):
+            arrays[f"gradient of weight {number} of cell {cell}"] = tensor
+    return arrays
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[float, str]:

@@ -2,9 +2,13 @@
 
 T: steps, B: sentences, D: width of the input, U: units of a cell.
 
-A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0 backward,
-layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of `models/cells/`
-define a step of a cell; see `rnn_scaling.models.kernels`.
+A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0
+backward, layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of
+`models/cells/` define a step of a cell; see `rnn_scaling.models.kernels`.
+
+Encoder implementations are built from `run_layers` or `run_fused_layers`. `reference`
+defines the result of all of them, so a change of it changes what every kernel must
+compute.
 """
 
 import dataclasses

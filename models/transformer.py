@@ -6,8 +6,11 @@ LayerNorm(x + Dropout(Sublayer(x))) ("post-norm"), and no norm follows the last 
 Attention has no biases. Batches are [B, T], so that the words of a sentence are
 neighbours.
 
-T, S: words of the longest target and source sentence, B: sentence pairs, N = B T or B S:
-rows, H: heads, D: width (--num_units).
+T, S: words of the longest target and source sentence, B: sentence pairs, N = B T or B
+S: rows, H: heads, D: width (--num_units).
+
+`workloads.py` names this module; the trainer calls `build`. Checkpoints contain the
+names of the variables.
 """
 
 import itertools
@@ -22,7 +25,7 @@ from rnn_scaling.models.attention import multi_head, scores
 from rnn_scaling.models.attention.multi_head import Weights, WordRows
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.decoding import LookUp, Search, Start, State
+from rnn_scaling.models.decoding import LookUp, Search, Start, State, Step
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import PROJECTION, NextWords
 from rnn_scaling.models.seq2seq import count_pairs
@@ -150,23 +153,37 @@ class _Transformer(NextWords):
         The state of a layer are the keys and values of all words so far, [N, H, T, D/H].
         """
         num_heads = self._config.num_heads
-        width = self._config.num_units
-        max_words = search.max_words
+        head_size = self._config.num_units // num_heads
         rounded = self._cast_matrices(weights)
         table = weights[_TABLE]
-
-        def identity(x: Tensor) -> Tensor:
-            return x
-
         rows = tf.gather(table, tf.reshape(batch.source, [-1]))
-        memory = self._run_encoder(rounded, rows, batch, identity)
+        memory = self._run_encoder(rounded, rows, batch, _keep)
+        step = self._build_word_step(rounded, table, memory, search)
+        shape = [tf.shape(batch.source)[0], num_heads, search.max_words, head_size]
+        empty = tf.zeros(shape, self._dtype)
         names = _layer_names(self._config, "decoder")
+        return Start(dict.fromkeys(names, (empty, empty)), step)
+
+    def _build_word_step(
+        self, rounded: Weights, table: Tensor, memory: WordRows, search: Search
+    ) -> Step:
+        """Return the function that decodes one word of each hypothesis.
+
+        Args:
+          rounded: The weights, matrices in the dtype of products.
+          table: The embedding, in float32.
+          memory: The source's words after the encoder.
+          search: The limits of the search.
+        """
+        num_heads = self._config.num_heads
+        width = self._config.num_units
+        # Keys and values of the source do not depend on the step.
         memories = {
             n: multi_head.split_heads(memory, rounded[f"{n}/memory/input"], num_heads)
-            for n in names
+            for n in _layer_names(self._config, "decoder")
         }
-        positions = multi_head.positions(max_words, width)
-        steps = tf.range(max_words, dtype=tf.int64)
+        positions = multi_head.positions(search.max_words, width)
+        steps = tf.range(search.max_words, dtype=tf.int64)
         logits = self._build_projection({PROJECTION: table})
 
         def step(words: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
@@ -198,15 +215,18 @@ class _Transformer(NextWords):
             # copy of the memory.
             rows = tf.gather(table, words) * width**0.5 + positions[position]
             x = WordRows(rows, search.num_beams, past)
-            x = self._run_layers("decoder", rounded, x, identity, attentions)
+            x = self._run_layers("decoder", rounded, x, _keep, attentions)
             return logits(tf.cast(x.rows, self._dtype)), next_state
 
-        shape = [tf.shape(batch.source)[0], num_heads, max_words, width // num_heads]
-        empty = tf.zeros(shape, self._dtype)
-        return Start(dict.fromkeys(names, (empty, empty)), step)
+        return step
 
     def counts(self, batch: Batch) -> Counts:
         return count_pairs(batch)
+
+
+def _keep(x: Tensor) -> Tensor:
+    """Return x: decoding has no dropout."""
+    return x
 
 
 def _strip_prefix(weights: Weights, prefix: str) -> Weights:

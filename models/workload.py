@@ -1,6 +1,8 @@
 """The interface between the trainer and a network.
 
 The trainer reads variables, batches, losses and items; it does not interpret them.
+Every workload implements `Workload`. A new member of it is needed in all workloads, and
+in the stand-ins of tests.
 
 B: samples of a batch, E: embedding.
 """

@@ -1,8 +1,8 @@
 """GNMT v2: the decoder's first layer attends, and all layers above it read its contexts.
 
-No state of the first layer depends on a context. If the target words are known, no layer
-has to go step by step: every layer is one call of a kernel, and the attention of all
-words is computed together.
+No state of the first layer depends on a context. If the target words are known, no
+layer has to go step by step: every layer is one call of a kernel, and the attention of
+all words is computed together.
 
 - Encoder: the first layer has both directions, the others run forward. From the third
   layer on, a layer's input is added to its output.
@@ -10,12 +10,15 @@ words is computed together.
   later layer reads [x, context]; from the third layer on, x is added to its output. The
   decoder starts from zeros. The projection has a bias.
 
-Sources: Wu et al., arXiv:1609.08144; NVIDIA DeepLearningExamples, PyTorch/Translation/GNMT
-(which differs from the paper as described here), and MLPerf's rnn_translator, which is
-the same network.
+Sources: Wu et al., arXiv:1609.08144; NVIDIA DeepLearningExamples,
+PyTorch/Translation/GNMT (which differs from the paper as described here), and MLPerf's
+rnn_translator, which is the same network.
 
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the
 encoder's outputs.
+
+`nmt_attention` builds this network for --attention_architecture=gnmt_v2. Checkpoints
+contain the names of its variables.
 """
 
 import dataclasses

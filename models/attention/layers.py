@@ -1,4 +1,8 @@
-"""Layers of the networks with attention: one bias per gate, or two like cuDNN and PyTorch."""
+"""Layers of the networks with attention: one bias per gate, or two like cuDNN and PyTorch.
+
+Both attention architectures use these functions. Checkpoints contain the names of the
+variables.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

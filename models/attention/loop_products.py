@@ -1,11 +1,13 @@
 """Products x_t @ matrix inside of a loop, with one gradient of the matrix after the loop.
 
-TensorFlow's own gradient of a loop multiplies two thin matrices in each step and adds the
-result to a sum as large as the matrix. Here it is one product over all steps. The loop
-stores each x_t, and the gradient of each step's result is the gradient of `addends`,
-which are added to the results.
+TensorFlow's own gradient of a loop multiplies two thin matrices in each step and adds
+the result to a sum as large as the matrix. Here it is one product over all steps. The
+loop stores each x_t, and the gradient of each step's result is the gradient of
+`addends`, which are added to the results.
 
 T: steps, B: sentences, K: width of x, N: width of a result.
+
+Loops of kernels use these classes; they know nothing about networks.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,9 +3,11 @@
 A step of decoding uses them with T = 1. Products have the dtype of their matrices, and
 all other tensors are float32.
 
-T: words of the longest sentence, S: words of the longest attended sentence, B: sentences,
-N = B T: rows, sentence after sentence, D: width, H: heads.
-Source: Vaswani et al., arXiv:1706.03762, sections 3.1 to 3.5.
+T: words of the longest sentence, S: words of the longest attended sentence, B:
+sentences, N = B T: rows, sentence after sentence, D: width, H: heads. Source: Vaswani
+et al., arXiv:1706.03762, sections 3.1 to 3.5.
+
+The functions have no state: `transformer` passes the weights.
 """
 
 from collections.abc import Callable, Mapping

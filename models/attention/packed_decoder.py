@@ -5,6 +5,9 @@ One call computes all steps forward, and one call all steps backward.
 T: target words, S: source words, B: sentences, L: layers, U: units, D: width of the
 memory, F: width of the first layer's input from the previous step: U (luong) or D
 (bahdanau).
+
+`step_wise` calls `decode` if the operators can be used. Its own loop computes the same,
+and `operators_check` compares both forms: change them together, and the C code.
 """
 
 from __future__ import annotations
@@ -67,6 +70,17 @@ def decode(
     def product_sum(x: Sequence[Tensor], y: Tensor, rank: int) -> Tensor:
         return outer_sum(tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank)
 
+    def kernel_gradients(
+        inputs: Sequence[Tensor], previous_hs: Tensor, d_gates: Tensor
+    ) -> list[Tensor]:
+        if dropout_masks:
+            inputs = [x * m for x, m in zip(inputs, dropout_masks, strict=True)]
+        d_kernels = []
+        for layer, x in enumerate(inputs):
+            factors = [x, previous_hs[layer]]
+            d_kernels.append(product_sum(factors, d_gates[layer], 2))
+        return d_kernels
+
     @tf.custom_gradient
     def run(from_words, biases, all_kernels, first_c, first_h, keys, memory, v, matrix):  # type: ignore[no-untyped-def]
         gates, cs, hs, shares, contexts, fed = library.rnn_scaling_decode(
@@ -109,12 +123,7 @@ def decode(
                 d_keys = tf.cast(d.d_keys, dtype)
                 d_matrix = product_sum([previous_hs[-1]], d.d_products, 2)
             inputs = [first_input, *(hs[layer] for layer in range(len(kernels) - 1))]
-            if dropout_masks:
-                inputs = [x * m for x, m in zip(inputs, dropout_masks, strict=True)]
-            d_kernels = []
-            for layer, x in enumerate(inputs):
-                factors = [x, previous_hs[layer]]
-                d_kernels.append(product_sum(factors, d.d_gates[layer], 2))
+            d_kernels = kernel_gradients(inputs, previous_hs, d.d_gates)
             d_memory = product_sum([shares], d.d_all_contexts, 3)
             return (
                 d.d_gates[0],

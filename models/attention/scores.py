@@ -11,6 +11,8 @@ W m_s does not depend on the decoder and is computed once for all steps: the key
 
 Sources: Luong et al., arXiv:1508.04025, section 3.1, "general"; Bahdanau et al.,
 arXiv:1409.0473, appendix A.1.2; Salimans and Kingma, arXiv:1602.07868.
+
+`step_wise` and `gnmt` use `Attention`. Checkpoints contain the names of the variables.
 """
 
 from collections.abc import Callable, Iterator

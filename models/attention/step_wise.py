@@ -8,13 +8,16 @@ bahdanau: c_t attends from the top state h_{t-1}, and step t reads [e_t, c_t]. T
 projection reads tanh([c_t, h_t] C); the paper has a maxout layer instead.
 Source: Bahdanau et al., arXiv:1409.0473, appendix A.
 
-The encoder is the encoder of `nmt`, and the decoder's cells start from its final states.
-Four products do not depend on a step's state and are computed once for all steps: the
-keys, the embedded words times the first cell's kernel, bahdanau's tanh([c_t, h_t] C) and
-the gradients of the weights (`loop_products`).
+The encoder is the encoder of `nmt`, and the decoder's cells start from its final
+states. Four products do not depend on a step's state and are computed once for all
+steps: the keys, the embedded words times the first cell's kernel, bahdanau's tanh([c_t,
+h_t] C) and the gradients of the weights (`loop_products`).
 
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the
 encoder's outputs.
+
+`nmt_attention` builds this network for --attention_architecture=standard. Checkpoints
+contain the names of its variables.
 """
 
 import dataclasses

@@ -5,15 +5,19 @@
     n_t = tanh(x_t @ W_n + b_n + r_t * (h_{t-1} @ R_n + b_s))
     h_t = (1 - u_t) * n_t + u_t * h_{t-1}
 
-W = kernel [D, 3U] and R = recurrent_kernel [U, 3U] with columns r, u, n; bias [4U] is b_r, b_u, b_n, b_s.
+W = kernel [D, 3U] and R = recurrent_kernel [U, 3U] with columns r, u, n; bias [4U] is
+b_r, b_u, b_n, b_s.
 
 Sources: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for
-Statistical Machine Translation", arXiv:1406.1078v1 (first version), and NVIDIA's CUDNN_GRU
-(cuDNN API reference, cudnnRNNMode_t). The paper's third version, TensorFlow's GRUCell and
-its GRUBlockCell compute tanh(x @ W_n + (r * h) @ R_n + b_n): a different function with
-the same number of products, which cuDNN does not compute.
+Statistical Machine Translation", arXiv:1406.1078v1 (first version), and NVIDIA's
+CUDNN_GRU (cuDNN API reference, cudnnRNNMode_t). The paper's third version, TensorFlow's
+GRUCell and its GRUBlockCell compute tanh(x @ W_n + (r * h) @ R_n + b_n): a different
+function with the same number of products, which cuDNN does not compute.
 
 B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists the functions of a cell. Every encoder implementation of the
+GRU must agree with `step`.
 """
 
 import tensorflow as tf

@@ -7,11 +7,15 @@
 
 gain and shift [5U] belong to i, j, f, o, c and replace the biases.
 
-Source: Ba et al., "Layer Normalization", arXiv:1607.06450, equations 20 to 22. The paper
-normalizes the input's product and the recurrent one separately, with 4U units in one norm,
-and the next step reads c_t without its norm. TensorFlow's cell and this one do not.
+Source: Ba et al., "Layer Normalization", arXiv:1607.06450, equations 20 to 22. The
+paper normalizes the input's product and the recurrent one separately, with 4U units in
+one norm, and the next step reads c_t without its norm. TensorFlow's cell and this one
+do not.
 
 B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists the functions of a cell. Every encoder implementation of this
+cell must agree with `step`.
 """
 
 import tensorflow as tf

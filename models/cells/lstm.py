@@ -4,9 +4,12 @@
     c_t        = sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j)
     h_t        = sigmoid(o) * tanh(c_t)
 
-B: sentences, D: width of the input, U: units.
-Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.2329, section 3.1, and TensorFlow's
-BasicLSTMCell, which has the same forget bias.
+B: sentences, D: width of the input, U: units. Source: Zaremba et al., "Recurrent Neural
+Network Regularization", arXiv:1409.2329, section 3.1, and TensorFlow's BasicLSTMCell,
+which has the same forget bias.
+
+`models/kernels.py` lists the functions of a cell. Every encoder implementation of the
+LSTM must agree with `step`.
 """
 
 import tensorflow as tf

@@ -8,9 +8,13 @@ It has neither the optional biases nor the projection.
     c_t   = tanh(tanh(k0 * k1) + c_{t-1}) * tanh(k2 + k3)
     h_t   = tanh(c_t * tanh(tanh(k4 * k5) + sigmoid(k6 + k7)))
 
-Source: Zoph and Le, "Neural Architecture Search with Reinforcement Learning", arXiv:1611.01578, its appendix.
+Source: Zoph and Le, "Neural Architecture Search with Reinforcement Learning",
+arXiv:1611.01578, its appendix.
 
 B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists the functions of a cell. Every encoder implementation of this
+cell must agree with `step`.
 """
 
 import tensorflow as tf

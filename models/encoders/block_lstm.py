@@ -4,16 +4,19 @@ TensorFlow registers no gradient for the V1 op and a wrong one for V2, and its
 `BlockLSTMGrad` multiplies small matrices for the weights' gradient at each step. Here
 these products are computed once, after the loop.
 
-`BlockLSTM` has no bfloat16, so the bfloat16 forward pass is a loop. Its products
-are bfloat16, with the input's product computed once before the loop; gates and cell states
-are float32. CPUs only emulate float16: it is computed in float32, with weights, inputs and
-outputs rounded to float16.
+`BlockLSTM` has no bfloat16, so the bfloat16 forward pass is a loop. Its products are
+bfloat16, with the input's product computed once before the loop; gates and cell states
+are float32. CPUs only emulate float16: it is computed in float32, with weights, inputs
+and outputs rounded to float16.
 
-If this project's operators can be used (models/extension), each layer is one call forward
-and one call backward. A step is then one product of its input and state with the kernel,
-which is packed once per call, and its gates are computed while the sums are in the caches.
+If this project's operators can be used (models/extension), each layer is one call
+forward and one call backward. A step is then one product of its input and state with
+the kernel, which is packed once per call, and its gates are computed while the sums are
+in the caches.
 
 T: steps, B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists this implementation. Decoders with attention use its steps.
 """
 
 from collections.abc import Callable

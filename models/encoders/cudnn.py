@@ -1,9 +1,9 @@
 """cuDNN's fused layers, `CudnnRNNV3`: one call for all layers, on NVIDIA GPUs only.
 
 cuDNN reads all weights from one flat buffer. It is concatenated here, which TensorFlow
-differentiates: first the matrices of all cells, then their biases. A cell of G gates has G
-input matrices [U, D] and G recurrent ones [U, U], row by row, and 2 G biases [U]. The
-gates are in the order i, f, c, o (LSTM) or r, u, n (GRU). Sources of the layout:
+differentiates: first the matrices of all cells, then their biases. A cell of G gates
+has G input matrices [U, D] and G recurrent ones [U, U], row by row, and 2 G biases [U].
+The gates are in the order i, f, c, o (LSTM) or r, u, n (GRU). Sources of the layout:
 google/jax, jax/experimental/rnn.py (module docstring, `_get_params_shapes_in_lstm`);
 tensorflow, keras/layers/recurrent_v2.py, `_canonical_to_params` and `gpu_gru`;
 apache/mxnet, gluon/rnn/rnn_layer.py, `_forward_kernel`; NVIDIA, cuDNN API reference,
@@ -24,6 +24,8 @@ avoided here:
 T: steps, B: sentences, D: width of the input, U: units.
 Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM and
 CUDNN_GRU.
+
+`models/kernels.py` lists this implementation; nothing else depends on it.
 """
 
 import itertools
@@ -54,8 +56,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """
     dtype = tf.as_dtype(stack.dtype)
     op_dtype = tf.float32 if dtype == tf.bfloat16 else dtype
-    has_c = "c" in stack.cell.STATE
-    calls = itertools.count(1)
+    seeds = itertools.count(1)
 
     def run(
         weights: stacks.Weights,
@@ -80,32 +81,50 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
                 return x
             return stacks.swap_time_and_batch(x)
 
-        cells = [tuple(map(rounded, cell)) for cell in weights]
-        result = tf.raw_ops.CudnnRNNV3(
-            input=swap_axes(rounded(inputs), stack.time_major),
-            input_h=swap_axes(rounded(state[-1]), True),
-            input_c=swap_axes(rounded(state[0]), True)
-            if has_c
-            else tf.zeros([], op_dtype),
-            params=params(stack, cells),
-            sequence_lengths=lengths,
-            dropout=stack.dropout,
-            seed=1,
-            seed2=next(calls),
-            num_proj=0,
-            is_training=True,
-            time_major=is_call_time_major,
-            rnn_mode=stack.unit_type,
-            input_mode="linear_input",
-            direction="bidirectional"
-            if stack.num_directions == 2
-            else "unidirectional",
+        outputs, final = _call_operator(
+            stack,
+            swap_axes(rounded(inputs), stack.time_major),
+            tuple(swap_axes(rounded(s), True) for s in state),
+            [tuple(map(rounded, cell)) for cell in weights],
+            lengths,
+            is_call_time_major,
+            next(seeds),
         )
-        outputs = tf.cast(swap_axes(result.output, stack.time_major), dtype)
-        final = (result.output_c, result.output_h) if has_c else (result.output_h,)
-        return outputs, tuple(tf.cast(swap_axes(s, True), dtype) for s in final)
+        final = tuple(tf.cast(swap_axes(s, True), dtype) for s in final)
+        return tf.cast(swap_axes(outputs, stack.time_major), dtype), final
 
     return run
+
+
+def _call_operator(
+    stack: stacks.RecurrentStack,
+    inputs: Tensor,
+    state: stacks.State,
+    weights: stacks.Weights,
+    lengths: Tensor,
+    is_time_major: bool,
+    seed: int,
+) -> tuple[Tensor, stacks.State]:
+    """Run all layers; tensors are in the axes and the dtype of the call."""
+    has_c = "c" in stack.cell.STATE
+    result = tf.raw_ops.CudnnRNNV3(
+        input=inputs,
+        input_h=state[-1],
+        input_c=state[0] if has_c else tf.zeros([], inputs.dtype),
+        params=params(stack, weights),
+        sequence_lengths=lengths,
+        dropout=stack.dropout,
+        seed=1,
+        seed2=seed,
+        num_proj=0,
+        is_training=True,
+        time_major=is_time_major,
+        rnn_mode=stack.unit_type,
+        input_mode="linear_input",
+        direction="bidirectional" if stack.num_directions == 2 else "unidirectional",
+    )
+    final = (result.output_c, result.output_h) if has_c else (result.output_h,)
+    return result.output, final
 
 
 def _has_only_full_sentences(lengths: Tensor, num_steps: int | None) -> bool:

@@ -3,6 +3,8 @@
 A step has one or two MatMuls and about twenty small ops.
 
 T: steps, B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists this implementation; nothing else depends on it.
 """
 
 from typing import Any

@@ -1,18 +1,20 @@
 """The fused GRU for CPUs: one MatMul per step forward and one backward.
 
 The input's products are computed before the loop, and the products for the weights'
-gradients after it. TensorFlow's `GRUBlockCell` computes another GRU (models/cells/gru.py).
-In a backward step, the gradients of r, u and of n's recurrent product are the gradient of
-h times factors that are computed before the loop, so the loop is little more than its
-MatMul.
+gradients after it. TensorFlow's `GRUBlockCell` computes another GRU
+(models/cells/gru.py). In a backward step, the gradients of r, u and of n's recurrent
+product are the gradient of h times factors that are computed before the loop, so the
+loop is little more than its MatMul.
 
 If this project's operators can be used (models/extension), they compute both loops.
 
-Products are in the stack's dtype, bfloat16 or float32; gates and states are float32. CPUs
-only emulate float16: it is computed in float32, with weights, inputs and outputs rounded
-to float16.
+Products are in the stack's dtype, bfloat16 or float32; gates and states are float32.
+CPUs only emulate float16: it is computed in float32, with weights, inputs and outputs
+rounded to float16.
 
 T: steps, B: sentences, D: width of the input, U: units.
+
+`models/kernels.py` lists this implementation.
 """
 
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 A library's name has the digest of its sources, its TensorFlow and its instruction set,
 and its seal (library.py) shows whether the copy is complete.
+
+Only `build` uses the cache. It may be deleted at any time.
 """
 
 import contextlib

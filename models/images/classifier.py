@@ -2,6 +2,9 @@
 
 B: images of a batch, H = W: their size, C: their 3 channels. Images are [B, H, W, C]
 with --data_format=NHWC and [B, C, H, W] with NCHW.
+
+The families of networks (`layers`, `keras_applications`) inherit from it and add their
+variables and their forward pass.
 """
 
 import abc

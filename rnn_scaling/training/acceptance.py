@@ -1,4 +1,9 @@
-"""Checks that a Recorder's values can be in a record, by the limits of its readers."""
+"""Checks that a Recorder's values can be in a record, by the limits of its readers.
+
+The Recorder and the trainers call these functions before a value reaches a record. They
+raise ValueError with a message for the user. A limit is defined once, by the types of
+`records`; do not repeat it here.
+"""
 
 import math
 from collections.abc import Mapping

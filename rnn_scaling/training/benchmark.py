@@ -1,4 +1,9 @@
-"""One run: build the step, warm up, time the batches, and collect the record."""
+"""One run: build the step, warm up, time the batches, and collect the record.
+
+`training.run` calls `run` in its working thread, after it has joined the other ranks.
+The order of building is visible in results: variables, input and step must be created
+in this order on every rank.
+"""
 
 import dataclasses
 import math
@@ -206,25 +211,35 @@ def build(
         workload, source, update, engine, config
     )
     if state is not None:
-        state.parameters.update(_count_parameters(workload, step.variable_states()))
+        states = step.variable_states()
+        state.parameters.update(_count_parameters(workload, states))
         # A search also computes hypotheses that it drops.
         if not model.decode:
             flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
             # The backward pass has twice the operations of the forward pass.
             state.flops_per_item = flops if trains else flops / 3
-        # Networks of images do not use this project's operators.
-        operator_set = operators.STOCK
-        if any(spec.kind == "embedding" for spec in workload.variables):
-            operator_set = operators.name_for(model.compute_dtype)
         state.resolved.update(
-            **_kernel_names(config, workload),
-            operators=operator_set,
-            learning_rate=learning_rate.from_config(config).last if trains else None,
+            _describe_choices(config, workload),
             train_samples=source.num_samples,
             all_reduce=update.all_reduce(),
-            variable_placement=bytes_by_device(step.variable_states()),
+            variable_placement=bytes_by_device(states),
         )
     return step
+
+
+def _describe_choices(config: RunConfig, workload: Workload) -> dict[str, Any]:
+    """Return the kernels, operators and learning rate that the options led to."""
+    model = config.model
+    # Networks of images do not use this project's operators.
+    operator_set = operators.STOCK
+    if any(spec.kind == "embedding" for spec in workload.variables):
+        operator_set = operators.name_for(model.compute_dtype)
+    rate = learning_rate.from_config(config).last if model.trains else None
+    return {
+        **_kernel_names(config, workload),
+        "operators": operator_set,
+        "learning_rate": rate,
+    }
 
 
 def _kernel_names(config: RunConfig, workload: Workload) -> dict[str, str]:
@@ -368,21 +383,12 @@ def run_batches(
         state.watch_machine()
         timer.start()
         while not (reason := ending.find_reason(lambda: _resume(timer, step))):
-            number = len(timer.step_s)
-            if number == warmup:
+            if len(timer.step_s) == warmup:
                 cluster.barrier(clusters.WARM)
                 state.wait_for_following()
                 state.start_measuring()
                 _resume(timer, step)
-            result = step()
-            loss = result.loss
-            items = int(result.items.sum())
-            seconds = timer.end_step(items, loss)
-            state.end_batch(result)
-            _check_loss(loss, number, config)
-            is_paused = observer.batch(Batch(number, seconds, items, loss, result))
-            if state.end_window() or is_paused:
-                _resume(timer, step)
+            _run_batch(config, step, state, observer)
         state.energy.stop()
         state.ended_by = reason
         for statement in ending.describe_targets(reason):
@@ -393,6 +399,27 @@ def run_batches(
         observer.end()
         for line in state.stop_watching():
             observer.notice(Statement("warn-clocks", values={"text": line}))
+
+
+def _run_batch(
+    config: RunConfig, step: TrainStep, state: RunState, observer: Observer
+) -> None:
+    """Train one batch, record it, and show it to the observers.
+
+    Raises:
+      NotFiniteError: If the loss is not finite.
+    """
+    timer = state.timer
+    number = len(timer.step_s)
+    result = step()
+    loss = result.loss
+    items = int(result.items.sum())
+    seconds = timer.end_step(items, loss)
+    state.end_batch(result)
+    _check_loss(loss, number, config)
+    is_paused = observer.batch(Batch(number, seconds, items, loss, result))
+    if state.end_window() or is_paused:
+        _resume(timer, step)
 
 
 def _resume(timer: StepTimer, step: TrainStep) -> None:

@@ -1,4 +1,8 @@
-"""The clock of a run: one reading at the start and one at the end of every step."""
+"""The clock of a run: one reading at the start and one at the end of every step.
+
+`Recording` owns the timer of a run. The caller must wait for the devices before
+`end_step`, because the timer only reads the clock.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
 """This process among the processes of its run.
 
 It joins them, meets them at barriers, reports its measurements to rank 0, and ends with
-them. TensorFlow communicates separately.
+them. TensorFlow communicates separately. `SingleProcess` has the same methods for a run
+of one process, so that callers do not ask how many there are.
 """
 
 import abc

@@ -2,6 +2,9 @@
 
 A run ends after a number of batches, after passes over the data, when its rate is known
 well enough, or when it has reached a target.
+
+`benchmark.run_batches` is the only caller. Another reason to end is a line of
+`Ending.find_reason`; reports name the reason by its option.
 """
 
 import math

@@ -2,6 +2,9 @@
 
 A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]` and
 their indices `[R]` in a variable `[V, ...]`. Rows with the same index are added.
+
+The functions are called while a step is traced, by the update modes and the
+all-reduces. They place operators on the current device unless they get devices.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
 """The step of a run that does not train.
 
-Each tower computes the loss of its batch, or translates it with --decode. Name scopes:
-input, tower_<i>/input, tower_<i>/forward.
+Each tower computes the loss of its batch, or translates it with --decode. `benchmark`
+uses the step like a `TrainStep`. Its name scopes are input, tower_<i>/input and
+tower_<i>/forward; `inspection` recognises the phases of a step by them.
 """
 
 from typing import Any, cast

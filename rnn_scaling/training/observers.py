@@ -1,4 +1,8 @@
-"""The interface of a run's observers: progress, checkpoints, files, inspection."""
+"""The interface of a run's observers: progress, checkpoints, files, inspection.
+
+Commands create the observers; `benchmark` and `run` send them the events. An observer
+may read the run, but must not change it. A new output of a run is a new observer.
+"""
 
 from __future__ import annotations
 

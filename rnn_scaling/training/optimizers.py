@@ -8,6 +8,9 @@ embeddings), not to biases, or to gains and shifts of a normalisation. For sgd, 
 and rmsprop, c w is added to the clipped gradient, like the gradient of c/2 |w|^2. For
 adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter,
 arXiv:1711.05101).
+
+A rule keeps its state in slots, which checkpoints contain by their names.
+`verification.rule` has every rule in NumPy as well.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Prepare a process before TensorFlow loads.
 
 TensorFlow sizes its thread pools by the cores and reads the environment when it loads.
+Therefore nothing here may import TensorFlow. `training.run` calls `prepare_process` and
+loads TensorFlow inside of `loading`.
 """
 
 import contextlib
@@ -73,28 +75,14 @@ def prepare_process(
     Yields:
       What a person should know about these choices.
     """
-    cores = available_cores()
     devices = config.devices
     measure = config.measure
     resolved = state.resolved
+    resolved["cpu_affinity"] = available_cores()
     if devices.device == "cpu":
-        num_cores = devices.num_devices * devices.cpu_cores_per_device
-        resolved["oversubscribed"] = num_cores > len(cores)
-        if resolved["oversubscribed"]:
-            yield Statement(
-                "warn-few-cores",
-                values={
-                    "devices": devices.num_devices,
-                    "each": devices.cpu_cores_per_device,
-                    "wanted": num_cores,
-                    "cores": len(cores),
-                },
-            )
-        cores = bind_to_cores(num_cores, launch.local_rank if launch else 0)
-        if share_a_core(cores):
-            yield Statement("warn-hyper-threads")
-    resolved["cpu_affinity"] = cores
-    inter, intra = pool_sizes(config, len(cores))
+        yield from _bind_to_cores(config, state, launch.local_rank if launch else 0)
+    num_cores = len(resolved["cpu_affinity"])
+    inter, intra = pool_sizes(config, num_cores)
     if not measure.num_warmup_batches:
         yield Statement("warn-no-warm-up")
     if measure.inter_op_parallelism_threads and inter < devices.num_devices:
@@ -112,12 +100,35 @@ def prepare_process(
             "workers": workers,
             "devices": devices.num_devices,
             "kind": f"{logical}{devices.device.upper()}",
-            "cores": len(cores),
+            "cores": num_cores,
             "inter": inter,
             "intra": intra,
         },
     )
     yield from _prepare_libraries(config)
+
+
+def _bind_to_cores(
+    config: RunConfig, state: RunState, local_rank: int
+) -> Iterator[Statement]:
+    """Bind this process to the cores of its CPU devices; warn if they have too few."""
+    devices = config.devices
+    cores = state.resolved["cpu_affinity"]
+    num_cores = devices.num_devices * devices.cpu_cores_per_device
+    state.resolved["oversubscribed"] = num_cores > len(cores)
+    if state.resolved["oversubscribed"]:
+        yield Statement(
+            "warn-few-cores",
+            values={
+                "devices": devices.num_devices,
+                "each": devices.cpu_cores_per_device,
+                "wanted": num_cores,
+                "cores": len(cores),
+            },
+        )
+    state.resolved["cpu_affinity"] = bind_to_cores(num_cores, local_rank)
+    if share_a_core(state.resolved["cpu_affinity"]):
+        yield Statement("warn-hyper-threads")
 
 
 def _prepare_libraries(config: RunConfig) -> Iterator[Statement]:

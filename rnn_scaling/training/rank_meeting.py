@@ -1,6 +1,7 @@
 """Let the ranks of any trainer meet at rank 0.
 
-A file next to the result file contains the address until all ranks have met.
+A file next to the result file contains the address until all ranks have met. Only the
+Recorder uses this; ranks of the suite's own trainer meet in `training.cluster`.
 """
 
 import contextlib

@@ -1,4 +1,9 @@
-"""Times the steps of any training loop and writes a run record."""
+"""Time the steps of any training loop and write a run record.
+
+`Recorder` is the public interface for users' programs, for Keras and for the trainers
+of other frameworks: its arguments and methods stay compatible. Everything else in this
+module is private to it.
+"""
 
 import dataclasses
 import math
@@ -133,34 +138,17 @@ class Recorder:
         num_steps = acceptance.require_whole("num_steps", num_steps, minimum=0)
         if started is not None:
             started = acceptance.require_finite("started", started)
-        if flops_per_item is not None:
-            flops_per_item = acceptance.require_finite(
-                "flops_per_item", flops_per_item, is_positive=True
-            )
-        _require_unit(unit)
         options = config or _flat_options(
             trainer, num_devices, num_warmup_batches, options or {}
         )
-        resolved = {
-            "device_type": device_type,
-            "scaling": "weak",
-            "cpu_affinity": available_cores(),
-        }
-        acceptance.check(
-            options,
-            resolved=build(Resolved, resolved),
-            unit=unit,
-            flops_per_item=flops_per_item,
-        )
-        self._path = Path(result_file)
-        self._unit = unit
         # The unfinished record. The suite's trainers fill its `resolved` and
         # `parameters`.
-        self.recording = Recording(options, unit, resolved, clock, started)
-        self.recording.flops_per_item = flops_per_item
-        if TRAINER in options:
-            self.recording.program_folder = _current_folder()
+        self.recording = _make_recording(
+            options, unit, device_type, flops_per_item, clock, started
+        )
         self._timer = self.recording.timer
+        self._path = Path(result_file)
+        self._unit = unit
 
         self._rank, num_ranks, self._launcher = _detect_rank(rank, num_ranks)
         self.recording.clients = num_ranks
@@ -173,6 +161,7 @@ class Recorder:
                 self._path, self._rank, num_ranks, timeout_s, warmup
             )
 
+        # A forked child inherits the Recorder, but must not write the record.
         self._process = os.getpid()
         self._num_items = 0
         # Learning rate and norm of the gradient of each step.
@@ -181,9 +170,7 @@ class Recorder:
         self._result: RunRecord | None = None
         self._is_written = False
         self._display: Progress | None = None
-        if progress is None:
-            progress = os.environ.get(PROGRESS, "0") not in ("", "0")
-        if progress and self._rank == 0:
+        if self._rank == 0 and _shows_progress(progress):
             scope = " at rank 0" if num_ranks > 1 else ""
             self._display = Progress(
                 True, num_steps, num_warmup_batches, unit, scope=scope
@@ -434,6 +421,49 @@ class Recorder:
             early_steps=self._early_steps,
         )
         return dataclasses.replace(result, batches=batches)
+
+
+def _make_recording(
+    options: Mapping[str, Any],
+    unit: str,
+    device_type: str,
+    flops_per_item: float | None,
+    clock: Callable[[], float],
+    started: float | None,
+) -> Recording:
+    """Check what a record must contain, and start the recording.
+
+    Raises:
+      ValueError: If an argument cannot be in a record.
+    """
+    _require_unit(unit)
+    if flops_per_item is not None:
+        flops_per_item = acceptance.require_finite(
+            "flops_per_item", flops_per_item, is_positive=True
+        )
+    resolved = {
+        "device_type": device_type,
+        "scaling": "weak",
+        "cpu_affinity": available_cores(),
+    }
+    acceptance.check(
+        options,
+        resolved=build(Resolved, resolved),
+        unit=unit,
+        flops_per_item=flops_per_item,
+    )
+    recording = Recording(options, unit, resolved, clock, started)
+    recording.flops_per_item = flops_per_item
+    if TRAINER in options:
+        recording.program_folder = _current_folder()
+    return recording
+
+
+def _shows_progress(progress: bool | None) -> bool:
+    """Return the argument `progress`; if it is None, the choice of the environment."""
+    if progress is None:
+        return os.environ.get(PROGRESS, "0") not in ("", "0")
+    return progress
 
 
 def _require_unit(unit: Any) -> None:

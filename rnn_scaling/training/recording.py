@@ -1,4 +1,8 @@
-"""The measurements of every timed run: times, load, clocks, energy, memory."""
+"""The measurements of every timed run: times, load, clocks, energy, memory.
+
+The Recorder and the suite's trainer (`state.RunState`) fill a `Recording`. A new
+measurement of all runs belongs here, and a field of `records` with it.
+"""
 
 import dataclasses
 import math
@@ -299,14 +303,6 @@ class Recording:
             steady = steady_state(batches.seconds, batches.items, warmup)
         # The driver answers after seconds, which an interrupted run does not have.
         gpus_after = query_gpus() if environment.gpus and status == "ok" else []
-        load = None
-        if self.load is not None:
-            load = RecordedLoad(
-                others=self.load.others,
-                steal=self.load.steal,
-                seconds=self.load.seconds,
-                windows=self.load_windows(),
-            )
         resolved = {
             **self.resolved,
             "peak_flops_per_second": self._peak_flops(environment),
@@ -326,7 +322,7 @@ class Recording:
             environment=dataclasses.replace(
                 environment,
                 gpus_after=tuple(gpus_after),
-                load=load,
+                load=self._recorded_load(),
                 clocks=self._read_clocks(),
                 missing=frozenset(),
             ),
@@ -334,6 +330,16 @@ class Recording:
             flops_per_item=self.flops_per_item,
             workers=workers,
             energy=build(Energy, energy) if energy else None,
+        )
+
+    def _recorded_load(self) -> RecordedLoad | None:
+        if self.load is None:
+            return None
+        return RecordedLoad(
+            others=self.load.others,
+            steal=self.load.steal,
+            seconds=self.load.seconds,
+            windows=self.load_windows(),
         )
 
     def _read_environment(self) -> Environment:

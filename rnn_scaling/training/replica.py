@@ -1,6 +1,8 @@
 """One copy of the variables and its update: slots, clipping, loss scale.
 
-Every update mode is built from these classes.
+Every update mode is a subclass of `VariableUpdate`, and most are one of `Replicas`. The
+training step calls the methods while it is traced. Checkpoints name variables by the
+path of attributes to them: a renamed attribute makes earlier checkpoints unreadable.
 """
 
 import abc

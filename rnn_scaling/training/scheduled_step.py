@@ -1,4 +1,8 @@
-"""Steps that a coordinator assigns to free workers."""
+"""Steps that a coordinator assigns to free workers.
+
+`benchmark` builds the step for the asynchronous mode. Each lane is a thread that waits
+for one scheduled step at a time; `_lock` protects the number of the next step.
+"""
 
 import queue
 import threading
@@ -132,20 +136,23 @@ class ScheduledStep(TrainStep):
     def _run_lane(self) -> None:
         """Schedule one step after another and wait for the end of each."""
         try:
-            while True:
-                with self._lock:
-                    if self._is_ending:
-                        return
-                    number = self._next_number
-                    self._next_number += 1
-                    step = self._schedule(
-                        self._function, args=(tf.constant(number, tf.int64),)
-                    )
+            while scheduled := self._schedule_next():
+                number, step = scheduled
                 row = _fetch(step, self._timeout_s)
                 self._results.put(_make_worker_step(number, row))
         except BaseException as e:
             # `_wait_for_step` raises it in the thread that calls the step.
             self._results.put(e)
+
+    def _schedule_next(self) -> tuple[int, Any] | None:
+        """Return the number and the future of the next step; None after `end`."""
+        with self._lock:
+            if self._is_ending:
+                return None
+            number = self._next_number
+            self._next_number += 1
+            argument = tf.constant(number, tf.int64)
+            return number, self._schedule(self._function, args=(argument,))
 
     def _wait_for_step(self) -> WorkerStep:
         """Wait for the next step that ends.

@@ -108,18 +108,9 @@ class SlicedStep(TrainStep):
 
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload = self._workload
-        config = self._config
-        batch_sizes = config.tower_batch_sizes()
         with tf.device(self.engine.host), tf.name_scope("input/"):
             (batch,) = self._source.next_batches(step)
-        with tf.device(self.engine.host), tf.name_scope("input/slice/"):
-            cuts_on_host = config.update.slice_on == slicing.HOST
-            slices = Slices(
-                workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere()
-            )
-        self.cut = slicing.Cut(
-            config.update.slice_on, slices.describe_parts(), batch_sizes
-        )
+        slices = self._slice_batch(batch)
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([[batch]])
 
@@ -153,6 +144,21 @@ class SlicedStep(TrainStep):
         for tower, (outcome, tower_batch) in enumerate(zip(sums, slices.host_slices)):
             counts.append(self._count_on_host(tower, outcome, tower_batch))
         return counts, None
+
+    def _slice_batch(self, batch: Any) -> Slices:
+        """Return the slices of the towers, and set `cut`."""
+        slice_on = self._config.update.slice_on
+        batch_sizes = self._config.tower_batch_sizes()
+        with tf.device(self.engine.host), tf.name_scope("input/slice/"):
+            slices = Slices(
+                self._workload,
+                batch,
+                batch_sizes,
+                slice_on == slicing.HOST,
+                self._tables_elsewhere(),
+            )
+        self.cut = slicing.Cut(slice_on, slices.describe_parts(), batch_sizes)
+        return slices
 
     def _tables_elsewhere(self) -> set[str]:
         """Return the variables that are not on the host."""

@@ -1,4 +1,8 @@
-"""The measurements of a run of the suite's trainer, for its record at any time."""
+"""The measurements of a run of the suite's trainer, for its record at any time.
+
+The training loop writes a `RunState`; observers, checkpoints and the other ranks'
+reports read it. Only `RunState` knows which thread may do what.
+"""
 
 import collections
 import dataclasses

@@ -1,7 +1,9 @@
 """The training step: one tf.function that runs every tower on its own device.
 
 The operators of a step have the name scopes input, tower_<i>/input,
-tower_<i>/forward, tower_<i>/backward, exchange and update.
+tower_<i>/forward, tower_<i>/backward, exchange and update. `inspection` recognises the
+phases of a step by these names. `TrainStep` is also the base class of the other steps,
+which replace `_build_step`.
 """
 
 import dataclasses
@@ -285,21 +287,47 @@ class TrainStep:
             earlier = [_gradient_values(gradient) for gradient in summed.values()]
             with tf.control_dependencies(earlier):
                 inputs = self._inputs(index, batch, step, inputs)
-                with tf.name_scope(f"tower_{index}/forward/"):
-                    moving = (
-                        outcomes[-1].moving if outcomes else self._read_moving(index)
-                    )
-                    outcome = self._workload.forward(
-                        {**inputs.weights, **moving}, inputs.rows, batch, inputs.seed
-                    )
-                    mean_loss = outcome.loss_sum / denominator
-                    if inputs.loss_scale is not None:
-                        mean_loss *= inputs.loss_scale
+                moving = outcomes[-1].moving if outcomes else None
+                outcome, mean_loss = self._forward(
+                    index, inputs, batch, moving, denominator
+                )
                 grads = self._differentiate(index, inputs, mean_loss)
                 with tf.name_scope(f"tower_{index}/backward/"):
                     summed = _add_gradients(summed, grads)
             outcomes.append(outcome)
         return _join_outcomes(outcomes), summed
+
+    def _forward(
+        self,
+        index: int,
+        inputs: TowerInputs,
+        batch: Any,
+        moving: Mapping[str, tf.Tensor] | None,
+        denominator: tf.Tensor,
+    ) -> tuple[Outcome, tf.Tensor]:
+        """Compute the loss of one micro-batch.
+
+        Args:
+          index: Number of the tower.
+          inputs: Its weights, rows and seed.
+          batch: Its micro-batch.
+          moving: The moving averages after the micro-batch before; None for the first
+            one, which reads the variables.
+          denominator: Divisor of the summed loss.
+
+        Returns:
+          The outcome, and the mean loss with the factor of loss scaling.
+        """
+        with tf.name_scope(f"tower_{index}/forward/"):
+            if moving is None:
+                moving = self._read_moving(index)
+            outcome = self._workload.forward(
+                {**inputs.weights, **moving}, inputs.rows, batch, inputs.seed
+            )
+            mean_loss = outcome.loss_sum / denominator
+            if inputs.loss_scale is not None:
+                mean_loss *= inputs.loss_scale
+            return outcome, mean_loss
 
     def _inputs(
         self,

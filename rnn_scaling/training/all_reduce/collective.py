@@ -1,6 +1,9 @@
 """TensorFlow's collective operators, such as `CollectiveReduceV2`.
 
 `tf.distribute` uses the same ring, which is part of the runtime.
+
+Among the all-reduces only this one spans processes. Collective operators run in the
+order of tracing: all ranks must build the same operators in the same order.
 """
 
 import dataclasses

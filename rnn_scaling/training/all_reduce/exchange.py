@@ -1,4 +1,9 @@
-"""Sum dense gradients over the towers: pack, choose the algorithm by size, reduce."""
+"""Sum dense gradients over the towers: pack, choose the algorithm by size, reduce.
+
+The modes with one copy of the variables per tower call `reduce_dense`. An algorithm is
+a module of this package with a function `build(devices, shards)`, and a row of
+`config.registry.ALL_REDUCES`; `build` returns a `gradients.Reduce`.
+"""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,7 @@
-"""TensorFlow's hierarchical copy: sum within each half of the towers first."""
+"""TensorFlow's hierarchical copy: sum within each half of the towers first.
+
+A training step, `links` and `verification` build it by its name in the registry.
+"""
 
 import itertools
 from collections.abc import Sequence

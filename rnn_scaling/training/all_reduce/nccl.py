@@ -1,4 +1,7 @@
-"""NVIDIA's NCCL through TensorFlow's operator, with one GPU per tower."""
+"""NVIDIA's NCCL through TensorFlow's operator, with one GPU per tower.
+
+A training step, `links` and `verification` build it by its name in the registry.
+"""
 
 from collections.abc import Sequence
 

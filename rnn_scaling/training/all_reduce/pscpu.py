@@ -1,4 +1,7 @@
-"""Additions on CPUs: on the towers' devices if they are CPUs, otherwise on the host."""
+"""Additions on CPUs: on the towers' devices if they are CPUs, otherwise on the host.
+
+A training step, `links` and `verification` build it by its name in the registry.
+"""
 
 from collections.abc import Sequence
 

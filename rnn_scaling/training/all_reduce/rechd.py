@@ -1,4 +1,7 @@
-"""TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs."""
+"""TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs.
+
+A training step, `links` and `verification` build it by its name in the registry.
+"""
 
 from collections.abc import Sequence
 

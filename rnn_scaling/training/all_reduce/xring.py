@@ -1,6 +1,8 @@
 """TensorFlow's ring all-reduce as graph operators: n - 1 additions and n - 1 copies.
 
-Each of them handles an n-th of the tensor.
+Each operator handles an n-th of the tensor.
+
+A training step, `links` and `verification` build it by its name in the registry.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 Each process runs a server, which `tf.distribute.MultiWorkerMirroredStrategy` would also
 start. A plain `CollectiveReduceV2` then spans the workers.
+
+`start` is the whole interface; `config.registry` names this module.
 """
 
 from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2

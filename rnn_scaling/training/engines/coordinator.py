@@ -3,6 +3,8 @@
 tf.distribute's ParameterServerStrategy connects the processes. Its ClusterCoordinator
 runs a step on a worker, and on another worker if the first one dies. This project
 places the variables by their size; the strategy would assign them in turn.
+
+`start` is the whole interface; `config.registry` names this module.
 """
 
 import dataclasses

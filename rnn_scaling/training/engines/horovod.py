@@ -1,4 +1,7 @@
-"""Workers that exchange through Horovod, by default over Gloo."""
+"""Workers that exchange through Horovod, by default over Gloo.
+
+`config.registry` names this module for `start`; the update mode calls `load`.
+"""
 
 import dataclasses
 import math

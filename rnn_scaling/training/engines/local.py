@@ -1,7 +1,11 @@
-"""A process with one tower per device.
+"""The engine of a process that drives only its own devices: one tower per device.
 
-If it has too few physical devices, they are divided into logical devices. The towers of
-workers that exchange nothing are numbered over all workers.
+An engine names the devices of a run's towers. It is a module with a function
+`start(request)` that configures TensorFlow and returns an `Engine`. The other modules
+of this package are engines for several processes and use `configure` and `describe`.
+
+If the process has too few physical devices, they are divided into logical devices. The
+towers of workers that exchange nothing are numbered over all workers.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Workers under tf.distribute.MultiWorkerMirroredStrategy.
 
 The strategy sets up TensorFlow's collective operators by itself.
+
+`start` is the whole interface; `config.registry` names this module.
 """
 
 import dataclasses

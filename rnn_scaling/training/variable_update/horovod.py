@@ -1,4 +1,7 @@
-"""horovod: a copy of the variables on each device; Horovod sums over the workers."""
+"""horovod: a copy of the variables on each device; Horovod sums over the workers.
+
+`benchmark` builds the mode that --variable_update names; nothing else depends on it.
+"""
 
 from collections.abc import Sequence
 

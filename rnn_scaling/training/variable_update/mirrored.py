@@ -2,6 +2,8 @@
 
 Users of TensorFlow train with MirroredStrategy on several devices of a machine. On
 several machines they use MultiWorkerMirroredStrategy, which the engine creates.
+
+`benchmark` builds the mode that --variable_update names; nothing else depends on it.
 """
 
 import itertools

@@ -126,26 +126,37 @@ class ParameterServer(VariableUpdate):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            # Before this step's update, copy the variables to the towers for their next
-            # step.
-            for device, staged in zip(self.devices, self._staged):
-                for name, variable in staged.items():
-                    variable.assign(self._read(name, device))
+            self._copy_to_towers()
             tower_gradients = self.due(tower_gradients)
             summed: dict[str, gradients.Gradient] = {}
-            for name, parts in self._parts.items():
-                row_parts = [
-                    self._split(name, grads[name], tower)
-                    for tower, grads in enumerate(tower_gradients)
-                ]
-                for index, part in enumerate(parts):
-                    with tf.device(part.device):
-                        variable = self._variables[name][index]
-                        summed[variable.name] = gradients.add(
-                            [tower_pieces[index] for tower_pieces in row_parts]
-                        )
+            for name in self._parts:
+                summed |= self._sum_parts(
+                    name, [grads[name] for grads in tower_gradients]
+                )
         with tf.name_scope("update/"):
             self._applied = self._updater.apply(summed)
+
+    def _copy_to_towers(self) -> None:
+        """Copy the variables, before this step's update, for the towers' next step."""
+        for device, staged in zip(self.devices, self._staged):
+            for name, variable in staged.items():
+                variable.assign(self._read(name, device))
+
+    def _sum_parts(
+        self, name: str, tower_gradients: Sequence[gradients.Gradient]
+    ) -> dict[str, gradients.Gradient]:
+        """Return the sum over the towers for each part of a variable, on its device."""
+        tower_pieces = []
+        for tower, gradient in enumerate(tower_gradients):
+            tower_pieces.append(self._split(name, gradient, tower))
+        summed = {}
+        # Of each part, the pieces of all towers.
+        for variable, part, pieces in zip(
+            self._variables[name], self._parts[name], zip(*tower_pieces)
+        ):
+            with tf.device(part.device):
+                summed[variable.name] = gradients.add(list(pieces))
+        return summed
 
     def variable_states(self) -> list[VariableState]:
         states = []

@@ -2,6 +2,8 @@
 
 Each device updates its copy. collective_all_reduce is the same with an all-reduce that
 spans the towers of several workers.
+
+`benchmark` builds the mode that --variable_update names; nothing else depends on it.
 """
 
 import dataclasses

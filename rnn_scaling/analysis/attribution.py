@@ -20,6 +20,9 @@ of any row of the table is known to be above its c/n, no row has this part.
 A part whose runs are missing stays in the residual, and the commands for these runs are
 named. A part is significant if its interval excludes 0 by more than the load of other
 processes may explain. docs/reading.md explains the method.
+
+Reports call `attribute_all` once for all rows. A new part needs a `LossPartName` and a
+term in the sum above.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The functions are pure. docs/statistics.md has the sources, and compares candidates.
 y: the series [n], such as log seconds.
+
+Histories find levels of rates with it, and `steady_state` finds levels within a run.
 """
 
 import functools

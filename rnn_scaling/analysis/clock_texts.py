@@ -1,4 +1,7 @@
-"""The words for GPUs that are unequal or slow, which runs print and reports repeat."""
+"""The words for GPUs that are unequal or slow, which runs print and reports repeat.
+
+It is in `analysis`, not in `reports`, because a run prints the same words.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""Find GPUs of a run that are unequal or slow, from the clocks in its record."""
+"""Find GPUs of a run that are unequal or slow, from the clocks in its record.
+
+Runs warn with `clock_cautions`; reports list the differences. The constants of this
+module decide what counts as unequal or slow.
+"""
 
 import dataclasses
 import statistics

@@ -1,4 +1,7 @@
-"""Find which rows did the same work, so that they may be ranked."""
+"""Find which rows did the same work, so that they may be ranked.
+
+Only `reports.summary` asks.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,6 +3,8 @@
 Rates vary by percentages, so intervals of rates and ratios are symmetric in the
 logarithm. docs/statistics.md has the formulas and the simulated coverage.
 n: number of batches, k: number of processes.
+
+All intervals of reports come from here, so a change moves printed numbers everywhere.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Bytes count if they cross a device's edge: the gradient that leaves it, and the sum, or
 the variables, that it gets back. An all-reduce may move more bytes, or fewer with many
 devices (docs/modes.md).
+
+`metrics` and `prediction` share this definition of exchanged bytes.
 """
 
 from rnn_scaling.config.naming import TRAINER

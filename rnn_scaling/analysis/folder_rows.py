@@ -1,4 +1,7 @@
-"""Load a folder of records as rows, for Python code and data frames."""
+"""Load a folder of records as rows, for Python code and data frames.
+
+`rnn_scaling.load` returns `Rows`: its methods and columns are public.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Describe what the interval of a number covers, or why the number has no interval."""
+"""Describe what the interval of a number covers, or why the number has no interval.
+
+`confidence` sets the kind of an interval; `reports/interval_texts.py` has its words. A
+new kind needs both.
+"""
 
 import dataclasses
 import enum

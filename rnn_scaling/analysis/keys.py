@@ -1,4 +1,7 @@
-"""The key of a configuration: its options that differ from the defaults."""
+"""The key of a configuration: its options that differ from the defaults.
+
+Whether two runs are repeats depends on keys, so a change regroups old records as well.
+"""
 
 from collections.abc import Collection
 from typing import Any

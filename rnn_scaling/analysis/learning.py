@@ -5,6 +5,8 @@ all compared runs. A run reaches a target at the first point after which no poin
 it, if at least a window follows. The time to the target is the items until there / the
 speed of the measured batches, without the time of starting and compiling.
 N: number of batches.
+
+`training.ending` uses the same targets while a run trains.
 """
 
 import bisect

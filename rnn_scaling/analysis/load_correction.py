@@ -1,4 +1,8 @@
-"""Correct the rates of disturbed runs for the load of other processes."""
+"""Correct the rates of disturbed runs for the load of other processes.
+
+`rows` corrects rates with it. It decides nothing: `disturbance` has the rule for when a
+rate is corrected.
+"""
 
 import dataclasses
 import math

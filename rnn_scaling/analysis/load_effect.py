@@ -1,4 +1,7 @@
-"""Bound how much the load of other processes may have slowed runs."""
+"""Bound how much the load of other processes may have slowed runs.
+
+It gives a bound, not an estimate; `load_correction` has the estimate.
+"""
 
 import math
 import statistics

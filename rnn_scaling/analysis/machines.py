@@ -1,9 +1,12 @@
-"""Identify the machine of a run, and compute energy per item from its counters."""
+"""Identify the machine of a run, and compute energy per item from its counters.
+
+A machine is known only by what records contain: processor, cores and GPUs.
+"""
 
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.interval_kinds import EnergySource
 from rnn_scaling.records.parts import Energy
@@ -80,27 +83,39 @@ def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
     power_w = 0.0
     sources = set()
     for energies in _energies_by_machine(run).values():
-        counters_w = {}
-        for energy in energies:
-            for name, joules in energy.joules.items():
-                counters_w[name] = joules / energy.seconds
+        counters_w = _mean_power_w(energies)
         if not counters_w:
             return None
         longest_s = max(energy.seconds for energy in energies)
         if longest_s > _MAX_TIME_RATIO * throughput.seconds:
             return None
         power_w += math.fsum(counters_w.values())
-
-        missing_counters = {}
-        for energy in energies:
-            for name, reason in energy.not_measured.items():
-                if name not in counters_w:
-                    missing_counters[_counter_kind(name)] = reason
-        measured_counters = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
-        sources.add(EnergySource(measured_counters, tuple(missing_counters.items())))
+        sources.add(_energy_source(energies, counters_w))
     if len(sources) != 1:
         return None
     return power_w * throughput.seconds / throughput.items, sources.pop()
+
+
+def _mean_power_w(energies: Sequence[Energy]) -> dict[str, float]:
+    """Return the mean power by counter; a machine's processes read the same counters."""
+    counters_w = {}
+    for energy in energies:
+        for name, joules in energy.joules.items():
+            counters_w[name] = joules / energy.seconds
+    return counters_w
+
+
+def _energy_source(
+    energies: Sequence[Energy], counters_w: Mapping[str, float]
+) -> EnergySource:
+    """Return the kinds of counters that measured, and why others did not."""
+    missing = {}
+    for energy in energies:
+        for name, reason in energy.not_measured.items():
+            if name not in counters_w:
+                missing[_counter_kind(name)] = reason
+    measured = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
+    return EnergySource(measured, tuple(missing.items()))
 
 
 def _energies_by_machine(run: RunRecord) -> dict[str, list[Energy]]:

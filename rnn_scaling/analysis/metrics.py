@@ -2,6 +2,8 @@
 
 "items", "item" and "money" in names and titles are placeholders for the unit of the run
 and for the currency of machines.toml: with words, items_per_second is words_per_second.
+
+A new metric is one row of `_ALL_METRICS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The effect of each option on the rate, over all series that share the other options."""
+"""The effect of each option on the rate, over all series that share the other options.
+
+`reports.headline` states the effects.
+"""
 
 import dataclasses
 import itertools

@@ -1,4 +1,7 @@
-"""Find repeats that are far slower than the others."""
+"""Find repeats that are far slower than the others.
+
+One rule for imported rates and MLPerf's scores.
+"""
 
 import statistics
 from collections.abc import Sequence

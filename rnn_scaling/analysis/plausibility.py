@@ -1,4 +1,7 @@
-"""Find reasons to doubt the rates that a program printed."""
+"""Find reasons to doubt the rates that a program printed.
+
+Reports and sweeps over programs of users ask; a new reason is a new `Doubt`.
+"""
 
 import enum
 

@@ -1,4 +1,7 @@
-"""Read prices and powers of machines from machines.toml, and match them to runs."""
+"""Read prices and powers of machines from machines.toml, and match them to runs.
+
+Users write machines.toml: never rename one of its keys.
+"""
 
 import dataclasses
 import sys

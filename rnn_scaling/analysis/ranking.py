@@ -2,6 +2,8 @@
 
 All intervals of a ranking hold together (Tukey's range over its candidates), so at most
 5 of 100 rankings contain a wrong conclusion (docs/recommend.md).
+
+`recommend` ranks modes with it, and the headline of a report ranks series.
 """
 
 import dataclasses

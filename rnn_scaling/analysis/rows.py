@@ -2,6 +2,9 @@
 
 A row is one configuration with its repeats. Its baseline is the same configuration on
 one device. A series is the rows that differ only in the number of devices or workers.
+
+Everything that reports a rate starts from a `Row`. Its properties are computed from the
+records alone, so rows may be built again at any time.
 """
 
 from __future__ import annotations

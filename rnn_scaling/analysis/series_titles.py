@@ -1,4 +1,7 @@
-"""Group rows into series and title each series."""
+"""Group rows into series and title each series.
+
+Reports and predictions share these titles.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence

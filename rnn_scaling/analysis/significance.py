@@ -1,6 +1,8 @@
 """Test whether rates changed, and compute which changes such data can show.
 
 docs/statistics.md has the formulas.
+
+Comparisons, attribution, rankings and reports test with these functions.
 """
 
 import bisect

@@ -1,4 +1,7 @@
-"""Find links between GPUs that are slower than others, in matrices of imported logs."""
+"""Find links between GPUs that are slower than others, in matrices of imported logs.
+
+It reads the `LinkMatrix` tables of `records.importers.matrices`.
+"""
 
 import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence

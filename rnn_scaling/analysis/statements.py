@@ -1,6 +1,8 @@
 """Facts about a report, a comparison or a check.
 
 `reports/wording.py` turns statements into sentences.
+
+A new kind of statement needs a template with the same name.
 """
 
 import dataclasses

@@ -4,6 +4,8 @@ With the same items in every step, a right parallel program has the learning rat
 gradient norms and losses of one device, apart from rounding. Two programs that are
 random may differ by their seeds, so a difference only proves something if repeats show
 that the program is deterministic: they have the same values to the last digit.
+
+Reports ask within one folder, and `compare` between two sides.
 """
 
 import dataclasses
@@ -128,22 +130,24 @@ def find_other_training(rows: Sequence[Row]) -> list[OtherTraining]:
 
 
 def find_changed_training(
-    label: str, before: Row, after: Row
+    label: str, row_before: Row, row_after: Row
 ) -> ChangedTraining | None:
     """Return how a configuration with the same options trains otherwise; None if equal.
 
     Args:
       label: Its name.
-      before: Its runs before the change.
-      after: Its runs after the change.
+      row_before: Its runs before the change.
+      row_after: Its runs after the change.
     """
-    has_other_devices = before.num_devices != after.num_devices
-    if has_other_devices and not all(map(_has_the_same_batches, (before, after))):
+    has_other_devices = row_before.num_devices != row_after.num_devices
+    if has_other_devices and not all(
+        map(_has_the_same_batches, (row_before, row_after))
+    ):
         return None
-    differences = _compare_training(after, before)
+    differences = _compare_training(row_after, row_before)
     if not differences:
         return None
-    return ChangedTraining(label, differences, check_command(after))
+    return ChangedTraining(label, differences, check_command(row_after))
 
 
 def _compare_training(row: Row, reference: Row) -> tuple[TrainingDifference, ...]:

@@ -57,8 +57,8 @@ _SMALLEST_P = 1e-4  # smaller p-values are printed as "< 0.0001"
 
 
 def compare(
-    before: Path,
-    after: Path,
+    path_before: Path,
+    path_after: Path,
     question: Question,
     format: str = "text",
     answer: Callable[[Report], str] | None = None,
@@ -66,8 +66,8 @@ def compare(
     """Print the comparison of two sets of runs.
 
     Args:
-      before: The first set.
-      after: The second set.
+      path_before: The first set.
+      path_after: The second set.
       question: What is compared.
       format: A key of RENDER.
       answer: A function of the text that replaces the verdict. The sets are then two
@@ -79,7 +79,7 @@ def compare(
     Raises:
       Refusal: If there is nothing to compare.
     """
-    report = read_and_judge(before, after, question)
+    report = read_and_judge(path_before, path_after, question)
     sides = BEFORE_AFTER
     if answer is not None:
         terminal.tell(f"{answer(report)}\n\n")
@@ -91,14 +91,14 @@ def compare(
     return report.exit_status
 
 
-def read_and_judge(before: Path, after: Path, question: Question) -> Report:
+def read_and_judge(path_before: Path, path_after: Path, question: Question) -> Report:
     """Return the comparison of two sets of runs.
 
     Raises:
       Refusal: If there is nothing to compare.
     """
     try:
-        sides = judgement.read(before, after)
+        sides = judgement.read(path_before, path_after)
         for side in sides:
             entry.warn(*(f"{line}; left out" for line in side.left_out))
         for side, prices in zip(sides, question.prices):
@@ -190,8 +190,8 @@ def render_json(report: Report) -> str:
 
 
 def _change_data(change: Change) -> dict[str, str]:
-    before, after = _option_texts(change, repr)
-    return {"name": change.name, "before": before, "after": after}
+    text_before, text_after = _option_texts(change, repr)
+    return {"name": change.name, "before": text_before, "after": text_after}
 
 
 def _to_json_data(value: Any) -> Any:
@@ -243,8 +243,11 @@ def _head_lines(report: Report, sides: Sides) -> list[str]:
             changed_options.append(f"--{change.name}={texts}")
         lines.append(f"changed: {', '.join(changed_options) or 'no option'}")
     if report.machines:
-        before, after = report.machines
-        lines += [f"machine before: {before}", f"machine after: {after}"]
+        machine_before, machine_after = report.machines
+        lines += [
+            f"machine before: {machine_before}",
+            f"machine after: {machine_after}",
+        ]
     if report.only_before:
         lines.append(
             f"only before, not compared: {join_some(report.only_before, '; ')}"

@@ -1,4 +1,7 @@
-"""The cost of series on several machines, and the cheapest and fastest machine."""
+"""The cost of series on several machines, and the cheapest and fastest machine.
+
+`judgement` computes the costs for --across=machine, and reports show them.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence

@@ -3,6 +3,9 @@
 An incomparable difference changes the speed by itself; any other difference is a
 caution. A value that a record lacks is UNKNOWN and never counts as equal. If an option
 was changed on purpose, the facts that follow from it are not listed.
+
+The facts that may differ are rows of `facts.table`; this module decides only how much a
+difference matters between two sets of runs.
 """
 
 import dataclasses

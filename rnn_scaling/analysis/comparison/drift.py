@@ -118,15 +118,17 @@ class TwoSessions:
         return self.apart_s / 60
 
 
-def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | None:
+def find_sessions(
+    runs_before: ComparedRuns, runs_after: ComparedRuns
+) -> TwoSessions | None:
     """Return the sessions of two sides.
 
     Returns:
       None if the sides are interleaved run by run, a side has no good run, or a good run
       has no recorded start.
     """
-    starts_before = _starts_s(before)
-    starts_after = _starts_s(after)
+    starts_before = _starts_s(runs_before)
+    starts_after = _starts_s(runs_after)
     if not starts_before or not starts_after:
         return None
     in_order = 0.0
@@ -137,7 +139,7 @@ def find_sessions(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | No
             in_order += 0.5 if is_same else time_before < time_after
     share = in_order / (len(starts_before) * len(starts_after))
     if max(share, 1 - share) <= MOST_PAIRS_IN_ORDER:
-        return _sessions_in_turns(before, after)
+        return _sessions_in_turns(runs_before, runs_after)
     mean_before = statistics.fmean(starts_before)
     mean_after = statistics.fmean(starts_after)
     spans = (
@@ -156,10 +158,12 @@ class _Start:
     configuration: Key
 
 
-def _sessions_in_turns(before: ComparedRuns, after: ComparedRuns) -> TwoSessions | None:
+def _sessions_in_turns(
+    runs_before: ComparedRuns, runs_after: ComparedRuns
+) -> TwoSessions | None:
     """Return the sessions of two sides that took turns; None if runs are interleaved."""
     starts = sorted(
-        [*_side_starts(before, False), *_side_starts(after, True)],
+        [*_side_starts(runs_before, False), *_side_starts(runs_after, True)],
         key=lambda start: start.time_s,
     )
     if len({start.time_s for start in starts}) < len(starts):

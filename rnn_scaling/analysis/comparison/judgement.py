@@ -1,4 +1,10 @@
-"""Judgement of two sets of runs: their changes, verdicts and differences."""
+"""Judgement of two sets of runs: their changes, verdicts and differences.
+
+`compare`, `ab`, the pytest plug-in and histories ask a `Question` and get a `Report`.
+`matching` pairs the configurations, `verdicts` tests them, and `differences` finds out
+whether they are comparable; this module only combines the results. The fields of
+`Report` are keys of JSON files: never rename one.
+"""
 
 import dataclasses
 import re
@@ -38,7 +44,6 @@ from rnn_scaling.analysis.metrics import (
     is_inference,
 )
 from rnn_scaling.analysis.prices import PriceList
-from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.analysis.training_differences import (
@@ -194,23 +199,25 @@ class Report:
 def normalize_name(text: str) -> str:
     """Return the name of a difference as --force_incomparable takes it.
 
-    >>> plain_name("CPU model")
+    >>> normalize_name("CPU model")
     'cpu_model'
     """
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
-def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
+def read(path_before: Path, path_after: Path) -> tuple[ComparedRuns, ComparedRuns]:
     """Return both sets of runs.
 
     Raises:
       InputError: With a line for each path that contains nothing to compare.
     """
-    if before.resolve() == after.resolve():
-        raise InputError(f"{before} and {after} are the same runs; name two sets")
+    if path_before.resolve() == path_after.resolve():
+        raise InputError(
+            f"{path_before} and {path_after} are the same runs; name two sets"
+        )
     sides = []
     errors = []
-    for path in (before, after):
+    for path in (path_before, path_after):
         try:
             sides.append(matching.read(path))
         except InputError as e:
@@ -220,50 +227,37 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
     return sides[0], sides[1]
 
 
-def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
+def judge(
+    runs_before: ComparedRuns, runs_after: ComparedRuns, question: Question
+) -> Report:
     """Return the comparison of two sets of runs.
 
     Raises:
       InputError: If no configuration is on both sides.
     """
     match = matching.match_machines if question.across else matching.match
-    changes, configurations = match(before, after)
-    records = [*before.records, *after.records]
+    changes, configurations = match(runs_before, runs_after)
+    records = [*runs_before.records, *runs_after.records]
     unit = common_unit(run.unit for run in records)
     metric = METRICS[question.metric].with_unit(unit)
     is_relative = metric.ideal is not None
     common = [
         matching.exclude_disturbed_runs(configuration, question.paired, is_relative)
         for configuration in _common_configurations(
-            before, after, configurations, metric
+            runs_before, runs_after, configurations, metric
         )
     ]
-    only_before = [each.label for each in configurations if each.after is None]
-    labelled = _label_differences(common)
-    if question.across:
-        _check_two_machines(common, labelled)
-    elif only_before:
-        difference = differences.missing_configurations(only_before)
-        # Without labels, because it does not concern the other configurations.
-        labelled.append(LabelledDifference(difference, ()))
-    obstacles = [each for each in labelled if not question.accepts(each.difference)]
-    accepted = [
-        each.difference.name
-        for each in labelled
-        if each.difference.is_incomparable and question.accepts(each.difference)
-    ]
+    only_before = [each.label for each in configurations if each.row_after is None]
+    found = _find_all_differences(common, only_before, question)
+    obstacles = [each for each in found if not question.accepts(each.difference)]
     sessions = None
     if not question.paired and not question.across:
-        sessions = drift.find_sessions(before, after)
+        sessions = drift.find_sessions(runs_before, runs_after)
     results = _judge_all(common, metric, question, sessions, obstacles)
-    machines = None
-    if question.across:
-        machine_before, machine_after = map(_machine_name, common[0].sides)
-        machines = (machine_before, machine_after)
     return Report(
-        before=str(before.path),
-        after=str(after.path),
-        runs=(len(before.runs), len(after.runs)),
+        before=str(runs_before.path),
+        after=str(runs_after.path),
+        runs=(len(runs_before.runs), len(runs_after.runs)),
         metric=metric,
         paired=question.paired,
         ran_in_two_sessions=sessions is not None,
@@ -271,19 +265,21 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         max_regression=question.max_regression,
         changes=changes,
         results=tuple(results),
-        differences=tuple(labelled),
-        accepted=tuple(accepted),
+        differences=tuple(found),
+        accepted=_accepted_names(found, question),
         differences_inside=(
-            ("before", _find_differences_inside(before)),
-            ("after", _find_differences_inside(after)),
+            ("before", _find_differences_inside(runs_before)),
+            ("after", _find_differences_inside(runs_after)),
         ),
-        only_after=tuple([c.label for c in configurations if c.before is None]),
+        only_after=tuple([c.label for c in configurations if c.row_before is None]),
         exit_status=exit_status(results, bool(obstacles)),
         only_before=tuple(only_before) if question.across else (),
-        machines=machines,
+        machines=_machine_names(common[0]) if question.across else None,
         machine_ratios=tuple(_compute_machine_ratios(common, results)),
         machine_costs=tuple(
-            costs.compute_costs((before, after), common, results, question.prices, unit)
+            costs.compute_costs(
+                (runs_before, runs_after), common, results, question.prices, unit
+            )
         ),
         changed_training=() if changes else _find_changed_training(common),
         step_time=LATENCY if is_inference(records) else STEP_TIME,
@@ -308,8 +304,8 @@ def _find_differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
 
 
 def _common_configurations(
-    before: ComparedRuns,
-    after: ComparedRuns,
+    runs_before: ComparedRuns,
+    runs_after: ComparedRuns,
     configurations: Sequence[Configuration],
     metric: Metric,
 ) -> list[Configuration]:
@@ -323,12 +319,12 @@ def _common_configurations(
     """
     common = [each for each in configurations if len(each.sides) == 2]
     if not common:
-        labels_before = [each.label for each in configurations if each.before]
-        labels_after = [each.label for each in configurations if each.after]
+        labels_before = [each.label for each in configurations if each.row_before]
+        labels_after = [each.label for each in configurations if each.row_after]
         raise InputError(
             "no configuration is in both: "
-            f"{before.path} has {join_some(labels_before, '; ')}; "
-            f"{after.path} has {join_some(labels_after, '; ')}"
+            f"{runs_before.path} has {join_some(labels_before, '; ')}; "
+            f"{runs_after.path} has {join_some(labels_after, '; ')}"
         )
     if metric.ideal is None:
         return common
@@ -341,11 +337,45 @@ def _common_configurations(
     return multi_device
 
 
-def _check_two_machines(
+def _find_all_differences(
+    common: Sequence[Configuration], only_before: Sequence[str], question: Question
+) -> list[LabelledDifference]:
+    """Return the differences of all configurations, and that some were not run after.
+
+    Args:
+      common: The configurations of both sides.
+      only_before: The labels of configurations that were not run after.
+      question: The options of the comparison.
+
+    Raises:
+      InputError: If machines are compared, but the machines do not differ.
+    """
+    labelled = _label_differences(common)
+    if question.across:
+        _require_two_machines(common, labelled)
+    elif only_before:
+        difference = differences.missing_configurations(only_before)
+        # Without labels, because it does not concern the other configurations.
+        labelled.append(LabelledDifference(difference, ()))
+    return labelled
+
+
+def _accepted_names(
+    labelled: Sequence[LabelledDifference], question: Question
+) -> tuple[str, ...]:
+    """Return the names of incomparable differences that are judged anyway."""
+    accepted = []
+    for each in labelled:
+        if each.difference.is_incomparable and question.accepts(each.difference):
+            accepted.append(each.difference.name)
+    return tuple(accepted)
+
+
+def _require_two_machines(
     common: Sequence[Configuration], labelled: Sequence[LabelledDifference]
 ) -> None:
     if not any(describes_machine(each.difference) for each in labelled):
-        name = _machine_name(common[0].sides[0])
+        name, _ = _machine_names(common[0])
         raise InputError(
             f"the records show no difference between the machines ({name}); "
             "leave out --across"
@@ -415,8 +445,11 @@ def describes_machine(difference: Difference) -> bool:
     return difference.name in (*OF_MACHINES, *_MACHINE_OPTIONS)
 
 
-def _machine_name(side: Row) -> str:
-    return identify_machine(side.good_runs[0]).name
+def _machine_names(configuration: Configuration) -> tuple[str, str]:
+    before, after = [
+        identify_machine(side.good_runs[0]).name for side in configuration.sides
+    ]
+    return before, after
 
 
 def _compute_machine_ratios(
@@ -447,10 +480,10 @@ def _label_differences(
     """
     labelled_differences: list[tuple[Difference, str]] = []
     for configuration in configurations:
-        before, after = [side.good_runs for side in configuration.sides]
-        if not before or not after:
+        runs_before, runs_after = [side.good_runs for side in configuration.sides]
+        if not runs_before or not runs_after:
             continue
-        for difference in differences.find_differences(before, after):
+        for difference in differences.find_differences(runs_before, runs_after):
             if difference.is_incomparable or not difference.name.startswith("--"):
                 labelled_differences.append((difference, configuration.label))
     keys = [(each.name, each.effect, each.severity) for each, _ in labelled_differences]

@@ -2,6 +2,9 @@
 
 An option with one value in all runs before and another one in all runs after is a
 change. Runs whose other options are equal are of one configuration.
+
+`judgement` calls `match` or `match_machines`. Fields named before and after are the
+two sides of `compare`; the second one is judged.
 """
 
 import dataclasses
@@ -86,8 +89,8 @@ class Configuration:
 
     Attributes:
       label: Its name.
-      before: Its row before; None if it was not run.
-      after: Its row after; None if it was not run.
+      row_before: Its row before; None if it was not run.
+      row_after: Its row after; None if it was not run.
       names: File names, by the identity of the record.
       scopes: If machines are compared: PER_DEVICE for the smallest number of devices on
         both, ALL_DEVICES for all devices of each.
@@ -96,8 +99,8 @@ class Configuration:
     """
 
     label: str
-    before: Row | None
-    after: Row | None
+    row_before: Row | None
+    row_after: Row | None
     names: Mapping[int, str]
     scopes: tuple[str, ...] = ()
     series: str = ""
@@ -106,7 +109,7 @@ class Configuration:
     @property
     def sides(self) -> list[Row]:
         """The sides that were run, before first."""
-        return [side for side in (self.before, self.after) if side is not None]
+        return [side for side in (self.row_before, self.row_after) if side is not None]
 
     @property
     def max_devices(self) -> int:
@@ -154,14 +157,14 @@ def read(path: Path) -> ComparedRuns:
     return ComparedRuns(path, content.runs, content.not_used)
 
 
-def match(before: ComparedRuns, after: ComparedRuns) -> Match:
+def match(runs_before: ComparedRuns, runs_after: ComparedRuns) -> Match:
     """Return the changes, and the configurations that are equal except for them."""
-    changed_options = _find_changed_options(before, after)
-    rows_before, rows_after = _build_rows(before, after, changed_options)
+    changed_options = _find_changed_options(runs_before, runs_after)
+    rows_before, rows_after = _build_rows(runs_before, runs_after, changed_options)
     by_key_before = {drop_options(row.key, changed_options): row for row in rows_before}
     by_key_after = {drop_options(row.key, changed_options): row for row in rows_after}
     keys = list(dict.fromkeys([*by_key_before, *by_key_after]))
-    names = {**before.names, **after.names}
+    names = {**runs_before.names, **runs_after.names}
     configurations = [
         Configuration(label, by_key_before.get(key), by_key_after.get(key), names)
         for key, label in zip(keys, build_labels(keys, changed_options))
@@ -171,7 +174,7 @@ def match(before: ComparedRuns, after: ComparedRuns) -> Match:
     )
 
 
-def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
+def match_machines(runs_before: ComparedRuns, runs_after: ComparedRuns) -> Match:
     """Return the changes, and up to two configurations per series of both machines.
 
     These are the smallest common number of devices, and the most of each machine.
@@ -179,10 +182,10 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
     Raises:
       InputError: If a side contains runs of several machines.
     """
-    changed_options = _find_changed_options(before, after)
-    sides = _build_rows(before, after, changed_options)
+    changed_options = _find_changed_options(runs_before, runs_after)
+    sides = _build_rows(runs_before, runs_after, changed_options)
     series: dict[Key, tuple[list[Row], list[Row]]] = {}
-    for number, (side, side_rows) in enumerate(zip((before, after), sides)):
+    for number, (side, side_rows) in enumerate(zip((runs_before, runs_after), sides)):
         _check_one_machine(side.path, side_rows)
         for row in side_rows:
             varied_options = {*changed_options, scale.axis(row.options), *OF_MACHINES}
@@ -192,7 +195,7 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Match:
     labels = build_labels(
         [drop_options(key, varied_options) for key in series], varied_options
     )
-    names = {**before.names, **after.names}
+    names = {**runs_before.names, **runs_after.names}
     configurations: list[Configuration] = []
     for label, pair in zip(labels, series.values()):
         configurations.extend(_match_device_counts(label, *pair, names))
@@ -210,10 +213,12 @@ def _check_one_machine(path: Path, side: Sequence[Row]) -> None:
             )
 
 
-def _find_changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]:
+def _find_changed_options(
+    runs_before: ComparedRuns, runs_after: ComparedRuns
+) -> set[str]:
     """Return the options with one value in all runs before, and another one after."""
-    options_before = [dict(key) for key in set(rows.build_keys(before.records))]
-    options_after = [dict(key) for key in set(rows.build_keys(after.records))]
+    options_before = [dict(key) for key in set(rows.build_keys(runs_before.records))]
+    options_after = [dict(key) for key in set(rows.build_keys(runs_after.records))]
     names: set[str] = set()
     for options in (*options_before, *options_after):
         names.update(options)
@@ -229,10 +234,12 @@ def _find_changed_options(before: ComparedRuns, after: ComparedRuns) -> set[str]
 
 
 def _build_rows(
-    before: ComparedRuns, after: ComparedRuns, changed_options: Collection[str]
+    runs_before: ComparedRuns,
+    runs_after: ComparedRuns,
+    changed_options: Collection[str],
 ) -> tuple[list[Row], list[Row]]:
     """Return the rows of each side; rows of the same work are next to each other."""
-    records = [before.records, after.records]
+    records = [runs_before.records, runs_after.records]
     rows_before, rows_after = rows.build_compared_rows(records, changed_options)
     return _group_by_work(rows_before), _group_by_work(rows_after)
 
@@ -243,15 +250,17 @@ def _group_by_work(side: Sequence[Row]) -> list[Row]:
 
 
 def _list_changes(
-    before: Sequence[Row], after: Sequence[Row], changed_options: Collection[str]
+    rows_before: Sequence[Row],
+    rows_after: Sequence[Row],
+    changed_options: Collection[str],
 ) -> tuple[Change, ...]:
     changes = []
-    is_recorded = all(row.is_ours for row in (*before, *after))
-    first_before = compared_options(before[0].options)
-    first_after = compared_options(after[0].options)
+    is_recorded = all(row.is_ours for row in (*rows_before, *rows_after))
+    first_before = compared_options(rows_before[0].options)
+    first_after = compared_options(rows_after[0].options)
     for name in sorted(changed_options):
-        values_before = {row.options.get(name) for row in before}
-        values_after = {row.options.get(name) for row in after}
+        values_before = {row.options.get(name) for row in rows_before}
+        values_after = {row.options.get(name) for row in rows_after}
         # The keys also differ if only one side's mode reads an option.
         if values_before.isdisjoint(values_after):
             value_before = first_before.get(name, UNKNOWN)
@@ -261,14 +270,17 @@ def _list_changes(
 
 
 def _match_device_counts(
-    label: str, before: Sequence[Row], after: Sequence[Row], names: Mapping[int, str]
+    label: str,
+    rows_before: Sequence[Row],
+    rows_after: Sequence[Row],
+    names: Mapping[int, str],
 ) -> Iterator[Configuration]:
     """Yield the configurations of one series on two machines."""
-    good_before = {row.num_devices: row for row in before if row.good_runs}
-    good_after = {row.num_devices: row for row in after if row.good_runs}
+    good_before = {row.num_devices: row for row in rows_before if row.good_runs}
+    good_after = {row.num_devices: row for row in rows_after if row.good_runs}
     if not good_before or not good_after:
         yield Configuration(
-            label, next(iter(before), None), next(iter(after), None), names
+            label, next(iter(rows_before), None), next(iter(rows_after), None), names
         )
         return
     scopes: dict[tuple[int, int], list[str]] = {}
@@ -323,7 +335,7 @@ def exclude_disturbed_runs(
     if disturbance.any_disturbed(compared_runs(sides, is_relative)):
         sides = [count_all_batches(side) for side in sides]
     return dataclasses.replace(
-        configuration, before=sides[0], after=sides[1], disturbed=tuple(names)
+        configuration, row_before=sides[0], row_after=sides[1], disturbed=tuple(names)
     )
 
 
@@ -365,13 +377,13 @@ def compared_runs(sides: Sequence[Row], is_relative: bool) -> list[RunRecord]:
     return list({id(run): run for run in runs}.values())
 
 
-def count_shared_runs(before: Row, after: Row) -> int:
+def count_shared_runs(row_before: Row, row_after: Row) -> int:
     """Return the number of runs that are on both sides.
 
     Equal step times mean the same process.
     """
-    times_before = set(map(_unrounded_times, before.good_runs))
-    times_after = set(map(_unrounded_times, after.good_runs))
+    times_before = set(map(_unrounded_times, row_before.good_runs))
+    times_after = set(map(_unrounded_times, row_after.good_runs))
     return sum(len(set(times)) > 1 for times in times_before & times_after)
 
 

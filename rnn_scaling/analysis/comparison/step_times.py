@@ -6,6 +6,8 @@ bootstrap of the batches of each process is its lower bound. docs/statistics.md 
 simulated coverage.
 
 k: processes, n: batches, P: percentiles.
+
+`judgement` asks for the changes, and `verdicts` includes them in Holm's correction.
 """
 
 import dataclasses
@@ -66,20 +68,20 @@ def compare_step_times(
         `confidence.drifting_scatter` allows for.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
-    before, after = [list(side.good_runs) for side in configuration.sides]
+    runs_before, runs_after = [list(side.good_runs) for side in configuration.sides]
     if paired:
-        by_repeat_before = {configuration.repeat(run): run for run in before}
-        by_repeat_after = {configuration.repeat(run): run for run in after}
+        by_repeat_before = {configuration.repeat(run): run for run in runs_before}
+        by_repeat_after = {configuration.repeat(run): run for run in runs_after}
         repeats = sorted(by_repeat_before.keys() & by_repeat_after.keys())
-        before = [by_repeat_before[repeat] for repeat in repeats]
-        after = [by_repeat_after[repeat] for repeat in repeats]
+        runs_before = [by_repeat_before[repeat] for repeat in repeats]
+        runs_after = [by_repeat_after[repeat] for repeat in repeats]
     elif drifting:
-        before.sort(key=start_time)
-        after.sort(key=start_time)
-    all_batches = any_disturbed([*before, *after])
+        runs_before.sort(key=start_time)
+        runs_after.sort(key=start_time)
+    all_batches = any_disturbed([*runs_before, *runs_after])
     return compare_percentiles(
-        [np.asarray(step_times(run, all_batches), float) for run in before],
-        [np.asarray(step_times(run, all_batches), float) for run in after],
+        [np.asarray(step_times(run, all_batches), float) for run in runs_before],
+        [np.asarray(step_times(run, all_batches), float) for run in runs_after],
         paired,
         drifting,
         drift,
@@ -87,8 +89,8 @@ def compare_step_times(
 
 
 def compare_percentiles(
-    before: Sequence[np.ndarray],
-    after: Sequence[np.ndarray],
+    step_s_before: Sequence[np.ndarray],
+    step_s_after: Sequence[np.ndarray],
     paired: bool,
     drifting: bool,
     drift: Scatter | None = None,
@@ -96,13 +98,13 @@ def compare_percentiles(
     """Return the changes of all percentiles; () if a process has no batch.
 
     Args:
-      before: Seconds of the batches of each process, [k][n].
-      after: The same of the other side.
+      step_s_before: Seconds of the batches of each process, [k][n].
+      step_s_after: The same of the other side.
       paired: Whether processes are compared in pairs.
       drifting: Whether the sides were measured one after the other.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
-    num_batches = min(map(len, (*before, *after)))
+    num_batches = min(map(len, (*step_s_before, *step_s_after)))
     if not num_batches:
         return ()
     percentiles = [
@@ -111,8 +113,8 @@ def compare_percentiles(
         if num_batches >= min_batches
     ]
     random = np.random.default_rng(_SEED)
-    logs_before, variances_before = _estimate(before, percentiles, random)
-    logs_after, variances_after = _estimate(after, percentiles, random)
+    logs_before, variances_before = _estimate(step_s_before, percentiles, random)
+    logs_after, variances_after = _estimate(step_s_after, percentiles, random)
     if paired:
         # The logarithm of a ratio is a difference, so the variances add up.
         variances = variances_before + variances_after

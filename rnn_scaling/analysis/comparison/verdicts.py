@@ -3,6 +3,9 @@
 The tests are Student's t over pairs and Welch's t over processes (significance.py).
 With several configurations, Holm's correction keeps the probability of any false alarm
 at 5 %.
+
+`judgement` calls `measure` for each configuration and then `conclude` for all, because
+the correction needs all p-values.
 """
 
 import bisect
@@ -91,35 +94,35 @@ def measure(
       drifting: Whether the sides were measured one after the other.
       drift: The drift between their sessions; None if it is not included.
     """
-    before = configuration.before
-    after = configuration.after
-    counts = [len(side.good_runs) if side else 0 for side in (before, after)]
+    row_before = configuration.row_before
+    row_after = configuration.row_after
+    counts = [len(side.good_runs) if side else 0 for side in (row_before, row_after)]
     result = Result(
         configuration.label,
         tuple(counts),
         notes=tuple(_bad_run_statements(configuration)),
         disturbed=configuration.disturbed,
     )
-    reason = _describe_missing_data(before, "before", metric)
-    reason = reason or _describe_missing_data(after, "after", metric)
-    if before is None or after is None or reason:
+    reason = _describe_missing_data(row_before, "before", metric)
+    reason = reason or _describe_missing_data(row_after, "after", metric)
+    if row_before is None or row_after is None or reason:
         return dataclasses.replace(result, reason=reason)
-    if num_shared := matching.count_shared_runs(before, after):
+    if num_shared := matching.count_shared_runs(row_before, row_after):
         return _leave_unjudged(result, "shared-runs", runs=num_shared)
-    if before.unit != after.unit:
+    if row_before.unit != row_after.unit:
         return _leave_unjudged(
-            result, "other-units", before=before.unit, after=after.unit
+            result, "other-units", before=row_before.unit, after=row_after.unit
         )
     if paired:
-        return _measure_pairs(result, configuration, before, after, metric)
+        return _measure_pairs(result, configuration, row_before, row_after, metric)
     result = dataclasses.replace(
         result,
-        before=before.shown_metric(metric),
-        after=after.shown_metric(metric),
-        hidden_by_load=_count_hidden([before, after], metric),
+        before=row_before.shown_metric(metric),
+        after=row_after.shown_metric(metric),
+        hidden_by_load=_count_hidden([row_before, row_after], metric),
     )
-    tested_before = _use_own_scatter(before, drifting).metric(metric)
-    tested_after = _use_own_scatter(after, drifting).metric(metric)
+    tested_before = _use_own_scatter(row_before, drifting).metric(metric)
+    tested_after = _use_own_scatter(row_after, drifting).metric(metric)
     if tested_before is None or tested_after is None:
         side = "before" if tested_before is None else "after"
         return _leave_unjudged(result, "metric-unknown", side=side, metric=metric.title)
@@ -349,13 +352,13 @@ def _conclude(
 def _measure_pairs(
     result: Result,
     configuration: Configuration,
-    before: Row,
-    after: Row,
+    row_before: Row,
+    row_after: Row,
     metric: Metric,
 ) -> Result:
     """Return the change by pairs: runs with the same repeat number ran together."""
-    values_before = _values_by_repeat(configuration, before, metric)
-    values_after = _values_by_repeat(configuration, after, metric)
+    values_before = _values_by_repeat(configuration, row_before, metric)
+    values_after = _values_by_repeat(configuration, row_after, metric)
     all_values = [*values_before.items(), *values_after.items()]
     ambiguous = [repeat for repeat, values in all_values if len(values) > 1]
     if ambiguous:
@@ -369,7 +372,7 @@ def _measure_pairs(
     if not repeats:
         return _leave_unjudged(result, "no-pair")
     sides = []
-    for side in (before, after):
+    for side in (row_before, row_after):
         runs = [run for run in side.records if configuration.repeat(run) in repeats]
         sides.append(dataclasses.replace(side, records=tuple(runs)))
     result = dataclasses.replace(
@@ -431,8 +434,8 @@ def _select_run(row: Row, run: RunRecord) -> Row:
 
 def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
     """Yield a note for each side with runs that measured nothing."""
-    for name in ("before", "after"):
-        side: Row | None = getattr(configuration, name)
+    sides = {"before": configuration.row_before, "after": configuration.row_after}
+    for name, side in sides.items():
         if side is None:
             continue
         good_run_ids = set(map(id, side.good_runs))

@@ -1,6 +1,8 @@
 """Read single facts of run records, as values that can be compared and shown.
 
-A reader returns None if the record does not contain the fact.
+A reader is a function of a record that returns None if the record does not contain the
+fact. `table` lists the readers with their names and severities. A reader with
+parameters is made by a function: `package(("tensorflow",))` returns a reader.
 """
 
 import re

@@ -1,7 +1,10 @@
 """Decide which runs with the same options are repeats.
 
-Runs are repeats if they agree in every fact that could make them incomparable. Rows of a
-report and configurations of `compare` follow the same rules and table of facts.
+Runs are repeats if they agree in every fact that could make them incomparable. Rows of
+a report and configurations of `compare` follow the same rules and table of facts.
+
+`variable_fact` makes the fact of an environment variable. All other facts are rows of
+`table`.
 """
 
 import itertools
@@ -105,21 +108,34 @@ def separating_facts(
                 (numbers[i], run_keys[i] if fact.depends_on_device_count else ())
                 for i in members
             ]
-            values: dict[int, str] = {}
-            is_apart = False
             # Runs that must agree: of one side or, for some facts, of one key.
-            for group in group_by(members, identities).values():
-                if _must_agree(fact, runs[group[0]].options["device"] == "gpu"):
-                    agreed_texts = _fill_agreed_values(fact, [runs[i] for i in group])
-                    values |= zip(group, agreed_texts)
-                    # Failed runs do not count.
-                    measured_values = {values[i] for i in group if runs[i].throughput}
-                    is_apart = is_apart or len(measured_values) > 1
-            if is_apart:
-                for i, value in values.items():
-                    facts[i] += ((fact.name, value),)
+            groups = list(group_by(members, identities).values())
+            for i, value in _separating_values(fact, groups, runs).items():
+                facts[i] += ((fact.name, value),)
     remaining = iter(facts)
     return [list(itertools.islice(remaining, len(side))) for side in sides]
+
+
+def _separating_values(
+    fact: Fact, groups: Sequence[Sequence[int]], runs: Sequence[RunRecord]
+) -> dict[int, str]:
+    """Return the value of a fact for each run; empty if it distinguishes no runs.
+
+    Args:
+      fact: The fact.
+      groups: The numbers of runs that must agree with each other.
+      runs: All runs.
+    """
+    values: dict[int, str] = {}
+    is_apart = False
+    for group in groups:
+        if not _must_agree(fact, runs[group[0]].options["device"] == "gpu"):
+            continue
+        values |= zip(group, _fill_agreed_values(fact, [runs[i] for i in group]))
+        # Failed runs do not count.
+        measured_values = {values[i] for i in group if runs[i].throughput}
+        is_apart = is_apart or len(measured_values) > 1
+    return values if is_apart else {}
 
 
 def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:

@@ -1,4 +1,8 @@
-"""The facts that the speed of a run depends on, in addition to its options."""
+"""The facts that the speed of a run depends on, in addition to its options.
+
+A new fact is one row here, and one reader in `readers` if it needs another value of the
+record. The names of facts are words of reports and of --force_incomparable.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""A system that is calibrated with measurements on few devices, and simulated on more."""
+"""A system that is calibrated with measurements on few devices, and simulated on more.
+
+`predict --simulate` is the only caller; `simulating` knows nothing about measurements.
+"""
 
 import dataclasses
 import math

@@ -2,6 +2,9 @@
 
 A count does not depend on the speed of a machine and has no spread. So counts are never
 averaged: if two runs of one configuration differ, the difference is the result.
+
+`reports.counts_report` shows an `Inspection`. Statements name the runs by the keys of
+the mapping that `inspect` gets.
 """
 
 import dataclasses
@@ -114,18 +117,13 @@ class Inspection:
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     """Return the counts of traced runs, given by name."""
-    left_out: list[Statement] = []
     # The key is whether the lengths of batches vary.
     differences: dict[bool, list[Statement]] = {False: [], True: []}
     traced: list[tuple[str, StepCounts]] = []
     keys = []
+    left_out = [_reason_without_counts(name, run) for name, run in records.items()]
     for name, record in records.items():
-        if record.status != "ok":
-            values = {"run": name, "status": record.status}
-            left_out.append(Statement("run-not-ok", values=values))
-            continue
-        if not (record.graph and record.trace):
-            left_out.append(Statement("run-without-trace", values={"run": name}))
+        if record.graph is None or record.trace is None or record.status != "ok":
             continue
         options = record.options
         counts = _counts(record, record.graph, record.trace)
@@ -154,8 +152,17 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         tuple(groups),
         tuple(differences[False]),
         tuple(differences[True]),
-        tuple(left_out),
+        tuple(filter(None, left_out)),
     )
+
+
+def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
+    """Return why a run has no counts, or None if it has."""
+    if record.status != "ok":
+        return Statement("run-not-ok", values={"run": name, "status": record.status})
+    if not (record.graph and record.trace):
+        return Statement("run-without-trace", values={"run": name})
+    return None
 
 
 def agreement(inspection: Inspection) -> list[Statement]:

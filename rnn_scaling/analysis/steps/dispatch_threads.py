@@ -1,4 +1,7 @@
-"""Find the number of inter-op threads from which dispatch does not limit the towers."""
+"""Find the number of inter-op threads from which dispatch does not limit the towers.
+
+`recommend --threads` plans the runs (sweeps.thread_search); this module reads them.
+"""
 
 import dataclasses
 import itertools

@@ -1,6 +1,8 @@
 """Name the tower, or the ranks of a cluster, that the others wait for.
 
 Nothing is named unless the times give the evidence.
+
+`parts` asks for towers of one process, reports and `inspect` for ranks.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Connections of other libraries: wait for a late server, close those to a frozen rank.
 
 gRPC waits for ever for a silent process: its calls end only with the connection.
+
+`training` calls these functions around libraries that it cannot change.
 """
 
 import contextlib

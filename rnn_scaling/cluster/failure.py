@@ -1,4 +1,8 @@
-"""The reason why a run of several ranks ended early, as data."""
+"""The reason why a run of several ranks ended early, as data.
+
+Ranks send failures to each other. Callers recognise a failure by its kind, never by its
+message.
+"""
 
 from __future__ import annotations
 

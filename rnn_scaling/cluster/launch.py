@@ -10,6 +10,8 @@
 
 The first launcher whose variables are set counts: mpirun starts its own processes
 through srun, and all of them run inside Kubernetes.
+
+A new launcher is one function and one row of `_LAUNCHERS`.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Slurm's lists of nodes and of tasks: "n[1-3,07],gpu5" and "2(x3),1"."""
+"""Slurm's lists of nodes and of tasks: "n[1-3,07],gpu5" and "2(x3),1".
+
+Only `launch` needs these lists. Pure.
+"""
 
 import re
 

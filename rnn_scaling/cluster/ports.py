@@ -1,4 +1,7 @@
-"""Addresses HOST:PORT, free ports, and the address by which other hosts reach this one."""
+"""Addresses HOST:PORT, free ports, and the address by which other hosts reach this one.
+
+All parts of the suite that listen or connect spell addresses with these functions.
+"""
 
 import contextlib
 import hashlib

@@ -8,6 +8,9 @@
 
 Addresses, flags, barriers, heartbeats and measurements are sent through it; gradients
 never are.
+
+Trainers use a `RankConnection`; they never talk to `Rendezvous`. Its threads call
+nothing of the trainer: a failure is stored, and the next call raises it.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Data that ranks send about themselves when they join, and their names in messages."""
+"""Data that ranks send about themselves when they join, and their names in messages.
+
+`rendezvous` compares what the ranks send, and refuses ranks that disagree.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ rendezvous -> rank   refused or seen, welcome, beat, pass, lost, failed
 
 A hello and its answer prove that their sender has the job's token. A connection
 without this proof gets no answer.
+
+Only the `RankConnection` of rank 0 starts it, and takes its `reports` and `gathered`.
+Everything else belongs to the thread.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Messages between ranks: one JSON object per line, of bounded length.
 
 Nothing else is read, and nothing is evaluated.
+
+`rendezvous` and `rank_connection` are the two ends: both must know a message.
 """
 
 import collections

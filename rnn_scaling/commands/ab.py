@@ -1,4 +1,8 @@
-"""python -m rnn_scaling ab: compare the speeds of two sets of flags."""
+"""python -m rnn_scaling ab: compare the speeds of two sets of flags.
+
+It only reads flags and prints: `sweeps.pairs` plans the runs, and `analysis.comparison`
+judges them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""The commands as functions, for programs in Python that import rnn_scaling."""
+"""The commands as functions, for programs in Python that import rnn_scaling.
+
+`rnn_scaling/__init__.py` exports these functions. Their arguments and defaults are
+public: add arguments at the end, with a default.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""python -m rnn_scaling audit FILE...: numbers in tables of scaling results that contradict each other."""
+"""python -m rnn_scaling audit FILE...: contradictions in tables of scaling results.
+
+It only reads flags and prints: `analysis.audit` finds, and `reports.audit_report`
+shows.
+"""
 
 import dataclasses
 import sys

@@ -1,4 +1,8 @@
-"""python -m rnn_scaling compare BEFORE AFTER: is AFTER slower, and do these runs show it?"""
+"""python -m rnn_scaling compare BEFORE AFTER: is AFTER slower, and do these runs show it?
+
+It only reads flags and prints: `analysis.comparison` judges, and `reports.comparison`
+shows. BEFORE and AFTER are words of the interface; the fields have their names.
+"""
 
 import dataclasses
 from collections.abc import Sequence

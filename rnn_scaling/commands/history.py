@@ -1,4 +1,8 @@
-"""python -m rnn_scaling history add|import|show|check: results per commit, and where the rate changed."""
+"""python -m rnn_scaling history add|import|show|check: results per commit.
+
+It only reads flags and prints: `analysis.history` reads and judges entries, and
+`reports.history` shows them. `sweep` calls `add` for --history.
+"""
 
 from __future__ import annotations
 

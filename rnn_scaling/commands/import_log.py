@@ -1,4 +1,7 @@
-"""python -m rnn_scaling import_log FILE...: read logs of other benchmarks into one table of rates."""
+"""python -m rnn_scaling import_log FILE...: logs of other benchmarks as one table.
+
+It only reads flags and prints: `records.importers` reads, and `reports.imports` shows.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""python -m rnn_scaling inspect [SOURCE]: operators, kernels and parts of a step."""
+"""python -m rnn_scaling inspect [SOURCE]: operators, kernels and parts of a step.
+
+It only reads flags and chooses the kind of source; `inspect_files` answers for files,
+and otherwise `sweeps` runs the steps to inspect.
+"""
 
 import dataclasses
 from collections.abc import Collection, Sequence

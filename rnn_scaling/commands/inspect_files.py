@@ -1,4 +1,7 @@
-"""The sources of `inspect`: traced runs, databases of profilers, and PyTorch traces."""
+"""The sources of `inspect`: traced runs, databases of profilers, and PyTorch traces.
+
+Only `inspect` calls `answer`, which chooses the reader by the kind of file.
+"""
 
 from __future__ import annotations
 

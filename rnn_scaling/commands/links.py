@@ -1,4 +1,7 @@
-"""python -m rnn_scaling links: rates of memory, copies, matrix products and all-reduces of this machine."""
+"""python -m rnn_scaling links: rates of memory, copies, products and all-reduces.
+
+It only reads flags and prints; `links.plan` and `links.measuring` do the rest.
+"""
 
 import sys
 import tempfile

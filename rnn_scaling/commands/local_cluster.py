@@ -1,4 +1,7 @@
-"""python -m rnn_scaling local-cluster: one run of several processes on this machine."""
+"""python -m rnn_scaling local-cluster: one run of several processes on this machine.
+
+It only reads flags; `sweeps.ranks` starts the processes.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""python -m rnn_scaling make_tfrecords: a small set of images in ImageNet's form, for --data_source=tfrecord."""
+"""python -m rnn_scaling make_tfrecords: a small set of images in ImageNet's form.
+
+It only reads flags; `data.make_tfrecords` writes the files.
+"""
 
 import dataclasses
 from collections.abc import Sequence

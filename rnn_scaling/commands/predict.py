@@ -1,4 +1,7 @@
-"""python -m rnn_scaling predict SOURCE: more devices, changes of a step, simulations."""
+"""python -m rnn_scaling predict SOURCE: more devices, changes of a step, simulations.
+
+It only chooses the kind of question; the modules `prediction_*` answer it.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

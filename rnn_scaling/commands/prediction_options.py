@@ -1,4 +1,7 @@
-"""The flags of `predict`: the question, known facts, and assumptions of a simulation."""
+"""The flags of `predict`: the question, known facts, and assumptions of a simulation.
+
+Several modules of `predict` read these flags, so they are in a module of their own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The answers of `predict` for a folder, a table or kept predictions."""
+"""The answers of `predict` for a folder, a table or kept predictions.
+
+`predict` calls one function per kind of source. Numbers come from
+`analysis.prediction`.
+"""
 
 import dataclasses
 import datetime

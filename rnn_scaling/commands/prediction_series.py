@@ -1,4 +1,7 @@
-"""Curves to predict from: the series of a folder of runs or of a document's tables."""
+"""Curves to predict from: the series of a folder of runs or of a document's tables.
+
+The answers of `predict` start from these series, whatever their source.
+"""
 
 import dataclasses
 import math

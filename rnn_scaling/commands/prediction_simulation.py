@@ -1,4 +1,7 @@
-"""`predict --simulate`: steps on up to thousands of devices, event by event."""
+"""`predict --simulate`: steps on up to thousands of devices, event by event.
+
+`predict` calls `simulate`; the model is in `analysis.simulation`.
+"""
 
 import dataclasses
 import math

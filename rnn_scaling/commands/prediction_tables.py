@@ -1,4 +1,9 @@
-"""Read the series of a document's tables as curves to predict from."""
+"""Read the series of a document's tables as curves to predict from.
+
+`records.tables` finds the series, with the rules that `audit` has. This module decides
+what a prediction must assume about them: how the work scales, whether times are of all
+work, and what a device is. Each assumption becomes a statement.
+"""
 
 import itertools
 import math

@@ -1,4 +1,7 @@
-"""python -m rnn_scaling recommend: the fastest settings of a model on this machine."""
+"""python -m rnn_scaling recommend: the fastest settings of a model on this machine.
+
+It only reads flags and prints; `sweeps.recommend` makes the runs.
+"""
 
 from collections.abc import Sequence
 

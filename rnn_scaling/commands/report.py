@@ -1,4 +1,7 @@
-"""python -m rnn_scaling report DIR: the run records of a folder -> tables, CSV, JSON, pictures and one HTML page."""
+"""python -m rnn_scaling report DIR: tables, CSV, JSON, pictures and a page of runs.
+
+It only reads flags and prints; `reports.report_files` writes the files.
+"""
 
 import dataclasses
 import errno

@@ -1,4 +1,8 @@
-"""Observers of a run that write its files and print its notices."""
+"""Observers of a run that write its files and print its notices.
+
+`train` and `verify` give them to `training.run`. They are here because `training` must
+not import `reports`. `training.observers` defines the order of the calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""python -m rnn_scaling sweep: every combination of some flags' values, one process per run."""
+"""python -m rnn_scaling sweep: every combination of some flags' values.
+
+It only reads flags and prints; `sweeps.sweep` makes the runs.
+"""
 
 import contextlib
 import sys

@@ -1,4 +1,8 @@
-"""python -m rnn_scaling tensorboard: TensorBoard on a folder of runs that were trained with --log_dir."""
+"""python -m rnn_scaling tensorboard: TensorBoard on runs trained with --log_dir.
+
+It starts TensorBoard's own program; `reports.tensorboard` writes the files that it
+shows.
+"""
 
 import dataclasses
 import importlib.util

@@ -1,4 +1,7 @@
-"""python -m rnn_scaling verify: does a mode train what serial training does? Batch by batch."""
+"""python -m rnn_scaling verify: does a mode train what serial training does?
+
+It only reads flags and prints: `verification` runs and judges both kinds of trainings.
+"""
 
 import dataclasses
 import os

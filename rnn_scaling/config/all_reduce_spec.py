@@ -2,9 +2,11 @@
 
     alg[#shards][:limit:alg[#shards]...]        e.g.  pscpu:32k:xring#2:64M:collective
 
-Tensors of up to `limit` bytes, inclusive, use the algorithm before the limit. Limits take
-k, K, M, G or T: powers of 1024. The last algorithm has no limit. This module does not
-import TensorFlow.
+Tensors of up to `limit` bytes, inclusive, use the algorithm before the limit. Limits
+take k, K, M, G or T: powers of 1024. The last algorithm has no limit. This module does
+not import TensorFlow.
+
+Records and command lines contain specifications: the grammar may only grow.
 """
 
 import dataclasses

@@ -1,4 +1,8 @@
-"""Options that only some configurations read; setting an unread one is an error."""
+"""Options that only some configurations read; setting an unread one is an error.
+
+A new condition is a row of `_CONDITIONS_OF_OPTIONS`; help texts, keys of configurations
+and errors follow from it.
+"""
 
 import dataclasses
 import functools

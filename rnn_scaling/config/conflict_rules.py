@@ -3,6 +3,8 @@
 A message names the flag, its value, the rule and the remedy. It is a format string over
 the values of all options and `Case.extras`. Conflicts that need a loop, the file system
 or the machine are in conflicts.py.
+
+`conflicts` applies the table. A new rule is one row of `RULES`.
 """
 
 import dataclasses

@@ -3,6 +3,8 @@
 One declaration, `option(...)` or `positional(...)`, contains the name of the flag, its
 help and its rules. All errors of a command line are reported at once. This module also
 answers `--flagfile`, `--help` and `--version`.
+
+Every command reads its flags with `read`. Options are declared where they are used.
 """
 
 import dataclasses

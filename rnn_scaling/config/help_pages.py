@@ -1,4 +1,7 @@
-"""The output of `--help`: a first screen, a group of flags, one flag, or all flags."""
+"""The output of `--help`: a first screen, a group of flags, one flag, or all flags.
+
+Only `flags` calls it. Pure.
+"""
 
 import dataclasses
 import difflib

@@ -1,4 +1,8 @@
-"""The options that name a configuration, for series and for pairs of runs."""
+"""The options that name a configuration, for series and for pairs of runs.
+
+Series and configurations of all reports follow these rules: a change here regroups the
+rows of old records.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,9 @@
 """The options of a run, from run_options.py and the model, with all defaults resolved.
 
-`resolve` returns the RunConfig for the user's options; conflicts.py finds conflicts in it.
+`resolve` returns the RunConfig for the user's options; conflicts.py finds conflicts in
+it.
+
+A `RunConfig` never changes. Its flat form, `flat()`, is what records contain.
 """
 
 import dataclasses

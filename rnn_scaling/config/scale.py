@@ -1,4 +1,7 @@
-"""The size of a configuration, and the option that grows along a series."""
+"""The size of a configuration, and the option that grows along a series.
+
+Rows, plans and reports ask here for the number of devices.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,8 @@
-"""Options as a user writes them: a flag, and the command that runs a configuration."""
+"""Options as a user writes them: a flag, and the command that runs a configuration.
+
+Messages and reports spell commands only with these functions, so that they can be
+pasted.
+"""
 
 import functools
 import shlex

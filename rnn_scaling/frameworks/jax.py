@@ -1,11 +1,13 @@
 """The network of models/seq2seq.py in JAX: one program for all devices.
 
-On CPUs the layers are scans over time, on GPUs cuDNN's LSTM. Towers are shards along one
-axis of a mesh. With `replicated`, every device has all weights and gradients are summed.
-With `independent`, weights are sharded like the batch and nothing is exchanged.
+On CPUs the layers are scans over time, on GPUs cuDNN's LSTM. Towers are shards along
+one axis of a mesh. With `replicated`, every device has all weights and gradients are
+summed. With `independent`, weights are sharded like the batch and nothing is exchanged.
 
-T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of a
-cell, V: target vocabulary.
+T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of
+a cell, V: target vocabulary.
+
+`loop` calls `build` and `kernel` in the framework's own Python.
 """
 
 import itertools

@@ -1,11 +1,14 @@
 """The network of models/seq2seq.py in Keras 3, trained by `model.fit`.
 
 It has Keras' layers and runs on TensorFlow or JAX. With `replicated`, one `fit` has all
-devices: `MirroredStrategy` (TensorFlow) or `DataParallel` (JAX) splits the global batch.
-With `independent`, each device has its own model and `fit`, because Keras has no towers
-that exchange nothing.
+devices: `MirroredStrategy` (TensorFlow) or `DataParallel` (JAX) splits the global
+batch. With `independent`, each device has its own model and `fit`, because Keras has no
+towers that exchange nothing.
 
-S, T: words of a source and a target sentence, B: sentence pairs, U: units, V: vocabulary.
+S, T: words of a source and a target sentence, B: sentence pairs, U: units, V:
+vocabulary.
+
+`loop` calls `build` and `kernel` in the framework's own Python.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """The network in PyTorch: nn.LSTM, fused optimizers, DistributedDataParallel.
 
 Each device has a process. handoff.py lists the letters; docs/frameworks.md explains the
-choices.
+choices. `loop` calls `build`, `kernel` and `compile_s` in the framework's own Python,
+so only `handoff` and `loop` of this suite may be imported.
 """
 
 import datetime

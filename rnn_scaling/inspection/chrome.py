@@ -1,10 +1,13 @@
 """Write traced steps as a Chrome trace for Perfetto (ui.perfetto.dev).
 
-Each tower is a process with one track for the parts of its time (see `phases.split`) and
-one track per thread or stream for its kernels. Another process has the steps and the
-kernels that towers share.
+Each tower is a process with one track for the parts of its time (see `phases.split`)
+and one track per thread or stream for its kernels. Another process has the steps and
+the kernels that towers share.
 
-Source of the format: "Trace Event Format", Google, 2016 (complete events X, asynchronous events b and e, metadata M).
+Source of the format: "Trace Event Format", Google, 2016 (complete events X,
+asynchronous events b and e, metadata M).
+
+`observe` writes the file; nothing else reads these events.
 """
 
 import gzip

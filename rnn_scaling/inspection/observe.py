@@ -1,6 +1,9 @@
 """Fill `graph` and `trace` of a record from a step that has been timed.
 
 docs/record.md describes both.
+
+`step_inspection` calls it after the last batch of a run, so that tracing slows no
+batch.
 """
 
 import dataclasses

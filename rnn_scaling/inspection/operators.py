@@ -8,6 +8,9 @@ towers.py and the update modes give the tower and the phase of an operator:
 
 TensorFlow's optimizers add words before a name (`ConstantFolding/tower_0/forward/..`)
 and after it, so the first component that opens a scope is used.
+
+The trainer's name scopes are the only link between an operator and its phase: a scope
+that is renamed there must be renamed here.
 """
 
 import dataclasses

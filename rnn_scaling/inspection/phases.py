@@ -5,6 +5,9 @@ parts sum to the length of the step. Exchange that runs while the tower computes
 hidden, and reported separately.
 
 Shapes: K intervals between the starts and ends of kernels, N towers.
+
+`observe` splits the steps of the suite's trainer; `kineto.step_split` uses the same
+sweep for traces of PyTorch.
 """
 
 import dataclasses

@@ -1,8 +1,10 @@
 """List the devices of variables, slots, gradients and updates, and the copies of a step.
 
-The graph that was traced from Python contains the requested devices. The partitions that
-run contain the decisions of TensorFlow's placer. There, a tensor that moves to another
-device is a pair of _Send and _Recv.
+The graph that was traced from Python contains the requested devices. The partitions
+that run contain the decisions of TensorFlow's placer. There, a tensor that moves to
+another device is a pair of _Send and _Recv.
+
+`observe` fills the record with these lists; `reports.placement_table` shows them.
 """
 
 import contextlib

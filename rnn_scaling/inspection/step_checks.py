@@ -1,4 +1,7 @@
-"""Check that a step runs on its devices, and that its clock covers their work."""
+"""Check that a step runs on its devices, and that its clock covers their work.
+
+`verify` calls `check_step` for a step that it has built.
+"""
 
 import statistics
 import time

@@ -1,4 +1,7 @@
-"""An observer of a run that counts and traces the operators of its step."""
+"""An observer of a run that counts and traces the operators of its step.
+
+`train` adds the observer if the options ask for a trace.
+"""
 
 from __future__ import annotations
 

@@ -2,12 +2,15 @@
 
 A host event is a kernel if its name is "operator:Type" with an operator of the
 partitions that run. Other host events, such as ExecutorState::Process, mark work of the
-runtime. Events of a GPU have their operator in the statistic `tf_op`, and copies between
-devices have the tensor in `edge_name`.
+runtime. Events of a GPU have their operator in the statistic `tf_op`, and copies
+between devices have the tensor in `edge_name`.
 
 Source of the names: xla/tsl/profiler/utils/xplane_schema.cc;
 tensorflow/core/common_runtime/{executor,copy_tensor}.cc and
 tensorflow/core/graph/graph_partition.cc.
+
+The only module that knows the profiler's names. `observe` and `step_checks` use its
+kernels.
 """
 
 import bisect

@@ -1,4 +1,7 @@
-"""The rate of TensorFlow's MatMul on all devices at once: an upper limit for runs."""
+"""The rate of TensorFlow's MatMul on all devices at once: an upper limit for runs.
+
+`worker` runs it in a process of its own.
+"""
 
 import time
 from collections.abc import Sequence

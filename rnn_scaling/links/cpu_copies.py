@@ -1,4 +1,8 @@
-"""Transfers between TensorFlow's logical CPU devices: time, and whether it copies."""
+"""Transfers between TensorFlow's logical CPU devices: time, and whether it copies.
+
+`worker` runs it in a process of its own; `reduce` uses `address` to find
+shared buffers.
+"""
 
 from collections.abc import Callable, Sequence
 

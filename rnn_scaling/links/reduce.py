@@ -1,7 +1,10 @@
 """Measure and prove one all-reduce algorithm over sizes.
 
-Each size is one tf.function. Its time ends when every rank has its sum. Each rank has one
-device.
+Each size is one tf.function. Its time ends when every rank has its sum. Each rank has
+one device.
+
+`worker` runs it in a process of its own. The algorithms are those of training
+(`training.all_reduce`).
 """
 
 import functools

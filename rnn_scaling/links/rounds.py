@@ -1,4 +1,8 @@
-"""Measure every link and size once per round, so that other load affects all of them."""
+"""Measure every link and size once per round, so that other load affects all of them.
+
+A kind of link provides a `Job`; this module decides how often it is called and when the
+clock is read.
+"""
 
 import dataclasses
 import random

@@ -1,4 +1,9 @@
-"""Write results as Markdown that is readable as text, and in columns of nccl-tests."""
+"""Write results as Markdown that is readable as text, and in columns of nccl-tests.
+
+`measuring` writes links.md with `render`, and the command prints it. The columns of
+`nccl_tests` are those of NVIDIA's program, because other programs read them; the texts
+of `render` may be changed.
+"""
 
 import dataclasses
 import math

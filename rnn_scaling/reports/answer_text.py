@@ -1,4 +1,7 @@
-"""The answer of a report for the terminal: one table and the answer, or everything."""
+"""The answer of a report for the terminal: one table and the answer, or everything.
+
+`report_files` prints it. No number is computed here.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

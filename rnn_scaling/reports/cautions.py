@@ -1,4 +1,7 @@
-"""Statements that a reader needs before trusting the numbers of a report."""
+"""Statements that a reader needs before trusting the numbers of a report.
+
+Terminal, page and JSON show the same cautions.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Statements about two sets of runs: the verdict, its method, and which side is faster."""
+"""Statements about two sets of runs: the verdict, its method, and which side is faster.
+
+`comparison` renders them in every format, and `ab` adds which side is faster.
+"""
 
 import dataclasses
 from collections.abc import Sequence

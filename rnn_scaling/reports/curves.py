@@ -1,4 +1,7 @@
-"""The picture of a scaling report: a panel for each metric, three in a line."""
+"""The picture of a scaling report: a panel for each metric, three in a line.
+
+`registry.REPORTS` names this module; `report_files` calls `render`.
+"""
 
 from __future__ import annotations
 

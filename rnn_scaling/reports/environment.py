@@ -1,4 +1,7 @@
-"""The machines, versions and conditions of the runs of a report."""
+"""The machines, versions and conditions of the runs of a report.
+
+A new fact about machines is one more `EnvironmentFact`.
+"""
 
 import dataclasses
 import functools

@@ -1,4 +1,7 @@
-"""Statements that compare the series of one scaling on one number of devices."""
+"""Statements that compare the series of one scaling on one number of devices.
+
+`conclusions` and `headline` ask it which series is fastest.
+"""
 
 import itertools
 import math

@@ -1,4 +1,7 @@
-"""The first statements of an answer: the speedup, and the effect of each option."""
+"""The first statements of an answer: the speedup, and the effect of each option.
+
+Only `conclusions` asks for it. The order of the statements is the order of the answer.
+"""
 
 import itertools
 import math
@@ -105,46 +108,50 @@ def _speedup_statements(
       count: The number of devices.
     """
     hidden = []
-    judged_speedups = []
+    judged_rows = []
     for member, row in zip(series, rows):
         if row.is_speedup_hidden:
             hidden.append(member)
         else:
-            judged_speedups.append(row)
-    speedups = [row.metric(SPEEDUP) for row in judged_speedups]
+            judged_rows.append(row)
     speedup_statements = []
-    if judged_speedups and all(map(is_precise, speedups)):
-        ordered = sorted(speedup.value for speedup in speedups if speedup)
-        range_values = {
-            "low": ordered[0],
-            "high": ordered[-1],
-            "low_share": 100 * ordered[0] / count,
-            "high_share": 100 * ordered[-1] / count,
-        }
-        is_alike = round(ordered[0], 2) == round(ordered[-1], 2)
-        kind = "speedup-alike" if is_alike else "speedup-range"
+    if judged_rows and all(is_precise(row.metric(SPEEDUP)) for row in judged_rows):
         place = devices_text(series, count)
-        speedup_statements.append(Statement(kind, place, range_values))
-        num_corrected = sum(map(is_corrected, judged_speedups))
-        if num_corrected:
-            corrected_values = {
-                "corrected": num_corrected,
-                "series": len(judged_speedups),
-                "points": math.ceil(max(map(_half_width_percent, speedups)) / count),
-            }
-            speedup_statements.append(
-                Statement("speedups-corrected", values=corrected_values)
-            )
-    if len(hidden) == len(series):
-        speedup_statements += [
-            Statement("all-speedups-hidden-by-load"),
-            repeat_quietly(hidden),
-        ]
-    elif hidden:
-        values = {"names": [member.title for member in hidden], "series": len(series)}
-        speedup_statements.append(Statement("speedups-hidden-by-load", values=values))
-        speedup_statements.append(repeat_quietly(hidden))
+        speedup_statements += _range_statements(judged_rows, count, place)
+    if hidden:
+        statement = Statement("all-speedups-hidden-by-load")
+        if judged_rows:
+            names = [member.title for member in hidden]
+            values = {"names": names, "series": len(series)}
+            statement = Statement("speedups-hidden-by-load", values=values)
+        speedup_statements += [statement, repeat_quietly(hidden)]
     return speedup_statements
+
+
+def _range_statements(rows: Sequence[Row], count: int, place: str) -> list[Statement]:
+    """Return the smallest and the largest speedup, and how many are corrected for load.
+
+    Args:
+      rows: The rows on `count` devices, whose speedups are precise.
+      count: The number of devices.
+      place: The words for this number.
+    """
+    speedups = [row.metric(SPEEDUP) for row in rows]
+    ordered = sorted(speedup.value for speedup in speedups if speedup)
+    values = {
+        "low": ordered[0],
+        "high": ordered[-1],
+        "low_share": 100 * ordered[0] / count,
+        "high_share": 100 * ordered[-1] / count,
+    }
+    is_alike = round(ordered[0], 2) == round(ordered[-1], 2)
+    kind = "speedup-alike" if is_alike else "speedup-range"
+    statements = [Statement(kind, place, values)]
+    if num_corrected := sum(map(is_corrected, rows)):
+        points = math.ceil(max(map(_half_width_percent, speedups)) / count)
+        values = {"corrected": num_corrected, "series": len(rows), "points": points}
+        statements.append(Statement("speedups-corrected", values=values))
+    return statements
 
 
 def _half_width_percent(speedup: Interval | None) -> float:

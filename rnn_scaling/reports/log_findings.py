@@ -1,4 +1,7 @@
-"""Make statements about other ways to read the rates of logs, one per kind."""
+"""Make statements about other ways to read the rates of logs, one per kind.
+
+Imports and reports use the same statements.
+"""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Cost and speed of several machines: a table, a picture and a page."""
+"""Cost and speed of several machines: a table, a picture and a page.
+
+`compare --across=machine` writes them if prices are known.
+"""
 
 from __future__ import annotations
 

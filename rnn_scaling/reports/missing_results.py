@@ -1,4 +1,7 @@
-"""Why a command has no result, and what helps."""
+"""Why a command has no result, and what helps.
+
+Commands that found no usable run print it.
+"""
 
 from collections.abc import Collection
 

@@ -7,7 +7,7 @@ rules of GNMT.
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
@@ -53,8 +53,34 @@ def text(record: RunRecord) -> str:
 
 
 def _setting_events(record: RunRecord) -> list[Event]:
+    """Return the events before the initialisation: the settings of the run."""
     options = record.options
     unread = unread_options(options)
+    settings = _settings(record, unread)
+    events = [Event(0.0, _POINT, key, value) for key, value in settings.items()]
+    lengths = [
+        options[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
+    ]
+    if lengths:
+        method = {"method": "truncate"}
+        events.append(Event(0.0, _POINT, "max_sequence_length", max(lengths), method))
+    if samples := _count_epoch_samples(record):
+        events.append(Event(0.0, _POINT, "train_samples", samples))
+    return [
+        *events,
+        Event(0.0, _POINT, "eval_samples", 0),
+        Event(0.0, _START, "init_start"),
+    ]
+
+
+def _settings(record: RunRecord, unread: Container[str]) -> dict[str, Any]:
+    """Return the settings by the keys of MLPerf.
+
+    Args:
+      record: The run.
+      unread: The options that the run does not read.
+    """
+    options = record.options
     is_gnmt = (
         "attention" not in unread and options["attention_architecture"] == "gnmt_v2"
     )
@@ -79,21 +105,7 @@ def _setting_events(record: RunRecord) -> list[Event]:
         values["accelerators_per_node"] = num_towers // num_hosts
     if options["max_gradient_norm"]:
         values["opt_gradient_clip_norm"] = options["max_gradient_norm"]
-
-    events = [Event(0.0, _POINT, key, value) for key, value in values.items()]
-    lengths = [
-        options[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
-    ]
-    if lengths:
-        method = {"method": "truncate"}
-        events.append(Event(0.0, _POINT, "max_sequence_length", max(lengths), method))
-    if samples := _count_epoch_samples(record):
-        events.append(Event(0.0, _POINT, "train_samples", samples))
-    return [
-        *events,
-        Event(0.0, _POINT, "eval_samples", 0),
-        Event(0.0, _START, "init_start"),
-    ]
+    return values
 
 
 def _run_events(record: RunRecord) -> list[Event]:

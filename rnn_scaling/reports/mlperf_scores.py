@@ -1,4 +1,7 @@
-"""Scores of MLPerf: the times to target of the runs of all logs, in groups of repeats."""
+"""Scores of MLPerf: the times to target of the runs of all logs, in groups of repeats.
+
+`imports` shows the scores of logs that contain a time to a target.
+"""
 
 import statistics
 from collections.abc import Sequence

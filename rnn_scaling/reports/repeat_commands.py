@@ -1,4 +1,8 @@
-"""The commands that repeat measurements in a new folder."""
+"""The commands that repeat measurements in a new folder.
+
+Reports print them, and users paste them. They are made from the options of rows, with
+`config.spelling`, so that a renamed flag needs no change here.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""Write all files of the report of a folder."""
+"""Write all files of the report of a folder.
+
+Commands call `report` or `write_results`. A new file is one module and one row of
+`registry.REPORTS`.
+"""
 
 import dataclasses
 import functools

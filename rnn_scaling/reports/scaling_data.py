@@ -1,4 +1,7 @@
-"""Turn a Summary into charts: series over devices, parts of the losses, runs."""
+"""Turn a Summary into charts: series over devices, parts of the losses, runs.
+
+The page, the curves and the PNG draw what this module collects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A part of a report as data: tables and statements. HTML is made in `page`."""
+"""A part of a report as data: tables and statements. HTML is made in `page`.
+
+Every report is made of these parts. A table is a `Grid`, whatever its format.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,7 @@
-"""Statements about one series: its scaling, its lost points, and load."""
+"""Statements about one series: its scaling, its lost points, and load.
+
+`conclusions`, tables and the page show these statements.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""All series in one table, each on its most devices; terminal, table.md and page begin with it."""
+"""All series in one table, each on its most devices.
+
+The output on the terminal, table.md and the page begin with it. Numbers come from
+`columns`; this module chooses columns and marks.
+"""
 
 import dataclasses
 import operator

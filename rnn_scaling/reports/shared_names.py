@@ -1,4 +1,7 @@
-"""The beginnings that neighbouring titles of series share, to print them only once."""
+"""The beginnings that neighbouring titles of series share, to print them only once.
+
+Pure; the page and the charts use it.
+"""
 
 from collections.abc import Sequence
 

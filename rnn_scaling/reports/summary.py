@@ -1,6 +1,8 @@
 """All content of a report: table.md, CSV, JSON and the page are views of one Summary.
 
 `summary_builder.py` makes it.
+
+What several formats show is a field or a method here, so that the formats agree.
 """
 
 import dataclasses

@@ -1,7 +1,10 @@
-"""Turn a folder's runs into the Summary that all reports are views of."""
+"""Turn a folder's runs into the Summary that all reports are views of.
+
+Commands call `summarise` once per report.
+"""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import attribution, learning, steady_state
@@ -200,17 +203,19 @@ def _analyse_steady_states(
 
 def _list_failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
     """Return the runs without a rate, in the order of the series."""
-    failures = []
+    failures: list[Failure] = []
     for member in series:
         for row in member.rows:
-            good_run_ids = {id(record) for record in row.row.good_runs}
-            for file, record in zip(row.files, row.row.records):
-                if id(record) not in good_run_ids:
-                    devices = row.row.num_devices
-                    failures.append(
-                        Failure(file, member.title, devices, _failure_reason(record))
-                    )
+            failures += _row_failures(row, member.title)
     return tuple(failures)
+
+
+def _row_failures(summary: RowSummary, title: str) -> Iterator[Failure]:
+    row = summary.row
+    good_run_ids = {id(record) for record in row.good_runs}
+    for file, record in zip(summary.files, row.records):
+        if id(record) not in good_run_ids:
+            yield Failure(file, title, row.num_devices, _failure_reason(record))
 
 
 def _failure_reason(record: RunRecord) -> str:

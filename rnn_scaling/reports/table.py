@@ -1,6 +1,8 @@
 """The report as Markdown that is also readable as plain text.
 
 The table of a series has devices, batch size, seconds, words/s and speedup.
+
+`registry.REPORTS` names this module for table.md; `train` prints the table of one run.
 """
 
 import dataclasses

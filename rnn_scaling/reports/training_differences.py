@@ -1,4 +1,7 @@
-"""Series that train otherwise on more devices, and what finds the reason."""
+"""Series that train otherwise on more devices, and what finds the reason.
+
+`conclusions` shows the alarms, and `comparison_statements` the changes.
+"""
 
 from collections.abc import Sequence
 from typing import Any

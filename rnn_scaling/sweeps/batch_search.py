@@ -2,11 +2,13 @@
 
 Programs of users read the JSON, schema "rnn_scaling.largest_batch/2". Keys are
 the field names of `Bounds` and `Try` in `analysis.largest_batch`: never rename one.
+
+`recommend --largest_batch` runs it. `analysis.largest_batch` decides the next size.
 """
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import largest_batch
@@ -51,11 +53,6 @@ class BatchSearch:
         Raises:
           FlagErrors: If the flags conflict.
         """
-        mistakes = []
-        for name, values in lists.items():
-            if len(values) > 1:
-                text = spell(name, ",".join(map(str, values)))
-                mistakes.append(f"{text} must be one value")
         self._machine = machine_size()
         num_gpus = self._machine["num_gpus"]
         options: dict[str, Any] = {"num_devices": 0}
@@ -67,22 +64,10 @@ class BatchSearch:
         self._user_flags = frozenset(lists)
         on_gpus = self.config.devices.device == "gpu"
         free_bytes = system.available_memory_bytes() or 0
-        if "global_batch_size" in options:
-            mistakes.append(
-                f"--global_batch_size={options['global_batch_size']} conflicts with "
-                "--largest_batch, which searches per device; give --batch_size to "
-                "choose the first size"
-            )
-        if on_gpus and memory_gib:
-            mistakes.append(
-                f"--memory_gib={memory_gib:g} applies only to CPUs; leave it out on GPUs"
-            )
-        if 0 < free_bytes < memory_gib * system.GIB:
-            mistakes.append(
-                f"--memory_gib={memory_gib:g} must be at most the free memory, "
-                f"{free_bytes / system.GIB:.3g} GiB"
-            )
-        mistakes += conflicts.problems(self.config, options, num_gpus=num_gpus)
+        mistakes = [
+            *_find_mistakes(lists, memory_gib, free_bytes, on_gpus),
+            *conflicts.problems(self.config, options, num_gpus=num_gpus),
+        ]
         if mistakes:
             raise flags.FlagErrors(mistakes)
         self.start = self.config.training.batch_size
@@ -181,6 +166,39 @@ class BatchSearch:
             if name not in self._user_flags:
                 del options[name]
         return suite_command(run.config, flag_words(options), launch=launch).text
+
+
+def _find_mistakes(
+    lists: Mapping[str, Sequence[Any]],
+    memory_gib: float,
+    free_bytes: int,
+    on_gpus: bool,
+) -> Iterator[str]:
+    """Yield an error for each flag that a search cannot use.
+
+    Args:
+      lists: The values of each flag of the trainer.
+      memory_gib: Memory that the user gave, or 0.
+      free_bytes: The free memory; 0 if unknown.
+      on_gpus: Whether the devices are GPUs.
+    """
+    for name, values in lists.items():
+        if len(values) > 1:
+            text = spell(name, ",".join(map(str, values)))
+            yield f"{text} must be one value"
+    if "global_batch_size" in lists:
+        yield (
+            f"--global_batch_size={lists['global_batch_size'][0]} conflicts with "
+            "--largest_batch, which searches per device; give --batch_size to "
+            "choose the first size"
+        )
+    if on_gpus and memory_gib:
+        yield f"--memory_gib={memory_gib:g} applies only to CPUs; leave it out on GPUs"
+    if 0 < free_bytes < memory_gib * system.GIB:
+        yield (
+            f"--memory_gib={memory_gib:g} must be at most the free memory, "
+            f"{free_bytes / system.GIB:.3g} GiB"
+        )
 
 
 def _try_data(attempt: Try) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The flags of a run of several ranks on this machine."""
+"""The flags of a run of several ranks on this machine.
+
+`local-cluster` and `verify` share these flags.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,11 @@
 """Run the jobs of a command one after the other, each in its own process.
 
-The folders are locked, and finished runs are found. Each other run gets a placeholder, a
-process and then its record, so that no end of a process loses a result.
+The folders are locked, and finished runs are found. Each other run gets a placeholder,
+a process and then its record, so that no end of a process loses a result.
+
+`sweep`, `ab`, `recommend` and `inspect` decide which runs to make; a `Conductor` makes
+them. Users may end it at any moment: every state on disk must be one that `folder` can
+read.
 """
 
 import contextlib

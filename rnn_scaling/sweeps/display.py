@@ -1,4 +1,7 @@
-"""The progress of a sweep on stderr: a live bar on a terminal, or else a line per run."""
+"""The progress of a sweep on stderr: a live bar on a terminal, or else a line per run.
+
+Only `conduct` prints with it.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Warnings before a sweep starts: devices beyond the cores, and load of other processes."""
+"""Warnings before a sweep starts: devices beyond the cores, and load of other processes.
+
+Trainers call these checks before their first run.
+"""
 
 import time
 from collections.abc import Callable, Sequence

@@ -3,6 +3,8 @@
 Estimates come from finished runs of the same options, or else from a rough count of
 operations. A trainer that hangs must not cost an hour, and a slow one must not be
 killed.
+
+Time limits and the remaining time of the display come from one `Estimator`.
 """
 
 import dataclasses

@@ -1,4 +1,8 @@
-"""A folder of records: its lock, and which runs of a plan it already contains."""
+"""A folder of records: its lock, and which runs of a plan it already contains.
+
+`conduct` asks before each run. Names of files are part of the format of a folder:
+`records.folder` reads the same names.
+"""
 
 import dataclasses
 import os

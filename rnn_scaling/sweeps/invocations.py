@@ -1,4 +1,7 @@
-"""Runs from Python: `rnn_scaling.run` and `rnn_scaling.sweep`, each run in its own process."""
+"""Runs from Python, each in its own process.
+
+`rnn_scaling.run` and `rnn_scaling.sweep` are public: their arguments and errors stay.
+"""
 
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,8 @@
 A third round follows if it could decide.
 
 Programs of users read the JSON, schema "rnn_scaling.recommend/2": never rename a key.
+
+`recommend` runs it; `analysis.ranking` decides which modes are equally fast.
 """
 
 import dataclasses
@@ -191,21 +193,18 @@ class ModeSearch:
         standings = ranking.standings if ranking else {}
         failed_titles = []
         left_out = []
-        best = None
         num_disturbed = 0
         all_counted = []
         for run in self.runs:
-            title = self.title(run)
             good_records = self._good_records(run, records)
             counted_records = self._undisturbed_records(run, records)
             num_disturbed += len(good_records) - len(counted_records)
             all_counted.append(counted_records)
             if run.name not in records:
-                left_out.append(title)
+                left_out.append(self.title(run))
             elif not counted_records:
-                failed_titles.append(title)
-            if ranking and title == ranking.reference:
-                best = run
+                failed_titles.append(self.title(run))
+        best = self._find_reference(ranking)
         command = ""
         if best:
             words = flag_words(best.flags)
@@ -242,6 +241,12 @@ class ModeSearch:
                 "left_out": left_out,
             },
         )
+
+    def _find_reference(self, ranking: Ranking[str] | None) -> Run | None:
+        """Return the fastest candidate, or None without a ranking."""
+        if ranking is None:
+            return None
+        return next(run for run in self.runs if self.title(run) == ranking.reference)
 
     def _missing_runs(
         self, runs: Sequence[Run], number: int, records: Records

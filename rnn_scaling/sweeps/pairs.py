@@ -1,4 +1,7 @@
-"""Turn two sets of flags into runs in alternating order."""
+"""Turn two sets of flags into runs in alternating order.
+
+`ab` calls it. The order of the runs is what makes their comparison fair.
+"""
 
 import dataclasses
 import math

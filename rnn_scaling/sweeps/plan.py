@@ -1,4 +1,8 @@
-"""Turn lists of values into the runs of a sweep, each with its name. Pure."""
+"""Turn lists of values into the runs of a sweep, each with its name. Pure.
+
+Every sweep plans with this module. The name of a run is the name of its file, so a
+change here makes sweeps repeat runs that earlier versions finished.
+"""
 
 import dataclasses
 import hashlib

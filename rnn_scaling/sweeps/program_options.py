@@ -1,4 +1,7 @@
-"""The options of a sweep over a program of the user."""
+"""The options of a sweep over a program of the user.
+
+`sweep` and `ab` read these flags.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

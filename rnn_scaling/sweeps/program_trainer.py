@@ -1,4 +1,8 @@
-"""A user's program in a sweep: its output is kept, and its record or log is judged."""
+"""A user's program in a sweep: its output is kept, and its record or log is judged.
+
+`conduct` knows only the interface `runs.Trainer`. Everything that is special about a
+user's program is here and in the modules `program_*`.
+"""
 
 import dataclasses
 import shlex

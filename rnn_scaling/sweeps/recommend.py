@@ -1,4 +1,7 @@
-"""The runs of `recommend`: update modes, the largest batch, or numbers of threads."""
+"""The runs of `recommend`: update modes, the largest batch, or numbers of threads.
+
+`commands.recommend` reads a `Request` and prints its `Advice`.
+"""
 
 import dataclasses
 import math

@@ -1,4 +1,7 @@
-"""One run of a sweep, and the interface of the trainers that make runs."""
+"""One run of a sweep, and the interface of the trainers that make runs.
+
+`suite_trainer` and `program_trainer` implement `Trainer`; `conduct` calls it.
+"""
 
 import abc
 import dataclasses

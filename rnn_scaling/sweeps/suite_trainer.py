@@ -1,4 +1,7 @@
-"""This suite's trainer in a sweep, which writes its own records."""
+"""This suite's trainer in a sweep, which writes its own records.
+
+It implements `runs.Trainer`; `conduct` calls it.
+"""
 
 import dataclasses
 import functools

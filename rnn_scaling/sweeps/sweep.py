@@ -1,4 +1,7 @@
-"""The runs of `sweep`: combinations of values, in rounds until the answer is precise."""
+"""The runs of `sweep`: combinations of values, in rounds until the answer is precise.
+
+`commands.sweep` and `rnn_scaling.sweep` call `run_sweep`.
+"""
 
 import dataclasses
 import shlex
@@ -169,11 +172,7 @@ def run_sweep(
     trainer: Trainer[Any]
     if trainer_options.trainer:
         require_no_suite_options(conduct_options, certify=options.certify)
-        result.configurations = program_plan.plan(
-            trainer_options, axes, lists, **machine_size()
-        )
-        if trainer_options.certificate:
-            result.script_certificate = _read_certificate(trainer_options)
+        _plan_program(trainer_options, axes, lists, result)
         trainer = ProgramTrainer()
     else:
         if lines := check_without_program(trainer_options, axes):
@@ -204,6 +203,18 @@ def run_sweep(
     if result.exit_status is None:
         entry.note(*trainer.notes)
     return result
+
+
+def _plan_program(
+    options: TrainerOptions,
+    axes: Mapping[str, Sequence[str]],
+    lists: Mapping[str, list[Any]],
+    result: SweepResult,
+) -> None:
+    """Store the configurations of a user's program and its certificate in `result`."""
+    result.configurations = program_plan.plan(options, axes, lists, **machine_size())
+    if options.certificate:
+        result.script_certificate = _read_certificate(options)
 
 
 class _Calibration(NamedTuple):

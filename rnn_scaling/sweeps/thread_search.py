@@ -1,4 +1,7 @@
-"""Plan the runs of `recommend --threads`: numbers of threads per device count."""
+"""Plan the runs of `recommend --threads`: numbers of threads per device count.
+
+`recommend --threads` runs the plan; `analysis.steps.dispatch_threads` reads the runs.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -4,6 +4,8 @@ The clocks of machines differ by more than a collective takes, so only the order
 collectives is used: the n-th call of a name is the same call on every rank. A
 synchronising collective ends on no rank before every rank has called it, and ends on
 all ranks at nearly the same time.
+
+`job` aligns the ranks once; all times are on its scale afterwards. Pure.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The traces of all ranks of a job, and the ranks that the others wait for."""
+"""The traces of all ranks of a job, and the ranks that the others wait for.
+
+`inspect` reads a job with `read_job`; `report` shows it.
+"""
 
 import dataclasses
 import functools

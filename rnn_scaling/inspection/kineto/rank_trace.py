@@ -3,6 +3,8 @@
 Times are in ns since 1970 by the rank's own clock. Sources of the names:
 pytorch/kineto, libkineto/src/output_json.cpp; torch/profiler/profiler.py
 (`ProfilerStep#`); torch/csrc/distributed/c10d (`gloo:`, `nccl:`).
+
+`read_trace` keeps no event, only the parts of steps and the collectives.
 """
 
 import dataclasses

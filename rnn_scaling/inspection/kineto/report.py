@@ -1,4 +1,7 @@
-"""Show the traced steps of a job as tables, JSON or CSV."""
+"""Show the traced steps of a job as tables, JSON or CSV.
+
+`inspect` prints the results. Programs of users read the JSON: never rename a key.
+"""
 
 import csv
 import dataclasses

@@ -1,4 +1,8 @@
-"""Open a trace database without writing to it."""
+"""Open a trace database without writing to it.
+
+All queries of this package go through a `TraceDatabase`, so that damaged files are
+noted in one place.
+"""
 
 import contextlib
 import os

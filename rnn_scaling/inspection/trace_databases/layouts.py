@@ -5,6 +5,8 @@ https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html; 
 tables that rasolca/profiling_tools writes (scripts/nvprof_db.py); CUPTI's
 cupti_activity.h (CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind);
 https://docs.nvidia.com/cupti/api/.
+
+`summary` knows only a `Layout`: whatever differs between formats of databases is here.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Write the summary of a trace database as Markdown tables."""
+"""Write the summary of a trace database as Markdown tables.
+
+`inspect` prints it. The column titles are words; the keys are those of `summary`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,8 @@
 """Summarize a trace database in numbers.
 
-Events are read one after another, so memory does not grow with the file.
+Events are read one after another, so memory does not grow with the file. `inspect`
+calls `trace_span` and then `summarize` for a part of it. Programs of users read the
+result as JSON, schema `SCHEMA`: keys may be added, but never rename one.
 """
 
 import heapq

@@ -1,4 +1,7 @@
-"""Runs in MLflow: options as parameters, metrics, and the numbers of every batch."""
+"""Runs in MLflow: options as parameters, metrics, and the numbers of every batch.
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
+"""
 
 from pathlib import Path
 

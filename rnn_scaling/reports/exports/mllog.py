@@ -1,4 +1,7 @@
-"""Each run as a log of MLPerf's logging package: ":::MLLOG {json}" lines."""
+"""Each run as a log of MLPerf's logging package: ":::MLLOG {json}" lines.
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
+"""
 
 from pathlib import Path
 

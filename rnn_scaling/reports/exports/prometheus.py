@@ -12,6 +12,8 @@ from rnn_scaling.reports.exports.exported import Exported, ExportedRow
 from rnn_scaling.system.files.output_files import write_text
 
 _PREFIX = "rnn_scaling"
+# Suffix of a gauge -> what its HELP line adds to the title of the metric.
+_MEANINGS = {"": "", "_low": ", lower end", "_high": ", upper end"}
 # Prometheus names have base units in full words: end of a name -> (its end, factor).
 _BASE_UNITS = {
     "_s": ("_seconds", 1.0),
@@ -32,24 +34,27 @@ def text(exported: Exported) -> str:
     lines = []
     for name, metric in METRICS.items():
         base_name, factor = _convert_to_base_unit(name)
-        gauges: dict[str, list[str]] = {"": [], "_low": [], "_high": []}
-        for row in exported.rows:
-            number = row.metrics.get(name)
-            if number is None:
-                continue
-            ends = {"": number.value, "_low": number.low, "_high": number.high}
-            for suffix, value in ends.items():
-                if value is not None:
-                    labels = _labels_text(row, number)
-                    gauges[suffix].append(f"{{{labels}}} {factor * value!r}")
-        meanings = {"": "", "_low": ", lower end", "_high": ", upper end"}
-        for suffix, samples in gauges.items():
+        for suffix, samples in _samples(exported, name, factor).items():
             if samples:
                 gauge = f"{_PREFIX}_{base_name}{suffix}"
-                lines.append(f"# HELP {gauge} {metric.title}{meanings[suffix]}")
+                lines.append(f"# HELP {gauge} {metric.title}{_MEANINGS[suffix]}")
                 lines.append(f"# TYPE {gauge} gauge")
                 lines += [gauge + sample for sample in samples]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _samples(exported: Exported, name: str, factor: float) -> dict[str, list[str]]:
+    """Return labels and value of each row, by the suffix of the gauge."""
+    samples: dict[str, list[str]] = {suffix: [] for suffix in _MEANINGS}
+    for row in exported.rows:
+        number = row.metrics.get(name)
+        if number is None:
+            continue
+        labels = _labels_text(row, number)
+        for suffix, value in zip(_MEANINGS, (number.value, number.low, number.high)):
+            if value is not None:
+                samples[suffix].append(f"{{{labels}}} {factor * value!r}")
+    return samples
 
 
 def _convert_to_base_unit(name: str) -> tuple[str, float]:

@@ -1,4 +1,7 @@
-"""Runs in Weights & Biases: options as the configuration, metrics as the summary."""
+"""Runs in Weights & Biases: options as the configuration, metrics as the summary.
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
+"""
 
 from rnn_scaling.reports.exports.exported import Exported, batch_values
 

@@ -1,6 +1,8 @@
 """One HTML page that opens from disk, fetches nothing and runs only its own scripts.
 
 The template page.html renders the blocks.
+
+It knows nothing about runs: the other modules of `page` make the blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The page's static pictures, each with its numbers as text for screen-reader users."""
+"""The page's static pictures, each with its numbers as text for screen-reader users.
+
+`scaling` and the other pages choose which pictures they show.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The page of a scaling report, made from its Summary."""
+"""The page of a scaling report, made from its Summary.
+
+`registry.REPORTS` names this module; `report_files` calls `render`. Every number comes
+from the `Summary`.
+"""
 
 import dataclasses
 import shlex

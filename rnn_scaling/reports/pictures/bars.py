@@ -1,4 +1,7 @@
-"""Draw numbers as bars below each other; each bar is divided into its parts."""
+"""Draw numbers as bars below each other; each bar is divided into its parts.
+
+It knows nothing about runs: callers make the `Bar`s.
+"""
 
 from __future__ import annotations
 

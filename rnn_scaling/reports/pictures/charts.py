@@ -1,4 +1,7 @@
-"""Draw the lines of an explorer as a static picture: one metric over an axis."""
+"""Draw the lines of an explorer as a static picture: one metric over an axis.
+
+It knows nothing about runs: callers make an `explorer.Explorer`.
+"""
 
 from __future__ import annotations
 

@@ -134,15 +134,16 @@ def _make_bars(prediction: Prediction) -> list[Bar]:
     noun = "machine" if prediction.curve.counts_machines else "device"
     losses = []
     for point in prediction.points:
-        if point.efficiency:
-            efficiency = point.efficiency.scaled(PERCENT)
-            if prediction.is_simulated:
-                efficiency = Interval(efficiency.value)
-            bar_parts = [(SHARE, efficiency.value)]
-            for name, share in point.parts.items():
-                if share > 0:
-                    bar_parts.append((name, PERCENT * share))
-            losses.append(Bar(counted(point.devices, noun), bar_parts, efficiency))
+        if not point.efficiency:
+            continue
+        efficiency = point.efficiency.scaled(PERCENT)
+        if prediction.is_simulated:
+            efficiency = Interval(efficiency.value)
+        bar_parts = [(SHARE, efficiency.value)]
+        for name, share in point.parts.items():
+            if share > 0:
+                bar_parts.append((name, PERCENT * share))
+        losses.append(Bar(counted(point.devices, noun), bar_parts, efficiency))
     return losses
 
 

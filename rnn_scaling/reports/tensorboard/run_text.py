@@ -1,4 +1,7 @@
-"""A run as a page of Markdown for TensorBoard's tab Text."""
+"""A run as a page of Markdown for TensorBoard's tab Text.
+
+Only `event_files` uses it.
+"""
 
 import re
 

@@ -1,4 +1,7 @@
-"""Run several processes over limited links, which are measured before the run."""
+"""Run several processes over limited links, which are measured before the run.
+
+`local-cluster` calls `run_ranks` if a flag limits the links.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Tables as data, and their cells in Markdown and in CSV."""
+"""Tables as data, and their cells in Markdown and in CSV.
+
+Importers, links and traces make a `Table`; whoever prints it chooses the form.
+"""
 
 import dataclasses
 import re

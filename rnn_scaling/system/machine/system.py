@@ -1,4 +1,7 @@
-"""Read files and programs of the system; missing ones are not an error."""
+"""Read files and programs of the system; missing ones are not an error.
+
+All other modules of `machine` read through these functions.
+"""
 
 import re
 import subprocess

@@ -3,6 +3,9 @@
 They are read from `nvidia-smi topo -m`, which has no bandwidths.
 
 Source: the manual of nvidia-smi, "topo", and the legend below the printed matrix.
+
+`parse` is pure, and records keep the printed matrix: a later version reads old records
+again.
 """
 
 import dataclasses

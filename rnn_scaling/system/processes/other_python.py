@@ -1,4 +1,7 @@
-"""Find the Python of a framework, and check whether it can import the framework."""
+"""Find the Python of a framework, and check whether it can import the framework.
+
+`conflicts` asks for problems before a run, and `frameworks.starting` for the program.
+"""
 
 import functools
 import os

@@ -1,4 +1,7 @@
-"""Child processes with a time limit: their exit status and output, and no process left running."""
+"""Child processes with a time limit, which leave no process running.
+
+Sweeps, links and verification start their programs as `Task`s.
+"""
 
 import collections
 import contextlib

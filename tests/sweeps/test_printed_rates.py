@@ -188,12 +188,6 @@ def test_the_steps_between_lines_count_as_printed_times(measure, tmp_path):
             "log-other-rate",
             {"ratio": 6.0},
         ),
-        (
-            "Time {rate} ({other}) s",
-            "Time (?P<seconds>{number})",
-            "log-other-rate",
-            {"ratio": 6.0},
-        ),
         ("wps {slow}", "wps {number}", "log-spread", {"spread": 30.0}),
     ],
 )

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.cell_numbers import SECONDS, SLACK, PrintedNumber
 from rnn_scaling.records.decoding import LARGEST, SMALLEST
-from rnn_scaling.records.importers import cost_series, log_numbers, rates
-from rnn_scaling.records.importers.cost_series import PrintedAverage
+from rnn_scaling.records.importers import log_numbers, rates
 from rnn_scaling.records.importers.rates import RankRate, Stretch
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
@@ -53,7 +52,6 @@ class _Drawing(NamedTuple):
     title: tuple[str, str | None]
     is_single_line: bool
     elapsed_s: float | None  # whole seconds since the bar began; None if not shown
-    is_complete: bool
     is_validated: bool  # its seconds contain a validation
 
     @property
@@ -144,7 +142,7 @@ class Bar(LogFormat):
                     "rates are read from the bar, since its lines arrived in too few "
                     "bursts to time"
                 )
-            result = _convert_to_items(result, terms.items_per_step or 1.0)
+            result = result.scaled(terms.items_per_step or 1.0)
         record = run_record(
             self.name,
             {},
@@ -185,7 +183,7 @@ class Bar(LogFormat):
         """Return the rate that the bars of one rank show, and their steps.
 
         If there are several bars, the first one is left out, because it contains the
-        start. A bar whose rates are averages counts from its first line to its last.
+        start. A bar that shows its time counts from its first line to its last.
         """
         bars = self._split_into_bars(drawings)
         counted_bars = bars[1:] or bars
@@ -252,14 +250,11 @@ class Bar(LogFormat):
         """Return the steps from the first drawing to the last.
 
         Returns:
-          None if rates are not averages, or if too few digits were printed.
+          None if no elapsed times are shown, or if they have too few digits.
         """
         last = self._find_drawing_with_mean(bar)
-        earlier = [drawing for drawing in bar if drawing.step <= last.step]
-        first = earlier[0]
+        first = next(drawing for drawing in bar if drawing.step <= last.step)
         if first.elapsed_s is None or last.elapsed_s is None:
-            return None
-        if not last.is_complete and not _are_averages(earlier):
             return None
         began_s, began_half_s = first.end
         ended_s, ended_half_s = last.end
@@ -320,7 +315,6 @@ class Bar(LogFormat):
             (title, total),
             is_single_line=match["bar"] == _SINGLE_LINE,
             elapsed_s=elapsed.value if elapsed else None,
-            is_complete=total is not None and total == match["step"],
             is_validated=bool(self.validated)
             and self.validated in line.text[match.end() :],
         )
@@ -329,32 +323,6 @@ class Bar(LogFormat):
 def _drop_validated(drawings: Sequence[_Drawing]) -> Sequence[_Drawing]:
     """Return the drawings whose seconds have no validation, or all if they all have."""
     return [each for each in drawings if not each.is_validated] or drawings
-
-
-def _convert_to_items(result: RankRate, items_per_step: float) -> RankRate:
-    """Return the rate of items of a rate of steps."""
-    findings = []
-    for finding in result.findings:
-        other_rate = None if finding.other is None else finding.other * items_per_step
-        rate = finding.taken * items_per_step
-        findings.append(dataclasses.replace(finding, taken=rate, other=other_rate))
-    return dataclasses.replace(
-        result, rate=result.rate * items_per_step, findings=tuple(findings)
-    )
-
-
-def _are_averages(drawings: Sequence[_Drawing]) -> bool:
-    """Return whether a bar that was not completed prints averages.
-
-    Otherwise it prints the rates of the latest steps.
-    """
-    averages = []
-    for drawing in drawings:
-        averages.append(PrintedAverage(drawing.step, 1 / drawing.mean.cost, 0.0))
-    if not cost_series.rises([average.rate for average in averages]):
-        return False
-    is_short = len(averages) < cost_series.FEWEST_AVERAGES
-    return is_short or cost_series.is_straight(averages)
 
 
 def _count_growing(drawings: Sequence[_Drawing]) -> int:

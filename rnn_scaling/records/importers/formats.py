@@ -7,8 +7,6 @@ A log that prints settings and one rate per run is a `TotalsFormat`; a progress 
 import re
 from collections.abc import Mapping
 
-from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers import tf_cnn
 from rnn_scaling.records.importers.bars import NUMBER, Bar
 from rnn_scaling.records.importers.gnmt import Gnmt
@@ -44,28 +42,6 @@ def _describe_horovod(
     return Description(options, workers=num_devices)
 
 
-def _find_horovod_faults(
-    settings: Mapping[str, str], rate: PrintedNumber, devices: int
-) -> list[str]:
-    """Return reasons why a total is not the rate of rank 0 times the devices."""
-    faults = []
-    rank_rate = cell_numbers.parse_cell(settings.get("Img/sec", ""))
-    if rank_rate:
-        is_low = rate.high < devices * rank_rate.low
-        is_high = rate.low > devices * rank_rate.high
-        if is_low or is_high:
-            faults.append(
-                f"the total {rate.text} is not {devices} * {rank_rate.text} = "
-                f"{devices * rank_rate.value:.1f}"
-            )
-    number = settings.get("Number", str(devices))
-    if number != str(devices):
-        faults.append(
-            f"the total is for {devices} devices, but the settings say {number}"
-        )
-    return faults
-
-
 _TF_CNN_SETTINGS = frozenset((
     "TensorFlow", "Model", "Dataset", "Mode", "Batch size", "Num batches", "Devices",
     "Data format", "Variables", "AllReduce",
@@ -75,7 +51,6 @@ _FORMATS: tuple[LogFormat, ...] = (
         "tf_cnn_benchmarks",
         "images",
         needles=("images/sec: ", "Img/sec"),
-        unread=".*images/sec: ",
         detected=r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ",
         total=r"total images/sec: (?P<rate>\S+)",
         rate_meaning="total images/sec",
@@ -100,11 +75,6 @@ _FORMATS: tuple[LogFormat, ...] = (
             "step jitter": "jitter (images/s)",
         },
         cut_rate=last_step,
-        separate=(
-            "Runs with the same settings are kept apart, and their rates are not added. "
-            "They may be repeats, independent processes with their own --num_gpus, or "
-            "runs whose options differ but are not printed."
-        ),
         notes=(
             "total images/sec = workers * steps * batch / wall time of all steps after "
             "the warm-up. The time is measured by the worker that prints it.",
@@ -142,7 +112,6 @@ _FORMATS: tuple[LogFormat, ...] = (
             "steps": "iterations",
         },
         cut_rate=mean_of_steps,
-        faults=_find_horovod_faults,
         notes=(
             "Total = number of ranks * rank 0's mean rate. Only rank 0 is timed; slower "
             "ranks count because steps are synchronous.",
@@ -173,7 +142,6 @@ _FORMATS: tuple[LogFormat, ...] = (
             r"\|(?P<seconds>[^|]*)\|(?P<rate>[^|]*)"
             r"\|(?:(?(one)(?!)|1\.00)|(?P<speedup>[^|]*))\|?"
         ),
-        unread=r"\|\d+\|\d+\|",
         rate_meaning="words/s",
         loss=r"Pass \d+, Batch (?P<step>\d+), Loss : -?nan\b",
         columns={"seconds": "seconds", "speedup": "speedup as printed"},

@@ -277,7 +277,7 @@ def _take_old_event(run: LoggedRun, event: Mapping[str, Any], ms: float) -> None
     """Add an event of release 0.5, whose lines name the benchmark."""
     if run.old is None:
         run.old = mlperf_v05.OldRun()
-    run.old.take(event["key"], event["value"], event["metadata"].get("epoch"), ms)
+    run.old.take(event["key"], event["value"], ms)
     run.settings["submission_benchmark"] = event["benchmark"]
     if "input_batch_size" in run.old.sizes:
         run.settings["global_batch_size"] = run.old.sizes["input_batch_size"]

@@ -19,15 +19,12 @@ NOTE = (
     "epochs divided by the time outside evaluations. Some submissions print the batch "
     "of one worker as input_batch_size."
 )
-_LEAST_BATCHES = 10  # batches per epoch; with fewer, input_size is an image's width
 _LINE = re.compile(
     r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) "
     r"(\w{1,80})(?:: (.*))?"
 )
-# Numbers of a run that evaluations may repeat with other values.
 _SIZES = (
-    "input_batch_size", "preproc_num_train_examples", "input_size", "input_hp_num_neg",
-    "eval_target",
+    "input_batch_size", "preproc_num_train_examples", "input_size", "eval_target",
 )  # fmt: skip
 
 
@@ -63,80 +60,42 @@ def _read_value(text: str | None) -> Any:
 class OldRun:
     """The numbers of one run: its sizes, epochs and time of training."""
 
-    # The first value of each of _SIZES outside evaluations.
+    # The first value of each of _SIZES before the first evaluation.
     sizes: dict[str, float] = dataclasses.field(default_factory=dict)
     train_epochs: set[float] = dataclasses.field(default_factory=set)
-    evaluated_epochs: set[float] = dataclasses.field(default_factory=set)
     training_ms: float = 0.0
     training_since_ms: float | None = None  # None during an evaluation
-    is_evaluating: bool = False
 
-    def take(self, key: str, value: Any, epoch: Any, ms: float) -> None:
-        """Add an event of a run that has not stopped.
-
-        Args:
-          key: Name of the event.
-          value: Its value, or None.
-          epoch: Epoch that an evaluation names, or None.
-          ms: Time of the event in milliseconds.
-        """
-        # With evaluations, the last epoch ended before the last evaluation.
-        is_end = key == "run_stop" and not self.evaluated_epochs
+    def take(self, key: str, value: Any, ms: float) -> None:
+        """Add an event of a run that has not stopped, at a time in milliseconds."""
         if key in ("train_loop", "train_epoch", "eval_stop"):
-            self.is_evaluating = False
             if self.training_since_ms is None:
                 self.training_since_ms = ms
-        elif key == "eval_start" or is_end:
-            self.is_evaluating = True
+        elif key in ("eval_start", "run_stop"):
             if self.training_since_ms is not None:
                 self.training_ms += max(0.0, ms - self.training_since_ms)
             self.training_since_ms = None
-        elif key == "eval_accuracy" and finite_number(epoch) is not None:
-            self.evaluated_epochs.add(float(epoch))
-
         number = finite_number(value)
         if number is None:
             return
         if key == "train_epoch":
             self.train_epochs.add(number)
-        elif key in _SIZES and number > 0 and not self.is_evaluating:
+        elif key in _SIZES and number > 0 and not self.training_ms:
             self.sizes.setdefault(key, number)
-
-    @property
-    def epochs(self) -> float | None:
-        """Number of epochs that the run trained; None if no event names one."""
-        counts = [float(len(self.train_epochs))]
-        if self.evaluated_epochs:
-            first = min(self.evaluated_epochs)
-            # Evaluations count from 1, unless there is one after epoch 0 (or -1).
-            before_first = first - 1 if first <= 0 else 0.0
-            counts.append(max(self.evaluated_epochs) - before_first)
-        return max(counts) or None
-
-    @property
-    def samples_per_epoch(self) -> float | None:
-        """Samples of one epoch; None if the log has no such number."""
-        size = self.sizes.get("input_size")
-        examples = self.sizes.get("preproc_num_train_examples")
-        if size is None:
-            return examples
-        if examples is not None:
-            is_samples = examples / 2 <= size <= examples
-        else:
-            batch_size = self.sizes.get("input_batch_size", size)
-            is_samples = size >= _LEAST_BATCHES * batch_size
-        if not is_samples:
-            return examples
-        return size * (1 + self.sizes.get("input_hp_num_neg", 0.0))
 
     @property
     def progress(self) -> dict[str, float]:
         """Samples and epochs of the run, by the keys of later releases."""
-        progress = {}
-        if self.epochs is not None:
-            if self.samples_per_epoch is not None:
-                progress["samples_count"] = self.epochs * self.samples_per_epoch
-            progress["epoch_num"] = self.epochs
+        if not self.train_epochs:
+            return {}
+        epochs = float(len(self.train_epochs))
+        progress = {"epoch_num": epochs}
+        examples = self.sizes.get("preproc_num_train_examples")
+        # An input_size below half of the examples is the width of an image.
+        size = self.sizes.get("input_size", 0.0)
+        samples = size if size >= (examples or 0.0) / 2 else examples
+        if samples:
+            progress["samples_count"] = epochs * samples
         return progress
 
     @property

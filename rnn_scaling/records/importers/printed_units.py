@@ -160,6 +160,14 @@ class PrintedUnit:
         return _SHORT_RATES.get(self.text.lower(), "")
 
     @property
+    def name(self) -> str:
+        """What a rate counts, or its name; "" for a time, and for a bare "rate"."""
+        if self.kind is Kind.TIME:
+            return ""
+        words = self.text if self.text != "rate" else ""
+        return self.counted or self.items.lower() or words
+
+    @property
     def prefix(self) -> str:
         """The metric prefix of the items of a rate, such as M in MB; "" without one."""
         match = _match_prefix(self.items)

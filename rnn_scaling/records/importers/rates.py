@@ -58,6 +58,16 @@ class RankRate:
     notes: tuple[str, ...] = ()
     clock: str = ""
 
+    def scaled(self, factor: float) -> "RankRate":
+        """Return the rate of all devices or items of what it counts."""
+        findings = []
+        for finding in self.findings:
+            other = None if finding.other is None else factor * finding.other
+            taken = factor * finding.taken
+            findings.append(dataclasses.replace(finding, taken=taken, other=other))
+        rate = factor * self.rate
+        return dataclasses.replace(self, rate=rate, findings=tuple(findings))
+
 
 def make_finding(
     kind: LogFindingKind,
@@ -274,24 +284,13 @@ def combine_ranks(
 
 def rate_of_all_devices(device: RankRate, num_devices: int) -> RankRate:
     """Return the rate of all devices from the rate of one, with a finding about it."""
-    findings = []
-    for finding in device.findings:
-        if finding.kind != LogFindingKind.FIRST_RANK:
-            other = finding.other
-            if other is not None:
-                other *= num_devices
-            findings.append(
-                dataclasses.replace(
-                    finding, taken=finding.taken * num_devices, other=other
-                )
-            )
-    rate = device.rate * num_devices
-    if num_devices > 1:
-        kind = LogFindingKind.PER_DEVICE
-        findings.insert(
-            0, make_finding(kind, num_devices, num_devices, rate, device.rate)
-        )
-    return dataclasses.replace(device, rate=rate, findings=tuple(findings))
+    if num_devices == 1:
+        return device
+    total = device.scaled(num_devices)
+    kind = LogFindingKind.PER_DEVICE
+    finding = make_finding(kind, num_devices, num_devices, total.rate, device.rate)
+    others = [f for f in total.findings if f.kind != LogFindingKind.FIRST_RANK]
+    return dataclasses.replace(total, findings=(finding, *others))
 
 
 def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankRate:

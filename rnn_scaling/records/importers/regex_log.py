@@ -25,7 +25,6 @@ from rnn_scaling.records.importers import (
     rank_tags,
     rates,
 )
-from rnn_scaling.records.importers.printed_units import Kind
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.importers.rates import RankRate
 from rnn_scaling.records.importers.reading import (
@@ -69,21 +68,6 @@ _TRAINING = re.compile(r"(?<![A-Za-z])(?i:train(?:ing)?)(?![A-Za-z_.])")
 _NUMBER = re.compile(
     r"(?<![\w.])\d[\d,]{0,15}(?:\.\d{1,15})?(?:[eE][-+]?\d\d?)?(?![\d.])"
 )
-# The average in parentheses behind a number. Without a decimal point it may be a number
-# of devices.
-_AVERAGE_BEHIND = re.compile(
-    r"\s?(?:[\w/]{1,20}\s?)?\(\s*(\d{1,15}\.\d{1,15})\s?(?:\w{0,20}/s(?:ec)?)?\s*\)"
-)
-# A standard deviation may be in parentheses as well, but it is seldom that large.
-_LEAST_AVERAGE = 0.1
-_ITEM_LETTERS = 3  # letters that distinguish "tokens" and "tok" from "words"
-# Names of rates without items, among them words that a line uses for one quantity only,
-# unlike "rate".
-_RATES_BY_NAME = {
-    "/s": "/s", "/sec": "/s", "wps": "wor", "tps": "tok", "fps": "fra", "ips": "img",
-    "sps": "sam", "ups": "upd", "qps": "que", "throughput": "throughput",
-    "bandwidth": "bandwidth", "busbw": "busbw", "algbw": "algbw", "speed": "speed",
-}  # fmt: skip
 
 
 def check_pattern(pattern: str) -> str:
@@ -138,11 +122,8 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     evaluating = _find_evaluations([match.text_before for match in matches])
     training = [match for k, match in enumerate(matches) if k not in evaluating]
     ranks = _group_by_rank(training, terms.num_devices or 1)
-    evaluation_rate = None
     if _group_names(pattern) & _SPEEDS:
         usable, rank_rate = _measure_speeds(ranks, terms)
-        evaluations = [matches[k] for k in sorted(evaluating)]
-        evaluation_rate = _measure_evaluations(evaluations, terms)
     else:
         usable = _number_steps(ranks[0])
         rank_rate = rates.measure_arrivals(usable, terms)
@@ -159,8 +140,6 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             unit = f"{unit or 'items'} per device"
         else:
             rank_rate = rates.rate_of_all_devices(rank_rate, terms.num_devices)
-            if evaluation_rate is not None:
-                evaluation_rate *= terms.num_devices
 
     findings = list(rank_rate.findings)
     if evaluating:
@@ -169,7 +148,6 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             len(evaluating),
             len(matches),
             rank_rate.rate,
-            evaluation_rate,
         )
         findings.insert(0, finding)
     record = run_record(
@@ -488,17 +466,6 @@ def _is_evaluation(text: str) -> bool:
     )
 
 
-def _measure_evaluations(lines: Sequence[Measurement], terms: Terms) -> float | None:
-    """Return the rate of evaluations; None without any, or if a number is wrong."""
-    if not lines:
-        return None
-    try:
-        usable = _count_steps(list(map(_normalize_numbers, lines)))
-        return rates.mean_rate(rates.printed_stretch(line, terms) for line in usable)
-    except ValueError:
-        return None
-
-
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """End a search that takes longer; only the main thread can be interrupted."""
@@ -567,46 +534,21 @@ def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
 
 
 def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
-    """Yield the other rates of a line by the rate that was read.
-
-    These are the average behind a number, as in "speed 512.3 (89.1)", and rates in the
-    same unit. The ratio of times is inverted, so that it is always a ratio of rates.
-    """
+    """Yield the other rates with the same unit in a line by the rate that was read."""
     rate = measurement.value("rate")
     start, end = measurement.span
     text = measurement.line.text[:_SEARCHED]
-    value = _parse(text[start:end]).value
-    match = _AVERAGE_BEHIND.match(text, end)
-    if match and value > 0 and (average := _parse(match[1]).value) > 0:
-        ratio = average / value if rate else value / average
-        if _LEAST_AVERAGE < ratio < 1 / _LEAST_AVERAGE:
-            yield ratio
-
-    items = _name_items(text, start, end)
-    if not rate or not items:
+    unit = printed_units.find_unit(text, start, end)
+    if not rate or unit is None or not unit.name:
         return
     is_of_device = printed_units.is_per_device(text, start, end)
     for match in _NUMBER.finditer(text):
+        other_unit = printed_units.find_unit(text, *match.span())
         is_other = match.end() <= start or end <= match.start()
-        if not is_other or _name_items(text, *match.span()) != items:
+        if not is_other or other_unit is None or other_unit.name != unit.name:
             continue
         # "512 tokens/s, 256 tokens/s/GPU" are two rates of the same step.
         if printed_units.is_per_device(text, *match.span()) is is_of_device:
             value = _parse(match[0]).value
             if SMALLEST <= value <= LARGEST:
                 yield value / rate
-
-
-def _name_items(text: str, start: int, end: int) -> str:
-    """Return a name for the items of the rate at text[start:end].
-
-    Returns:
-      "" if it is not a rate, or if its items cannot be compared.
-    """
-    unit = printed_units.find_unit(text, start, end)
-    if unit is None or unit.kind is not Kind.RATE:
-        return ""
-    if unit.items:
-        name = unit.items.split()[-1].rpartition("_")[2].lower()
-        return name.replace("image", "img")[:_ITEM_LETTERS]
-    return _RATES_BY_NAME.get(unit.text, "")

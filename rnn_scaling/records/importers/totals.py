@@ -35,7 +35,6 @@ from rnn_scaling.records.importers.reading import (
 _SAME_TOTAL = 0.01
 _MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
 PER_DEVICE = "per device"  # setting whose line has no name
-_MAX_COMMAND = 8000  # characters of a command line that are read
 _OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=| +(?!-))?(\S*)")
 
 
@@ -122,10 +121,6 @@ class TotalsFormat(LogFormat):
     cut_rate: (
         Callable[[Stream, Description], tuple[PrintedNumber | None, str]] | None
     ) = None
-    # Returns contradictions between a total and the settings.
-    faults: Callable[[Mapping[str, str], PrintedNumber, int], list[str]] | None = None
-    unread: str = ""  # pattern of lines with a rate; other forms of it are a problem
-    separate: str = ""  # note if several runs have the same settings
     has_rates = True
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
@@ -141,8 +136,6 @@ class TotalsFormat(LogFormat):
         groups = _group_totals(reader.totals)
         runs = [*(group[0].run for group in groups), *reader.cut]
         notes = [*self.notes, *_repeated_total_notes(groups, self.unit)]
-        if self.separate and len({group[0].key for group in groups}) < len(groups):
-            notes.append(self.separate)
         return make_reading(
             self.name,
             reader.problems,
@@ -163,7 +156,6 @@ class _Reader:
         self.cut: list[ImportedRun] = []
         self._num_runs = 0  # headings so far
         self._command: dict[str, str] = {}
-        self._partial_command = ""  # a command that continues in the next line
 
     def take(self, line: LogLine) -> None:
         """Read one line."""
@@ -182,9 +174,6 @@ class _Reader:
                 stream.steps.append(match.groupdict(""))
             stream.line = line.number
             stream.is_done = False
-        elif form.unread and re.match(form.unread, text):
-            reason = f"not understood: {text[:60]!r}"
-            self.problems.add(line.number, reason, "not understood")
         elif form.loss and (match := re.match(form.loss, text)):
             reason = f"the loss of batch {match['step']} is nan: the run diverged"
             self.problems.add(line.number, reason, "loss")
@@ -208,8 +197,12 @@ class _Reader:
 
     def _take_setting(self, line: LogLine, stream: Stream, form: Settings) -> None:
         """Read a command line, a setting or the end of a header."""
-        if self._partial_command or (form.program and f"{form.program} -" in line.text):
-            self._read_command(line.text, form.program)
+        if form.program and f"{form.program} -" in line.text:
+            words = line.text.partition(form.program)[2]
+            options = _OPTION.findall(re.split(r"\s\d?[|>&;]", words)[0])
+            self._command = {}
+            for option, value in options:
+                self._command[option] = value.strip("'\"") or "true"
             return
         if form.header_end and line.text.startswith(form.header_end):
             stream.in_header = False
@@ -230,16 +223,6 @@ class _Reader:
         stream.in_header = bool(form.header_end)
         stream.settings[name] = match["value"].strip()
 
-    def _read_command(self, text: str, program: str) -> None:
-        command = self._partial_command + text.rstrip()
-        if command.endswith("\\") and len(command) < _MAX_COMMAND:
-            self._partial_command = f"{command[:-1]} "
-            return
-        self._partial_command = ""
-        words = command[:_MAX_COMMAND].partition(program)[2]
-        options = _OPTION.findall(re.split(r"\s\d?[|>&;]", words)[0])
-        self._command = {name: value.strip("'\"") or "true" for name, value in options}
-
     def _add_total(self, line: LogLine, stream: Stream, match: re.Match[str]) -> None:
         form = self.format
         rate = parse_printed(match["rate"], form.rate_meaning)
@@ -247,9 +230,6 @@ class _Reader:
         groups |= {name: text for name, text in match.groupdict().items() if text}
         description = form.describe(groups, stream.command)
         devices = description.options.get("num_devices") or 1
-        if form.faults is not None:
-            for fault in form.faults(groups, rate, devices):
-                self.problems.add(line.number, fault, fault[:15])
         stream.line = line.number
         run = self._run(stream, description, rate, groups)
         # Without tags a new heading is a new run, unless every rank prints a header.

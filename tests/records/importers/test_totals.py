@@ -74,7 +74,6 @@ def test_repeats_of_a_run_stay_apart():
     assert rates(parse("tf_cnn_benchmarks", tagged)) == [300.0, 300.0]
     log = parse("tf_cnn_benchmarks", 2 * log_samples.TF_CNN)
     assert rates(log) == [403.77, 403.77]
-    assert any("not added" in note for note in log.notes)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,6 @@ def test_a_worker_cut_short_has_no_rate():
         ("403.77", "nan", "expected total images/sec above 0, got 'nan'"),
         ("128 global", "0 global", "expected a global batch size above 0, got '0'"),
         ("64 per device", "0.000000001 per device", "no plausible number of devices"),
-        ("+/- 0.9 (jitter", "+/- 0.9 (jit", "not understood"),
     ],
 )
 def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
@@ -209,14 +207,6 @@ def test_horovod_cut_short_has_the_mean_of_its_iterations():
     assert "8 * the mean of 2 iterations" in log.problems[0].reason
 
 
-def test_horovod_total_that_is_not_the_ranks_times_one():
-    text = log_samples.HOROVOD_SYNTHETIC
-    log = parse("horovod_synthetic", text.replace("400.0", "410.0"))
-    assert reasons(log) == ["the total 410.0 is not 4 * 100.0 = 400.0"]
-    # 4 * 100.04 prints so.
-    assert not parse("horovod_synthetic", text.replace("400.0", "400.2")).problems
-
-
 def test_horovod_totals_of_several_ranks_are_one():
     text = log_samples.horovod_synthetic(2)
     tagged = "".join(
@@ -257,7 +247,6 @@ def test_seed_trainer():
     ("row", "reason"),
     [
         ("|0|384|28.461|107938.535|1.00|", "expected num_devices above 0, got '0'"),
-        ("|2|384|28.461|", "not understood"),
     ],
 )
 def test_seed_trainer_bad_rows_leave_the_rest(row, reason):

@@ -405,52 +405,6 @@ def test_a_bar_with_the_rate_of_its_latest_steps(tmp_path):
         assert reading.rate == pytest.approx(5, rel=0.08)
 
 
-def gnmt_line(tag, step, rate):
-    return (
-        f"{tag}TRAIN [0][{step}/500] Time 0.5 (0.6) Data 0.1 (0.1) "
-        f"Tok/s {rate} (4900) Loss/tok 9.1 (9.3)\n"
-    )
-
-
-def imported(tmp_path, capsys, text, *words):
-    path = tmp_path / "run.log"
-    path.write_text(text)
-    status = import_log.main([str(path), "--output=json", "--format=gnmt", *words])
-    return status, json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("tag", ["{}: ", ""])
-def test_gnmt_adds_ranks_and_the_flag_takes_the_first(tmp_path, capsys, tag):
-    text = "".join(
-        gnmt_line(tag.format(rank), step, 62_000)
-        for step in (0, 60, 70, 80, 90)
-        for rank in range(8)
-    )
-    status, found = imported(tmp_path, capsys, text)
-    (rate,) = found["rates"]
-    assert (status, rate["rate"], rate["devices"]) == (0, 496_000, 8)
-    assert found["remarks"]
-    _, found = imported(tmp_path, capsys, text, "--ranks=first")
-    assert found["rates"][0]["rate"] == 62_000
-
-
-def test_the_log_of_gnmt_has_its_own_total_first_if_the_steps_differ(tmp_path, capsys):
-    text = "".join(gnmt_line("0: ", step, 10_000) for step in range(0, 120, 10))
-    text += "0: Performance: Epoch: 0\tTraining: 11000 Tok/s\n"
-    text = "--train-batch-size=8 --train-global-batch-size=8\n" + text
-    status, found = imported(tmp_path, capsys, text)
-    (rate,) = found["rates"]
-    assert (status, rate["rate"]) == (0, 11_000)
-    (point,) = found["logs"][0]["tables"][0]["points"]
-    assert point["extra"]["tokens/s of the steps shown"] == 10_000
-    assert len(found["remarks"]) > len(
-        imported(tmp_path, capsys, text.replace("11000", "10100"))[1]["remarks"]
-    )
-    short = text.replace("11000", "9000").splitlines(keepends=True)
-    status, found = imported(tmp_path, capsys, "".join([*short[:4], short[-1]]))
-    assert (status, found["rates"][0]["rate"]) == (0, 9_000)
-
-
 def test_bars_of_several_ranks(tmp_path, capsys):
     lines = []
     for step in (10, 20, 30):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from rnn_scaling.records.importers import tf_cnn
 from rnn_scaling.records.importers.bars import NUMBER, Bar
-from rnn_scaling.records.importers.gnmt import Gnmt
 from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
 from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
 from rnn_scaling.records.importers.mlperf import Mlperf
@@ -40,6 +39,28 @@ def _describe_horovod(
         "device": "cpu" if header.get("kind") == "CPU" else "gpu",
     }
     return Description(options, workers=num_devices)
+
+
+def _describe_gnmt(
+    header: Mapping[str, str], command: Mapping[str, str]
+) -> Description:
+    sizes = []
+    for text in (
+        command.get("train_batch_size", ""),
+        command.get("train_global_batch_size") or header.get("global_batch_size", ""),
+    ):
+        sizes.append(int(text) if re.fullmatch(r"[1-9]\d{0,11}", text) else None)
+    batch_size, global_batch_size = sizes
+    devices = None
+    if batch_size and global_batch_size and global_batch_size % batch_size == 0:
+        devices = global_batch_size // batch_size
+    options = {
+        "math": command.get("math"),
+        "num_devices": devices,
+        "batch_size": batch_size,
+        "global_batch_size": None if batch_size else global_batch_size,
+    }
+    return Description(options, workers=devices or 1)
 
 
 _TF_CNN_SETTINGS = frozenset((
@@ -128,7 +149,37 @@ _FORMATS: tuple[LogFormat, ...] = (
     RcclJson(),
     Mlperf(),
     MlperfSystem(),
-    Gnmt(),
+    # mlcommons/training_results_v0.7, NVIDIA/benchmarks/gnmt/.../seq2seq/train/trainer.py.
+    TotalsFormat(
+        "gnmt",
+        "tokens",
+        needles=("TRAIN [",),
+        detected=r"TRAIN \[\d+\]\[\d+/\d+\]\s+Time \S+ \(.{0,120}?Tok/s \S+ \(",
+        total=r".*Performance: Epoch: (?P<epoch>\d+)\s+Training: (?P<rate>\S+) Tok/s",
+        rate_meaning="Training: N Tok/s",
+        settings=Settings(
+            r'.*"key": "(?P<name>global_batch_size)", "value": (?P<value>\d+)',
+            known=frozenset(("global_batch_size",)),
+            begins=frozenset(),
+            program="train.py",
+        ),
+        # The first step of an epoch waits for data.
+        step=(
+            r".*TRAIN \[\d+\]\[(?P<step>[1-9]\d*)/\d+\]\s+Time .*"
+            r"Tok/s (?P<rate>\S+) \(\S+(?:\s+Loss/tok (?!-?(?:nan|inf)).*)?"
+        ),
+        loss=r".*TRAIN \[\d+\]\[(?P<step>\d+)/.*Loss/tok -?(?:nan|inf)",
+        has_rank_steps=True,
+        describe=_describe_gnmt,
+        columns={"epoch": "epoch", "steps": "steps shown"},
+        cut_rate=mean_of_steps,
+        notes=(
+            "The rate is the log's own sum over ranks of the last epoch. Without it, it "
+            "is the number of ranks times the mean of one rank's steps, without the "
+            "first of each epoch.",
+            "Tokens are source and target tokens.",
+        ),
+    ),
     BandwidthTest(),
     PeerToPeer(),
     TopologyMatrix(),

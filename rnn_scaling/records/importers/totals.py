@@ -35,7 +35,7 @@ from rnn_scaling.records.importers.reading import (
 _SAME_TOTAL = 0.01
 _MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
 PER_DEVICE = "per device"  # setting whose line has no name
-_OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=| +(?!-))?(\S*)")
+_OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:=| +(?!-))?(\S*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +114,12 @@ class TotalsFormat(LogFormat):
     )
     settings: Settings | None = None
     step: str = ""
-    # Titles of columns by group; those of the last step begin with "step ".
+    # Titles of columns by group; those of the last step begin with "step ". With a
+    # column "epoch", a total is printed per epoch, and the last one counts.
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     loss: str = ""  # pattern of a loss that is not a number, with a group step
+    # Whether each rank prints its own steps.
+    has_rank_steps: bool = False
     # Returns the rate of a run that was cut short, or None, and its last step.
     cut_rate: (
         Callable[[Stream, Description], tuple[PrintedNumber | None, str]] | None
@@ -125,13 +128,13 @@ class TotalsFormat(LogFormat):
 
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return all runs; one without its total has the rate of its steps."""
-        reader = _Reader(self)
+        reader = _Reader(self, terms)
         for line in log_lines(lines, longest=LONGEST if self.step else PIECE):
             try:
                 reader.take(line)
             except ValueError as e:
                 reader.problems.add(line.number, str(e))
-        for rank in reader.streams:
+        for rank in reader.printing_ranks[: 1 if self.has_rank_steps else None]:
             reader.end_without_total(rank)
         groups = _group_totals(reader.totals)
         runs = [*(group[0].run for group in groups), *reader.cut]
@@ -148,8 +151,9 @@ class TotalsFormat(LogFormat):
 class _Reader:
     """The state of reading one log."""
 
-    def __init__(self, format: TotalsFormat) -> None:
+    def __init__(self, format: TotalsFormat, terms: Terms) -> None:
         self.format = format
+        self.terms = terms
         self.problems = Problems()
         self.streams: dict[int | None, Stream] = {}
         self.totals: list[_Total] = []
@@ -180,18 +184,38 @@ class _Reader:
         elif form.settings is not None:
             self._take_setting(line, stream, form.settings)
 
+    @property
+    def printing_ranks(self) -> list[int | None]:
+        """The ranks with steps, the lowest first; None for lines without a tag."""
+        ranks = [rank for rank, stream in self.streams.items() if stream.steps]
+        return sorted(ranks, key=lambda rank: rank or 0)
+
+    def _describe(self, stream: Stream, groups: Mapping[str, str]) -> Description:
+        # Settings without a tag are those of all ranks.
+        untagged = self.streams.get(None, stream)
+        settings = {**untagged.settings, **groups}
+        return self.format.describe(settings, stream.command or self._command)
+
     def end_without_total(self, rank: int | None) -> None:
         """Add the run of a rank whose total never came, if it had steps."""
+        form = self.format
         stream = self.streams[rank]
-        if not stream.steps or stream.is_done or self.format.cut_rate is None:
+        has_total = any(total.line.rank == rank for total in self.totals)
+        is_done = stream.is_done or ("epoch" in form.columns and has_total)
+        if not stream.steps or is_done or form.cut_rate is None:
             return
         try:
-            description = self.format.describe(stream.groups(), stream.command)
+            description = self._describe(stream, stream.groups())
         except ValueError as e:
             self.problems.add(stream.line, str(e), "bad number")
             return
-        rate, reason = self.format.cut_rate(stream, description)
-        missing = f"no '{self.format.rate_meaning}' follows {reason}"
+        if form.has_rank_steps and not description.options.get("num_devices"):
+            num_ranks = len(self.printing_ranks)
+            devices = self.terms.num_devices or (num_ranks if num_ranks > 1 else None)
+            options = {**description.options, "num_devices": devices}
+            description = dataclasses.replace(description, options=options)
+        rate, reason = form.cut_rate(stream, description)
+        missing = f"no '{form.rate_meaning}' follows {reason}"
         self.problems.add(stream.line, missing, "cut short")
         self.cut.append(self._run(stream, description, rate, stream.settings))
 
@@ -202,7 +226,7 @@ class _Reader:
             options = _OPTION.findall(re.split(r"\s\d?[|>&;]", words)[0])
             self._command = {}
             for option, value in options:
-                self._command[option] = value.strip("'\"") or "true"
+                self._command[option.replace("-", "_")] = value.strip("'\"") or "true"
             return
         if form.header_end and line.text.startswith(form.header_end):
             stream.in_header = False
@@ -228,7 +252,7 @@ class _Reader:
         rate = parse_printed(match["rate"], form.rate_meaning)
         groups = stream.groups()
         groups |= {name: text for name, text in match.groupdict().items() if text}
-        description = form.describe(groups, stream.command)
+        description = self._describe(stream, groups)
         devices = description.options.get("num_devices") or 1
         stream.line = line.number
         run = self._run(stream, description, rate, groups)
@@ -237,7 +261,13 @@ class _Reader:
         number = 0 if has_header or line.rank is not None else self._num_runs
         settings = {**stream.command, **stream.settings}
         key = (tuple(sorted(settings.items())), devices, number)
-        self.totals.append(_Total(line, key, description.workers, rate.value, run))
+        total = _Total(line, key, description.workers, rate.value, run)
+        of_rank = [each for each in self.totals if each.line.rank == line.rank]
+        epoch = total.run.extra.get("epoch")
+        last_epoch = of_rank[-1].run.extra.get("epoch") if of_rank else None
+        if epoch and last_epoch and last_epoch.value < epoch.value:
+            self.totals.remove(of_rank[-1])
+        self.totals.append(total)
 
     def _run(
         self,
@@ -324,6 +354,11 @@ def mean_of_steps(
     """Return the number of devices times the mean of the steps, which print one device."""
     devices = description.options["num_devices"]
     count = len(stream.steps)
+    if devices is None:
+        return (
+            None,
+            f"step {count}, and the number of ranks is unknown; add --num_devices",
+        )
     mean = devices * statistics.fmean(float(step["rate"]) for step in stream.steps)
     reason = (
         f"iteration {count}: the run is cut short; its rate is {devices} * the mean of "

@@ -89,9 +89,9 @@ def audit(path: Path, max_numbers: int = _MAX_NUMBERS) -> FileReport:
 
 def _check(report: FileReport, path: Path, max_numbers: int) -> None:
     """Add the findings of a file or folder to its report."""
-    records = own_records.read(path)
+    records = own_records.find(path)
     if records:
-        report.add(*own_records.check(records))
+        report.add(len(records), own_records.check(records))
         return
     for table in join_tables(documents.read_tables(path), max_numbers):
         report.tables += len(set(table.part_of))

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.audit.readings import (
     Reading,
 )
 from rnn_scaling.analysis.audit.relations import Relation
-from rnn_scaling.analysis.audit.repairs import Change, Fault
+from rnn_scaling.analysis.audit.repairs import Fault
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import measurements
 from rnn_scaling.records.tables.measurements import Measurements
@@ -98,24 +98,12 @@ def _detect_faults(
     layout: Measurements, readings: Sequence[Reading]
 ) -> Iterator[_Detected]:
     """Yield the numbers that break believed relations."""
-    explained_cells: set[Cell] = set()
     instances: dict[Mark, Instance] = {}
     bits: dict[Mark, float] = {}
     has_fault = not all(reading.is_clean for reading in readings)
     for reading in readings if has_fault else ():
-        if reading.pattern:
-            missed = reading.instances(reading.missed)
-            fits = {}
-            for instance in missed:
-                cell = instance.terms[0].item.place
-                fits[cell] = instance.fits(cell)
-            explained_cells |= set(fits)
-            fault = Fault(missed, [Change(reading.pattern, fits)])
-            yield from _detected_fault(layout, fault, reading.bits)
-    for reading in readings if has_fault else ():
-        for instance in () if reading.pattern else reading.instances(reading.rows):
-            is_new = explained_cells.isdisjoint(instance.places) or instance.holds()
-            if is_new and bits.get(instance.mark, -math.inf) < reading.bits:
+        for instance in reading.instances(reading.rows):
+            if bits.get(instance.mark, -math.inf) < reading.bits:
                 instances[instance.mark] = instance
                 bits[instance.mark] = reading.bits
     confirming = {mark for mark in bits if bits[mark] >= _CONFIRMS} or set(bits)

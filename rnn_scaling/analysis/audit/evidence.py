@@ -4,7 +4,7 @@ Evidence is counted in bits. A number that is predicted to within 1 % would occu
 chance about once in a hundred tables, which is 6 bits. A number that is missed costs
 MISS bits, about as much as the name of the cell in a finding. A reading is judged by
 the cheapest explanation of all numbers that it misses: each is wrong by itself, one
-number of all of them is wrong, two are exchanged, or a slip happened in each.
+number of all of them is wrong, or two are exchanged.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rnn_scaling.analysis.audit import slips
-from rnn_scaling.analysis.audit.readings import MIN_BITS, Ends, Reading
+from rnn_scaling.analysis.audit.readings import MIN_BITS, Reading
 
 _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
-_TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))
+_TOLERANCES = ((0.0, 0.0), (0.01, 3.0))
 _FAR = 0.1  # relative difference by which the only number of a table must miss
 _MAX_CHANGES = 0.25  # per row
 _EXCHANGED = 2  # misses of one exchange
 _MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
-_MAX_BASELINES = 20  # rows that are tried as another baseline
-_PATTERN_BITS = _MISS + 2.0  # price of a slip in several rows
 
 
 class _Explanation(NamedTuple):
@@ -37,7 +35,6 @@ class _Explanation(NamedTuple):
     bits: float
     tolerance: float
     num_changes: int = 1  # changes that explain all
-    pattern: str = ""  # the kind of a slip in each
 
 
 def judge(reading: Reading) -> Reading:
@@ -48,7 +45,6 @@ def judge(reading: Reading) -> Reading:
         reading,
         bits=best.bits + prior,
         tolerance=best.tolerance,
-        pattern=best.pattern,
         num_changes=best.num_changes,
     )
 
@@ -68,15 +64,6 @@ def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
             continue
         for bits in _bits_after_changes(reading, missed, tolerance):
             yield _Explanation(bits - price, tolerance)
-        for pattern, ends in _find_slip_patterns(reading, missed):
-            explained_rows = missed[reading.holds(tolerance, ends)[missed]]
-            # A shift by one row leaves one row unexplained.
-            if len(explained_rows) >= max(2, len(missed) - (pattern == "shifted")):
-                bits = gained + float(
-                    reading.gains(tolerance, ends)[explained_rows].sum()
-                )
-                bits -= _PATTERN_BITS + math.log2(len(reading.rows))
-                yield _Explanation(bits, tolerance, pattern=pattern)
 
 
 def _slip_bits(reading: Reading, row: int, gain: float) -> float:
@@ -135,40 +122,6 @@ def _exchange_numbers(reading: Reading, column: int, pair: tuple[int, ...]) -> R
     columns[column] = dataclasses.replace(columns[column], items=tuple(items))
     layout = dataclasses.replace(reading.layout, columns=tuple(columns))
     return dataclasses.replace(reading, layout=layout)
-
-
-def _find_slip_patterns(
-    reading: Reading, missed: np.ndarray
-) -> Iterator[tuple[str, Ends]]:
-    """Yield the kinds of slips in several rows, with the ends without the slip."""
-    relation = reading.relation
-    is_proportion = relation.is_generic and relation.has_baseline
-    if not reading.column.is_derived or relation.is_sum or is_proportion:
-        return
-    printed_share = reading.shares[0][3]
-    others = reading.without(printed_share)
-    texts = {number.text for number in reading.column.numbers}
-    if missed[-1] - missed[0] <= len(missed) and len(texts) > 2:
-        for step in (1, -1):
-            yield "shifted", _sum(others, np.roll(printed_share, step, axis=1))
-    devices = reading.layout.device_counts
-    is_scaling = np.all(devices[missed] > 1) and len(set(devices)) > 1
-    for slip in slips.SLIPS:
-        kind = slip.kind
-        if kind == "not-divided" and relation.target != "efficiency":
-            kind = "per-device"
-        if kind and (is_scaling or not slip.needs_devices):
-            yield kind, _sum(others, slip.correct(*printed_share, np.log(devices)))
-    if relation.has_baseline:
-        for row in np.setdiff1d(reading.rows, missed)[:_MAX_BASELINES]:
-            base = np.full_like(reading.base, row)
-            choice = reading.choice._replace(base=base)
-            other_reading = dataclasses.replace(reading, choice=choice)
-            yield "other-baseline", other_reading.without(other_reading.shares[-1][3])
-
-
-def _sum(others: Ends, own: Any) -> Ends:
-    return others[0] + own[0], others[1] + own[1]
 
 
 def is_believed(reading: Reading) -> bool:

@@ -142,8 +142,7 @@ class Reading:
     spread: float = 0.0  # range of the target, if not the range of its column
     tolerance: float = 0.0
     bits: float = 0.0
-    pattern: str = ""  # the kind of a slip that explains all missed rows
-    num_changes: int = 0  # numbers or slips whose repair explains all missed rows
+    num_changes: int = 0  # numbers whose repair explains all missed rows
 
     @property
     def target(self) -> int:

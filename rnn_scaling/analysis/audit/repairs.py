@@ -25,7 +25,7 @@ _MAX_PAIRS = 400  # pairs of numbers that are tried
 class Change:
     """A change that satisfies the relations."""
 
-    kind: str  # "number", "exchange", or the kind of a slip in several rows
+    kind: str  # "number" or "exchange"
     fits: Mapping[Place, Bounds]  # bounds of the right numbers
     num_confirming: int = 0  # other relations that hold without the change
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.tables.measurements import Column, Item
@@ -23,42 +22,41 @@ _MAX_DIGITS = 9
 
 @dataclasses.dataclass(frozen=True)
 class Slip:
-    """A slip that may happen in one number, or in a whole column.
+    """A slip that may happen in a number.
 
     Attributes:
       name: Its name for the user.
-      kind: The kind of a finding of several numbers; "" if it is rare in a column.
       right: The logarithm of the right number, from the logarithms of the printed
         number and of the number of devices.
     """
 
     name: str
-    kind: str
-    right: Callable[[Any, Any], Any]
-    needs_devices: bool = False
+    right: Callable[[float, float], float]
 
-    def correct(self, low: Any, high: Any, log_devices: Any) -> tuple[Any, Any]:
+    def correct(
+        self, low: float, high: float, log_devices: float
+    ) -> tuple[float, float]:
         """Return the bounds of the right number, as logarithms."""
         ends = self.right(low, log_devices), self.right(high, log_devices)
         return ends if self.right(0.0, 0.0) <= self.right(1.0, 0.0) else ends[::-1]
 
 
-def _make_scale_slip(name: str, factor: float, kind: str = "scaled") -> Slip:
-    return Slip(name, kind, lambda log, _: log + math.log(factor))
+def _make_scale_slip(name: str, factor: float) -> Slip:
+    return Slip(name, lambda log, _: log + math.log(factor))
 
 
-SLIPS = (
-    Slip("inverse", "inverse", lambda log, _: -log),
-    Slip("not divided by the devices", "not-divided", lambda log, n: log - n, True),
-    Slip("of one device, not of all", "per-device", lambda log, n: log + n, True),
+_SLIPS = (
+    Slip("inverse", lambda log, _: -log),
+    Slip("not divided by the devices", lambda log, n: log - n),
+    Slip("of one device, not of all", lambda log, n: log + n),
     _make_scale_slip("percent and fraction mixed", 100.0),
     _make_scale_slip("percent and fraction mixed", 0.01),
     _make_scale_slip("decimal point one place off", 10.0),
     _make_scale_slip("decimal point one place off", 0.1),
     _make_scale_slip("unit of another size", 1e3),
     _make_scale_slip("unit of another size", 1e-3),
-    _make_scale_slip("unit of another size", 60.0, kind=""),
-    _make_scale_slip("unit of another size", 1 / 60, kind=""),
+    _make_scale_slip("unit of another size", 60.0),
+    _make_scale_slip("unit of another size", 1 / 60),
 )
 
 
@@ -89,7 +87,7 @@ def cheapest(
     smallest = abs(number.value) - 0.5 * number.step
     if high > 0 and smallest > 0:
         logs = math.log(smallest), math.log(abs(number.value) + number.step)
-        for slip in SLIPS:
+        for slip in _SLIPS:
             least, most = map(math.exp, slip.correct(*logs, math.log(devices)))
             if least <= high and low <= most:
                 candidates.append((_FACTOR_BITS, slip.name))

@@ -28,7 +28,7 @@ _CLUSTER_GAP = 2.0  # smallest ratio of the two values around the gap between th
 _FEWEST_OF_KIND = 3  # lines that each kind must have
 _FEWEST_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
 
-FEWEST_AVERAGES = 4  # lines of one stretch
+_FEWEST_AVERAGES = 4  # lines of one stretch
 _LEAST_RISE = 0.02  # smallest relative rise from the first line to the last
 _MOST_FALLS = 0.1  # share of lines below the line before, because of inexact clocks
 _RESTART = 0.1  # relative fall of an average that starts again
@@ -182,18 +182,18 @@ def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | No
       lines: Each line with its printed step, or its number if some line prints none.
 
     Returns:
-      None if the rates do not rise, or if there are fewer than `FEWEST_AVERAGES`.
+      None if the rates do not rise, or if there are fewer than `_FEWEST_AVERAGES`.
     """
     stretches = _split_averages(lines)
-    long_stretches = [lines for lines in stretches if len(lines) >= FEWEST_AVERAGES]
+    long_stretches = [lines for lines in stretches if len(lines) >= _FEWEST_AVERAGES]
     if (
         not long_stretches or len(long_stretches) < len(stretches) - 1
     ):  # The last one may be cut short.
         return None
     for stretch in long_stretches:
-        if not rises([line.rate for line in stretch]):
+        if not _rises([line.rate for line in stretch]):
             return None
-    is_certain = all(map(is_straight, long_stretches))
+    is_certain = all(map(_is_straight, long_stretches))
     if len(stretches) > 1 and not is_certain:
         return None
     total_steps = 0.0
@@ -211,7 +211,7 @@ def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | No
     return RunningAverage(rate, rate * total_half_s / total_s, is_certain)
 
 
-def rises(rates: Sequence[float]) -> bool:
+def _rises(rates: Sequence[float]) -> bool:
     """Return whether (nearly) every rate is higher than the one before."""
     falls = sum(rate < previous for previous, rate in itertools.pairwise(rates))
     ties = sum(rate == previous for previous, rate in itertools.pairwise(rates))
@@ -220,7 +220,7 @@ def rises(rates: Sequence[float]) -> bool:
     return falls <= _MOST_FALLS * pairs and ties <= pairs / 2 and is_higher
 
 
-def is_straight(lines: Sequence[PrintedAverage]) -> bool:
+def _is_straight(lines: Sequence[PrintedAverage]) -> bool:
     """Return whether 1 / rate is a straight, rising line in 1 / n.
 
     The line minimizes the squares of relative differences.

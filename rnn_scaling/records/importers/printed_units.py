@@ -161,7 +161,7 @@ class PrintedUnit:
 
     @property
     def name(self) -> str:
-        """What a rate counts, or its name; "" for a time, and for a bare "rate"."""
+        """The items of a rate, or its words; "" for a time, and for a bare "rate"."""
         if self.kind is Kind.TIME:
             return ""
         words = self.text if self.text != "rate" else ""

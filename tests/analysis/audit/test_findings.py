@@ -171,56 +171,6 @@ def _kinds(text):
     return kinds
 
 
-SLIPPED = [(13064.8, 10996.0), (14900.2, 11283.4), (15823.6, 9919.4)]
-SLIPPED += [(14966.8, 10397.2), (16021.5, 9871.3)]
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "lines"),
-    [
-        (
-            table(
-                *("GPUs|img/s|Speedup", "1|100.0|1.00", "2|95.0|1.90"),
-                *("4|92.5|3.70", "8|88.8|7.10"),
-            ),
-            "per-device",
-            [4, 5, 6],
-        ),
-        (
-            table(
-                "Kernel|items/s|Speedup",
-                *(f"k{n}|{n}|{48.2 / n:.3f}" for n in (48.2, 33.1, 77.9, 120.5)),
-            ),
-            "inverse",
-            [4, 5, 6],
-        ),
-        (
-            table(
-                "Groups|old_us|new_us|speedup",
-                "0|13064.8|10996.0|1.188x",
-                *(
-                    f"{k}|{SLIPPED[k][0]}|{SLIPPED[k][1]}|{before[0] / before[1]:.3f}x"
-                    for k, before in enumerate(SLIPPED[:-1], 1)
-                ),
-            ),
-            "shifted",
-            [4, 5, 6, 7],
-        ),
-        (
-            table(
-                "Method|Time (s)|Speedup",
-                *("python|4.2702|1.00x", "numba|0.9970|4.28x", "numpy|1.2485|3.42x"),
-                *("c|0.8243|1.21x", "d|0.0900|11.08x"),
-            ),
-            "other-baseline",
-            [6, 7],
-        ),
-    ],
-)
-def test_faults_of_several_rows(text, kind, lines):
-    assert _kinds(text) == [(kind, lines)]
-
-
 @pytest.mark.parametrize(
     ("text", "relation"),
     [

@@ -306,14 +306,14 @@ def _sum_pieces(
         *correct: Tensor,
     ) -> tuple[Any, ...]:
         piece_rows = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-        part = _Positions(*(tensor[piece_rows] for tensor in positions))
-        forward = _forward(part.hidden, cast_projection, part.labels, biases, options)
-        total += tf.reduce_sum(forward.losses * part.weights)
-        correct = tuple(n + _num_correct(forward, part.weights) for n in correct)
+        words = _Positions(*(tensor[piece_rows] for tensor in positions))
+        forward = _forward(words.hidden, cast_projection, words.labels, biases, options)
+        total += tf.reduce_sum(forward.losses * words.weights)
+        correct = tuple(n + _num_correct(forward, words.weights) for n in correct)
         if not options.differentiated:
             return piece + 1, total, d_weights, d_hidden, *correct
         d_piece, *d_piece_weights = _gradients(
-            forward, part.hidden, cast_projection, part.weights, biases, options.tied
+            forward, words.hidden, cast_projection, words.weights, biases, options.tied
         )
         d_weights = tuple(
             d_sum + tf.cast(d, tf.float32)

@@ -64,13 +64,18 @@ def _cut(descriptor: int, hosts: set[str], port: int) -> bool:
             os.close(copy)
             return False
         with connection:
-            if (
-                connection.family in (socket.AF_INET, socket.AF_INET6)
-                and connection.type == socket.SOCK_STREAM
-            ):
-                remote = connection.getpeername()
-                remote_host = str(remote[0]).removeprefix("::ffff:")
-                if remote[1] == port and remote_host in hosts:
-                    connection.shutdown(socket.SHUT_RDWR)
-                    return True
+            if _is_to(connection, hosts, port):
+                connection.shutdown(socket.SHUT_RDWR)
+                return True
     return False
+
+
+def _is_to(connection: socket.socket, hosts: set[str], port: int) -> bool:
+    """Return whether a connection leads to a port of one of these hosts."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    if connection.type != socket.SOCK_STREAM:
+        return False
+    remote = connection.getpeername()
+    host = str(remote[0]).removeprefix("::ffff:")
+    return remote[1] == port and host in hosts

@@ -21,7 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # Source: <linux/sockios.h>, <linux/if.h>.
 _SIOCSIFFLAGS = 0x8914
@@ -56,31 +56,34 @@ def create() -> Iterator[PrivateNetwork]:
     """
     reason = ""
     for flags in _UNSHARE_FLAGS:
-        command = ["unshare", "--net", *flags, sys.executable, "-I", "-S", __file__]
         try:
-            holder = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            holder = _start_holder(flags)
         except OSError as e:
             reason = f"unshare: {e.strerror}"
             break
         with holder:
             assert holder.stdout
-            reason = (
-                holder.stdout.readline().strip() or "the network could not be created"
-            )
-            if reason == _READY:
+            line = holder.stdout.readline().strip()
+            if line == _READY:
                 enter = ["nsenter", "--preserve-credentials"]
                 if flags:
                     enter.append(f"--user=/proc/{holder.pid}/ns/user")
                 enter.append(f"--net=/proc/{holder.pid}/ns/net")
                 yield PrivateNetwork(tuple(enter), holder=holder.pid)
                 return
+            reason = line or "the network could not be created"
     yield PrivateNetwork(reason=reason)
+
+
+def _start_holder(flags: Sequence[str]) -> subprocess.Popen[str]:
+    """Start this module in a new network; its first line says whether it is ready."""
+    return subprocess.Popen(
+        ["unshare", "--net", *flags, sys.executable, "-I", "-S", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def main() -> None:

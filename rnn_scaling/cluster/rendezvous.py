@@ -158,8 +158,7 @@ class Rendezvous:
                 ready = self._selector.select(tick_s)
                 now = time.monotonic()
                 if pulse.wake():
-                    for connection in self._connections:
-                        connection.heard_at = now
+                    self._forgive_silence(now)
                 for key, events in ready:
                     self._serve(key.data, events)
                 if pulse.is_due():
@@ -176,6 +175,11 @@ class Rendezvous:
                 self._drop(connection)
             self._listener.close()
             self._selector.close()
+
+    def _forgive_silence(self, now: float) -> None:
+        """Count no silence while this process was frozen; it could not hear the ranks."""
+        for connection in self._connections:
+            connection.heard_at = now
 
     def _serve(self, connection: _Connection | None, events: int) -> None:
         if connection is None:
@@ -270,7 +274,6 @@ class Rendezvous:
             self._drop(connection)
             return
         info = RankInfo.from_message(message)
-        rank = info.rank
         size = wire.field(message, "size", int)
         nonce = wire.field(message, "nonce", str)
         own_proof = tokens.make_proof(self._launch.token, {"nonce": nonce})
@@ -290,6 +293,24 @@ class Rendezvous:
         rank_0 = f"rank 0 (host {self._launch.host}, process {os.getpid()})"
         connection.send(wire.encode("seen", rank_0=rank_0, proof=own_proof))
         self._num_hellos += 1
+        self._admit(connection, info, hello, size)
+        if self._failure:
+            connection.send(wire.encode("failed", failure=self._failure.to_json()))
+        elif self._num_hellos >= self._launch.size:
+            self._begin()
+
+    def _admit(
+        self, connection: _Connection, info: RankInfo, hello: Hello, size: int
+    ) -> None:
+        """Add a rank to the run, or note why its number makes the run fail.
+
+        Args:
+          connection: The connection of the rank.
+          info: The number and the process of the rank.
+          hello: What all ranks must agree in.
+          size: The number of ranks with which it was started.
+        """
+        rank = info.rank
         if size != self._launch.size or not 0 <= rank < size:
             self._note_early_failure(
                 f"{info} was started as one of {size} ranks, but rank 0 as one of "
@@ -303,10 +324,6 @@ class Rendezvous:
         else:
             self._live[rank] = connection
             self._joined[rank] = (info, hello)
-        if self._failure:
-            connection.send(wire.encode("failed", failure=self._failure.to_json()))
-        elif self._num_hellos >= self._launch.size:
-            self._begin()
 
     def _note_early_failure(self, message: str) -> None:
         """Keep why the ranks cannot join; only the first reason counts."""

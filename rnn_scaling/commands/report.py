@@ -113,40 +113,47 @@ def main(words: Sequence[str]) -> int:
     if options.export:
         return _export(options)
     entry.require_folders(options.folders)
-    first = options.folders[0]
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal(
             "--target_accuracy and --target_loss are two targets; give one of them"
         )
     if len(options.folders) > 1:
-        machine_options = {
-            "output": options.output,
-            "machines": options.machines,
-            "machine": options.machine,
-        }
-        if options != ReportOptions(
-            options.words,
-            **machine_options,
-            force=options.force and options.output is not None,
-        ):
-            raise entry.Refusal(
-                f"with {len(options.folders)} folders, only --machines, --machine, "
-                "--output and (with --output) --force may be given; leave out other "
-                "options, or name one folder"
-            )
+        _refuse_options_of_one_folder(options)
         return _compare_machines(options)
     if options.archive is not None:
         return _write_archive(options, options.archive)
+    return _report_folder(options)
+
+
+def _refuse_options_of_one_folder(options: ReportOptions) -> None:
+    """Refuse options that several folders do not have."""
+    allowed_options = ReportOptions(
+        options.words,
+        output=options.output,
+        machines=options.machines,
+        machine=options.machine,
+        force=options.force and options.output is not None,
+    )
+    if options != allowed_options:
+        raise entry.Refusal(
+            f"with {len(options.folders)} folders, only --machines, --machine, "
+            "--output and (with --output) --force may be given; leave out other "
+            "options, or name one folder"
+        )
+
+
+def _report_folder(options: ReportOptions) -> int:
+    """Write the report of one folder; return the exit status."""
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import report_files
 
+    first = options.folders[0]
     target = None
     if options.target_accuracy is not None:
         target = Target(ACCURACY, options.target_accuracy)
     if options.target_loss is not None:
         target = Target(LOSS, options.target_loss)
-
     try:
         [price_list] = prices.read_price_lists(options.machines, options.machine)
         report_files.report(

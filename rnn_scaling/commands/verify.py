@@ -12,9 +12,11 @@ from typing import Any
 
 from rnn_scaling.cluster import launch as launches
 from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
+from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import (
@@ -143,26 +145,33 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
                     f"{config.num_processes}"
                 )
             if config.num_processes > 1:
-                return ranks.Starter(verifier).run_here(
-                    config, flag_words(rank_options)
-                )
+                starter = ranks.Starter(verifier)
+                return starter.run_here(config, flag_words(rank_options))
         else:
             from rnn_scaling.commands.train import configuration
 
             config, launch = configuration(words, defaults)
-        from rnn_scaling.commands.run_files import Notices, RecordFiles
-        from rnn_scaling.training import run as training
-        from rnn_scaling.verification import session
-
-        if options.machine:
-            config = dataclasses.replace(
-                config, output=dataclasses.replace(config.output, trace_batches=1)
-            )
-        files = RecordFiles(training.config_of_rank(config, launch).output)
-        check_step = _check_step if options.machine else None
-        return session.verify(config, launch, [files, Notices()], _STARTED, check_step)
+        return _verify_rank(config, launch, options)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
+
+
+def _verify_rank(
+    config: RunConfig, launch: Launch | None, options: VerifyOptions
+) -> int:
+    """Verify in this process, which is one rank or all; return the exit status."""
+    from rnn_scaling.commands.run_files import Notices, RecordFiles
+    from rnn_scaling.training import run as training
+    from rnn_scaling.verification import session
+
+    check_step = None
+    if options.machine:
+        check_step = _check_step
+        config = dataclasses.replace(
+            config, output=dataclasses.replace(config.output, trace_batches=1)
+        )
+    files = RecordFiles(training.config_of_rank(config, launch).output)
+    return session.verify(config, launch, [files, Notices()], _STARTED, check_step)
 
 
 def _is_about_script(words: Sequence[str]) -> bool:

@@ -48,16 +48,17 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
     try:
         for number, part in enumerate(parts, 1):
             _check_part(part, len(parts))
-            if number % 2 == 0:
-                limit = _limit(part)
-                if number == len(parts):
-                    raise _Fault("is a limit with no algorithm after it", "add :alg")
-                if number > 2 and limit <= (segments[-2].max_bytes or 0):
-                    rule = f"is {limit} bytes, but must be above the limit before it"
-                    raise _Fault(rule, "write the limits in increasing order")
-                segments[-1] = dataclasses.replace(segments[-1], max_bytes=limit)
-            else:
+            # Algorithms and limits take turns; a limit ends the segment before it.
+            if number % 2:
                 segments.append(_parse_segment(part))
+                continue
+            limit = _limit(part)
+            if number == len(parts):
+                raise _Fault("is a limit with no algorithm after it", "add :alg")
+            if number > 2 and limit <= (segments[-2].max_bytes or 0):
+                rule = f"is {limit} bytes, but must be above the limit before it"
+                raise _Fault(rule, "write the limits in increasing order")
+            segments[-1] = dataclasses.replace(segments[-1], max_bytes=limit)
     except _Fault as fault:
         shown_text = text if text.isprintable() and text else repr(text)
         place_text = f"{_FLAG}{shown_text}: part {number}, {part!r}"

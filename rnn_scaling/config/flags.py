@@ -193,14 +193,11 @@ def parse_with_errors(
     lines: list[str] = []
     try:
         words = expand_flag_files(argv)
-    except ValueError as e:
-        return {}, [str(e)]
-    try:
         unparsed = absl_values(["", *words], known_only=True)[1:]
     except absl_flags.Error:  # the last word is a flag without its value
         lines.append(f"{words[-1]} needs a value: {words[-1]}=...")
         unparsed = absl_values(["", *words[:-1]], known_only=True)[1:]
-    except ValueError as e:  # --noflag=value
+    except ValueError as e:  # a flag file, or --noflag=value
         return {}, [str(e)]
     values: dict[str, Any] = {}
     for name, target in targets.items():

@@ -50,16 +50,7 @@ def build(task: Task, rank: int) -> Callable[[], float]:
     spec = PartitionSpec() if task.exchanges else PartitionSpec(TOWERS)
     sharding = NamedSharding(mesh, spec)
     batch = _stack_batches(task, mesh)
-    weights = {}
-    slots = {}
-    for name, value in task.weights.items():
-        if not task.exchanges:
-            value = np.stack([value] * towers)
-        weights[name] = jax.device_put(value, sharding)
-        zeros = np.zeros_like(value)
-        slots[name] = tuple(
-            jax.device_put(zeros, sharding) for _ in range(_NUM_SLOTS[optimizer])
-        )
+    weights, slots = _place_variables(task, sharding)
     num_words = np.array(task.loss_items, np.float64)
     divisor = num_words.sum() if task.exchanges else num_words[0]
     sharded = jax.shard_map(
@@ -88,6 +79,26 @@ def build(task: Task, rank: int) -> Callable[[], float]:
         return float(np.asarray(losses, np.float64).sum() / num_words.sum())
 
     return step
+
+
+def _place_variables(
+    task: Task, sharding: NamedSharding
+) -> tuple[dict[str, jax.Array], dict[str, tuple[jax.Array, ...]]]:
+    """Return the weights and the optimizer's slots by name.
+
+    Without an exchange, the first axis has a copy for each tower.
+    """
+    weights = {}
+    slots = {}
+    for name, value in task.weights.items():
+        if not task.exchanges:
+            value = np.stack([value] * task.num_devices)
+        weights[name] = jax.device_put(value, sharding)
+        zeros = np.zeros_like(value)
+        slots[name] = tuple(
+            jax.device_put(zeros, sharding) for _ in range(_NUM_SLOTS[task.optimizer])
+        )
+    return weights, slots
 
 
 def _tower_update(task: Task, divisor: float) -> Callable[..., Any]:
@@ -172,13 +183,7 @@ def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.
     config = task.config
     dtype = jnp.dtype(task.dtype)
     run_layers = with_cudnn if task.uses_gpus else with_scans
-    directions = (
-        ("forward", "backward") if config["direction"] == "bi" else ("forward",)
-    )
-    encoder = []
-    for layer in range(config["num_encoder_layers"] // len(directions)):
-        encoder.append([f"encoder/layer_{layer}/{name}" for name in directions])
-    decoder = [[f"decoder/layer_{n}"] for n in range(config["num_decoder_layers"])]
+    encoder, decoder = _cell_names(config)
     units = config["num_units"]
     forget_bias = np.zeros(4 * units, np.float32)
     forget_bias[2 * units : 3 * units] = config["forget_bias"]
@@ -214,6 +219,18 @@ def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.
         return (jax.nn.logsumexp(logits, axis=2) - at_label[..., 0]).sum()
 
     return loss_sum
+
+
+def _cell_names(config: Mapping[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the names of the cells of encoder and decoder, per layer and direction."""
+    directions = ["forward"]
+    if config["direction"] == "bi":
+        directions.append("backward")
+    encoder = []
+    for layer in range(config["num_encoder_layers"] // len(directions)):
+        encoder.append([f"encoder/layer_{layer}/{name}" for name in directions])
+    decoder = [[f"decoder/layer_{n}"] for n in range(config["num_decoder_layers"])]
+    return encoder, decoder
 
 
 def with_scans(

@@ -297,11 +297,17 @@ def _network(keras: Any, task: Task) -> Any:
     for table, layer in embeddings.items():
         layer.set_weights([weights[table]])
     projection.set_weights([weights["projection"]])
-    for name, layer in cells:
-        kernel, bias = handoff.cell(weights, name, config["forget_bias"], gates="ifjo")
-        units = config["num_units"]
-        layer.set_weights([kernel[:-units], kernel[-units:], bias])
+    _set_cell_weights(cells, task)
     return model
+
+
+def _set_cell_weights(cells: Sequence[tuple[str, Any]], task: Task) -> None:
+    """Copy the task's weights into Keras' layers, given with the names of their cells."""
+    units = task.config["num_units"]
+    forget_bias = task.config["forget_bias"]
+    for name, layer in cells:
+        kernel, bias = handoff.cell(task.weights, name, forget_bias, gates="ifjo")
+        layer.set_weights([kernel[:-units], kernel[-units:], bias])
 
 
 def kernel(task: Task) -> str:

@@ -7,7 +7,7 @@ modules of the frameworks read them by these names.
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import tensorflow as tf
 from rnn_scaling.config import registry
 from rnn_scaling.config.registry import workloads
 from rnn_scaling.config.run_config import RunConfig
+from rnn_scaling.config.run_options import DeviceOptions
 from rnn_scaling.frameworks import handoff
 from rnn_scaling.frameworks.handoff import Task
 from rnn_scaling.training import benchmark, optimizers
@@ -57,7 +58,6 @@ def build_task(
 ) -> Task:
     """Return the task of a run; its reference is trained on the engine's devices."""
     reference = _reference_config(config)
-    devices = config.devices
     workload = workloads.load(config.model.model).build(
         reference.model, engine.device_type
     )
@@ -65,34 +65,12 @@ def build_task(
     source = registry.load(registry.DATA_SOURCES, reference.data.data_source).build(
         feed
     )
-    batches = []
-    for batch in source.next_batches(None):
-        fields = {}
-        for name, tensor in batch._asdict().items():
-            # The names of the fields in `handoff.Task`.
-            fields[name.replace("_length", "_lengths")] = tensor.numpy().astype("int32")
-        batches.append(fields)
     learning_rate, results = _train_reference(reference, engine)
     cores = resolved["cpu_affinity"]
-    num_cores = devices.cpu_cores_per_device
-    uses_cpus = devices.device == "cpu"
-    names = [
-        f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)
-    ]
-    training = config.training
-    optimizer = optimizers.build(training.optimizer, training.learning_rate)
-    num_slots = len(optimizer.first_slots)
-    # If there are too few cores, devices share them.
-    core_numbers = itertools.cycle(cores)
-    device_cores = []
-    if uses_cpus:
-        for _ in names:
-            device_cores.append(tuple(itertools.islice(core_numbers, num_cores)))
-    trainable = sum(math.prod(spec.shape) for spec in workload.variables)
     return Task(
         config=config.flat(),
         weights=benchmark.initial_weights(config, workload),
-        batches=tuple(batches),
+        batches=tuple(map(_name_fields, source.next_batches(None))),
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),
         reference_losses=tuple(
@@ -100,28 +78,73 @@ def build_task(
         ),
         sgd_learning_rate=learning_rate,
         flops_per_item=workloads.flops_per_item(config.flat(), feed.max_lengths),
-        parameters={
-            "trainable": trainable,
-            "bytes": 4 * trainable,
-            "moving": 0,
-            "optimizer": num_slots * trainable,
-        },
+        parameters=_count_parameters(config, workload),
         result_file=config.output.result_file,
-        threads=num_cores if uses_cpus else max(1, len(cores) // devices.num_devices),
-        cores=tuple(device_cores),
-        resolved={
-            "scaling": resolved["scaling"],
-            "oversubscribed": resolved.get("oversubscribed"),
-            "cpu_affinity": cores,
-            "devices": names,
-            "device_type": devices.device.upper(),
-            "onednn": local.uses_onednn(),
-            "tower_batch_sizes": list(config.tower_batch_sizes()),
-            "logical_devices": False,
-            "learning_rate": config.training.learning_rate,
-        },
+        threads=_num_threads(config.devices, len(cores)),
+        cores=_cores_by_device(config.devices, cores),
+        resolved=_resolve(config, resolved),
         started=started,
     )
+
+
+def _name_fields(batch: Any) -> dict[str, np.ndarray]:
+    """Return a tower's batch with the names of the fields in `handoff.Task`."""
+    fields = {}
+    for name, tensor in batch._asdict().items():
+        fields[name.replace("_length", "_lengths")] = tensor.numpy().astype("int32")
+    return fields
+
+
+def _count_parameters(config: RunConfig, workload: Any) -> dict[str, int]:
+    """Return the fields of a `records.parts.Parameters`."""
+    training = config.training
+    optimizer = optimizers.build(training.optimizer, training.learning_rate)
+    trainable = sum(math.prod(spec.shape) for spec in workload.variables)
+    return {
+        "trainable": trainable,
+        "bytes": 4 * trainable,
+        "moving": 0,
+        "optimizer": len(optimizer.first_slots) * trainable,
+    }
+
+
+def _num_threads(devices: DeviceOptions, num_cores: int) -> int:
+    """Return the threads of each device; GPUs divide the cores of the process."""
+    if devices.device == "cpu":
+        return devices.cpu_cores_per_device
+    return max(1, num_cores // devices.num_devices)
+
+
+def _cores_by_device(
+    devices: DeviceOptions, cores: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the cores of each CPU device; empty for GPUs."""
+    if devices.device != "cpu":
+        return ()
+    # If there are too few cores, devices share them.
+    core_numbers = itertools.cycle(cores)
+    device_cores = []
+    for _ in range(devices.num_devices):
+        own_cores = itertools.islice(core_numbers, devices.cpu_cores_per_device)
+        device_cores.append(tuple(own_cores))
+    return tuple(device_cores)
+
+
+def _resolve(config: RunConfig, resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the run's `resolved` that are known before it starts."""
+    device_type = config.devices.device.upper()
+    numbers = range(config.devices.num_devices)
+    return {
+        "scaling": resolved["scaling"],
+        "oversubscribed": resolved.get("oversubscribed"),
+        "cpu_affinity": resolved["cpu_affinity"],
+        "devices": [f"{device_type}:{number}" for number in numbers],
+        "device_type": device_type,
+        "onednn": local.uses_onednn(),
+        "tower_batch_sizes": list(config.tower_batch_sizes()),
+        "logical_devices": False,
+        "learning_rate": config.training.learning_rate,
+    }
 
 
 def _train_reference(

@@ -90,20 +90,21 @@ def _lstm(
 
     PyTorch has two biases per gate: one is trained, the other stays zero.
     """
-    kernels = [
+    kernel_names = [
         name for name in weights if name.startswith(prefix) and name.endswith("/kernel")
     ]
-    is_bidirectional = any("/backward/" in name for name in kernels)
-    units = weights[kernels[0]].shape[1] // 4
-    num_layers = len(kernels) // (2 if is_bidirectional else 1)
+    # The cells are ordered by layer, and within a layer by direction.
+    num_directions = 2 if any("/backward/" in name for name in kernel_names) else 1
+    num_rows, num_columns = weights[kernel_names[0]].shape
+    units = num_columns // 4
     module = torch.nn.LSTM(
-        weights[kernels[0]].shape[0] - units,
+        num_rows - units,
         units,
-        num_layers,
-        bidirectional=is_bidirectional,
+        len(kernel_names) // num_directions,
+        bidirectional=num_directions == 2,
     )
-    for index, name in enumerate(kernels):
-        layer, direction = divmod(index, 2) if is_bidirectional else (index, 0)
+    for index, name in enumerate(kernel_names):
+        layer, direction = divmod(index, num_directions)
         suffix = f"l{layer}" + ("_reverse" if direction else "")
         kernel, bias = handoff.cell(
             weights, name.removesuffix("/kernel"), forget_bias, gates="ifjo"
@@ -123,6 +124,7 @@ def _lstm(
 def build_optimizer(
     name: str, parameters: list[torch.nn.Parameter], learning_rate: float
 ) -> torch.optim.Optimizer:
+    """Return PyTorch's optimizer; this suite's optimizers have the same formulas."""
     if name == "adam":
         return torch.optim.Adam(
             parameters, learning_rate, betas=(0.9, 0.999), eps=1e-7, fused=True
@@ -136,6 +138,10 @@ def build_optimizer(
 
 
 def build(task: Task, rank: int) -> loop.Step:
+    """Return the function of a step of one rank.
+
+    It waits for the device and returns the mean loss per word of the rank's batch.
+    """
     device = torch.device("cuda", rank) if task.uses_gpus else torch.device("cpu")
     _set_up(task, device)
     network: torch.nn.Module = Seq2Seq(
@@ -181,10 +187,10 @@ def _set_up(task: Task, device: torch.device) -> None:
     torch.set_num_threads(task.threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        is_reference = task.config == task.as_reference().config
-        torch.backends.cudnn.allow_tf32 = (
-            torch.backends.cuda.matmul.allow_tf32
-        ) = not is_reference
+        # The check of the losses needs all digits of float32.
+        allows_tf32 = task.config != task.as_reference().config
+        torch.backends.cudnn.allow_tf32 = allows_tf32
+        torch.backends.cuda.matmul.allow_tf32 = allows_tf32
 
 
 class TorchGroup:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rnn_scaling.inspection import chrome, operators, phases, placement, tracing, xplane
 from rnn_scaling.inspection.operators import TracedStep
+from rnn_scaling.inspection.tracing import Traced
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.system import entry
@@ -90,12 +91,10 @@ def trace(
     timed_steps = _share_foreign_towers(time_trace.steps, num_towers)
     files = []
     if log_dir:
-        profile = Path(time_run.file)
-        xplane.drop_iterations(time_run.space)
-        write_bytes(time_run.space.SerializeToString(), profile)
+        profile_file = _write_profile(time_run, Path(log_dir))
         events = chrome.render(timed_steps, num_towers)
         write_bytes(events, Path(log_dir) / _TRACE_FILE)
-        files = [str(profile.relative_to(log_dir)), _TRACE_FILE]
+        files = [profile_file, _TRACE_FILE]
     fields = {
         "batches": num_batches,
         # Items of the step whose kernels are listed by type.
@@ -115,6 +114,13 @@ def trace(
         "files": files,
     }
     return build(Trace, fields)
+
+
+def _write_profile(traced: Traced, log_dir: Path) -> str:
+    """Write the profiler's file without iterations; return its path in the folder."""
+    xplane.drop_iterations(traced.space)
+    write_bytes(traced.space.SerializeToString(), Path(traced.file))
+    return str(Path(traced.file).relative_to(log_dir))
 
 
 def _share_foreign_towers(

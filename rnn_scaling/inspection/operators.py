@@ -14,6 +14,7 @@ that is renamed there must be renamed here.
 """
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -130,10 +131,11 @@ def nodes_by_name(partitions: Iterable[Any]) -> dict[str, Node]:
     for partition in partitions:
         for node in partition.node:
             nodes[node.name] = Node(node.op, node.device, owner(node.name))
-        for function in partition.library.function:
-            for node in function.node_def:
-                if node.name not in nodes:
-                    nodes[node.name] = Node(node.op, node.device, owner(node.name))
+        functions = partition.library.function
+        inner_nodes = itertools.chain.from_iterable(f.node_def for f in functions)
+        for node in inner_nodes:
+            if node.name not in nodes:
+                nodes[node.name] = Node(node.op, node.device, owner(node.name))
     return nodes
 
 
@@ -153,16 +155,16 @@ def transfers_to(
     transfers = set()
     for partition in partitions:
         receives = {}
+        read_names: list[str] = []
         for node in partition.node:
             if node.op in RECEIVES:
                 receives[node.name] = node.attr["tensor_name"].s.decode()
-        for node in partition.node:
-            if not is_reader(node.name):
-                continue
-            for name in node.input:
-                source = name.removeprefix("^").partition(":")[0]
-                if source in receives:
-                    transfers.add(receives[source])
+            if is_reader(node.name):
+                read_names += node.input
+        for name in read_names:
+            source = name.removeprefix("^").partition(":")[0]
+            if source in receives:
+                transfers.add(receives[source])
     return transfers
 
 

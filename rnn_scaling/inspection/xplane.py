@@ -17,7 +17,7 @@ import bisect
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.operators import (
@@ -160,14 +160,7 @@ def read(
     wait_names = {wait.kernel.name for wait in waits}
     executed = [item for item in executed if item.kernel.name not in wait_names]
     executed += waits
-    # Functions of tf.data run at the same time, and have operators with equal plain
-    # names ("Identity"). Executions of the step have operators with scopes.
-    no_owner = Owner(None, OTHER)
-    step_executions = {
-        item.execution
-        for item in executed
-        if (item.kernel.tower, item.kernel.phase) != no_owner
-    }
+    step_executions = _find_step_executions(executed)
     for item in executed:
         if item.execution in step_executions:
             kernels.append(item.kernel)
@@ -184,6 +177,20 @@ def read(
         steps.append(TracedStep(start, end, kernels[first:last]))
         num_foreign += sum(start <= time_ns < end for time_ns in foreign_starts)
     return XplaneTrace(steps, num_foreign)
+
+
+def _find_step_executions(executed: Sequence[_Executed]) -> set[int | None]:
+    """Return the executions of functions that belong to the step.
+
+    Functions of tf.data run at the same time, and have operators with equal plain names
+    ("Identity"). Executions of the step have operators with scopes.
+    """
+    no_owner = Owner(None, OTHER)
+    return {
+        item.execution
+        for item in executed
+        if (item.kernel.tower, item.kernel.phase) != no_owner
+    }
 
 
 def _read_host(

@@ -10,6 +10,7 @@ Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -113,14 +114,13 @@ def measure(
     try:
         buffers = _Buffers(max(sizes))
         jobs: dict[tuple[str, int], list[tuple[int, rounds.Job]]] = {}
-        for kernel in _TRAFFIC:
+        for kernel, size in itertools.product(_TRAFFIC, sizes):
             move = transfer(kernel, buffers)
-            for size in sizes:
-                job = rounds.prepare(functools.partial(move, size))
-                jobs.setdefault((kernel, 1), []).append((size, job))
-                if crew is not None and size >= _SMALLEST_SHARED:
-                    job = rounds.prepare(functools.partial(crew.move, kernel, size))
-                    jobs.setdefault((kernel, len(cores)), []).append((size, job))
+            job = rounds.prepare(functools.partial(move, size))
+            jobs.setdefault((kernel, 1), []).append((size, job))
+            if crew is not None and size >= _SMALLEST_SHARED:
+                job = rounds.prepare(functools.partial(crew.move, kernel, size))
+                jobs.setdefault((kernel, len(cores)), []).append((size, job))
         points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "host memory")
     finally:
         os.sched_setaffinity(0, cores)

@@ -219,7 +219,7 @@ def _all_reduce_sections(
         rates.append(
             [
                 size_text(size),
-                *(_rate_text(series, point, False) for series, point in cells),
+                *(_median_rate_text(series, point) for series, point in cells),
             ]
         )
     parts = [
@@ -323,12 +323,13 @@ def _repeats(all_series: Sequence[Series]) -> str:
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
 
 
-def _rate_text(series: Series, point: Point | None, with_quartiles: bool = True) -> str:
-    if point is None:
-        return _MISSING
+def _median_rate_text(series: Series, point: Point | None) -> str:
+    return _MISSING if point is None else _number(series.gb_per_s(point))
+
+
+def _rate_text(series: Series, point: Point) -> str:
+    """Return the median of a rate, and its quartiles."""
     rate = series.gb_per_s(point)
-    if not with_quartiles:
-        return _number(rate)
     high, low = [rate * point.median_s / seconds for seconds in point.quartiles_s]
     return f"{_number(rate)} ({_number(low)} to {_number(high)})"
 

@@ -98,7 +98,7 @@ def test_variables_are_spread_by_bytes(tf):
     from rnn_scaling.training.variable_update.parameter_server import place_parts
 
     parts = place_parts(
-        _specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], partition=False
+        _specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], divides_large=False
     )
     assert [part.device for part in (parts["a"][0], parts["b"][0], parts["c"][0])] == [
         "d0",
@@ -111,7 +111,7 @@ def test_large_variables_are_split_into_consecutive_rows_no_larger_than_a_share(
     from rnn_scaling.training.variable_update.parameter_server import place_parts
 
     parts = place_parts(
-        _specs(big=(101, 4), small=(3, 4)), ["d0", "d1", "d2"], partition=True
+        _specs(big=(101, 4), small=(3, 4)), ["d0", "d1", "d2"], divides_large=True
     )
     rows = [(part.start, part.stop) for part in parts["big"]]
     assert rows[0][0] == 0 and rows[-1][1] == 101

@@ -115,10 +115,7 @@ def read_trace(file: Path) -> RankTrace:
             "has no ProfilerStep#; call step() of torch.profiler.profile after each batch",
         )
     base_ns = _whole_or_none(stream.header.get("baseTimeNanoseconds")) or 0
-    distributed_info = stream.header.get("distributedInfo")
-    if not isinstance(distributed_info, dict):
-        distributed_info = {}
-    rank = _whole_or_none(distributed_info.get("rank"))
+    rank, world_size = _read_ranks(stream.header)
     if rank is None:
         rank = _find_rank_in_name(file)
     spans = {}
@@ -130,12 +127,20 @@ def read_trace(file: Path) -> RankTrace:
     return RankTrace(
         file=file,
         rank=rank,
-        world_size=_whole_or_none(distributed_info.get("world_size")),
+        world_size=world_size,
         steps=steps,
         spans=spans,
         collectives=tuple(shift_call(call, base_ns) for call in collectives),
         num_left_out=num_left_out,
     )
+
+
+def _read_ranks(header: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the rank and the number of ranks; None if the trace does not have them."""
+    info = header.get("distributedInfo")
+    if not isinstance(info, dict):
+        return None, None
+    return _whole_or_none(info.get("rank")), _whole_or_none(info.get("world_size"))
 
 
 def _find_rank_in_name(file: Path) -> int | None:

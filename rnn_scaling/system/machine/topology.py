@@ -121,19 +121,8 @@ def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     nics = [name for name in header.devices if name not in names]
     columns = {name: number for number, name in enumerate(header.devices)}
     for name in names:
-        row = rows[name].links if name in rows else []
-        if len(row) < len(header.devices):
-            raise TopologyError(
-                f"row {name} has {len(row)} of {len(header.devices)} cells"
-            )
-        for cell in row:
-            if _link_level(cell) not in {*LEVELS, "X", "N/A"}:
-                raise TopologyError(
-                    f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, "
-                    f"got {cell!r}"
-                )
-        if row[columns[name]] != "X":
-            raise TopologyError(f"{name}-{name} is {row[columns[name]]}; expected X")
+        row_links = rows[name].links if name in rows else []
+        _check_row(name, row_links, header.devices)
     for a, b in itertools.combinations(names, 2):
         link = rows[a].links[columns[b]]
         reverse_link = rows[b].links[columns[a]]
@@ -160,6 +149,20 @@ def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
         nics=tuple(nics),
         nic_links=tuple(links(name, nics) for name in names),
     )
+
+
+def _check_row(name: str, links: Sequence[str], devices: Sequence[str]) -> None:
+    """Raise a TopologyError if a GPU's row is incomplete or has an unknown link."""
+    if len(links) < len(devices):
+        raise TopologyError(f"row {name} has {len(links)} of {len(devices)} cells")
+    for link in links:
+        if _link_level(link) not in {*LEVELS, "X", "N/A"}:
+            raise TopologyError(
+                f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {link!r}"
+            )
+    own_link = links[devices.index(name)]
+    if own_link != "X":
+        raise TopologyError(f"{name}-{name} is {own_link}; expected X")
 
 
 def read_header(line: str) -> Header | None:
@@ -213,11 +216,15 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
     groups = []
     while ungrouped:
         group = [ungrouped.pop(0)]
+        # The list grows while it is read, until no device connects a further one.
         for device in group:
-            for other in list(ungrouped):
-                if _link_level(links[device][other]) in near:
-                    ungrouped.remove(other)
-                    group.append(other)
+            connected_to = [
+                other
+                for other in ungrouped
+                if _link_level(links[device][other]) in near
+            ]
+            group += connected_to
+            ungrouped = [other for other in ungrouped if other not in connected_to]
         groups.append(sorted(group))
     return groups
 

@@ -33,6 +33,10 @@ class Partition:
     stop: int
     device: str
 
+    @property
+    def num_rows(self) -> int:
+        return self.stop - self.start
+
 
 class _Piece(NamedTuple):
     """Rows of a variable that have no device yet."""
@@ -44,7 +48,7 @@ class _Piece(NamedTuple):
 
 
 def place_parts(
-    specs: Specs, devices: Sequence[str], partition: bool
+    specs: Specs, devices: Sequence[str], divides_large: bool
 ) -> dict[str, list[Partition]]:
     """Balance variables over devices by size.
 
@@ -53,7 +57,7 @@ def place_parts(
     Args:
       specs: The variables.
       devices: The devices.
-      partition: Whether a variable larger than a device's share (total size / devices)
+      divides_large: Whether a variable larger than a device's share (total size / devices)
         is split along its first dimension, into equal parts of at most that share.
 
     Returns:
@@ -64,7 +68,7 @@ def place_parts(
     pieces: list[_Piece] = []
     for spec in specs:
         rows = spec.shape[0]
-        count = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
+        count = min(rows, math.ceil(sizes[spec.name] / share)) if divides_large else 1
         edges = [round(rows * k / count) for k in range(count + 1)]
         row_size = sizes[spec.name] / rows
         for start, stop in zip(edges, edges[1:]):
@@ -76,10 +80,9 @@ def place_parts(
         load[device] += piece.size
         partition_of_piece = Partition(piece.name, piece.start, piece.stop, device)
         partitions[piece.name].append(partition_of_piece)
-    return {
-        name: sorted(parts, key=lambda part: part.start)
-        for name, parts in partitions.items()
-    }
+    for placed in partitions.values():
+        placed.sort(key=lambda partition: partition.start)
+    return partitions
 
 
 class ParameterServer(VariableUpdate):
@@ -96,8 +99,8 @@ class ParameterServer(VariableUpdate):
         )
         self._variables: dict[str, list[tf.Variable]] = {}
         by_name: dict[str, tf.Variable] = {}
-        for name, parts in self._parts.items():
-            variables = [_create(part, setup.values) for part in parts]
+        for name, partitions in self._parts.items():
+            variables = [_create(partition, setup.values) for partition in partitions]
             self._variables[name] = variables
             by_name |= {variable.name: variable for variable in variables}
         self._updater = Updater(by_name, setup.rule, self.servers[0])
@@ -151,10 +154,10 @@ class ParameterServer(VariableUpdate):
             tower_pieces.append(self._split(name, gradient, tower))
         summed = {}
         # Of each part, the pieces of all towers.
-        for variable, part, pieces in zip(
+        for variable, partition, pieces in zip(
             self._variables[name], self._parts[name], zip(*tower_pieces)
         ):
-            with tf.device(part.device):
+            with tf.device(partition.device):
                 summed[variable.name] = gradients.add(list(pieces))
         return summed
 
@@ -175,58 +178,64 @@ class ParameterServer(VariableUpdate):
         self, name: str, gradient: gradients.Gradient, tower: int
     ) -> list[gradients.Gradient]:
         """Split one tower's gradient of a variable into the gradients of its parts."""
-        parts = self._parts[name]
+        partitions = self._parts[name]
         with tf.device(self.devices[tower]):
             if name not in self.gathered:
                 gradient = gradients.densify(gradient)
-            if len(parts) == 1:
+            if len(partitions) == 1:
                 return [gradient]
             if not isinstance(gradient, tf.IndexedSlices):
-                return tf.split(gradient, [part.stop - part.start for part in parts], 0)
-            return [_select_rows(gradient, part) for part in parts]
+                return tf.split(
+                    gradient, [partition.num_rows for partition in partitions], 0
+                )
+            return [_select_rows(gradient, partition) for partition in partitions]
 
 
-def _create(part: Partition, values: Values) -> tf.Variable:
+def _create(partition: Partition, values: Values) -> tf.Variable:
     """Create the variable of a partition on its device, with its initial rows."""
-    with tf.device(part.device):
+    with tf.device(partition.device):
         return tf.Variable(
-            values[part.name][part.start : part.stop],
-            name=f"{part.name}/rows_{part.start}",
+            values[partition.name][partition.start : partition.stop],
+            name=f"{partition.name}/rows_{partition.start}",
         )
 
 
 def _lookup(
-    variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor
+    variables: Sequence[tf.Variable], partitions: Sequence[Partition], ids: tf.Tensor
 ) -> tf.Tensor:
     """Return the rows `ids`; only these rows leave the devices of the parts."""
-    if len(parts) == 1:
-        with tf.device(parts[0].device):
+    if len(partitions) == 1:
+        with tf.device(partitions[0].device):
             return tf.gather(variables[0], ids)
     flat = tf.reshape(ids, [-1])
     owner = tf.searchsorted(
-        tf.constant([part.stop for part in parts], flat.dtype), flat, side="right"
+        tf.constant([partition.stop for partition in partitions], flat.dtype),
+        flat,
+        side="right",
     )
-    positions = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(parts))
+    positions = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(partitions))
     rows = []
-    for variable, part, position in zip(variables, parts, positions):
-        with tf.device(part.device):
-            rows.append(tf.gather(variable, tf.gather(flat, position) - part.start))
+    for variable, partition, position in zip(variables, partitions, positions):
+        with tf.device(partition.device):
+            rows.append(
+                tf.gather(variable, tf.gather(flat, position) - partition.start)
+            )
     joined_rows = tf.dynamic_stitch(positions, rows)
     return tf.reshape(
         joined_rows, tf.concat([tf.shape(ids), tf.shape(joined_rows)[1:]], 0)
     )
 
 
-def _select_rows(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
+def _select_rows(gradient: tf.IndexedSlices, partition: Partition) -> tf.IndexedSlices:
     """Return the rows of a sparse gradient that belong to a partition."""
     positions = tf.where(
-        (gradient.indices >= part.start) & (gradient.indices < part.stop)
+        (gradient.indices >= partition.start) & (gradient.indices < partition.stop)
     )[:, 0]
     values = tf.gather(gradient.values, positions)
-    indices = tf.gather(gradient.indices, positions) - part.start
+    indices = tf.gather(gradient.indices, positions) - partition.start
 
     return tf.IndexedSlices(
-        values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]])
+        values, indices, tf.constant([partition.num_rows, gradient.values.shape[1]])
     )
 
 

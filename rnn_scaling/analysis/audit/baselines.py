@@ -5,7 +5,6 @@ rules that choose a baseline are tried; the prices say which are more usual.
 """
 
 import functools
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ from rnn_scaling.records.tables.series import series_keys
 _RULES = {
     "devices": 0.0,  # the fewest
     "named": 0.0,  # the name of the row, or the text instead of a number
-    "one": 1.0,  # the target prints 1
     "first": 1.5,
     "last": 5.0,
 }
@@ -56,19 +54,6 @@ def _value_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     return zip(layout.parts, [item and item.number.value for item in items])
 
 
-def _run_keys(layout: Measurements) -> Iterable[Hashable]:
-    """Return the run of rising numbers of devices to which each row belongs."""
-    runs = []
-    run = 0
-    previous = math.inf
-    for item in layout.devices.items if layout.devices else [None] * len(layout.lines):
-        if item:
-            run += item.low <= previous < math.inf
-            previous = item.low
-        runs.append(run)
-    return zip(layout.parts, runs)
-
-
 @functools.lru_cache(maxsize=4)
 def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     """Return the keys and the groups of every grouping."""
@@ -76,9 +61,6 @@ def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     all_keys: list[Keys] = [
         lambda layout: [0] * len(layout.lines),
         series_keys,
-        lambda layout: layout.parts,
-        lambda layout: zip(layout.parts, layout.labels),
-        _run_keys,
     ]
     num_labels = len(layout.labels[0]) if layout.labels else 0
     all_keys += [functools.partial(_label_keys, k) for k in range(num_labels)][
@@ -110,7 +92,7 @@ def choices(
     seen_rows = set()
     for keys, groups in _list_groupings(layout):
         for rule, price in _RULES.items():
-            base = _choose(layout, columns, shift, groups, rule)
+            base = _choose(layout, columns, groups, rule)
             mark = base.tobytes()
             if mark not in seen_rows and (base >= 0).any():
                 seen_rows.add(mark)
@@ -120,20 +102,19 @@ def choices(
 
 
 def choose_again(
-    layout: Measurements, columns: Sequence[int], shift: Shift, choice: Choice
+    layout: Measurements, columns: Sequence[int], choice: Choice
 ) -> Choice:
     """Return a choice in the first rows of a table for all of its rows."""
     if choice.keys is None:
         return Choice(np.arange(len(layout.lines)))
     groups = list(group_rows(choice.keys(layout)).values())
-    base = _choose(layout, columns, shift, groups, choice.rule)
+    base = _choose(layout, columns, groups, choice.rule)
     return choice._replace(base=base)
 
 
 def _choose(
     layout: Measurements,
     columns: Sequence[int],
-    shift: Shift,
     groups: Sequence[Sequence[int]],
     rule: str,
 ) -> np.ndarray:
@@ -149,13 +130,8 @@ def _choose(
             rows = sorted(with_devices, key=devices.__getitem__)
         elif rule == "named":
             rows = [row for row in rows if _names_baseline(layout, target, row)]
-        elif rule in ("one", "last") and with_devices:
-            continue
-        elif rule == "one":
-            is_one = prints_one(target, shift)
-            rows = [row for row in rows if is_one[row]]
         elif rule == "last":
-            rows = rows[::-1]
+            rows = [] if with_devices else rows[::-1]
         if rows:
             base[group] = rows[0]
     return base

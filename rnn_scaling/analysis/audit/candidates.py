@@ -22,11 +22,7 @@ from rnn_scaling.analysis.audit.relations import (
 )
 from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.headers import CHOSEN, DERIVED, MEASURES, Quantity
-from rnn_scaling.records.tables.measurements import (
-    MOST_COLUMNS,
-    Column,
-    Measurements,
-)
+from rnn_scaling.records.tables.measurements import Column, Measurements
 
 HEAD = 60  # rows of a long table in which relations are looked for
 # Share of all rows. If more are broken, the first rows do not represent the table.
@@ -34,7 +30,6 @@ _MAX_BROKEN = 0.05
 _MAX_RATIOS = 100  # tried for one column
 _MAX_SOURCES = 6  # columns of one quantity that are tried
 _NEAREST = 10  # columns that are tried with another one
-_MAX_NAMED = 3  # parts of a sum that are named
 # Natural logarithm of the factor by which a row may miss a relation worth a look.
 _CLOSE = 0.1
 # Bits of a relation that is tried even if few rows fit, because numbers may be wrong.
@@ -43,14 +38,12 @@ _NARROW = 0.02  # range of a column that is as good as constant
 _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
 _SHARED_WORD = 2.0
-_TOTAL = 2.0  # bits of a sum that its header announces
 _WORD = re.compile(r"\w+")
 _TWO_PARTS = re.compile(r"\s*(?:/|÷|\bvs\.?|\bover\b|\s(?:to|-|–|—|->|=>|→)\s)\s*")
-_WITHOUT_TOTALS = (*CHOSEN, Quantity.SPEEDUP, Quantity.EFFICIENCY, Quantity.CHANGE)
 
 
 def believed_readings(layout: Measurements) -> list[Reading]:
-    """Return the believed readings of the columns and the rows of totals."""
+    """Return the believed readings of the columns."""
     head = first_rows(layout)
     by_target = [
         list(propose_stated(head, k, RELATIONS)) for k in range(len(head.columns))
@@ -67,7 +60,7 @@ def believed_readings(layout: Measurements) -> list[Reading]:
     for reading in selected:
         if reading.is_clean or _relation_sources(reading) not in clean:
             believed.append(_extend_to_all_rows(layout, reading))
-    return [*filter(None, believed), *_propose_row_totals(layout)]
+    return list(filter(None, believed))
 
 
 def _relation_sources(reading: Reading) -> tuple[str, tuple[int, ...]]:
@@ -110,8 +103,7 @@ def _extend_to_all_rows(layout: Measurements, reading: Reading) -> Reading | Non
     """Return a reading of the first rows for all; None if too many rows break it."""
     if reading.layout is layout:
         return reading
-    shift = reading.relation.shift
-    choice = baselines.choose_again(layout, reading.columns, shift, reading.choice)
+    choice = baselines.choose_again(layout, reading.columns, reading.choice)
     extended_reading = dataclasses.replace(reading, layout=layout, choice=choice)
     max_missed = max(HEAD, _MAX_BROKEN * len(extended_reading.rows))
     return extended_reading if len(extended_reading.missed) <= max_missed else None
@@ -185,11 +177,10 @@ def _may_hold(reading: Reading) -> bool:
 def _propose_unstated_relations(layout: Measurements, target: int) -> Iterator[Reading]:
     """Yield the readings of relations that no header states."""
     column = layout.columns[target]
-    if column.quantity in CHOSEN or column.is_exact or column.meaning.is_statistic:
+    excluded = (*CHOSEN, Quantity.ASIDE)
+    if column.quantity in excluded or column.is_exact or column.meaning.is_statistic:
         return
-    readings = _propose_sums(layout, target)
-    if column.quantity != Quantity.ASIDE:
-        readings = itertools.chain(_propose_ratios(layout, target), readings)
+    readings = _propose_ratios(layout, target)
     yield from map(evidence.judge, filter(_may_hold, readings))
 
 
@@ -286,73 +277,3 @@ def _header_names_both(column: Column, first: Column, second: Column) -> bool:
     left, right = parts
     is_in_order = left & only_first and right & only_second
     return bool(is_in_order or (left & only_second and right & only_first))
-
-
-def _propose_sums(layout: Measurements, target: int) -> Iterator[Reading]:
-    """Yield a column as the sum of others."""
-    column = layout.columns[target]
-    if column.quantity in _WITHOUT_TOTALS or column.inner_range < _NARROW:
-        return
-    similar = []
-    for k, part in enumerate(layout.columns):
-        is_similar = part.quantity in (column.quantity, Quantity.UNKNOWN)
-        if k != target and is_similar and not headers.is_total(part.name):
-            similar.append(k)
-    left = [k for k in similar if k < target]
-    right = similar[len(left) :]
-    source_sets = {tuple(similar), *itertools.combinations(similar[:_NEAREST], 2)}
-    for size in range(3, len(similar)):
-        source_sets |= {tuple(left[-size:]), tuple(right[:size])}
-    source_sets = {parts for parts in source_sets if len(parts) > 1}
-    prior = _TOTAL if headers.is_total(column.name) else PRIOR
-    for parts in sorted(source_sets):
-        formula = " + ".join(layout.columns[k].name for k in parts)
-        if len(parts) > _MAX_NAMED:
-            formula = f"sum of {len(parts)} columns"
-        name = f"{column.name} = {formula}"
-        bits = prior - math.log2(len(source_sets)) / 2
-        yield from _sum(layout, name, (target, *parts), bits, column.inner_range)
-
-
-def _sum(
-    layout: Measurements,
-    name: str,
-    columns: tuple[int, ...],
-    bits: float,
-    spread: float,
-) -> Iterator[Reading]:
-    """Yield a sum, the total first, if it is roughly right in a third of the rows."""
-    text = " + ".join(f"part{k}" for k in range(1, len(columns)))
-    relation = Relation(name, f"target = {text}", bits)
-    (trial,) = _apply_relation(layout, relation, columns, spread)
-    rows = trial.rows
-    if len(rows) > 1 and 3 * int(trial.holds(_CLOSE)[rows].sum()) >= len(rows):
-        yield trial
-
-
-def _propose_row_totals(layout: Measurements) -> Iterator[Reading]:
-    """Yield the rows that are the sums of the rows above them.
-
-    The rows become columns, so that a total is one more sum of columns.
-    """
-    summed = [c for c in layout.columns if c.quantity not in _WITHOUT_TOTALS]
-    first_row_of_part: dict[int, int] = {}
-    for row, labels in enumerate(layout.labels):
-        first = first_row_of_part.setdefault(layout.parts[row], row)
-        if not 2 <= row - first < MOST_COLUMNS:
-            continue
-        if not labels or not headers.is_total(labels[0]):
-            continue
-        columns = []
-        for k in (row, *range(first, row)):
-            items = tuple(column.items[k] for column in summed)
-            meaning = headers.read_header("")
-            columns.append(Column("", meaning, Quantity.UNKNOWN, 1.0, items))
-        zeros = (0,) * len(summed)
-        unnamed = ((),) * len(summed)
-        turned = Measurements(layout.table, tuple(columns), unnamed, zeros, zeros)
-        indices = tuple(range(len(columns)))
-        for trial in _sum(turned, "sum of the rows above", indices, _TOTAL, 1.0):
-            reading = evidence.judge(trial)
-            if 2 * len(reading.missed) <= len(reading.rows):
-                yield reading

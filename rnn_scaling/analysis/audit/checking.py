@@ -110,7 +110,7 @@ def _detect_faults(
     for fault in repairs.faults(instances, confirming):
         highest = max(bits[instance.mark] for instance in fault.broken)
         relation = fault.broken[0].relation
-        if highest >= MIN_BITS or relation.is_sum or not relation.is_generic:
+        if highest >= MIN_BITS or not relation.is_generic:
             yield from _detected_fault(layout, fault, highest)
 
 
@@ -118,23 +118,18 @@ def _detected_fault(
     layout: Measurements, fault: Fault, bits: float
 ) -> Iterator[_Detected]:
     """Yield a fault, unless medians and unprinted digits explain it."""
-    terms = itertools.chain(*(instance.terms for instance in fault.broken))
-    items = {term.item.place: term.item for term in terms}
-    fits: dict[Cell, Bounds] = {}
     is_material = False
     for change in fault.changes:
-        fits |= change.fits
-    for cell, (low, high) in fits.items():
-        item = items[cell]
-        difference = max(low - item.high, item.low - high)
-        size = max(abs(item.high), abs(item.low))
+        low, high = change.fit
+        difference = max(low - change.item.high, change.item.low - high)
+        size = max(abs(change.item.high), abs(change.item.low))
         is_material |= difference > repairs.MATERIAL * size
     if is_material:
         is_exact = all(instance.is_exact for instance in fault.broken)
         yield _Detected(
-            fault.changes[0].kind if len(fault.changes) == 1 else "one-of",
+            "number" if len(fault.changes) == 1 else "one-of",
             bits >= _CERTAIN and is_exact,
-            fits,
+            {change.place: change.fit for change in fault.changes},
             _formula_text(fault.broken[0].relation),
             bits,
             list(itertools.chain(*(instance.places for instance in fault.broken))),
@@ -225,7 +220,7 @@ def _locate_cell(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
 
 def _formula_text(relation: Relation) -> str:
     """Return a relation in words, such as "speedup = rate / baseline rate"."""
-    if relation.is_sum or relation.is_generic:
+    if relation.is_generic:
         return relation.name
     text = re.sub(r"(\w+)_0", r"baseline \1", relation.text)
     return text.replace("each", "rate per device").replace("*", "x")

@@ -3,14 +3,13 @@
 Evidence is counted in bits. A number that is predicted to within 1 % would occur by
 chance about once in a hundred tables, which is 6 bits. A number that is missed costs
 MISS bits, about as much as the name of the cell in a finding. A reading is judged by
-the cheapest explanation of all numbers that it misses: each is wrong by itself, one
-number of all of them is wrong, or two are exchanged.
+the cheapest explanation of all numbers that it misses: each is wrong by itself, or one
+number of their baseline is wrong.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,9 +22,9 @@ from rnn_scaling.analysis.audit.readings import MIN_BITS, Reading
 _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
 _TOLERANCES = ((0.0, 0.0), (0.01, 3.0))
+_PAIR = 2  # misses that often have one cause, such as exchanged numbers
 _FAR = 0.1  # relative difference by which the only number of a table must miss
 _MAX_CHANGES = 0.25  # per row
-_EXCHANGED = 2  # misses of one exchange
 _MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
 
 
@@ -57,12 +56,12 @@ def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
         bits = gained - _MISS * len(missed)
         if len(missed) == 1:
             bits += _slip_bits(reading, int(missed[0]), float(gains[missed[0]]))
-        if len(missed) == _EXCHANGED:
+        if len(missed) == _PAIR:
             bits += _MISS
         yield _Explanation(bits, tolerance, len(missed))
         if not 1 < len(missed) <= _MAX_REPAIRED:
             continue
-        for bits in _bits_after_changes(reading, missed, tolerance):
+        for bits in _bits_after_change(reading, missed, tolerance):
             yield _Explanation(bits - price, tolerance)
 
 
@@ -81,47 +80,27 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     return max(0.0, _MISS + gain - price)
 
 
-def _bits_after_changes(
+def _bits_after_change(
     reading: Reading, missed: np.ndarray, tolerance: float
 ) -> Iterator[float]:
-    """Yield the bits of all rows after each change of one number, or of two."""
-    gains = reading.gains(tolerance)[reading.rows]
-    bits = float(gains.sum()) - _MISS
-    pairs = [tuple(missed)] if len(missed) == _EXCHANGED else []
+    """Yield the bits of all rows after a change of a number of their one baseline."""
     bases = set(reading.base[missed])
-    if reading.relation.has_baseline and len(bases) == 1:
-        (base,) = bases
-        rows = reading.rows[reading.base[reading.rows] == base]
-        # The baseline of the target counts as 1, although it is printed differently.
-        ends = reading.without(reading.shares[-1][3])
-        explained_rows = rows[reading.holds(tolerance, ends)[rows]]
-        if not reading.relation.is_generic:
-            gained = float(reading.gains(tolerance, ends)[explained_rows].sum())
-            yield gained - _MISS * (1 + len(rows) - len(explained_rows))
-        low, high = reading.ends
-        error = np.median(low[rows] + high[rows]) / 2
-        is_explained = reading.holds(tolerance, (low - error, high - error))[rows]
-        unexplained = rows[~is_explained]
-        if not len(unexplained):  # One row determines the number.
-            yield bits - float(gains.max())
-        elif len(unexplained) <= _EXCHANGED:
-            pairs += [(base, row) for row in unexplained]
-    for pair, k in itertools.product(pairs, set(reading.columns)):
-        if _exchange_numbers(reading, k, pair).holds(tolerance)[reading.rows].all():
-            yield bits
-
-
-def _exchange_numbers(reading: Reading, column: int, pair: tuple[int, ...]) -> Reading:
-    """Return the reading after an exchange of two numbers of a column."""
-    columns = list(reading.layout.columns)
-    items = list(columns[column].items)
-    first, second = pair
-    moved = items[first]
-    items[first] = items[second]
-    items[second] = moved
-    columns[column] = dataclasses.replace(columns[column], items=tuple(items))
-    layout = dataclasses.replace(reading.layout, columns=tuple(columns))
-    return dataclasses.replace(reading, layout=layout)
+    if not reading.relation.has_baseline or len(bases) > 1:
+        return
+    (base,) = bases
+    rows = reading.rows[reading.base[reading.rows] == base]
+    # The baseline of the target counts as 1, although it is printed differently.
+    ends = reading.without(reading.shares[-1][3])
+    explained_rows = rows[reading.holds(tolerance, ends)[rows]]
+    if not reading.relation.is_generic:
+        gained = float(reading.gains(tolerance, ends)[explained_rows].sum())
+        yield gained - _MISS * (1 + len(rows) - len(explained_rows))
+    low, high = reading.ends
+    error = np.median(low[rows] + high[rows]) / 2
+    if reading.holds(tolerance, (low - error, high - error))[rows].all():
+        # One row determines the number.
+        gains = reading.gains(tolerance)[reading.rows]
+        yield float(gains.sum() - gains.max()) - _MISS
 
 
 def is_believed(reading: Reading) -> bool:

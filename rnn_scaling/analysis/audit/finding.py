@@ -25,8 +25,7 @@ class Place:
 class Finding:
     """Cells that contradict others."""
 
-    # "number", "one-of", "exchange", "column", "swapped-headings", "record", or a kind of
-    # limits.py
+    # "number", "one-of", "column", "swapped-headings", "record", or a kind of limits.py
     kind: str
     strength: str
     source: str

@@ -1,9 +1,8 @@
 """Apply a relation to the rows of a table.
 
-A relation is a sum that must be 0: of the logarithms of its factors, or of the parts of
-a total. The bounds of the printed numbers give bounds of the sum. The relation holds in
-a row if 0 lies between them. What the other numbers leave for one of them is the number
-that fits.
+The logarithms of the factors of a relation must add up to 0. The bounds of the printed
+numbers give bounds of the sum. The relation holds in a row if 0 lies between them. What
+the other numbers leave for one of them is the number that fits.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _MAX_BITS = 10.0  # that one number can give
 _EXACT = 1e-9  # rounding errors of floating point
 _SPREAD = 1.0  # natural logarithm of the largest range in which a number is expected
 _NARROWEST = 0.25  # smallest range, because a column of equal numbers proves little
-# If a part of a sum is smaller than the rounding times this, it proves nothing.
-_TRIVIAL = 2.0
 _LARGEST_LOG = 700.0
 
 Bounds = tuple[float, float]
@@ -42,26 +39,24 @@ Ends = tuple[np.ndarray, np.ndarray]  # lower and upper bounds by row
 Mark = frozenset[tuple[Place, int]]
 
 
-def count(low: Any, high: Any, factor: Factor, is_sum: bool) -> tuple[Any, Any]:
-    """Return the bounds with which numbers count in the sum of a relation.
+def count(low: Any, high: Any, factor: Factor) -> tuple[Any, Any]:
+    """Return the bounds of the logarithms with which numbers count in a relation.
 
     Args:
       low: The lower bound of a number, or of each row's number.
       high: The upper bounds.
       factor: The place of the numbers in the relation.
-      is_sum: Whether the relation adds numbers and not their logarithms.
     """
     offset, sign = factor.shift
     low, high = (offset + sign * low, offset + sign * high)[::sign]
-    if not is_sum:
-        low = np.log(np.where(high > 0, np.maximum(low, SMALLEST), np.nan))
-        high = np.log(np.where(high > 0, high, np.nan))
+    low = np.log(np.where(high > 0, np.maximum(low, SMALLEST), np.nan))
+    high = np.log(np.where(high > 0, high, np.nan))
     return (low, high) if factor.exponent > 0 else (-high, -low)
 
 
 @functools.lru_cache(maxsize=256)
-def _count_column(column: Column, factor: Factor, is_sum: bool) -> Ends:
-    return count(column.low, column.high, factor, is_sum)
+def _count_column(column: Column, factor: Factor) -> Ends:
+    return count(column.low, column.high, factor)
 
 
 class Term(NamedTuple):
@@ -80,7 +75,6 @@ class Instance(NamedTuple):
     terms: tuple[Term, ...]
     low: float  # bounds of the sum
     high: float
-    size: float  # the sum is compared with this
     is_exact: bool  # whether the sum has no tolerance
 
     @property
@@ -104,10 +98,9 @@ class Instance(NamedTuple):
         for term in self.terms:
             if changed and term.item.place in changed:
                 bounds = changed[term.item.place]
-                ends = count(*bounds, term.factor, self.relation.is_sum)
+                ends = count(*bounds, term.factor)
                 low += ends[0] - term.low
                 high += ends[1] - term.high
-        slack *= self.size
         return bool(low - slack <= _EXACT and high + slack >= -_EXACT)
 
     def fits(self, place: Place) -> Bounds:
@@ -124,9 +117,7 @@ class Instance(NamedTuple):
         offset, sign = term.factor.shift
         values = []
         for end in ends:
-            value = float(term.factor.exponent * end)
-            if not self.relation.is_sum:
-                value = math.exp(min(value, _LARGEST_LOG))
+            value = math.exp(min(float(term.factor.exponent * end), _LARGEST_LOG))
             values.append(sign * (value - offset))
         return min(values), max(values)
 
@@ -172,7 +163,7 @@ class Reading:
             k = self.columns[relation.quantities.index(factor.name)]
             column = self.layout.columns[k]
             rows = np.arange(len(self.base))
-            low, high = _count_column(column, factor, relation.is_sum)
+            low, high = _count_column(column, factor)
             if factor.is_baseline:
                 rows = self.base
                 low = np.where(rows < 0, np.nan, low[rows])
@@ -186,21 +177,12 @@ class Reading:
         return shares
 
     @functools.cached_property
-    def _sizes(self) -> np.ndarray:
-        """By row, the size that the error of a sum is compared with."""
-        if not self.relation.is_sum:
-            return np.ones(len(self.base))
-        ends = [np.abs(ends) for _, _, _, ends in self.shares]
-        largest = np.max(ends, axis=(0, 1))
-        return np.where(largest > 0, largest, 1.0)
-
-    @functools.cached_property
     def ends(self) -> Ends:
         """Bounds, by row, of the sum; NaN for rows that are not compared."""
         low, high = np.sum([ends for _, _, _, ends in self.shares], axis=0)
         if self.relation.has_baseline:
             low = np.where(self.base == np.arange(len(self.base)), np.nan, low)
-        return low / self._sizes, high / self._sizes
+        return low, high
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -242,12 +224,7 @@ class Reading:
             distance = 2.0 * np.abs(logs - logs[self.base])
             distance = np.where(np.isnan(distance), _SPREAD, distance)
             spread = np.minimum(spread, np.maximum(distance, _EXACT))
-        bits = np.clip(-np.log2(width / spread), 0.0, _MAX_BITS)
-        if self.relation.is_sum:  # without a small part it may hold, too
-            parts = [abs(self.layout.columns[k].middle) for k in self.columns]
-            is_trivial = np.min(parts, axis=0) < _TRIVIAL * width * self._sizes
-            bits = np.where(is_trivial, 0.0, bits)
-        return bits
+        return np.clip(-np.log2(width / spread), 0.0, _MAX_BITS)
 
     def without(self, share: Ends) -> Ends:
         """Return the ends without the share of one factor."""
@@ -273,12 +250,10 @@ class Reading:
             item = column.items[rows[row]] if rows[row] >= 0 else None
             if item:
                 terms.append(Term(item, factor, float(lows[row]), float(highs[row])))
-        size = float(self._sizes[row])
-        low, high = (size * float(ends[row]) for ends in self.ends)
-        slack = size * self.tolerance
-        is_exact = not self.tolerance
+        low, high = (float(ends[row]) for ends in self.ends)
+        slack = self.tolerance
         return Instance(
-            self.relation, tuple(terms), low - slack, high + slack, size, is_exact
+            self.relation, tuple(terms), low - slack, high + slack, not slack
         )
 
 

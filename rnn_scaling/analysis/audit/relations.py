@@ -1,7 +1,7 @@
 """List the relations between the columns of a table.
 
-A relation is "target = formula". A formula multiplies and divides quantities, or adds
-columns. A quantity that ends in _0 is a quantity of the baseline row.
+A relation is "target = formula". A formula multiplies and divides quantities. A quantity
+that ends in _0 is a quantity of the baseline row.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ CHANGES = (NO_SHIFT, (1.0, 1), (1.0, -1))
 
 @dataclasses.dataclass(frozen=True)
 class Factor:
-    """One quantity of a product, or a column of a sum."""
+    """One quantity of a product."""
 
     name: str
     exponent: int  # +1 or -1
@@ -30,7 +30,7 @@ class Relation:
 
     Attributes:
       name: Its name in findings.
-      text: "target = formula". A formula has either products, or sums.
+      text: "target = formula".
       bits: log2 of its likelihood before any number is seen.
       shift: How the numbers of the target count.
     """
@@ -42,13 +42,13 @@ class Relation:
 
     @functools.cached_property
     def factors(self) -> tuple[Factor, ...]:
-        """All factors, the target first; their product is 1, or their sum is 0.
+        """All factors, the target first; their product is 1.
 
         With a baseline, the target counts relative to the target of the baseline row.
         """
         target, formula = self.text.split(" = ")
         factors = [Factor(target, 1, shift=self.shift)]
-        for operator, name in re.findall(r"([*/+]?)\s*(\w+)", formula):
+        for operator, name in re.findall(r"([*/]?)\s*(\w+)", formula):
             exponent = 1 if operator == "/" else -1
             quantity = name.removesuffix("_0")
             factors.append(Factor(quantity, exponent, name.endswith("_0")))
@@ -70,11 +70,6 @@ class Relation:
     def sources(self) -> tuple[str, ...]:
         """The other quantities."""
         return self.quantities[1:]
-
-    @functools.cached_property
-    def is_sum(self) -> bool:
-        """Whether columns are added."""
-        return "+" in self.text
 
     @functools.cached_property
     def is_generic(self) -> bool:

@@ -1,15 +1,13 @@
 """Find the smallest changes to a table that satisfy the relations which it breaks.
 
-Broken relations that share a number have one cause, a wrong number or two exchanged
-ones. If several changes of one size explain the same, each of them is named.
+Broken relations that share a number have one cause, a wrong number. If several numbers
+explain the same, each of them is named.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from rnn_scaling.analysis.audit import slips
 from rnn_scaling.analysis.audit.readings import Bounds, Instance, Mark
 from rnn_scaling.records.tables.measurements import Item, Place
 
@@ -18,21 +16,20 @@ MATERIAL = 0.005
 _MAX_ALTERNATIVES = 3  # changes that are named as "one of these"
 _MAX_COUNT_FACTOR = 10.0  # largest error of a count of devices
 _MAX_FACTOR = 1e7  # largest error of any number
-_MAX_PAIRS = 400  # pairs of numbers that are tried
+Index = Mapping[Place, Mapping[Mark, Instance]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A change that satisfies the relations."""
+    """A change of one number that satisfies the relations."""
 
-    kind: str  # "number" or "exchange"
-    fits: Mapping[Place, Bounds]  # bounds of the right numbers
-    num_confirming: int = 0  # other relations that hold without the change
+    item: Item
+    fit: Bounds  # bounds of the right number
+    num_confirming: int  # other relations that hold without the change
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """A sort key: a number that others confirm is blamed last."""
-        return self.kind == "exchange", self.num_confirming
+    def place(self) -> Place:
+        return self.item.place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,28 +53,28 @@ def faults(
     broken = {mark: i for mark, i in instances.items() if not i.holds()}
     while broken:
         broken_by_place = _index_by_place(broken)
-        # The likeliest changes that repair the same instances.
+        # The likeliest changes that repair the same instances: a number that others
+        # confirm is blamed last.
         groups: dict[frozenset[Mark], list[Change]] = {}
         for change in _find_changes(by_place, broken_by_place, confirming):
-            repaired = [broken_by_place.get(place, {}) for place in change.fits]
-            group = groups.setdefault(frozenset().union(*repaired), [])
-            if not group or change.rank < group[0].rank:
-                group[:] = [change]
-            elif change.rank == group[0].rank:
+            marks = frozenset(broken_by_place[change.place])
+            group = groups.setdefault(marks, [])
+            if group and change.num_confirming < group[0].num_confirming:
+                group.clear()
+            if not group or change.num_confirming == group[0].num_confirming:
                 group.append(change)
         if not groups:
             return
         remaining = dict(broken)
-        for marks in sorted(groups, key=lambda m: (-len(m), groups[m][0].rank)):
+        for marks in sorted(
+            groups, key=lambda m: (-len(m), groups[m][0].num_confirming)
+        ):
             if marks <= remaining.keys():
                 causes = [remaining.pop(mark) for mark in broken if mark in marks]
-                named_changes = _select_named_changes(groups[marks], causes)
-                if named_changes:
-                    yield Fault(causes, named_changes)
+                changes = _select_named_changes(groups[marks], causes)
+                if changes:
+                    yield Fault(causes, changes)
         broken = remaining
-
-
-Index = Mapping[Place, Mapping[Mark, Instance]]
 
 
 def _index_by_place(instances: Mapping[Mark, Instance]) -> Index:
@@ -91,55 +88,29 @@ def _index_by_place(instances: Mapping[Mark, Instance]) -> Index:
 def _find_changes(
     by_place: Index, broken: Index, confirming: Set[Mark]
 ) -> Iterator[Change]:
-    """Yield the changes that each repair all broken instances of some numbers."""
-    items: dict[Place, Item] = {}
+    """Yield the changes that each repair all broken instances of a number."""
     for place in sorted(broken):
-        for term in next(iter(broken[place].values())).terms:
-            items[term.item.place] = term.item
-        certain_changes = []
+        terms = next(iter(broken[place].values())).terms
+        item = next(term.item for term in terms if term.item.place == place)
+        constraints = []
         num_confirming = 0
         for mark, instance in by_place[place].items():
             if mark in confirming or mark in broken[place]:
-                certain_changes.append(instance)
+                constraints.append(instance)
             num_confirming += mark in confirming and instance.holds()
-        fit = _fit(items[place], certain_changes)
+        fit = _fit(item, constraints)
         if fit:
-            yield Change("number", {place: fit}, num_confirming)
-    pairs = itertools.combinations([items[place] for place in sorted(broken)], 2)
-    exchangeable = filter(_are_exchangeable, pairs)
-    for first, second in itertools.islice(exchangeable, _MAX_PAIRS):
-        fits = {
-            first.place: _source_bounds(first, second),
-            second.place: _source_bounds(second, first),
-        }
-        touched = [*by_place[first.place].values(), *by_place[second.place].values()]
-        if all(instance.holds(fits, MATERIAL) for instance in touched):
-            yield Change("exchange", fits)
+            yield Change(item, fit, num_confirming)
 
 
 def _select_named_changes(
     changes: Sequence[Change], broken: Sequence[Instance]
 ) -> list[Change]:
-    """Return the changes that are named, first the changes of computed numbers.
-
-    If many numbers may be wrong, such as the parts of a sum, only the one with a usual
-    slip is named, or else the total.
-    """
-    if changes[0].kind == "exchange":
-        return list(changes) if len(changes) <= _MAX_ALTERNATIVES else []
+    """Return the changes that are named, first the changes of computed numbers."""
     targets = {instance.terms[0].item.place for instance in broken}
     if len(changes) > _MAX_ALTERNATIVES:
-        terms = itertools.chain(*(instance.terms for instance in broken))
-        items = {term.item.place: term.item for term in terms}
-        slipped = []
-        for change in changes:
-            ((place, fit),) = change.fits.items()
-            if slips.cheapest(items[place], fit, 1.0):
-                slipped.append(change)
-        if len(slipped) == 1:
-            return slipped
-        changes = [c for c in changes if not targets.isdisjoint(c.fits)]
-    return sorted(changes, key=lambda change: targets.isdisjoint(change.fits))
+        changes = [change for change in changes if change.place in targets]
+    return sorted(changes, key=lambda change: change.place not in targets)
 
 
 def _fit(item: Item, instances: Sequence[Instance]) -> Bounds | None:
@@ -151,9 +122,7 @@ def _fit(item: Item, instances: Sequence[Instance]) -> Bounds | None:
         return None
     low, high = sorted((low, high))
     terms = [term for term in instances[0].terms if term.item.place == item.place]
-    may_be_negative = terms[0].factor.shift[0] or (
-        instances[0].relation.is_sum and item.low < 0
-    )
+    may_be_negative = terms[0].factor.shift[0]
     largest = _MAX_FACTOR * max(abs(item.low), abs(item.high))
     if (high <= 0 and not may_be_negative) or max(-low, high) > largest:
         return None
@@ -163,19 +132,3 @@ def _fit(item: Item, instances: Sequence[Instance]) -> Bounds | None:
         is_whole = math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
         return (low, high) if is_near and is_whole else None
     return low, high
-
-
-def _are_exchangeable(pair: tuple[Item, Item]) -> bool:
-    """Return whether two numbers of one column or one row may be exchanged."""
-    first, second = pair
-    is_same_line = first.place[0] == second.place[0]
-    is_same_line |= first.place[1] == second.place[1]
-    is_count = [item.low == item.high for item in pair]
-    return is_same_line and is_count[0] == is_count[1]
-
-
-def _source_bounds(item: Item, source: Item) -> Bounds:
-    """Return the bounds of the source in the unit of an item."""
-    if item.place[1] == source.place[1]:
-        return source.low, source.high
-    return source.number.low * item.scale, source.number.high * item.scale

@@ -78,7 +78,6 @@ MEASURED = _group("measured")  # an empty cell is a missing number, not part of 
 FINEST_FIRST: list[str] = _DATA["finest first"]
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
 _COUNT = _compile(_DATA["count"])
-_TOTAL = _compile(_DATA["total"])
 _BASELINE = _compile(_DATA["baseline"])
 _STATISTIC = _compile(_DATA["statistic"])
 _RANK = _compile(_DATA["rank"])
@@ -204,11 +203,6 @@ def is_thing(unit: str) -> bool:
 def may_be_speedup(header: str) -> bool:
     """Return whether "1.5x" below a header of a change is a speedup: "vs baseline"."""
     return bool(_FASTER.search(header.lower()))
-
-
-def is_total(text: str) -> bool:
-    """Return whether a header or a row's name announces a sum."""
-    return bool(_TOTAL.search(text.lower().replace("_", " ")))
 
 
 def is_baseline(text: str) -> bool:

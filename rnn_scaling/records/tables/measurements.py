@@ -32,7 +32,7 @@ from rnn_scaling.records.tables.headers import (
 from rnn_scaling.records.tables.table import Table
 
 _MAX_SAMPLE = 1000  # rows that decide whether a column holds numbers
-MOST_COLUMNS = 64  # columns of a table that are compared with each other
+_MOST_COLUMNS = 64  # columns of a table that are compared with each other
 SMALLEST = 1e-300  # number whose logarithm is taken
 _FIRST_ROWS = 60  # rows that are searched for numbers in brackets
 _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
@@ -300,7 +300,7 @@ def _read_header_devices(table: Table) -> dict[int, int]:
 
 def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
     """Yield a layout with a row for every column, if quantities are in rows."""
-    if len(rows) > MOST_COLUMNS or len(table.header) < 3:
+    if len(rows) > _MOST_COLUMNS or len(table.header) < 3:
         return
     width = range(1, len(table.header))
     meaning = headers.read_header(table.header[0])
@@ -333,7 +333,7 @@ def _make_measurements(
         if not _is_numeric(column.texts):
             texts = list(map(cell_numbers.strip_markup, column.texts))
             names.append(column._replace(texts=texts))
-        elif len(columns) < MOST_COLUMNS:
+        elif len(columns) < _MOST_COLUMNS:
             numbers = list(map(cell_numbers.parse_cell, column.texts))
             columns.append(_make_column(column, numbers))
     if all(column.quantity != Quantity.DEVICES for column in columns):

@@ -34,15 +34,6 @@ RIGHT = {
         *("Codec|Time (s)|frames/s", "a|2.104|47.53", "b|3.318|30.14"),
         *("c|1.275|78.43", "d|0.911|109.8"),
     ),
-    "sum": table(
-        *("Run|fwd (ms)|bwd (ms)|total (ms)", "a|48.2|12.1|60.3", "b|33.0|20.4|53.4"),
-        "c|91.7|11.3|103.0",
-    ),
-    "total": table("Part|a|b", "x|10|4", "y|20|5", "z|5|6", "Total|35|15"),
-    "total of times": table(
-        *("Step|A|B", "a|4.752s|2.31s", "b|3.529s|1.20s", "c|0.184s|0.41s"),
-        "Total|8.465s|3.92s",
-    ),
     "brackets": table(
         *("Tool|Time", "a|0.082s (1.00x)", "b|0.167s (2.04x)", "c|0.443s (5.40x)"),
         *("d|0.639s (7.79x)", "e|2.670s (32.6x)"),
@@ -111,9 +102,6 @@ def test_the_cell_that_the_others_contradict(old, new, blamed):
         ("ratio", "8.12", "6.12", {(5, "old / new")}),
         ("change", "-5.1%", "+17.6%", {(6, "vs baseline")}),
         ("same work", "78.43", "87.43", {(5, "frames/s")}),
-        ("sum", "53.4", "58.4", {(4, "total (ms)")}),
-        ("total", "|15|", "|25|", {(6, "b")}),
-        ("total of times", "0.184s", "184s", {(5, "A")}),
         ("brackets", "7.79x", "9.77x", {(6, "Time")}),
         ("bare brackets", "(6.1)", "(1.6)", {(5, "B")}),
         ("devices in headers", "3.78", "3.18", {(4, "4 GPUs")}),
@@ -126,19 +114,6 @@ def test_the_cell_that_the_others_contradict(old, new, blamed):
 def test_a_fault_in_tables_of_other_kinds(name, old, new, blamed):
     assert found(RIGHT[name]) == []
     assert blamed <= set(places(RIGHT[name].replace(old, new)))
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "lines"),
-    [
-        ("3.78", "1.94", {4, 5}),
-        ("97%", "90%", {4, 6}),
-    ],
-)
-def test_exchanged_numbers(one, two, lines):
-    (finding,) = found(GOOD.replace(one, "#").replace(two, one).replace("#", two))
-    assert finding.kind == "exchange"
-    assert {place.line for place in finding.places} == lines
 
 
 def test_the_slip_is_named():
@@ -247,14 +222,12 @@ def test_other_readings_are_no_fault(text):
 )
 def test_a_long_table(fault, tmp_path):
     rng = random.Random(1)
-    lines = ["run,devices,words/s,seconds,load s,total s"]
+    lines = ["run,devices,words/s per device,words/s"]
     for row in range(2_000):
         rate = rng.uniform(100, 900)
-        seconds = rng.uniform(1, 50)
-        load = rng.uniform(1, 9)
-        total = seconds + load + (7.0 if row == fault else 0.0)
-        numbers = f"{rate:.2f},{seconds:.3f},{load:.3f},{total:.3f}"
-        lines.append(f"{row},{1 + row % 8},{numbers}")
+        devices = 1 + row % 8
+        total = rate * devices * (1.3 if row == fault else 1.0)
+        lines.append(f"{row},{devices},{rate:.2f},{total:.2f}")
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     findings = auditing.audit(tmp_path / "a.csv").findings
     lines = [finding.places[0].line for finding in findings]

@@ -112,8 +112,8 @@ def ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
             yield [
                 str(num_cores),
                 name,
-                f"{np.mean(errors > load.NOTICEABLE):.2%}",
-                f"{np.mean(0.1 + errors > load.NOTICEABLE):.2%}",
+                f"{np.mean(errors > load.NOTICEABLE_LOAD):.2%}",
+                f"{np.mean(0.1 + errors > load.NOTICEABLE_LOAD):.2%}",
             ]
 
 

@@ -32,8 +32,8 @@ Gradient = Callable[..., tuple[Tensor | None, ...]]
 class LossOptions(NamedTuple):
     accuracy: bool = False  # whether correct predictions are counted
     label_smoothing: float = 0.0  # share of each target that is spread over all words
-    tied: bool = False  # whether the projection is a table of embeddings [V, U]
-    differentiated: bool = True  # whether gradients are needed
+    is_tied: bool = False  # whether the projection is a table of embeddings [V, U]
+    is_differentiated: bool = True  # whether gradients are needed
 
 
 PLAIN = LossOptions()
@@ -62,7 +62,7 @@ def loss_sum(
       The sum, and `correct` if `options.accuracy`, both float32. Exponentials and sums
       are float32 for every dtype of `outputs`.
     """
-    units, vocabulary = projection.shape[::-1] if options.tied else projection.shape
+    units, vocabulary = projection.shape[::-1] if options.is_tied else projection.shape
     hidden = tf.reshape(outputs, [-1, units])
     positions = _Positions(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
     num_words = hidden.shape[0]
@@ -78,14 +78,14 @@ def compute_logits(
     outputs: Tensor,
     projection: Tensor,
     bias: Tensor | None = None,
-    tied: bool = False,
+    is_tied: bool = False,
 ) -> Tensor:
     """Return the logits [T, B, V] of the last layer's outputs [T, B, U], in their dtype."""
-    units, vocabulary = projection.shape[::-1] if tied else projection.shape
+    units, vocabulary = projection.shape[::-1] if is_tied else projection.shape
     flat = tf.matmul(
         tf.reshape(outputs, [-1, units]),
         tf.cast(projection, outputs.dtype),
-        transpose_b=tied,
+        transpose_b=is_tied,
     )
     if bias is not None:
         flat += tf.cast(bias, outputs.dtype)
@@ -149,13 +149,13 @@ def _forward(
     if operators.usable(hidden.dtype):
         library = operators.load()
         tied_loss = library.rnn_scaling_tied_loss
-        compute = tied_loss if options.tied else library.rnn_scaling_loss
+        compute = tied_loss if options.is_tied else library.rnn_scaling_loss
         bias = biases[0] if biases else tf.zeros([0])
         result = compute(hidden, projection, bias, labels, smoothing)
         return _LossForward(
             result.losses, lambda: result.is_right, lambda: result.d_logits
         )
-    products = tf.matmul(hidden, projection, transpose_b=options.tied)
+    products = tf.matmul(hidden, projection, transpose_b=options.is_tied)
     logits = sum(biases, tf.cast(products, tf.float32))
     probabilities = tf.raw_ops.Softmax(logits=logits)  # tf.nn loads Keras
     label_indices = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
@@ -186,7 +186,7 @@ def _gradients(
     projection: Tensor,
     scale: Tensor,
     biases: Sequence[Tensor],
-    tied: bool,
+    is_tied: bool,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of hidden, projection and biases, in hidden's dtype.
 
@@ -195,9 +195,9 @@ def _gradients(
     """
     d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
-    d_hidden = tf.matmul(d_logits, projection, transpose_b=not tied) * scale
+    d_hidden = tf.matmul(d_logits, projection, transpose_b=not is_tied) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
-    if tied:
+    if is_tied:
         d_projection = tf.matmul(d_logits, hidden * scale, transpose_a=True)
     else:
         d_projection = tf.matmul(hidden * scale, d_logits, transpose_a=True)
@@ -234,7 +234,7 @@ def _single_pass_loss(
                 cast_projection,
                 weights * d_loss,
                 biases,
-                options.tied,
+                options.is_tied,
             )
             d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_weights)
             return d_hidden, d_projection, None, None, *d_biases
@@ -289,12 +289,12 @@ def _sum_pieces(
 
     Returns:
       The sum of the losses; the gradients of the projection and the biases (empty if
-      `differentiated` is off); the gradient of `hidden`; with `accuracy` also the number
+      `is_differentiated` is off); the gradient of `hidden`; with `accuracy` also the number
       of correct predictions.
     """
     hidden = positions.hidden
     num_words = tf.shape(hidden)[0]
-    rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
+    rows = max(1, MAX_LOGITS // projection.shape[0 if options.is_tied else 1])
     num_pieces = (num_words + rows - 1) // rows
     cast_projection = tf.cast(projection, hidden.dtype)
 
@@ -310,10 +310,15 @@ def _sum_pieces(
         forward = _forward(words.hidden, cast_projection, words.labels, biases, options)
         total += tf.reduce_sum(forward.losses * words.weights)
         correct = tuple(n + _num_correct(forward, words.weights) for n in correct)
-        if not options.differentiated:
+        if not options.is_differentiated:
             return piece + 1, total, d_weights, d_hidden, *correct
         d_piece, *d_piece_weights = _gradients(
-            forward, words.hidden, cast_projection, words.weights, biases, options.tied
+            forward,
+            words.hidden,
+            cast_projection,
+            words.weights,
+            biases,
+            options.is_tied,
         )
         d_weights = tuple(
             d_sum + tf.cast(d, tf.float32)
@@ -328,7 +333,7 @@ def _sum_pieces(
         element_shape=[None, hidden.shape[1]],
     )
     d_weights: tuple[Tensor, ...] = ()
-    if options.differentiated:
+    if options.is_differentiated:
         d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
     counters = [0.0] if options.accuracy else []
     start = (0, 0.0, d_weights, d_pieces, *counters)

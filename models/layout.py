@@ -52,14 +52,14 @@ class TextLayout:
         batch_size: int,
         lengths: Sequence[int],
         seed_of: SeedOf,
-        ragged: bool = False,
+        is_ragged: bool = False,
         has_full: bool = True,
     ) -> Any:
         """Return sentences with uniform ids; a predicted side of full length ends in EOS_ID.
 
         Args:
           lengths: Words of the full sentences per side.
-          ragged: Whether to draw shorter lengths.
+          is_ragged: Whether to draw shorter lengths.
           has_full: Whether the first ragged sentence is full.
         """
         sides = list(zip(self.sides, lengths, strict=True))
@@ -72,7 +72,7 @@ class TextLayout:
         bos, eos = (tf.constant(word, tf.int64, column) for word in (BOS_ID, EOS_ID))
         fields: list[tuple[Any, ...]] = []
         sizes = _full_lengths(batch_size, lengths)
-        if ragged:
+        if is_ragged:
             sizes = [
                 _draw_lengths(full, seed_of(_LENGTHS + _STREAMS[side.name]), has_full)
                 for side, full in zip(self.sides, sizes)
@@ -179,7 +179,7 @@ class ImageLayout:
         batch_size: int,
         lengths: Sequence[int],
         seed_of: SeedOf,
-        ragged: bool = False,
+        is_ragged: bool = False,
         has_full: bool = True,
     ) -> ImageBatch:
         """Return uniform pixels in [-1, 1) and uniform labels."""

@@ -33,18 +33,18 @@ class NextWords(abc.ABC):
     moving: tuple[VariableSpec, ...] = ()
 
     def __init__(
-        self, config: ModelConfig, layout: TextLayout, tied: bool = False
+        self, config: ModelConfig, layout: TextLayout, is_tied: bool = False
     ) -> None:
         """Create the workload.
 
         Args:
-          tied: Whether the projection is [V, U], a table of embeddings.
+          is_tied: Whether the projection is [V, U], a table of embeddings.
         """
         self._config = config
         self._time_axis = 0 if layout.time_major else 1
         self.layout: Layout = layout
         self._loss = cross_entropy.LossOptions(
-            config.accuracy, config.label_smoothing, tied, config.trains
+            config.accuracy, config.label_smoothing, is_tied, config.trains
         )
 
     @abc.abstractmethod
@@ -74,7 +74,7 @@ class NextWords(abc.ABC):
         bias = weights.get(PROJECTION_BIAS)
         return Outputs(
             cross_entropy.compute_logits(
-                hidden, weights[PROJECTION], bias, self._loss.tied
+                hidden, weights[PROJECTION], bias, self._loss.is_tied
             )
         )
 
@@ -83,7 +83,7 @@ class NextWords(abc.ABC):
         projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
         bias = weights.get(PROJECTION_BIAS)
         return lambda hidden: cross_entropy.compute_logits(
-            hidden, projection, bias, self._loss.tied
+            hidden, projection, bias, self._loss.is_tied
         )
 
     def losses(self, logits: Tensor, batch: Any) -> Tensor:

@@ -45,7 +45,9 @@ class _Transformer(NextWords):
             Side("src", config.tgt_vocab_size, False, vocabulary="tgt"),
             Side("tgt", config.tgt_vocab_size, True),
         )
-        super().__init__(config, TextLayout(sides, Batch, time_major=False), tied=True)
+        super().__init__(
+            config, TextLayout(sides, Batch, time_major=False), is_tied=True
+        )
         self._dtype = tf.as_dtype(config.compute_dtype)
         self.variables = tuple(variable_specs(config))
 

@@ -69,7 +69,7 @@ class Layers:
         window: int,
         stride: int = 1,
         padding: str = "SAME",
-        biased: bool = False,
+        has_bias: bool = False,
     ) -> Tensor:
         """Convolve `x` with a window of `window` x `window` pixels.
 
@@ -82,7 +82,7 @@ class Layers:
         y = tf.nn.conv2d(
             x, tf.cast(kernel, x.dtype), stride, padding, self._data_format
         )
-        if biased:
+        if has_bias:
             bias = self._variable("bias", (channels,), "zeros")
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
         return y

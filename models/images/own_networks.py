@@ -48,7 +48,7 @@ def alexnet(layers: Layers, x: Tensor) -> Tensor:
         channels, window, stride, padding, is_pooled = row
         with layers.scope(f"conv_{number}"):
             convolved = layers.convolution(
-                x, channels, window, stride=stride, padding=padding, biased=True
+                x, channels, window, stride=stride, padding=padding, has_bias=True
             )
             x = tf.nn.relu(convolved)
             if is_pooled:
@@ -63,10 +63,10 @@ def alexnet(layers: Layers, x: Tensor) -> Tensor:
 def alexnet_cifar10(layers: Layers, x: Tensor) -> Tensor:
     """Compute the layers below the logits, for images of 32 x 32."""
     with layers.scope("conv_1"):
-        x = tf.nn.relu(layers.convolution(x, 64, 5, biased=True))
+        x = tf.nn.relu(layers.convolution(x, 64, 5, has_bias=True))
         x = _normalize_locally(layers, layers.max_pool(x, "SAME"))
     with layers.scope("conv_2"):
-        x = tf.nn.relu(layers.convolution(x, 64, 5, biased=True))
+        x = tf.nn.relu(layers.convolution(x, 64, 5, has_bias=True))
         x = layers.max_pool(_normalize_locally(layers, x), "SAME")
     x = layers.flatten(x)
     for number, features in ((3, 384), (4, 192)):
@@ -134,7 +134,7 @@ def densenet(depth: int, growth: int) -> Body:
 
     def run(layers: Layers, images: Tensor) -> Tensor:
         with layers.scope("first"):
-            x = layers.convolution(images, _DENSENET_FIRST_CHANNELS, 3, biased=True)
+            x = layers.convolution(images, _DENSENET_FIRST_CHANNELS, 3, has_bias=True)
         for block in range(_DENSENET_BLOCKS):
             if block:
                 with layers.scope(f"transition_{block}"):
@@ -154,7 +154,7 @@ def _activate_and_convolve(
     layers: Layers, x: Tensor, channels: int, window: int
 ) -> Tensor:
     activated = tf.nn.relu(layers.batch_normalization(x))
-    return layers.convolution(activated, channels, window, biased=True)
+    return layers.convolution(activated, channels, window, has_bias=True)
 
 
 def _network_body(config: ModelConfig) -> Body:

@@ -3,7 +3,7 @@
 One rule decides it, in every command. It reads the recorded load and never the rate, so
 it cannot pick what suits an answer.
 
-1. Batches: a batch is disturbed if other processes used more than `NOTICEABLE` of a
+1. Batches: a batch is disturbed if other processes used more than `NOTICEABLE_LOAD` of a
    device's cores during its window. Disturbed batches are left out while enough quiet
    ones remain (`counted_batches`).
 2. Runs: a run with too few quiet batches, or without recorded windows, is disturbed if
@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from rnn_scaling.records.environment import LoadWindows
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.machine.load import NOTICEABLE, share_of_one_device
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, share_of_one_device
 
 # A rate over five batches after the warm-up errs by about 1 %, over two by much more.
 _FEWEST_QUIET_BATCHES = 5
@@ -66,7 +66,7 @@ def is_disturbed(record: RunRecord) -> bool:
       record: The run; one without a recorded load counts as quiet.
 
     Returns:
-      True if other processes or the hypervisor used more than `NOTICEABLE` of a
+      True if other processes or the hypervisor used more than `NOTICEABLE_LOAD` of a
       device's cores during the run, on any worker that reports its load. A run with
       enough quiet batches is not disturbed, because only these count.
     """
@@ -192,7 +192,7 @@ def _find_disturbed_windows(
     cores = process.num_cores
     devices = record.options["num_devices"]
     return [
-        share_of_one_device(others + steal, cores, devices) > NOTICEABLE
+        share_of_one_device(others + steal, cores, devices) > NOTICEABLE_LOAD
         for others, steal in zip(windows.others, windows.steal)
     ]
 
@@ -314,7 +314,7 @@ def noticed_load_shares(
     devices = record.options["num_devices"]
     shares = []
     for share, cores in _recorded_load_shares(record, all_batches):
-        is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE
+        is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE_LOAD
         shares.append((share if is_noticed else 0.0, cores))
     return shares
 

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.disturbance import (
     noticed_load_shares,
 )
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 # Linux divides a core evenly, so a process that shares one takes at most about half.
 MOST_OF_A_SHARED_CORE = 0.5
@@ -84,19 +84,19 @@ def had_more_load(loads: Sequence[float], reference: Sequence[float]) -> bool:
       reference: The same for the runs that they are compared with; not empty.
 
     Returns:
-      True if the means differ by more than `NOTICEABLE`, and by more than two
+      True if the means differ by more than `NOTICEABLE_LOAD`, and by more than two
       standard errors of loads that vary as much as these. If no reference run had
       noticeable load, the difference is not by chance.
     """
     excess = statistics.fmean(loads) - statistics.fmean(reference)
-    if max(reference) <= NOTICEABLE:
-        return excess > NOTICEABLE
+    if max(reference) <= NOTICEABLE_LOAD:
+        return excess > NOTICEABLE_LOAD
     variances = [
         statistics.variance(side) / len(side)
         for side in (loads, reference)
         if len(side) > 1
     ]
-    return excess > max(NOTICEABLE, 2 * math.sqrt(sum(variances)))
+    return excess > max(NOTICEABLE_LOAD, 2 * math.sqrt(sum(variances)))
 
 
 def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) -> bool:

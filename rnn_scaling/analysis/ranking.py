@@ -19,8 +19,8 @@ from rnn_scaling.analysis.student import range_quantile
 
 # Coverage of all intervals in one analysis. With a second analysis, after a third
 # round, 95 % remain.
-TOGETHER = 0.97
-EQUAL = 0.05  # a smaller difference does not matter
+JOINT_COVERAGE = 0.97
+NEGLIGIBLE_DIFFERENCE = 0.05  # a smaller difference does not matter
 # If two candidates may differ by this share, the runs do not compare them.
 TOO_NOISY = 0.5
 Name = TypeVar("Name", bound=Hashable)
@@ -127,7 +127,7 @@ def _make_standing(rate: Interval, reference: Interval, count: int) -> Standing:
     ratio = confidence.ratio(rate, reference)
     if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)
-    margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.relative_error
+    margin = range_quantile(JOINT_COVERAGE, count, ratio.degrees) * ratio.relative_error
     ratio = ratio.with_margin(margin, IntervalKind(Basis.RANKING, (count,)))
     low, high = ratio.ends or (0.0, math.inf)
     if low > 1:
@@ -156,6 +156,9 @@ def _may_decide(ranking: Ranking[Name], standing: Standing, num_runs: int) -> bo
         return True
     error = ratio.relative_error * math.sqrt(k / (k + 1))
     count = len(ranking.standings)
-    margin = range_quantile(TOGETHER, count, ratio.degrees + num_runs) * error
+    margin = range_quantile(JOINT_COVERAGE, count, ratio.degrees + num_runs) * error
     distance = abs(math.log(ratio.value))
-    return distance > margin or standing.max_difference > EQUAL >= distance + margin
+    return (
+        distance > margin
+        or standing.max_difference > NEGLIGIBLE_DIFFERENCE >= distance + margin
+    )

@@ -157,13 +157,13 @@ def add(
     for candidate in candidates:
         statements += _add_entry(candidate, seen_runs, folder)
     if files := entries.disturbed_files(contents, named_commit):
-        values = {"files": files, "threshold": load.NOTICEABLE}
+        values = {"files": files, "threshold": load.NOTICEABLE_LOAD}
         statements.append(Statement("history-disturbed", values=values))
     if files := entries.slowed_files(contents, named_commit):
-        values = {"files": files, "threshold": load.NOTICEABLE}
+        values = {"files": files, "threshold": load.NOTICEABLE_LOAD}
         statements.append(Statement("history-slowed", values=values))
     if batches := entries.batches_left_out(contents, named_commit):
-        batch_values = {**batches, "threshold": load.NOTICEABLE}
+        batch_values = {**batches, "threshold": load.NOTICEABLE_LOAD}
         statements.append(Statement("history-disturbed-batches", values=batch_values))
     print("\n".join(map(sentence, statements)))
     return entry.EXIT_OK

@@ -33,7 +33,7 @@ _MAX_SERIES = 200  # series that are read from one file
 _LONGEST_TITLE = 40  # letters of a title in the name of a series
 # The total work is constant if the seconds on the most devices are below this share of
 # the seconds on the fewest.
-_SHRINKS = 0.9
+_MAX_STRONG_RATIO = 0.9
 _MIXED = ""  # the scaling of a table whose work follows no rule
 _UNIT_NAMES = {
     1e-9: "ns",
@@ -131,7 +131,7 @@ def _find_printed_time(
     """
     if series.column.quantity != Quantity.SECONDS:
         return None
-    falls = series.points[-1].value < _SHRINKS * series.points[0].value
+    falls = series.points[-1].value < _MAX_STRONG_RATIO * series.points[0].value
     is_of_all_work = falls or "epoch" in series.name.lower() or stated_scaling == STRONG
     unit_s = series.column.factor
     if any(number.unit == "s" for number in series.column.numbers):

@@ -78,7 +78,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
         batch_size,
         feed.max_lengths,
         stream_seed,
-        ragged=options.random_lengths,
+        is_ragged=options.random_lengths,
         has_full=not options.ragged_batches,
     )
     if not isinstance(layout, TextLayout) or not options.random_lengths:

@@ -1,4 +1,9 @@
-"""Sketches and digests of NumPy arrays, like those of `sketches` for torch."""
+"""Sketches and digests of NumPy arrays, like those of `sketches` for torch.
+
+`steps` records JAX and Keras scripts with them. Sketches are only compared with
+sketches of this module, so SIZE and SEED need not be those of `sketches`, but all runs
+of a verification must have the same. Needs only NumPy.
+"""
 
 import functools
 import hashlib

@@ -1,4 +1,7 @@
-"""Checkpoints of a watched script go to a folder of the run, not to the user's files."""
+"""Checkpoints of a watched script go to a folder of the run, not to the user's files.
+
+The hooks call `redirect` before the script starts. Needs only torch.
+"""
 
 import hashlib
 import os

@@ -1,7 +1,11 @@
 """Functions of libraries that the hooks replace, once the script has imported them.
 
 Libraries on top of torch have their own loaders, schedulers and clipping. A script
-imports them after the hooks, so they are replaced when it creates loaders and optimizers.
+imports them after the hooks, so they are replaced when it creates loaders and
+optimizers.
+
+`observer` provides the replacements. Another library is a row of `FUNCTIONS` and a
+replacement there.
 """
 
 import functools

@@ -3,6 +3,8 @@
 An iterator draws the numbers of a batch before it returns the batch, with workers some
 batches earlier. So each iterator has a queue of drawn batches, and a batch counts as
 read when the script gets it.
+
+`observer` patches the loaders with a `Loaders`. Runs in the user's Python.
 """
 
 import collections

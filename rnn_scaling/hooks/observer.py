@@ -3,6 +3,9 @@
 One JSON line per optimizer step: samples, learning rates, gradients, clipping, weights,
 buffers, random state and losses. `settings` drives conditions: dropout off, another
 bound of the gradient norm, prescribed samples, weights and learning rates.
+
+`hooks.torch` starts it in the script's process. `verification.scripts` reads the lines:
+a field that is renamed here must be renamed there.
 """
 
 import functools

@@ -2,6 +2,8 @@
 
 A server reads jobs from stdin, one JSON line each, and prints one JSON line per result.
 It imports only the standard library, so it runs in the Python of any user.
+
+`verification.scripts.runner` is the other end of the pipe.
 """
 
 import contextlib

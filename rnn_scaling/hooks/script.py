@@ -1,4 +1,7 @@
-"""Run a user's script in this process, as Python itself would."""
+"""Run a user's script in this process, as Python itself would.
+
+All hooks start the user's script with it.
+"""
 
 import os
 import runpy

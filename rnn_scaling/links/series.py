@@ -17,7 +17,7 @@ COPY = "copy"
 ALL_REDUCE = "all_reduce"
 FLOAT32_BYTES = 4
 _MAX_DRIFT = 1.25  # ratio between passes above which other load has changed
-HOLDS_WITHIN = 0.15  # largest relative residual of a fit that holds
+MAX_FIT_RESIDUAL = 0.15  # largest relative residual of a fit that holds
 _MIN_POINTS = 4  # two for alpha and beta, and two that can contradict the line
 
 
@@ -50,13 +50,13 @@ class Fit:
 
     @property
     def holds(self) -> bool:
-        """Whether all points are within HOLDS_WITHIN of the line, and alpha is not negative.
+        """Whether all points are within MAX_FIT_RESIDUAL of the line, and alpha is not negative.
 
         A clearly negative alpha means that the bandwidth changes with the size, for
         example where a cache ends.
         """
         return (
-            self.largest_residual <= HOLDS_WITHIN
+            self.largest_residual <= MAX_FIT_RESIDUAL
             and self.alpha_us >= -2 * self.alpha_error_us
         )
 

@@ -16,7 +16,7 @@ from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.series import (
     ALL_REDUCE,
     FLOAT32_BYTES,
-    HOLDS_WITHIN,
+    MAX_FIT_RESIDUAL,
     Fit,
     Point,
     Series,
@@ -144,7 +144,7 @@ _FIT_TEXT = (
     "time = alpha + bytes / beta is fitted to the medians (relative least squares; "
     "after ± the standard error). "
     "A line holds where no median is further from it than "
-    f"{100 * HOLDS_WITHIN:.0f} %: from the size in the table to the largest; residual: "
+    f"{100 * MAX_FIT_RESIDUAL:.0f} %: from the size in the table to the largest; residual: "
     "the largest distance. "
     "In brackets: the line over all sizes, which does not hold."
 )

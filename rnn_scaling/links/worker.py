@@ -22,7 +22,7 @@ from rnn_scaling.system.files.output_files import write_bytes
 from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.system.machine.environment import cpu_vector_units
 from rnn_scaling.system.machine.gpus import DeviceError, prepare_cuda_order
-from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, LoadMeter
 from rnn_scaling.system.machine.onednn import turn_on_onednn
 from rnn_scaling.system.machine.system import read_text
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     prepare_cuda_order()
     measure = {
         "memory": _measure_host_memory,
-        "compute": _compute,
+        "compute": _measure_products,
         "all_reduce": _measure_all_reduce,
         "gpu_copies": _measure_gpu_copies,
         "cpu_copies": _measure_cpu_copies,
@@ -82,7 +82,7 @@ def _measure_cpu_copies(request: dict[str, Any], write: Write) -> None:
     write(WorkerOutcome(tuple(measured_series)))
 
 
-def _compute(request: dict[str, Any], write: Write) -> None:
+def _measure_products(request: dict[str, Any], write: Write) -> None:
     """Measure matrix products of every type on all devices at once."""
     if request["device"] == "cpu":
         # Like the runs of text models, which look for these rates.
@@ -103,7 +103,7 @@ def _compute(request: dict[str, Any], write: Write) -> None:
         _report,
     )
     load = meter.read()
-    if cores and load is not None and load.others > NOTICEABLE:
+    if cores and load is not None and load.others > NOTICEABLE_LOAD:
         note = (
             f"other processes used {load.others:.0%} of the cores: the rates are too "
             "low and were not kept; measure again"

@@ -2,6 +2,8 @@
 
 People write cells, so marks, footnotes and units are read or removed. Numbers in logs
 follow stricter rules: `importers.log_numbers`.
+
+Importers, audits and predictions read all cells with it, so that they agree.
 """
 
 import dataclasses

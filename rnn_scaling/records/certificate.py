@@ -3,6 +3,8 @@
 Field names are keys of record files; rename only with metadata `older`, see
 decoding.py. Verdicts are stored too, and _INPUT_VERDICTS must equal the texts that the
 modules of rnn_scaling.verification write.
+
+Certifiers in `verification` make the parts, and the trainer stores them.
 """
 
 import dataclasses

@@ -1,6 +1,9 @@
 """Checks of a record whose fields have the right types: options, lengths and sums.
 
 Each function yields one line per fault, with the path of the field in the file.
+
+`record.from_json` calls all of them. A check that is added refuses records of earlier
+versions that break it.
 """
 
 import math

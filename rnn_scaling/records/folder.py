@@ -1,4 +1,7 @@
-"""A folder of run records, and the files in it that are not used."""
+"""A folder of run records, and the files in it that are not used.
+
+Whatever reads a folder uses `read`, so that all commands use and refuse the same files.
+"""
 
 import dataclasses
 import os

@@ -23,7 +23,7 @@ from rnn_scaling.records.decoding import (
     PositiveCount,
 )
 from rnn_scaling.records.own_files import is_result, starts_as
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 SCHEMA = "rnn_scaling.history/1"
 # UTC, so that sorting the texts sorts the times.
@@ -80,7 +80,7 @@ class Configuration(Part):
     @property
     def is_disturbed(self) -> bool:
         """Whether other processes slowed at least one run; False if it is unknown."""
-        return (self.max_load or 0.0) > NOTICEABLE
+        return (self.max_load or 0.0) > NOTICEABLE_LOAD
 
     @property
     def key(self) -> str:

@@ -27,7 +27,7 @@ from rnn_scaling.reports import training_differences
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 _MOST_STEP_TIMES = 3  # statements about step times
 _SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
@@ -262,10 +262,14 @@ def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
     if files:
         kind = "disturbed-pairs" if report.paired else "disturbed-runs"
         names = list(dict.fromkeys(files))
-        disturbed_notes.append(state(kind, files=names, threshold=NOTICEABLE))
+        disturbed_notes.append(state(kind, files=names, threshold=NOTICEABLE_LOAD))
     if report.batches_left_out:
         disturbed_notes.append(
-            state("disturbed-batches", **report.batches_left_out, threshold=NOTICEABLE)
+            state(
+                "disturbed-batches",
+                **report.batches_left_out,
+                threshold=NOTICEABLE_LOAD,
+            )
         )
     return disturbed_notes
 

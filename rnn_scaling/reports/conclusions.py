@@ -37,7 +37,7 @@ from rnn_scaling.reports.numbers import has_interval, without_marks
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 # Kinds of statements that come before the answer.
 _ALARM_KINDS = ("trains-wrong", *training_differences.KINDS)
@@ -410,8 +410,8 @@ def missing_run_commands(series: SeriesSummary) -> list[str]:
         return []
     elif row.efficiency is None:
         commands.append(command(row.row.options, **scale.ON_ONE_DEVICE))
-    elif row.loss:
-        for part in row.loss.missing:
+    elif row.attribution:
+        for part in row.attribution.missing:
             commands += part.commands
     repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
     return [f"{line}{repeats}" for line in dict.fromkeys(commands)]
@@ -454,11 +454,11 @@ def _disturbed_left_out(summary: Summary) -> list[Statement]:
             "files": files,
             "runs": num_good,
             "share": max(loads),
-            "threshold": NOTICEABLE,
+            "threshold": NOTICEABLE_LOAD,
         }
         left_out_facts.append(Statement("disturbed-left-out", values=values))
     if batches := disturbance.batches_left_out(counted_runs):
-        values = {**batches, "threshold": NOTICEABLE}
+        values = {**batches, "threshold": NOTICEABLE_LOAD}
         left_out_facts.append(Statement("batches-left-out", values=values))
     return left_out_facts
 
@@ -495,8 +495,10 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
             name = f"{row.row.unit}/s"
             main = row.row.rate
         numbers = [(name, main)]
-        if row.loss:
-            numbers += [("parts", part.points) for part in row.loss.displayed_parts]
+        if row.attribution:
+            numbers += [
+                ("parts", part.points) for part in row.attribution.displayed_parts
+            ]
         for column, value in numbers:
             if value is not None and has_interval(value):
                 kind = interval_text(without_marks(value.kind))

@@ -134,9 +134,9 @@ def _part_columns(summary: Summary) -> list[RowSummaryColumn]:
     """Return the columns of points of efficiency: parts, unsplit points, and loss."""
     parts: dict[LossPartName, None] = {}
     for row_summary in summary.row_summaries:
-        loss = row_summary.loss
-        if loss:
-            parts |= dict.fromkeys(part.name for part in loss.parts)
+        attribution = row_summary.attribution
+        if attribution:
+            parts |= dict.fromkeys(part.name for part in attribution.parts)
     if not parts:
         return []
     return [
@@ -151,12 +151,12 @@ def _part_columns(summary: Summary) -> list[RowSummaryColumn]:
 
 def _points(name: str, row_summary: RowSummary) -> Interval | None:
     """Return the points that a row lost to a part, that are not split, or of all."""
-    loss = row_summary.loss
-    if loss is None:
+    attribution = row_summary.attribution
+    if attribution is None:
         return None
     points: dict[str, Interval | None] = {
-        _NOT_SPLIT: loss.residual_points,
-        _LOSS: loss.loss_points,
+        _NOT_SPLIT: attribution.residual_points,
+        _LOSS: attribution.loss_points,
     }
-    points |= {part.name: part.points for part in loss.parts}
+    points |= {part.name: part.points for part in attribution.parts}
     return points.get(name)

@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effects
-from rnn_scaling.analysis.ranking import EQUAL, TOO_NOISY
+from rnn_scaling.analysis.ranking import NEGLIGIBLE_DIFFERENCE, TOO_NOISY
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import MOST_REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -190,7 +190,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     take_any = []
     if _can_replace_each_other(effect):
         take_any.append(Statement("take-any", values={"others": len(names) - 1}))
-    if effect.max_difference <= EQUAL:
+    if effect.max_difference <= NEGLIGIBLE_DIFFERENCE:
         return [Statement("effect-equal", values=values), *take_any]
     if effect.is_significant and is_precise(effect.ratio):
         kind = "effect-of-two" if len(names) == 2 else "effect-of-several"

@@ -26,7 +26,7 @@ from rnn_scaling.reports.numbers import (
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.markdown import escaped
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 SCHEMA = "rnn_scaling.history_report/2"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -60,7 +60,7 @@ def _disturbed_statements(timeline: Timeline) -> list[Statement]:
     if not disturbed:
         return []
     mark = MARKS[Note.DISTURBED]
-    values = {"entries": len(disturbed), "threshold": NOTICEABLE}
+    values = {"entries": len(disturbed), "threshold": NOTICEABLE_LOAD}
     return [state("history-left-out", mark, **values)]
 
 

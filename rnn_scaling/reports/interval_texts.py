@@ -11,7 +11,7 @@ from rnn_scaling.analysis.interval_kinds import (
     IntervalKind,
     Note,
 )
-from rnn_scaling.analysis.ranking import TOGETHER
+from rnn_scaling.analysis.ranking import JOINT_COVERAGE
 
 _BASES = {
     Basis.UNKNOWN: "",
@@ -20,7 +20,7 @@ _BASES = {
     Basis.BATCHES: (
         "95 % CI over batches within one run; says nothing about other runs"
     ),
-    Basis.RANKING: f"{TOGETHER:.0%} for all {{counts}} together",
+    Basis.RANKING: f"{JOINT_COVERAGE:.0%} for all {{counts}} together",
     Basis.RANK_CORRELATION: "95 % CI of a rank correlation",
     Basis.HISTORY: "95 % CI over entries",
     Basis.REPEATS: "repeats",

@@ -151,12 +151,12 @@ def _row_data(
 
 
 def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | None:
-    loss = row_summary.loss
-    if loss is None:
+    attribution = row_summary.attribution
+    if attribution is None:
         return None
     rate = RATE.with_unit(unit).name
     parts = []
-    for part in loss.parts:
+    for part in attribution.parts:
         part_data = {
             "name": part.name,
             rate: part.value,
@@ -167,13 +167,13 @@ def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | No
         }
         parts.append(part_data)
     return {
-        "ideal": loss.ideal,
-        "loss": loss.loss,
+        "ideal": attribution.ideal,
+        "loss": attribution.loss,
         "parts": parts,
-        "residual": loss.residual,
-        "loss_points": loss.loss_points,
-        "residual_points": loss.residual_points,
-        "rest_points": loss.unexplained.points,
+        "residual": attribution.residual,
+        "loss_points": attribution.loss_points,
+        "residual_points": attribution.residual_points,
+        "rest_points": attribution.unexplained.points,
     }
 
 

@@ -4,6 +4,7 @@ Reports print them, and users paste them. They are made from the options of rows
 `config.spelling`, so that a renamed flag needs no change here.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ OptionLists = Mapping[str, Sequence[Any]]  # option -> values of a sweep
 
 
 def commands(series: SeriesSummary) -> list[str]:
-    """Return the sweeps that repeat a series, with the runs that split its loss.
+    """Return the sweeps that repeat a series, with the runs that split its lost points.
 
     A sweep omits options that one of its configurations does not read, and runs equal
     configurations once. There are no commands for other trainers.
@@ -31,7 +32,7 @@ def commands(series: SeriesSummary) -> list[str]:
     axis = scale.axis(last.options)
     counts = [row.row.options[axis] for row in series.rows]
     largest = series.largest_row
-    is_split = largest and (largest.loss or largest.row.is_speedup_hidden)
+    is_split = largest and (largest.attribution or largest.row.is_speedup_hidden)
     if not is_split:
         return [repeat_command(last, {axis: counts})]
 
@@ -45,18 +46,24 @@ def commands(series: SeriesSummary) -> list[str]:
             repeat_command(last, compared, **scale.ON_ONE_DEVICE),
         ]
     if series.is_strong_scaling:
-        total = last.options["global_batch_size"]
-        device_counts = sorted({row.row.num_devices for row in series.rows} - {1})
-        # The batch size of each device, rounded up.
-        shares = dict.fromkeys(-(-total // count) for count in device_counts)
-        for share in shares:
-            options = {
-                **scale.ON_ONE_DEVICE,
-                "global_batch_size": 0,
-                "batch_size": share,
-            }
-            sweeps.append(repeat_command(last, compared, **options))
+        sweeps += _share_commands(series, compared)
     return sweeps
+
+
+def _share_commands(series: SeriesSummary, compared: OptionLists) -> list[str]:
+    """Return sweeps on one device with each device's share of the global batch.
+
+    They show which loss is due to the smaller batch of a device.
+    """
+    last = series.rows[-1].row
+    total = last.options["global_batch_size"]
+    device_counts = sorted({row.row.num_devices for row in series.rows} - {1})
+    shares = dict.fromkeys(math.ceil(total / count) for count in device_counts)
+    commands = []
+    for share in shares:
+        options = {**scale.ON_ONE_DEVICE, "global_batch_size": 0, "batch_size": share}
+        commands.append(repeat_command(last, compared, **options))
+    return commands
 
 
 def repeat_quietly(series: Sequence[SeriesSummary]) -> Statement:
@@ -90,7 +97,7 @@ def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:
 
 
 def _compared_options(row: Row) -> OptionLists:
-    """Return the values of options that split the loss: without exchange or input."""
+    """Return option values that split the lost points: without exchange or input."""
     compared: dict[str, Sequence[Any]] = {}
     mode: str = row.options["variable_update"]
     if registry.mode_of(mode).trains_one_model:

@@ -174,7 +174,7 @@ def _metric_cells(
         for metric in metrics
         if row.row.shown_metric(metric) is not None
     }
-    for part in row.loss.displayed_parts if row.loss else ():
+    for part in row.attribution.displayed_parts if row.attribution else ():
         if part.points is not None:
             cells[part.name] = plus_minus(part.points, 1)
     return cells
@@ -261,7 +261,7 @@ def _make_point(
         metric.name: metric.to_printed_unit(row.row.shown_metric(metric))
         for metric in metrics
     }
-    for part in row.loss.displayed_parts if row.loss else ():
+    for part in row.attribution.displayed_parts if row.attribution else ():
         values[part.name] = part.points
     return Point(_drop_unknown(x), _drop_unknown(values), runs, row.devices)
 

@@ -122,7 +122,7 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
     return [
         state("reaches", title, **_efficiency_values(row)),
         *_correction_statements(row.row),
-        *_loss_statements(row.loss),
+        *_loss_statements(row.attribution),
     ]
 
 
@@ -206,9 +206,9 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
     core_statements = [
         state(kind, devices=row.devices, cores=cores, alone=baseline_cores)
     ]
-    if row.loss is not None and row.loss.is_bound:
+    if row.attribution is not None and row.attribution.is_bound:
         core_statements.append(
-            state("shared-cores-bound", share=row.loss.max_efficiency)
+            state("shared-cores-bound", share=row.attribution.max_efficiency)
         )
     return core_statements
 
@@ -219,28 +219,30 @@ def records_behind(row: RowSummary) -> list[RunRecord]:
     baseline = row.row.baseline
     if baseline and baseline is not row.row:
         rows.append(baseline)
-    if row.loss and is_precise(row.efficiency) and row.loss.is_split:
-        rows += row.loss.rows
+    if row.attribution and is_precise(row.efficiency) and row.attribution.is_split:
+        rows += row.attribution.rows
     records: dict[int, RunRecord] = {}
     for member in rows:
         records.update((id(record), record) for record in member.counted_runs)
     return list(records.values())
 
 
-def _loss_statements(loss: Attribution | None) -> list[Statement]:
+def _loss_statements(attribution: Attribution | None) -> list[Statement]:
     """Return the parts of the lost points; the loss has an interval."""
-    if loss is None:
+    if attribution is None:
         return []
-    if loss.is_split:
+    if attribution.is_split:
         return (
-            _part_statements(loss) if loss.is_significant else unsplit_statements(loss)
+            _part_statements(attribution)
+            if attribution.is_significant
+            else unsplit_statements(attribution)
         )
-    ends = loss.loss_points.ends
+    ends = attribution.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
         return [state("above-ideal")]
     loss_statements = [state("near-ideal")]
-    repeats, points = loss.useful_repeats()
-    if is_corrected(loss.row):
+    repeats, points = attribution.useful_repeats()
+    if is_corrected(attribution.row):
         # Repeats do not reduce the error of a correction.
         loss_statements.append(state("quiet-machine"))
     elif points:
@@ -261,37 +263,39 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
     return [state("failed-above", series.title, devices=[*counts, last.devices])]
 
 
-def unsplit_statements(loss: Attribution) -> list[Statement]:
+def unsplit_statements(attribution: Attribution) -> list[Statement]:
     """Return why no part is shown, and a remedy; [] if a part is shown."""
-    if loss.is_significant:
+    if attribution.is_significant:
         return []
     known_parts = [
         part.name
-        for part in loss.parts
+        for part in attribution.parts
         if part.points and part.points.ends != (0.0, 0.0)
     ]
     if not known_parts:
-        missing_statements = _missing_parts_statements(loss)
+        missing_statements = _missing_parts_statements(attribution)
         return (
-            [_unsplit_points_statement(loss.loss_points), *missing_statements]
+            [_unsplit_points_statement(attribution.loss_points), *missing_statements]
             if missing_statements
             else []
         )
 
-    unsplit_facts = _hidden_by_load_statements(loss)
-    hidden = _names_hidden_by_load(loss)
+    unsplit_facts = _hidden_by_load_statements(attribution)
+    hidden = _names_hidden_by_load(attribution)
     within_noise = [name for name in known_parts if name not in hidden]
     if within_noise:
         unsplit_facts.append(state("parts-within-noise", parts=within_noise))
-        unsplit_facts.append(_noise_remedy_statement(loss))
+        unsplit_facts.append(_noise_remedy_statement(attribution))
     if hidden:
         unsplit_facts.append(state("quiet-machine"))
-    return [*unsplit_facts, *_missing_parts_statements(loss)]
+    return [*unsplit_facts, *_missing_parts_statements(attribution)]
 
 
-def _part_statements(loss: Attribution) -> list[Statement]:
+def _part_statements(attribution: Attribution) -> list[Statement]:
     """Return each measured part, and the unexplained points."""
-    significant = [part for part in loss.significant_parts if _points_or_zero(part)]
+    significant = [
+        part for part in attribution.significant_parts if _points_or_zero(part)
+    ]
     part_facts = []
     for part in significant:
         part_facts.append(_part_statement(part))
@@ -300,32 +304,36 @@ def _part_statements(loss: Attribution) -> list[Statement]:
     if any(part.name == OVERSUBSCRIPTION for part in significant):
         part_facts.append(state("part-computed", OVERSUBSCRIPTION))
 
-    unexplained = loss.unexplained.points
+    unexplained = attribution.unexplained.points
     if unexplained is None or unexplained.ends == (0.0, 0.0):
         return part_facts
-    hidden_by_load = _hidden_by_load_statements(loss)
-    if any(part.points is None for part in loss.parts):
+    hidden_by_load = _hidden_by_load_statements(attribution)
+    if any(part.points is None for part in attribution.parts):
         return [
             *part_facts,
             _unsplit_points_statement(unexplained),
-            *_missing_parts_statements(loss),
+            *_missing_parts_statements(attribution),
             *hidden_by_load,
         ]
     names = [
         part.name
-        for part in loss.parts
+        for part in attribution.parts
         if not part.is_significant and _points_or_zero(part)
     ]
     values = {"parts": names or [UNEXPLAINED], "points": interval_values(unexplained)}
-    if loss.unexplained.is_significant:
+    if attribution.unexplained.is_significant:
         return [*part_facts, state("rest-not-separated", **values), *hidden_by_load]
-    kind = "rest-within-noise-or-load" if _may_be_load(loss) else "rest-within-noise"
+    kind = (
+        "rest-within-noise-or-load"
+        if _may_be_load(attribution)
+        else "rest-within-noise"
+    )
     return [*part_facts, state(kind, **values)]
 
 
-def noise_text(losses: Sequence[Attribution]) -> str:
+def noise_text(attributions: Sequence[Attribution]) -> str:
     """Return what hides the parts in the rest of losses: noise, or load as well."""
-    return _NOISE_OR_LOAD if any(map(_may_be_load, losses)) else _NOISE
+    return _NOISE_OR_LOAD if any(map(_may_be_load, attributions)) else _NOISE
 
 
 def round_up(points: float) -> str:
@@ -350,12 +358,12 @@ def _unsplit_points_statement(points: Interval) -> Statement:
     return state("points-not-split", points=points)
 
 
-def _noise_remedy_statement(loss: Attribution) -> Statement:
+def _noise_remedy_statement(attribution: Attribution) -> Statement:
     """Return the remedy for parts that are within the noise."""
-    if is_corrected(loss.row):
+    if is_corrected(attribution.row):
         return state("quiet-machine")
-    known_points = [part.points for part in loss.parts if part.points]
-    repeats, points = loss.useful_repeats()
+    known_points = [part.points for part in attribution.parts if part.points]
+    repeats, points = attribution.useful_repeats()
     if points is None and all(value.rounding and value.ends for value in known_points):
         return state("few-digits")
     if points is None or any(value.ends is None for value in known_points):
@@ -363,26 +371,28 @@ def _noise_remedy_statement(loss: Attribution) -> Statement:
     return state("repeats-would-show-parts", repeats=repeats, points=round_up(points))
 
 
-def _names_hidden_by_load(loss: Attribution) -> list[str]:
-    return [part.name for part in loss.parts if part.may_be_load]
+def _names_hidden_by_load(attribution: Attribution) -> list[str]:
+    return [part.name for part in attribution.parts if part.may_be_load]
 
 
-def _may_be_load(loss: Attribution) -> bool:
-    return bool(_names_hidden_by_load(loss)) or loss.unexplained.may_be_load
+def _may_be_load(attribution: Attribution) -> bool:
+    return (
+        bool(_names_hidden_by_load(attribution)) or attribution.unexplained.may_be_load
+    )
 
 
-def _hidden_by_load_statements(loss: Attribution) -> list[Statement]:
-    hidden = _names_hidden_by_load(loss)
+def _hidden_by_load_statements(attribution: Attribution) -> list[Statement]:
+    hidden = _names_hidden_by_load(attribution)
     if not hidden:
         return []
     loads: list[float] = []
-    for row in loss.rows:
+    for row in attribution.rows:
         loads.extend(disturbance.load(record) for record in row.counted_runs)
     return [state("parts-hidden-by-load", parts=hidden, share=max(loads))]
 
 
-def _missing_parts_statements(loss: Attribution) -> list[Statement]:
-    names = [part.name for part in loss.missing]
+def _missing_parts_statements(attribution: Attribution) -> list[Statement]:
+    names = [part.name for part in attribution.missing]
     return [state("parts-need-runs", parts=names)] if names else []
 
 

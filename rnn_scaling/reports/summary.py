@@ -49,11 +49,11 @@ class RunSteadyState:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowSummary:
-    """One row with its files, its efficiency loss and its traced steps."""
+    """One row with its files, its lost points and its traced steps."""
 
     row: Row
     files: tuple[str, ...]  # of all its runs
-    loss: Attribution | None
+    attribution: Attribution | None
     steady: tuple[RunSteadyState, ...]
     padding: float | None  # share of the positions
     imbalance: float

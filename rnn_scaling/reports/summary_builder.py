@@ -169,7 +169,7 @@ def _summarise_row(
     return RowSummary(
         row=row,
         files=tuple(names[id(record)] for record in row.records),
-        loss=None if row.is_speedup_hidden else loss,
+        attribution=None if row.is_speedup_hidden else loss,
         steady=tuple(steady.get(row, ())),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),

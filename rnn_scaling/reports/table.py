@@ -140,16 +140,21 @@ def worker_sections(series: SeriesSummary) -> list[Section]:
 
 def parts_section(series: SeriesSummary) -> Section:
     """Return the points of efficiency that each part takes, by number of devices."""
-    losses = [
-        (row.row.num_devices, row.loss)
+    attributions = [
+        (row.row.num_devices, row.attribution)
         for row in series.rows
-        if row.loss is not None and row.loss.is_significant
+        if row.attribution is not None and row.attribution.is_significant
     ]
     names: dict[str, None] = {}
-    for _, loss in losses:
-        names.update((part.name, None) for part in loss.parts if part.is_significant)
+    for _, attribution in attributions:
+        names.update(
+            (part.name, None) for part in attribution.parts if part.is_significant
+        )
 
-    lines = [_parts_line(devices, loss, list(names)) for devices, loss in losses]
+    lines = [
+        _parts_line(devices, attribution, list(names))
+        for devices, attribution in attributions
+    ]
     head = ["Devices", "Whole loss", *names, UNEXPLAINED.capitalize()]
     grids: tuple[Grid, ...] = ()
     if lines:
@@ -157,18 +162,20 @@ def parts_section(series: SeriesSummary) -> Section:
     return Section("", grids, tuple(_list_parts_notes(series)))
 
 
-def _parts_line(devices: int, loss: Attribution, names: Sequence[str]) -> list[str]:
+def _parts_line(
+    devices: int, attribution: Attribution, names: Sequence[str]
+) -> list[str]:
     """Return the points of one number of devices, with a cell for each name."""
     cells = dict.fromkeys(names, "n/a")
-    for part in loss.parts:
+    for part in attribution.parts:
         if part.points:
             cells[part.name] = _IN_THE_REST
-    for part in loss.significant_parts:
+    for part in attribution.significant_parts:
         cells[part.name] = plus_minus(part.points, 1)
     unexplained = "0"
-    if loss.unexplained in loss.displayed_parts:
-        unexplained = plus_minus(loss.unexplained.points, 1)
-    total = plus_minus(loss.loss_points, 1)
+    if attribution.unexplained in attribution.displayed_parts:
+        unexplained = plus_minus(attribution.unexplained.points, 1)
+    total = plus_minus(attribution.loss_points, 1)
     return [str(devices), total, *(cells[name] for name in names), unexplained]
 
 
@@ -227,27 +234,34 @@ def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list
 def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
     split_losses = [
-        row.loss
+        row.attribution
         for row in series.rows
-        if row.loss is not None and row.loss.is_significant
+        if row.attribution is not None and row.attribution.is_significant
     ]
 
     points: list[Interval | None] = []
-    for loss in split_losses:
-        points += [loss.loss_points, *(part.points for part in loss.displayed_parts)]
+    for attribution in split_losses:
+        points += [
+            attribution.loss_points,
+            *(part.points for part in attribution.displayed_parts),
+        ]
     notes: list[Statement | str] = [
         *interval_notes([("points", value) for value in points]),
         *marks.explain_numbers(points),
     ]
     if with_rest := [
-        loss for loss in split_losses if loss.unexplained in loss.displayed_parts
+        attribution
+        for attribution in split_losses
+        if attribution.unexplained in attribution.displayed_parts
     ]:
         noise = noise_text(with_rest)
         notes.append(
             f"{UNEXPLAINED}: parts within {noise}, and parts whose runs are missing."
         )
     for row in series.rows:
-        reasons = unsplit_statements(row.loss) if row.loss is not None else []
+        reasons = (
+            unsplit_statements(row.attribution) if row.attribution is not None else []
+        )
         if reasons:
             notes.append(f"On {row.devices}: {sentences(reasons)}")
     return notes

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.system.machine.cores import available_cores, max_efficiency
-from rnn_scaling.system.machine.load import NOTICEABLE, LoadMeter
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, LoadMeter
 
 WATCHED_S = 0.3  # how long the load is measured
 
@@ -79,7 +79,7 @@ def check_load(
     started_meter = meter(cores)
     sleep(WATCHED_S)
     load = started_meter.read()
-    if load is None or load.others + load.steal <= NOTICEABLE:
+    if load is None or load.others + load.steal <= NOTICEABLE_LOAD:
         return []
     return [
         f"other processes use {load.others + load.steal:.0%} of the {len(cores)} "

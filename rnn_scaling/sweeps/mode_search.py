@@ -14,7 +14,7 @@ from typing import Any
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.ranking import (
-    EQUAL,
+    NEGLIGIBLE_DIFFERENCE,
     SLOWER,
     TOO_NOISY,
     Ranking,
@@ -40,7 +40,7 @@ from rnn_scaling.sweeps.plan import (
     repeat_runs,
     run_name,
 )
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 MIN_ROUNDS = 2
 MAX_ROUNDS = 3
@@ -341,9 +341,9 @@ def make_statements(
     if loads:
         add("recommend-load", share=max(loads), runs=len(loads))
     if num_disturbed:
-        add("recommend-disturbed", runs=num_disturbed, threshold=NOTICEABLE)
+        add("recommend-disturbed", runs=num_disturbed, threshold=NOTICEABLE_LOAD)
     if batches_left_out:
-        values = {**batches_left_out, "threshold": NOTICEABLE}
+        values = {**batches_left_out, "threshold": NOTICEABLE_LOAD}
         statements.append(Statement("recommend-disturbed-batches", values=values))
     return statements
 
@@ -364,7 +364,7 @@ def _tie_statement(
         return Statement("recommend-one-round", values={"names": titles})
     largest = max(known_differences)
     kind = "recommend-noisy"
-    if largest <= EQUAL:
+    if largest <= NEGLIGIBLE_DIFFERENCE:
         kind = "recommend-equal"
     elif largest < TOO_NOISY:
         kind = "recommend-open"

@@ -35,7 +35,7 @@ from rnn_scaling.system.machine.energy import EnergyMeter
 from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.system.machine.load import (
-    NOTICEABLE,
+    NOTICEABLE_LOAD,
     Load,
     LoadMeter,
     Sample,
@@ -213,7 +213,10 @@ class Recording:
             return ""
         num_cores = len(self.resolved.get("cpu_affinity", []))
         num_devices = self.flat["num_devices"]
-        if share_of_one_device(self.load.others, num_cores, num_devices) <= NOTICEABLE:
+        if (
+            share_of_one_device(self.load.others, num_cores, num_devices)
+            <= NOTICEABLE_LOAD
+        ):
             return ""
         return (
             f"other processes used {self.load.others:.0%} of this run's cores while it "

@@ -1,9 +1,11 @@
 """Certify workers that do not wait for each other.
 
-The certificate covers that each gradient is applied once, to first order. The weights at
-which a gradient is computed depend on the order of the workers, so no serial run must be
-equal. But with a small learning rate every gradient is nearly the gradient at the first
-weights, and their sum is the change of the variables.
+The certificate covers that each gradient is applied once, to first order. The weights
+at which a gradient is computed depend on the order of the workers, so no serial run
+must be equal. But with a small learning rate every gradient is nearly the gradient at
+the first weights, and their sum is the change of the variables.
+
+`session` chooses it for modes with a coordinator; it has the methods of `Certifier`.
 """
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""Write the certificate of a verification: verdict, statements and table."""
+"""Write the certificate of a verification: verdict, statements and table.
+
+Certifiers make a `Conclusion`. Verdicts are stored in records: never change one.
+"""
 
 import dataclasses
 import math

@@ -1,4 +1,8 @@
-"""Compare a run with serial training, batch by batch."""
+"""Compare a run with serial training, batch by batch.
+
+`session` calls it after each batch. It reads the step and never changes it; `diagnosis`
+explains what it finds.
+"""
 
 import copy
 import dataclasses

@@ -2,6 +2,8 @@
 
 An explanation is a `Statement`. Its subject is the verdict. Its value `factor`, if any,
 is the change of the variable divided by the right change.
+
+A fault is a row of `signatures`; this module measures its features.
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 The batches come from a second data source, built from the run's flags. A tower that got
 another tower's batch is therefore noticed.
+
+The certifiers ask for the gradients of a batch; the trainer's step is not involved.
 """
 
 import dataclasses

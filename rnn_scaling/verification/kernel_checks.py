@@ -1,6 +1,9 @@
 """Check the kernels of the recurrent layers and the all-reduces on the devices.
 
 Kernels are compared with a plain reference step, all-reduces with sums of NumPy.
+
+`machine` and `network_check` call the checks. A new kernel or all-reduce is checked
+as soon as its table has a row for it.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Check a new machine before it is measured: kernels, all-reduces and a step."""
+"""Check a new machine before it is measured: kernels, all-reduces and a step.
+
+`verify --machine` adds it to the session.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator

@@ -4,6 +4,8 @@ The network has the cells, kernels, layers, attention and layout of the run, and
 units. The product computes loss and gradient. The reference computes the loss, and by
 central differences its derivative along one random direction per variable, which shows
 any wrong gradient of the variable.
+
+`certifier` compares the network before the first batch.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Numbers of recorded runs: sketches as arrays, distances, fits. Pure.
 
 K  numbers of a sketch
+
+The judges of scripts share these functions.
 """
 
 from collections.abc import Mapping, Sequence

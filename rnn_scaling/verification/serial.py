@@ -2,6 +2,8 @@
 
 The batches of all towers are computed one after the other at the same weights, then one
 update is applied.
+
+`certifier` trains with it, and `trials` repeat its updates with one change.
 """
 
 import copy

@@ -1,4 +1,8 @@
-"""A run of the trainer that is verified; it has a certificate instead of a rate."""
+"""A run of the trainer that is verified; it has a certificate instead of a rate.
+
+`verify` calls it like `train` calls `training.run`; a certifier is one of its
+observers.
+"""
 
 from __future__ import annotations
 

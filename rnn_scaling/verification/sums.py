@@ -1,4 +1,7 @@
-"""A gradient as a weighted sum of local gradients, and what wrong weights look like. Pure."""
+"""A gradient as a weighted sum of local gradients, and what wrong weights look like. Pure.
+
+`diagnosis` uses it for modes of this suite, and the judges for scripts.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -4,6 +4,9 @@ A trial changes one thing: the guarantee of the mode, the factors of the towers'
 gradients, the exchange, or a constant of the update rule. Its updates are computed from
 the gradients of all batches at the weights of the run, and compared with the updates of
 the run one by one.
+
+`diagnosis` and `certifier` compare a wrong run with the trials. A new fault is a new
+trial.
 """
 
 import dataclasses

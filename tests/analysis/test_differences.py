@@ -128,7 +128,7 @@ def test_topology_counts_if_several_devices_exchange():
 )
 def test_throttle_reasons_are_named(mask, reasons):
     record = gpu_run(after={"clocks_throttle_reasons.active": mask})
-    value = fact_readers.throttling_reasons(fact_readers.SLOWED)(record)
+    value = fact_readers.throttling_reasons(fact_readers.PROTECTION_REASONS)(record)
     assert set(str(value).split(", ")) == reasons
 
 
@@ -311,7 +311,7 @@ def test_an_older_record_names_the_operators_that_ran(older, newer):
     [
         ("0", None, "on"),
         (None, "0", "off"),
-        (None, None, fact_readers.NOT_TOLD),
+        (None, None, fact_readers.NOT_REPORTED),
     ],
 )
 def test_turbo(no_turbo, boost, turbo):

@@ -55,7 +55,7 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     assert speedups == pytest.approx([1.0, 2.0, 5.0])
     assert {(row.batch_size, row.global_batch_size) for row in table} == {(None, 65)}
     assert not cautions.hand_made_strong_scaling(summary)
-    assert not series.rows[1].loss.missing
+    assert not series.rows[1].attribution.missing
 
 
 def test_batches_that_grow_with_the_devices_stay_weak(tmp_path):

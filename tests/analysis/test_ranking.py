@@ -8,7 +8,13 @@ import random
 import pytest
 
 from benchmarks.recommendation import simulated
-from rnn_scaling.analysis.ranking import EQUAL, OPEN, SLOWER, rank, worth_a_round
+from rnn_scaling.analysis.ranking import (
+    NEGLIGIBLE_DIFFERENCE,
+    OPEN,
+    SLOWER,
+    rank,
+    worth_a_round,
+)
 from rnn_scaling.analysis.student import range_quantile, t_quantile
 
 
@@ -60,7 +66,7 @@ def test_the_largest_possible_difference_covers_the_true_one():
     close = rank({"a": [100.0, 100.2], "b": [100.3, 99.9], "c": [80.0, 80.1]})
     assert close.standings["c"].verdict == SLOWER
     [name] = close.undecided
-    assert close.standings[name].max_difference < EQUAL
+    assert close.standings[name].max_difference < NEGLIGIBLE_DIFFERENCE
 
 
 def test_one_round_decides_nothing():

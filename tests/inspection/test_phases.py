@@ -224,7 +224,7 @@ LATE = [towers_step((0, 50 + i, 48), (0, 70 + i, 66 + i)) for i in range(4)]
 
 def test_the_straggler_is_named_from_its_own_compute():
     tower, why = name_straggler(
-        [build(TimedStep, each) for each in LATE], synchronous=True
+        [build(TimedStep, each) for each in LATE], is_synchronous=True
     )
     assert (tower, why.kind, why.values["late"]) == (1, "straggler", "20.00 (sd 0.00)")
     assert why.values["late_share"] == pytest.approx(0.2)

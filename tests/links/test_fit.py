@@ -96,7 +96,7 @@ def test_a_negative_alpha_does_not_hold():
     result = series.fit(SIZES[7:], times)
     assert (
         result.alpha_us < -2 * result.alpha_error_us
-        or result.largest_residual > series.HOLDS_WITHIN
+        or result.largest_residual > series.MAX_FIT_RESIDUAL
     )
     assert not result.holds
 

@@ -149,7 +149,7 @@ def test_a_smoothed_and_a_tied_loss_agree_with_the_definition(
     tf, monkeypatch, max_logits, tied
 ):
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
-    options = LossOptions(label_smoothing=SMOOTHING, tied=tied)
+    options = LossOptions(label_smoothing=SMOOTHING, is_tied=tied)
 
     def loss(hidden, projection, *others):
         projection = tf.transpose(projection) if tied else projection

@@ -77,7 +77,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
 
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
-    loss = made.series[0].largest_row.loss
+    loss = made.series[0].largest_row.attribution
     assert {part.name for part in loss.significant_parts} == {"contention", EXCHANGE}
     assert (
         f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"

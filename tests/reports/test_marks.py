@@ -217,7 +217,7 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
         scaling.render(made).decode(),
     ):
         assert speedup not in text
-    assert made.row_summaries[1].loss is None
+    assert made.row_summaries[1].attribution is None
     assert conclusions.missing_run_commands(made.series[0]) == []
 
 

@@ -394,7 +394,7 @@ def judge_conditions(said, series):
     named = re.search(
         "contention|exchange|fixed cost", said.lower()
     )  # parts are made of other series' rows, too
-    rows = [row.row, base, *(row.loss.rows if named else ())]
+    rows = [row.row, base, *(row.attribution.rows if named else ())]
     records = {
         id(record): record for each in rows if each for record in counted(each)
     }.values()

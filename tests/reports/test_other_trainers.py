@@ -141,7 +141,7 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
 
     def parts(runs):
         split = next(s for s in of(runs).series if "independent" not in s.title)
-        return [part.name for part in split.largest_row.loss.significant_parts]
+        return [part.name for part in split.largest_row.attribution.significant_parts]
 
     assert set(parts(runs)) == {"contention", "exchange"}
     # A mode that only the independent runs record.

@@ -109,7 +109,7 @@ def test_a_definition_is_no_dot(name, dots):
 
 def loss_of(runs):
     series = of(runs).measured
-    return next(s for s in series if "replicated" in s.title).largest_row.loss
+    return next(s for s in series if "replicated" in s.title).largest_row.attribution
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
     axis = scale.axis({"variable_update": options["mode"]})
     measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
     assert any(
-        part.points is None for part in measured.series[0].largest_row.loss.parts
+        part.points is None for part in measured.series[0].largest_row.attribution.parts
     ), "alone it needs more runs"
     records = []
     for command in repeat_commands.commands(measured.series[0]):
@@ -65,7 +65,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
     )
     assert [each.row.num_devices for each in series.rows] == [1, 2, 4]
     assert [
-        part.name for part in series.largest_row.loss.parts if part.points is None
+        part.name
+        for part in series.largest_row.attribution.parts
+        if part.points is None
     ] == []
 
 

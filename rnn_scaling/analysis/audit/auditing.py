@@ -1,4 +1,7 @@
-"""Find the faults in the tables of a file, or in a folder of records."""
+"""Find the faults in the tables of a file, or in a folder of records.
+
+The command and imports call `audit`; `checking` finds the faults of one table.
+"""
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Try relations on the columns of a table, and believe the best explanations."""
+"""Try relations on the columns of a table, and believe the best explanations.
+
+`checking` asks which relations a table follows; `evidence` judges each.
+"""
 
 import dataclasses
 import functools

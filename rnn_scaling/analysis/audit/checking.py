@@ -1,4 +1,8 @@
-"""Find the faults of a table."""
+"""Find the faults of a table.
+
+`auditing` calls `check` for each table. The kinds of faults are in the other modules;
+this one decides which of them are reported.
+"""
 
 import dataclasses
 import itertools

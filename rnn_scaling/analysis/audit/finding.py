@@ -1,4 +1,7 @@
-"""Findings: wrong cells of a table, the numbers that fit, and the broken relation."""
+"""Findings: wrong cells of a table, the numbers that fit, and the broken relation.
+
+Programs of users read findings as JSON: never rename a field.
+"""
 
 import dataclasses
 

@@ -1,4 +1,7 @@
-"""Find columns whose values contradict their headings."""
+"""Find columns whose values contradict their headings.
+
+`checking` asks after the numbers of the table were judged.
+"""
 
 import dataclasses
 import itertools

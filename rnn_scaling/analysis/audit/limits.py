@@ -3,6 +3,8 @@
 In a series over numbers of devices that is a point far above its neighbours, one far
 below both, or a long number that is printed twice. In one row it is a minimum above its
 mean, a percentile above a higher one, or a part above its total.
+
+`checking` reports these numbers even if no relation is broken.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Check the derived numbers of this suite's run records, which follow from raw ones."""
+"""Check the derived numbers of this suite's run records, which follow from raw ones.
+
+`auditing` asks for files that are records; all others are tables.
+"""
 
 import contextlib
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.analysis import disturbance, load_effect
-from rnn_scaling.analysis.facts.readers import NOT_TOLD
+from rnn_scaling.analysis.facts.readers import NOT_REPORTED
 from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
 from rnn_scaling.analysis.facts.table import (
     CAUTION,
@@ -32,7 +32,7 @@ from rnn_scaling.config.conditions import END_OPTIONS
 from rnn_scaling.config.naming import TRAINER, recorded_work
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 NOT_RECORDED = "not-recorded"  # the effect if one side lacks the value
 _MAX_LISTED = 3  # values of one side
@@ -294,8 +294,8 @@ def _values_differ(
 ) -> bool:
     if fact.tolerance is None:
         return set(values_a) != set(values_b)
-    numbers_a = [value for value in values_a if value != NOT_TOLD]
-    numbers_b = [value for value in values_b if value != NOT_TOLD]
+    numbers_a = [value for value in values_a if value != NOT_REPORTED]
+    numbers_b = [value for value in values_b if value != NOT_REPORTED]
     if not numbers_a or not numbers_b:
         return bool(numbers_a) != bool(numbers_b)
     middle_a = statistics.median(numbers_a)
@@ -312,8 +312,8 @@ def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
     if len(set(values)) == 1:
         return runs, []
     recorded = [value for value in values if value is not None]
-    numbers = [value for value in recorded if value != NOT_TOLD]
-    usual = NOT_TOLD
+    numbers = [value for value in recorded if value != NOT_REPORTED]
+    usual = NOT_REPORTED
     if fact.tolerance is None:
         usual = statistics.mode(recorded)
     elif numbers:
@@ -329,7 +329,7 @@ def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
 def _distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values as texts, or the median of numbers that have a tolerance."""
     recorded = [value for value in values if value is not None]
-    numbers = [value for value in recorded if value != NOT_TOLD]
+    numbers = [value for value in recorded if value != NOT_REPORTED]
     distinct: list[Any] = list(dict.fromkeys(map(str, recorded)))
     if fact.tolerance is not None and numbers:
         divisor = 2**30 if fact.unit == "GiB" else 1
@@ -500,7 +500,7 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
             effect = "load"
             shares_a = [load.compared_share for load in loads_a]
             shares_b = [load.compared_share for load in loads_b]
-            if max(shares_a + shares_b) <= NOTICEABLE:
+            if max(shares_a + shares_b) <= NOTICEABLE_LOAD:
                 continue
             had_more = load_effect.had_more_load
             is_uneven = had_more(shares_a, shares_b) or had_more(shares_b, shares_a)
@@ -517,14 +517,16 @@ def _disturbed_run_loads(runs: Side) -> list[Difference]:
     differences = []
     for field, name in LOAD_NAMES.items():
         loads = _compute_loads(runs, field, all_batches=False)
-        noticeable_loads = [load for load in loads if load.compared_share > NOTICEABLE]
+        noticeable_loads = [
+            load for load in loads if load.compared_share > NOTICEABLE_LOAD
+        ]
         if not noticeable_loads:
             continue
         values: dict[str, object] = {"load": _load_statement(noticeable_loads)}
         usual_statement = Statement("load-of-all-runs", values=values)
         disturbed_statement = usual_statement
         if num_quiet := len(loads) - len(noticeable_loads):
-            quiet_values = {"threshold": NOTICEABLE, "runs": num_quiet}
+            quiet_values = {"threshold": NOTICEABLE_LOAD, "runs": num_quiet}
             usual_statement = Statement("quiet-runs", values=quiet_values)
             values = {**values, "runs": len(noticeable_loads)}
             disturbed_statement = Statement("load-in-runs", values=values)

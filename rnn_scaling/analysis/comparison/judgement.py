@@ -400,20 +400,20 @@ def _judge_all(
     """
     results = []
     # The scatter of sides that took turns contains the differences of their sessions.
-    drifting = sessions is not None and not sessions.in_turns
+    has_drift = sessions is not None and not sessions.in_turns
     for configuration in common:
         between = None
         # Drift of a session cancels in a ratio of its runs.
         if sessions is not None and metric.ideal is None:
             between = drift.estimate(configuration, sessions, question.past)
         result = verdicts.measure(
-            configuration, metric, question.paired, drifting, between
+            configuration, metric, question.paired, has_drift, between
         )
         if result.comparison:
             changes = step_times.compare_step_times(
                 configuration,
                 question.paired,
-                drifting,
+                has_drift,
                 between.scatter if between else None,
             )
             result = dataclasses.replace(result, step_times=changes)

@@ -56,7 +56,7 @@ class StepTimeChange:
 def compare_step_times(
     configuration: Configuration,
     paired: bool,
-    drifting: bool,
+    has_drift: bool,
     drift: Scatter | None = None,
 ) -> tuple[StepTimeChange, ...]:
     """Return the changes of all percentiles; () if a run has no step times.
@@ -64,7 +64,7 @@ def compare_step_times(
     Args:
       configuration: The configuration, with good runs on both sides.
       paired: Whether runs with the same repeat number are compared in pairs.
-      drifting: Whether the sides were measured one after the other, which
+      has_drift: Whether the sides were measured one after the other, which
         `confidence.drifting_scatter` allows for.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
@@ -75,7 +75,7 @@ def compare_step_times(
         repeats = sorted(by_repeat_before.keys() & by_repeat_after.keys())
         runs_before = [by_repeat_before[repeat] for repeat in repeats]
         runs_after = [by_repeat_after[repeat] for repeat in repeats]
-    elif drifting:
+    elif has_drift:
         runs_before.sort(key=start_time)
         runs_after.sort(key=start_time)
     all_batches = any_disturbed([*runs_before, *runs_after])
@@ -83,7 +83,7 @@ def compare_step_times(
         [np.asarray(step_times(run, all_batches), float) for run in runs_before],
         [np.asarray(step_times(run, all_batches), float) for run in runs_after],
         paired,
-        drifting,
+        has_drift,
         drift,
     )
 
@@ -92,7 +92,7 @@ def compare_percentiles(
     step_s_before: Sequence[np.ndarray],
     step_s_after: Sequence[np.ndarray],
     paired: bool,
-    drifting: bool,
+    has_drift: bool,
     drift: Scatter | None = None,
 ) -> tuple[StepTimeChange, ...]:
     """Return the changes of all percentiles; () if a process has no batch.
@@ -101,7 +101,7 @@ def compare_percentiles(
       step_s_before: Seconds of the batches of each process, [k][n].
       step_s_after: The same of the other side.
       paired: Whether processes are compared in pairs.
-      drifting: Whether the sides were measured one after the other.
+      has_drift: Whether the sides were measured one after the other.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
     num_batches = min(map(len, (*step_s_before, *step_s_after)))
@@ -118,10 +118,10 @@ def compare_percentiles(
     if paired:
         # The logarithm of a ratio is a difference, so the variances add up.
         variances = variances_before + variances_after
-        ratios = _average_processes(logs_after - logs_before, variances, drifting)
+        ratios = _average_processes(logs_after - logs_before, variances, has_drift)
     else:
-        means_before = _average_processes(logs_before, variances_before, drifting)
-        means_after = _average_processes(logs_after, variances_after, drifting)
+        means_before = _average_processes(logs_before, variances_before, has_drift)
+        means_after = _average_processes(logs_after, variances_after, has_drift)
         ratios = [
             confidence.ratio(mean_after, mean_before, drift)
             for mean_before, mean_after in zip(means_before, means_after)
@@ -144,20 +144,20 @@ def _estimate(
 
 
 def _average_processes(
-    logs: np.ndarray, variances: np.ndarray, drifting: bool
+    logs: np.ndarray, variances: np.ndarray, has_drift: bool
 ) -> list[Interval]:
     """Return the geometric mean over the processes of each percentile.
 
     Args:
       logs: Logarithms, [k, P].
       variances: Variances within the processes, [k, P]. Their mean is the least variance.
-      drifting: Whether the interval includes drift.
+      has_drift: Whether the interval includes drift.
     """
     intervals = []
     for column, least_variance in zip(logs.T, variances.T):
         values = np.exp(column).tolist()
         scatter = None
-        if drifting:
+        if has_drift:
             scatter = confidence.drifting_scatter(values)
         elif len(values) > 1:
             deviation = confidence.standard_deviation(column.tolist())

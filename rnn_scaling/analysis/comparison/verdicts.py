@@ -82,7 +82,7 @@ def measure(
     configuration: Configuration,
     metric: Metric,
     paired: bool,
-    drifting: bool = False,
+    has_drift: bool = False,
     drift: Drift | None = None,
 ) -> Result:
     """Return the change of one configuration, without a verdict.
@@ -91,7 +91,7 @@ def measure(
       configuration: The configuration.
       metric: The compared metric.
       paired: Whether runs with the same repeat number are compared in pairs.
-      drifting: Whether the sides were measured one after the other.
+      has_drift: Whether the sides were measured one after the other.
       drift: The drift between their sessions; None if it is not included.
     """
     row_before = configuration.row_before
@@ -121,8 +121,8 @@ def measure(
         after=row_after.shown_metric(metric),
         hidden_by_load=_count_hidden([row_before, row_after], metric),
     )
-    tested_before = _use_own_scatter(row_before, drifting).metric(metric)
-    tested_after = _use_own_scatter(row_after, drifting).metric(metric)
+    tested_before = _use_own_scatter(row_before, has_drift).metric(metric)
+    tested_after = _use_own_scatter(row_after, has_drift).metric(metric)
     if tested_before is None or tested_after is None:
         side = "before" if tested_before is None else "after"
         return _leave_unjudged(result, "metric-unknown", side=side, metric=metric.title)
@@ -160,14 +160,14 @@ def _describe_missing_data(
     return Statement(kind, values={**values, "status": status})
 
 
-def _use_own_scatter(row: Row, drifting: bool = False) -> Row:
+def _use_own_scatter(row: Row, has_drift: bool = False) -> Row:
     """Return the row without the scatter that it shares with other rows.
 
     The error rates of the test are only right for independent rows.
     """
-    base = row.one_device and _use_own_scatter(row.one_device, drifting)
+    base = row.one_device and _use_own_scatter(row.one_device, has_drift)
     scatter = None
-    if drifting and row.good_runs:
+    if has_drift and row.good_runs:
         runs = sorted(row.counted_runs, key=start_time)
         rates = process_rates(runs, row.counts_all_batches)
         scatter = confidence.drifting_scatter(rates)

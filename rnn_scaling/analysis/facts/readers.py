@@ -14,13 +14,13 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine import throttling
 
 Read = Callable[[RunRecord], Any]
-NOT_TOLD = "not reported by the system"
+NOT_REPORTED = "not reported by the system"
 _ONE_PROCESS = "one process alone"
 
 # Bits of throttling.REASONS: settings that limit clocks, and cards that protect
 # themselves.
-LIMITED = 0x2 | 0x4 | 0x10 | 0x100
-SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+LIMIT_REASONS = 0x2 | 0x4 | 0x10 | 0x100
+PROTECTION_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def _accept_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
@@ -38,7 +38,7 @@ def environment(
     name: str,
     record: RunRecord,
     convert: Callable[[Any], Any] = str,
-    null: str = NOT_TOLD,
+    null: str = NOT_REPORTED,
 ) -> Any:
     """Read a field of `environment`.
 
@@ -109,7 +109,9 @@ core_numbers = resolved("cpu_affinity", convert=lambda bound: ",".join(map(str, 
 # The cores that control groups allow.
 cpu_limit = environment("cpu_limit", convert="{:g} cores".format, null="none")
 # MHz of the fastest core, on which the program runs while the others idle.
-highest_clock = environment("cpu_mhz", convert=lambda mhz: max(mhz, default=NOT_TOLD))
+highest_clock = environment(
+    "cpu_mhz", convert=lambda mhz: max(mhz, default=NOT_REPORTED)
+)
 # When Linux backs memory with huge pages: always, madvise or never.
 huge_pages = environment(
     "huge_pages", convert=partial(re.sub, r"(?s).*\[(\w+)\].*", r"\1")
@@ -134,7 +136,7 @@ def turbo(record: RunRecord) -> str | None:
     if not _is_recorded(record, "cpu_no_turbo", "cpu_boost"):
         return None
     if machine.cpu_no_turbo is None and machine.cpu_boost is None:
-        return NOT_TOLD
+        return NOT_REPORTED
     return "off" if machine.cpu_no_turbo == "1" or machine.cpu_boost == "0" else "on"
 
 

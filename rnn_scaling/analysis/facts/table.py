@@ -157,11 +157,11 @@ GPU = [
 _GPU_STATE = [
     Fact(
         "GPU clocks slowed down by",
-        readers.throttling_reasons(readers.SLOWED),
+        readers.throttling_reasons(readers.PROTECTION_REASONS),
         INCOMPARABLE,
         varies_along_series=True,
     ),
-    Fact("GPU clocks limited by", readers.throttling_reasons(readers.LIMITED)),
+    Fact("GPU clocks limited by", readers.throttling_reasons(readers.LIMIT_REASONS)),
 ]
 
 CLUSTER = [

@@ -2,6 +2,8 @@
 
 `check` compares the latest entry of each curve with the level before it, like `compare`
 judges two sets of runs.
+
+The command `history` shows a `Timeline`; `levels` finds the change points.
 """
 
 import dataclasses
@@ -31,7 +33,7 @@ from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.options import Options
 from rnn_scaling.system.machine import commits
-from rnn_scaling.system.machine.load import NOTICEABLE
+from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 
 class Range(Word):
@@ -359,7 +361,7 @@ def _measure(curve: Curve) -> Result:
             curve.title,
             (_num_processes(points), len(latest.configuration.rates)),
             after=latest.rate,
-            reason=Statement("disturbed-entry", values={"threshold": NOTICEABLE}),
+            reason=Statement("disturbed-entry", values={"threshold": NOTICEABLE_LOAD}),
         )
     levels = curve.levels
     last = len(points) - 1

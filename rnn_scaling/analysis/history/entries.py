@@ -1,4 +1,7 @@
-"""Entries of a history from run records."""
+"""Entries of a history from run records.
+
+The command `history` adds the entries; `records.history` writes their files.
+"""
 
 import datetime
 from collections.abc import Hashable, Mapping, Sequence

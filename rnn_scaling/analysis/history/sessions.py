@@ -1,4 +1,7 @@
-"""Earlier sessions of a machine, which show its drift between sessions."""
+"""Earlier sessions of a machine, which show its drift between sessions.
+
+`compare` reads earlier sessions, and `comparison.drift` uses them.
+"""
 
 import dataclasses
 import math

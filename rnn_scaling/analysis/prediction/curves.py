@@ -1,7 +1,11 @@
-"""The input and the output of a prediction: `predicting.predict` turns a Curve into a Prediction.
+"""The input and the output of a prediction.
+
+`predicting.predict` turns a Curve into a Prediction.
 
 Letters: n devices; rate in items/s of all devices together; shares of the ideal rate
 n x rate(1) are between 0 and 1.
+
+Curves come from runs (`from_rows`) or from tables (`commands.prediction_tables`).
 """
 
 import dataclasses

@@ -1,8 +1,12 @@
 """Curves from rows of run records, with the recorded exchange, jitter and machine.
 
 All rates of a curve are measured in the same way. Rows that other programs slowed are
-left out if they cannot be corrected; without two other rows, all rates contain the load.
-Corrected rates have the error of the correction, so that rates of quiet runs decide.
+left out if they cannot be corrected; without two other rows, all rates contain the
+load. Corrected rates have the error of the correction, so that rates of quiet runs
+decide.
+
+`measured_series` is called with the rows of one machine. What a record knows about its
+links, cores and jitter becomes a `Knowledge` here; the models read nothing else.
 """
 
 from __future__ import annotations
@@ -326,7 +330,7 @@ def _hidden_share(rows: Sequence[Row]) -> float | None:
     """
     for row in reversed(rows):
         steps = split_steps(row.good_runs) if row.num_devices > 1 else None
-        if steps and steps.synchronous and steps.steps:
+        if steps and steps.is_synchronous and steps.steps:
             busy = steps.exchange("busy").mean
             if busy:
                 return min(1.0, steps.exchange("hidden").mean / busy)

@@ -1,6 +1,8 @@
 """The rate on more devices than were measured, and the needs of a high efficiency.
 
 Letters: n devices; y: time of a step over the time of a step on one device.
+
+Callers use `predict` or `MeasuredSeries.predict`; `averaging` has the statistics.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Memory, time and cost of some work on n devices, from runs, a prediction and a price."""
+"""Memory, time and cost of some work on n devices, from runs, a prediction and a price.
+
+`predict` adds the sizes to its answer.
+"""
 
 import dataclasses
 import math

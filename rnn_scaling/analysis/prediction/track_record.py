@@ -1,4 +1,7 @@
-"""Predictions compared with later measurements: the share of intervals that held."""
+"""Predictions compared with later measurements: the share of intervals that held.
+
+`predict` keeps its answers and states how often earlier ones held.
+"""
 
 import dataclasses
 import statistics

@@ -45,8 +45,8 @@ class StepParts:
     """The traced steps of one configuration."""
 
     runs: tuple[Trace, ...]
-    synchronous: bool  # whether a step's gradients are exchanged within it
-    clustered: bool = False  # whether XLA's clusters hide towers and phases
+    is_synchronous: bool  # whether a step's gradients are exchanged within it
+    is_clustered: bool = False  # whether XLA's clusters hide towers and phases
 
     @functools.cached_property
     def steps(self) -> list[TimedStep]:
@@ -120,13 +120,13 @@ class StepParts:
         1 means one after the other; None if it is unknown.
         """
         values = [step.concurrency for step in self.steps]
-        if self.clustered or None in values:
+        if self.is_clustered or None in values:
             return None
         return spread([value for value in values if value is not None]).mean
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
-        return name_straggler(self.steps, self.synchronous, self.clustered)
+        return name_straggler(self.steps, self.is_synchronous, self.is_clustered)
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -194,7 +194,7 @@ def statements(parts: StepParts) -> list[Statement]:
         "idle": parts.idle,
     }
     statements.append(Statement("coverage", values=coverage))
-    if parts.clustered:
+    if parts.is_clustered:
         statements.append(Statement("xla-clusters"))
     return statements
 
@@ -202,7 +202,7 @@ def statements(parts: StepParts) -> list[Statement]:
 def _concurrency_statement(parts: StepParts) -> Statement:
     if parts.num_towers == 1:
         return Statement("one-tower")
-    if parts.clustered:
+    if parts.is_clustered:
         return Statement("concurrency-unknown-clusters")
     if parts.concurrency is None:
         return Statement("concurrency-none")
@@ -217,8 +217,8 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
         return None
     config = records[0].options
     one_model = registry.mode_of(config.get("variable_update")).trains_one_model
-    synchronous = one_model and config.get("variable_consistency") != "relaxed"
-    return StepParts(tuple(traces), synchronous, bool(config.get("xla")))
+    is_synchronous = one_model and config.get("variable_consistency") != "relaxed"
+    return StepParts(tuple(traces), is_synchronous, bool(config.get("xla")))
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -39,7 +39,7 @@ _SERIAL = 0.1
 
 
 def name_straggler(
-    steps: Sequence[TimedStep], synchronous: bool, clustered: bool = False
+    steps: Sequence[TimedStep], is_synchronous: bool, is_clustered: bool = False
 ) -> tuple[int | None, Statement]:
     """Return the tower that the others wait for, or None, and the reason.
 
@@ -50,7 +50,7 @@ def name_straggler(
     end must be later by MIN_SHARE of a step, and by more than its standard deviation
     between steps.
     """
-    missing_evidence = _missing_evidence_statement(steps, synchronous, clustered)
+    missing_evidence = _missing_evidence_statement(steps, is_synchronous, is_clustered)
     if missing_evidence:
         return None, missing_evidence
     last_towers = [max(step.towers, key=_arrival) for step in steps]
@@ -88,7 +88,7 @@ def name_straggler(
 
 
 def _missing_evidence_statement(
-    steps: Sequence[TimedStep], synchronous: bool, clustered: bool
+    steps: Sequence[TimedStep], is_synchronous: bool, is_clustered: bool
 ) -> Statement | None:
     """Return why arrival times do not show a straggler, or None if they may.
 
@@ -100,9 +100,9 @@ def _missing_evidence_statement(
     num_towers = len(steps[0].towers)
     if num_towers == 1:
         return Statement("straggler-one-tower")
-    if not synchronous:
+    if not is_synchronous:
         return Statement("straggler-no-exchange")
-    if clustered:
+    if is_clustered:
         return Statement("straggler-clusters")
     if len(steps) < MIN_STEPS:
         values = {"steps": len(steps), "least": MIN_STEPS}

@@ -2,6 +2,8 @@
 
 If a log has several bars, such as training and validation, the bar that grew on most
 lines counts, because it took most of the time.
+
+A bar is a row of `formats`.
 """
 
 import contextlib

@@ -4,6 +4,8 @@ A program that prints averages since its start prints n / T(n) after n steps. Wi
 start-up of b seconds and a constant rate r afterwards, T(n) = b + n / r, so 1 / rate is
 a straight line in 1 / n. The rate between two lines is the difference of their n over
 the difference of their T = n / rate.
+
+`rates` and `regex_log` ask. Pure.
 """
 
 import dataclasses

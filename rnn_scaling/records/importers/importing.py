@@ -1,4 +1,7 @@
-"""Read the logs of `import_log` and of sweeps: detect their formats and read them."""
+"""Read the logs of `import_log` and of sweeps: detect their formats and read them.
+
+`import_log` and sweeps call it; they know no format. Formats are rows of `formats`.
+"""
 
 import contextlib
 import dataclasses

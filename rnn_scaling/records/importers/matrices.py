@@ -3,6 +3,9 @@
 Formats: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.8),
 printResultsReadable (its --csv form is not read), and
 Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
+
+Both formats are entries of `formats`. `analysis.slow_links` reads the `LinkMatrix`
+tables.
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 systems/NAME.json of a submission contains the number of accelerators with which the
 logs in results/NAME/ were made.
+
+`importing` adds the numbers of devices after all files are read.
 """
 
 import contextlib

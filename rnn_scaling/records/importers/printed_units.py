@@ -2,6 +2,8 @@
 
 A number may be a time ("893.76ms", "elapsed (ms): 75254", "1.25s/it", "took 3.5") or a
 rate ("512 tokens/s", "wps 512", "19.0 MB/s"). Often its unit is not printed.
+
+`log_numbers` and `regex_log` ask what a number is. Pure.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The lines in which another program prints warnings."""
+"""The lines in which another program prints warnings.
+
+Sweeps keep the warnings of a user's program, and reports show them.
+"""
 
 import re
 

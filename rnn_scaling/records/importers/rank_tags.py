@@ -1,4 +1,7 @@
-"""The tags of ranks that launchers and programs print before a line."""
+"""The tags of ranks that launchers and programs print before a line.
+
+Readers of logs call `untag` for each line; no format handles tags itself.
+"""
 
 import enum
 import re

@@ -1,6 +1,8 @@
 """The measurements of one rank -> one rate, and the rates of all ranks -> one.
 
 measurements -> running averages -> two kinds of lines -> start-up -> rate and rounding
+
+Formats with several rates per run use it; a format with one rate per run does not.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The sizes of imported runs that the user states because the log does not name them."""
+"""The sizes of imported runs that the user states because the log does not name them.
+
+`importing` adds the sizes after a log is read.
+"""
 
 import dataclasses
 from typing import Any

@@ -150,17 +150,23 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
 
 def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return significant losses as bars and tables, and why others are not split."""
-    losses = [
-        (series, series.largest_row.loss)
+    attributions = [
+        (series, series.largest_row.attribution)
         for series in measured_series
-        if series.largest_row and series.largest_row.loss
+        if series.largest_row and series.largest_row.attribution
     ]
-    split_losses = [(series, loss) for series, loss in losses if loss.is_significant]
+    split_losses = [
+        (series, attribution)
+        for series, attribution in attributions
+        if attribution.is_significant
+    ]
     if not split_losses:
-        return _unsplit_loss_blocks(losses)
-    noise = series_statements.noise_text([loss for _, loss in split_losses])
+        return _unsplit_loss_blocks(attributions)
+    noise = series_statements.noise_text(
+        [attribution for _, attribution in split_losses]
+    )
     picture, *notes = drawings.losses(
-        [(series.title, loss) for series, loss in split_losses]
+        [(series.title, attribution) for series, attribution in split_losses]
     )
     title = "Points of efficiency lost, by number of devices"
     return [
@@ -169,7 +175,7 @@ def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
         *notes,
         Folded(title, _loss_table_blocks(measured_series), is_printed=False),
         Terms(_list_meanings(split_losses), "meaning"),
-        *_unsplit_loss_blocks(losses),
+        *_unsplit_loss_blocks(attributions),
     ]
 
 
@@ -189,8 +195,8 @@ def _list_meanings(
 ) -> list[Key]:
     """Return the meaning of each significant part."""
     significant: set[str] = set()
-    for _, loss in split_losses:
-        significant.update(part.name for part in loss.significant_parts)
+    for _, attribution in split_losses:
+        significant.update(part.name for part in attribution.significant_parts)
     unit = split_losses[0][0].unit
     return [
         Key(name.value, sentence(state(name.value, unit=unit)))
@@ -200,20 +206,21 @@ def _list_meanings(
 
 
 def _unsplit_loss_blocks(
-    losses: Sequence[tuple[SeriesSummary, Attribution]],
+    attributions: Sequence[tuple[SeriesSummary, Attribution]],
 ) -> list[Block]:
     """Return why losses have no parts; one paragraph for series with the same reason."""
-    titles_of_all = [series.title for series, _ in losses]
+    titles_of_all = [series.title for series, _ in attributions]
     reasons = [
-        sentences(series_statements.unsplit_statements(loss)) for _, loss in losses
+        sentences(series_statements.unsplit_statements(attribution))
+        for _, attribution in attributions
     ]
     blocks: list[Block] = []
     for text, titles in group_by(titles_of_all, reasons).items():
         if not text:
             continue
-        if len(losses) > 1:
+        if len(attributions) > 1:
             subject = "; ".join(titles)
-            if len(titles) == len(losses):
+            if len(titles) == len(attributions):
                 subject = "All series"
             text = f"{subject}: {text}"
         blocks.append(Text(text))

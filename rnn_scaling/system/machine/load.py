@@ -15,11 +15,11 @@ from pathlib import Path
 
 # Share of a device's cores above which load of others disturbs: in a run, it is
 # reported; batches in a disturbed window do not count (analysis.disturbance).
-NOTICEABLE = 0.05
+NOTICEABLE_LOAD = 0.05
 # Shortest window of the measured batches whose load is recorded. Short windows separate
 # quiet from disturbed batches; clock ticks (`window_seconds`) and cost limit them.
 WINDOW_S = 0.5
-# The load of a window is NOTICEABLE only if it is this many standard deviations of the
+# The load of a window is NOTICEABLE_LOAD only if it is this many standard deviations of the
 # error that clock ticks cause.
 _TICK_DEVIATIONS = 4
 # Largest share of the time that reading the load may take.
@@ -110,7 +110,7 @@ def window_seconds(num_cores: int, num_devices: int) -> float:
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     error_s = tick_s / math.sqrt(6) * math.sqrt(num_cores)
     cores_per_device = num_cores / max(1, min(num_cores, num_devices))
-    noticeable_share = NOTICEABLE * cores_per_device
+    noticeable_share = NOTICEABLE_LOAD * cores_per_device
     return max(WINDOW_S, _TICK_DEVIATIONS * error_s / noticeable_share)
 
 

@@ -2,6 +2,8 @@
 
 S, T: words of the longest sentences, B: sentences, D: width of the memory (the
 encoder's outputs), U: units, V: vocabulary or classes of images.
+
+`network_check` is the only caller. Like `cells`, it uses no code of `models`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,9 +2,11 @@
 
 The hooks record for each loss over targets its number of targets T, its sum S, and the
 factor s of its gradient. The exchange adds the local gradients with weights w. So each
-target counts w * s. This must be the same on all processes, and T * w * s added over all
-processes must be what it is on one process. What the loss contains apart from s * S, such
-as a regulariser, must count as often as on one process.
+target counts w * s. This must be the same on all processes, and T * w * s added over
+all processes must be what it is on one process. What the loss contains apart from s *
+S, such as a regulariser, must count as often as on one process.
+
+The judges ask for an `Account` of a step and compare its meaning with one process.
 """
 
 from __future__ import annotations

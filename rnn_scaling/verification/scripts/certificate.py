@@ -1,4 +1,7 @@
-"""The certificate of a script: a JSON file from which anybody can repeat the verdict."""
+"""The certificate of a script: a JSON file from which anybody can repeat the verdict.
+
+`session` writes and checks the file. Its keys are read by `records.script_certificate`.
+"""
 
 from __future__ import annotations
 

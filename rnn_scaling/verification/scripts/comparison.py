@@ -1,4 +1,7 @@
-"""Compare the gradients of ranks with one process, and find out how they differ. Pure."""
+"""Compare the gradients of ranks with one process, and find out how they differ. Pure.
+
+`gradient_judge` asks how large a difference is, in units of the rounding noise.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The runs of a script, as the checks read them."""
+"""The runs of a script, as the checks read them.
+
+`plan` makes the runs, `Evidence` gives them names, and the judges read nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Facts of steps that may explain a wrong gradient, from the records alone. Pure."""
+"""Facts of steps that may explain a wrong gradient, from the records alone. Pure.
+
+Features of signatures are made of these facts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether the gradients of a script are right, and which fault explains wrong ones."""
+"""Whether the gradients of a script are right, and which fault explains wrong ones.
+
+`judge` asks it once per verdict. It measures features; `signatures` names the cause.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The verdict on a script, from the records of its runs. Pure, so anybody can repeat it."""
+"""The verdict on a script, from the records of its runs.
+
+Pure: anybody can repeat a verdict from a certificate. `judge` is the whole interface.
+`plan` lists the runs by their names. A new check is a method of `_Judge` and a line of
+its `verdict`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""The runs of a script that are needed to judge it, and their conditions."""
+"""The runs of a script that are needed to judge it, and their conditions.
+
+    serial             one process, as the script is written
+    parallel           all ranks
+    reference          one process that computes the steps of "parallel"
+    repeated           the reference again, which shows randomness
+    perturbed0, ...    the reference with weights that are changed by one rounding
+    accumulated        the reference without `reference_words`, if there are any
+    driven             "parallel" with active clipping and short epochs
+    driven_reference   the reference of "driven"
+
+`session` asks a `Conductor` for them, and `judge` finds them by these names.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Run a user's script on some ranks under the hooks, and read what they recorded."""
+"""Run a user's script on some ranks under the hooks, and read what they recorded.
+
+Only `plan` starts runs. `hooks.ranks` is the other end of the pipe.
+"""
 
 import json
 import os

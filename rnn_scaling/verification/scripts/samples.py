@@ -1,4 +1,7 @@
-"""The samples that ranks read: in the numbers of the serial run, by step and epoch. Pure."""
+"""The samples that ranks read: in the numbers of the serial run, by step and epoch. Pure.
+
+The judges and `plan` ask; nothing here knows what a difference means.
+"""
 
 from __future__ import annotations
 

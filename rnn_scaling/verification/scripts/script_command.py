@@ -1,4 +1,8 @@
-"""The user's command of --trainer as a Python, a script and its arguments. Pure."""
+"""The user's command of --trainer as a Python, a script and its arguments.
+
+Pure. `runner` starts the parts under the hooks. What is refused here must be started in
+another way: the message says how.
+"""
 
 import dataclasses
 import re

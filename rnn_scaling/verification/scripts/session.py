@@ -1,4 +1,7 @@
-"""Verify a user's script: run it, judge it, and write the certificate."""
+"""Verify a user's script: run it, judge it, and write the certificate.
+
+The command `verify` calls it; it prints the answer and the progress.
+"""
 
 import dataclasses
 import datetime

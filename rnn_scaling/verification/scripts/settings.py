@@ -1,4 +1,7 @@
-"""Settings of a script that must be equal on all ranks, at each step. Pure."""
+"""Settings of a script that must be equal on all ranks, at each step. Pure.
+
+`judge` makes one check of all settings.
+"""
 
 from __future__ import annotations
 

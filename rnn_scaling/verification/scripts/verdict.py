@@ -1,4 +1,7 @@
-"""The verdict on a script and its evidence, as data."""
+"""The verdict on a script and its evidence, as data.
+
+Certificates contain these data: add fields and answers, but never rename one.
+"""
 
 from __future__ import annotations
 

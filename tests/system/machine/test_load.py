@@ -187,5 +187,5 @@ def test_clock_ticks_are_no_disturbance(num_cores, share, most_disturbed):
     ticks_s = 0.01 * (np.floor((starts + idle_s) * 100) - np.floor(starts * 100))
     errors_s = (idle_s - ticks_s).sum(axis=1)
     shares = share + errors_s / window_s  # of one core
-    assert np.mean(shares > load.NOTICEABLE) <= most_disturbed
-    assert np.mean(0.1 + errors_s / window_s > load.NOTICEABLE) > 0.999
+    assert np.mean(shares > load.NOTICEABLE_LOAD) <= most_disturbed
+    assert np.mean(0.1 + errors_s / window_s > load.NOTICEABLE_LOAD) > 0.999

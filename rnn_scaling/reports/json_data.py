@@ -7,6 +7,7 @@ read.
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import Spread
 from rnn_scaling.records.decoding import encode
@@ -35,7 +36,8 @@ def interval_data(interval: Interval) -> dict[str, Any]:
     """Return an interval for JSON.
 
     Without an interval, `low` and `high` are None, and `kind` is the reason. A number
-    that contains a rate corrected for load has the key `corrected`.
+    that contains a rate corrected for load has the key `corrected`; one that counts
+    disturbed batches, unlike the rates beside it, has `all_batches`.
     """
     data: dict[str, Any] = {}
     for name in ("value", "low", "high"):
@@ -44,4 +46,6 @@ def interval_data(interval: Interval) -> dict[str, Any]:
     data["kind"] = interval_text(interval.kind)
     if interval.is_corrected:
         data["corrected"] = True
+    if Note.ALL_BATCHES in interval.kind.notes:
+        data["all_batches"] = True
     return encode(data)

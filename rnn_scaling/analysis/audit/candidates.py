@@ -164,6 +164,8 @@ def _apply_relation(
     """Yield a relation of some columns with every baseline, without its evidence."""
     choices: Iterable[Choice] = [Choice(np.arange(len(layout.lines)))]
     if relation.has_baseline:
+        if any(layout.columns[k].meaning.is_end for k in columns):
+            return
         choices = baselines.choices(layout, columns, relation.shift)
     for choice in choices:
         yield Reading(layout, relation, columns, choice, spread)
@@ -181,7 +183,9 @@ def _propose_unstated_relations(layout: Measurements, target: int) -> Iterator[R
     """Yield the readings of relations that no header states."""
     column = layout.columns[target]
     excluded = (*CHOSEN, Quantity.ASIDE)
-    if column.quantity in excluded or column.is_exact or column.meaning.is_statistic:
+    meaning = column.meaning
+    is_statistic = meaning.is_statistic or meaning.is_end
+    if column.quantity in excluded or column.is_exact or is_statistic:
         return
     readings = _propose_ratios(layout, target)
     yield from map(evidence.judge, filter(_may_hold, readings))
@@ -199,7 +203,7 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
     usable = []
     for k, source in enumerate(layout.columns):
         is_excluded = source.quantity in excluded or source.meaning.is_statistic
-        if k != target and not is_excluded:
+        if k != target and not is_excluded and not source.meaning.is_end:
             usable.append(k)
     usable = sorted(sorted(usable, key=lambda k: abs(k - target))[:_NEAREST])
     required_columns = layout.before_brackets(target)

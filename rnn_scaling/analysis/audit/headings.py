@@ -103,7 +103,9 @@ def find_mistakes(
         # The header is not "Weak scaling", and there is no other speedup.
         if _SPEEDUP.search(title.lower()) and not has_speedup:
             for reading in candidates.propose_stated(layout, target, MISTAKES):
-                if reading.bits >= _CERTAIN and reading.is_clean:
+                # A speedup of 1 is its own inverse.
+                is_one = prints_one(reading.column)[reading.rows]
+                if reading.bits >= _CERTAIN and reading.is_clean and not is_one.all():
                     mistakes.append(reading)
         if target not in confirmed and not mistakes:
             tried = candidates.propose_stated(layout, target, RELATIONS)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.analysis.audit.readings import Bounds
 from rnn_scaling.records.tables import headers
-from rnn_scaling.records.tables.headers import Quantity
+from rnn_scaling.records.tables.headers import DERIVED, Quantity
 from rnn_scaling.records.tables.measurements import Item, Measurements
 from rnn_scaling.records.tables.series import Point, Series, series_of_column
 
@@ -113,8 +113,13 @@ def _find_repeated_numbers(series: Series) -> Iterator[Outlier]:
 def _find_order_violations(layout: Measurements) -> Iterator[Outlier]:
     """Yield the one row in which a column exceeds another one that it cannot exceed."""
     for low, high in itertools.permutations(layout.columns, 2):
-        is_comparable = low.quantity == high.quantity and low.factor == high.factor
-        if not is_comparable or not headers.is_below(low.name, high.name):
+        if low.quantity != high.quantity or low.factor != high.factor:
+            continue
+        if low.meaning.is_end or high.meaning.is_end:
+            continue
+        # The speedup of a total lies between the speedups of its parts.
+        is_part = low.quantity not in DERIVED and headers.is_part(low.name, high.name)
+        if not is_part and not headers.is_lower_statistic(low.name, high.name):
             continue
         pairs = [(a, b) for a, b in zip(low.items, high.items) if a and b]
         violations = [(a, b) for a, b in pairs if a.low > b.high]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnn_scaling.analysis.audit.baselines import Choice, prints_one
 from rnn_scaling.analysis.audit.relations import Factor, Relation
+from rnn_scaling.records.tables.headers import CHOSEN, DERIVED, Quantity
 from rnn_scaling.records.tables.measurements import (
     SMALLEST,
     Column,
@@ -176,12 +177,44 @@ class Reading:
             shares.append((factor, column, rows, (low, high)))
         return shares
 
+    def _mixes_marks(self, excluded: Collection[Quantity]) -> np.ndarray:
+        """Return by row whether some numbers have a mark, and others have none.
+
+        They were measured or computed in different ways.
+
+        Args:
+          excluded: Quantities of columns that do not count.
+        """
+        columns = [self.layout.columns[k] for k in self.columns]
+        marks = [c.is_marked for c in columns if c.quantity not in excluded]
+        if not marks:
+            return np.zeros(len(self.base), bool)
+        return np.any(marks, axis=0) & ~np.all(marks, axis=0)
+
+    @functools.cached_property
+    def _is_baseline(self) -> np.ndarray:
+        """By row, whether it is a baseline.
+
+        A row that prints 1, on as many devices as its baseline, may have another one.
+        """
+        is_own = self.base == np.arange(len(self.base))
+        if self.layout.devices is None or self.relation.is_generic:
+            return is_own
+        counts = self.layout.devices.low
+        has_equal_count = counts == counts[self.base]
+        is_one = prints_one(self.column, self.relation.shift)
+        return is_own | (has_equal_count & is_one)
+
     @functools.cached_property
     def ends(self) -> Ends:
         """Bounds, by row, of the sum; NaN for rows that are not compared."""
         low, high = np.sum([ends for _, _, _, ends in self.shares], axis=0)
         if self.relation.has_baseline:
-            low = np.where(self.base == np.arange(len(self.base)), np.nan, low)
+            low = np.where(self._is_baseline, np.nan, low)
+            # The speedup of a baseline is 1 by definition, and has no mark.
+            mixed = self._mixes_marks((*CHOSEN, *DERIVED))
+            low = np.where(mixed[self.base], np.nan, low)
+        low = np.where(self._mixes_marks(CHOSEN), np.nan, low)
         return low, high
 
     @functools.cached_property

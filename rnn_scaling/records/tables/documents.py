@@ -10,6 +10,7 @@ import enum
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +23,12 @@ from rnn_scaling.system.files import input_files
 
 _MAX_LINE_BYTES = 1 << 20  # bytes of a line that are read
 _FIRST_LINES = 20  # lines in which the syntax is recognized
+_MARKS = {"corrected": "†", "all_batches": "‡"}  # by the key of an interval
+# Columns of this suite's CSV that contain corrected numbers, by the column that says so.
+_CORRECTED_COLUMNS = {
+    "rate_corrected": re.compile(r"(?!measured_)\w+_per_second(?:_low|_high)?"),
+    "speedup_corrected": re.compile(r"(?:speedup|efficiency)(?:_low|_high)?"),
+}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -151,14 +158,34 @@ def _read_csv_tables(
         cells = _split_cells(line, delimiter)
         is_empty = not any(map(str.strip, cells))
         if rows and (is_empty or len(rows) > MOST_ROWS):
-            yield from table_of(source, rows)
+            yield from table_of(source, _mark_corrected(rows))
             # A table that is cut because of its length continues under the same header;
             # an empty line has no cells, or only empty ones.
             is_continued = bool(cells) and len(rows) > 1
             rows = rows[:1] if is_continued else []
         if not is_empty:
             rows.append((number, cells))
-    yield from table_of(source, rows)
+    yield from table_of(source, _mark_corrected(rows))
+
+
+def _mark_corrected(rows: list[Row]) -> list[Row]:
+    """Return the rows of a CSV file with the marks of this suite's reports."""
+    header = rows[0][1] if rows else ()
+    indices = {name: k for k, name in enumerate(header)}
+    flags = {name: indices[name] for name in _CORRECTED_COLUMNS if name in indices}
+    if not flags:
+        return rows
+    marked_rows = []
+    for number, cells in rows:
+        texts = list(cells)
+        for name, flag in flags.items():
+            if cells[flag : flag + 1] != ("True",):
+                continue
+            for k, (title, text) in enumerate(zip(header, cells)):
+                if text and _CORRECTED_COLUMNS[name].fullmatch(title):
+                    texts[k] = f"{text}{_MARKS['corrected']}"
+        marked_rows.append((number, tuple(texts)))
+    return marked_rows
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
@@ -186,9 +213,9 @@ def find_json_tables(source: str, document: Any, name: str) -> Iterator[Table]:
         if len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
             rows = [dict(zip(lists, row)) for row in zip(*lists.values())]
             yield from _read_rows_table(source, rows, name)
-            return
+            document = {k: v for k, v in document.items() if k not in lists}
         members += document.items()
-        if all(isinstance(item, dict) for item in document.values()):
+        if members and all(isinstance(item, dict) for _, item in members):
             rows = [{"name": key, **item} for key, item in members]
             yield from _read_rows_table(source, rows, name)
     for key, item in members:
@@ -233,13 +260,18 @@ def _read_objects_table(
 
 
 def _flatten(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return an object's values by dotted path; lists are left out."""
+    """Return an object's values by dotted path; lists are left out.
+
+    Numbers in an interval of this suite's reports get the marks of its tables.
+    """
     values: dict[str, Any] = {}
+    marks = "".join(mark for key, mark in _MARKS.items() if item.get(key) is True)
     for key, value in item.items():
         if isinstance(value, Mapping):
             values.update(_flatten(value, f"{prefix}{key}."))
         elif not isinstance(value, list):
-            values[f"{prefix}{key}"] = value
+            is_marked = marks and isinstance(value, float) and math.isfinite(value)
+            values[f"{prefix}{key}"] = f"{value}{marks}" if is_marked else value
     return values
 
 

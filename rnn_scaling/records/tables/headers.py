@@ -80,6 +80,7 @@ _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
 _COUNT = _compile(_DATA["count"])
 _BASELINE = _compile(_DATA["baseline"])
 _STATISTIC = _compile(_DATA["statistic"])
+_END = _compile(_DATA["end"])
 _RANK = _compile(_DATA["rank"])
 _FASTER = _compile(_DATA["faster"])
 _THING = _compile("THINGS")
@@ -109,6 +110,8 @@ class Meaning:
     # Whether it is a statistic of several runs. The ratio of two minima is not the
     # minimum of the ratios.
     is_statistic: bool
+    # Whether it is an end of intervals. The ratio of two ends is not an end of the ratio.
+    is_end: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -136,6 +139,7 @@ def read_header(header: str) -> Meaning:
         "%" in text or "percent" in text,
         frozenset(_STEM.findall(other_words)) - _COMMON,
         bool(_STATISTIC.search(text)),
+        bool(_END.search(text)),
     )
 
 
@@ -168,16 +172,20 @@ def find_devices(text: str) -> tuple[int, str] | None:
     return number * int(match["nodes"] or 1), other_words
 
 
-def is_below(low: str, high: str) -> bool:
-    """Return whether the first column cannot exceed the second.
+def is_lower_statistic(low: str, high: str) -> bool:
+    """Return whether two columns are statistics of a measure, the lower one first.
 
-    Examples are a percentile and a higher one of the same measure, a mean and a
-    maximum, and a part and its total.
+    Examples are a percentile and a higher one, and a mean and a maximum.
     """
     first = _parse_statistic(low)
     second = _parse_statistic(high)
-    if first and second and first[1] == second[1]:
-        return first[0][1] < second[0][0]
+    if first is None or second is None or first[1] != second[1]:
+        return False
+    return first[0][1] < second[0][0]
+
+
+def is_part(low: str, high: str) -> bool:
+    """Return whether a column is the total, and the first one a part of it."""
     low_words = set(_STEM.findall(low.lower()))
     high_words = set(_STEM.findall(high.lower()))
     is_total = "total" in high_words and "total" not in low_words

@@ -38,6 +38,8 @@ _FIRST_ROWS = 60  # rows that are searched for numbers in brackets
 _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
 _CPU = re.compile(r"\bcpu\b")
 _COMPARED = re.compile(r"\b(?:vs|over|relative|than)\b")
+_UNCORRECTED = "measured_"  # start of the column of rates before the correction
+_MARKS = re.compile("[†‡]")
 _UNITS = ("", "%", "x")  # every column may mix these
 _BRACKETS = re.compile(
     # Three repeats without bounds take cubic time in a cell of digits and commas.
@@ -56,6 +58,9 @@ class Item(NamedTuple):
     place: Place
     low: float  # bounds in the unit of the column
     high: float
+    # Whether it has a mark of this suite's reports for other conditions than the rest of
+    # its row: the number is corrected, or counts disturbed batches.
+    is_marked: bool = False
 
     @property
     def value(self) -> float:
@@ -94,6 +99,11 @@ class Column:
     def low(self) -> np.ndarray:
         """The lower bound of each row; NaN without a number."""
         return np.array([item.low if item else np.nan for item in self.items])
+
+    @functools.cached_property
+    def is_marked(self) -> np.ndarray:
+        """By row, whether the number has a mark."""
+        return np.array([item is not None and item.is_marked for item in self.items])
 
     @functools.cached_property
     def high(self) -> np.ndarray:
@@ -399,6 +409,9 @@ def _make_column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Col
         else:
             scale = factors.get(number.unit, factor)
             items.append(Item(number, place, number.low * scale, number.high * scale))
+    for row, text in enumerate(column.texts):
+        if (item := items[row]) and _MARKS.search(text):
+            items[row] = item._replace(is_marked=True)
     return Column(column.title, column.meaning, quantity, factor, tuple(items))
 
 
@@ -457,23 +470,29 @@ def _choose_factor(
 
 
 def _resolve_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Return the columns with one number of devices, and one clock.
+    """Return the columns with one number of devices, one clock and one rate.
 
     The smallest parts of the machine that are counted are the devices, and any other
     count is a setting. If a table has a wall-clock time, its CPU times are not the
-    times of a run.
+    times of a run. If rates of this suite are corrected, speedups do not follow from
+    the rates before the correction.
     """
     columns = list(columns)
     counts = [column for column in columns if column.quantity == Quantity.DEVICES]
     finest = min(counts, key=lambda column: _fineness_rank(column.name), default=None)
     times = [column for column in columns if column.quantity == Quantity.SECONDS]
     is_timed = any(_WALL_CLOCK.search(column.name.lower()) for column in times)
+    is_corrected = any(column.is_marked.any() for column in columns)
     for k, column in enumerate(columns):
         name = column.name.lower()
         is_cpu_time = _CPU.search(name) and not _WALL_CLOCK.search(name)
         if column.quantity == Quantity.DEVICES and column is not finest:
             columns[k] = dataclasses.replace(column, quantity=Quantity.SETTING)
-        elif column.quantity == Quantity.SECONDS and is_timed and is_cpu_time:
+            continue
+        is_aside = is_corrected and name.startswith(_UNCORRECTED)
+        if column.quantity == Quantity.SECONDS and is_timed and is_cpu_time:
+            is_aside = True
+        if is_aside:
             columns[k] = dataclasses.replace(column, quantity=Quantity.ASIDE)
     return tuple(columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -205,6 +206,10 @@ def test_numbers_that_no_machine_reaches(rows, line):
         "Graph|Vertices|Edges|Parts;a|4|3|1;b|10|8|2;c|6|5|1;d|20|29|4",
         "Size|Files|Size / Files;48.2 MB|12.1|3.98;330 KB|20.4|0.016;91.7 MB|11.3|8.12",
         "GPUs|img/s|Weak scaling;1|100.5|1.000;2|195.2|0.971;4|380.1|0.946;8|720.3|0.896",
+        # Spreads, and the speedup of a total.
+        "GPUs|a.efficiency.spread|a.speedup.spread;2|1.34378|1.34378;2|1.4119|1.4119;"
+        "2|1.0213|1.0213;4|1.0534|1.0534",
+        "GPUs|speedups.steady.low|speedups.total.low;2|1.8|1.9;2|1.5|1.6;2|1.49|0.94",
         # Percentages above a total that are not parts of it.
         "Kind|Time (s)|Hidden|Time 2 (s);TP|42.5|34%|0.0;DP|14.2|7%|0.0;Total|54|28%|0",
     ],
@@ -250,6 +255,18 @@ def test_tables_of_the_same_header_prove_a_relation_together():
     assert found(wrong.split("### ")[2]) == [], "alone it proves nothing"
 
 
+def test_speedups_of_one_device_are_not_inverses():
+    """The other speedups are hidden, because other programs disturbed the runs."""
+    for rates in ("", "img/s|"):
+        head = table(f"Device number|{rates}Speedup ratio|Efficiency (%)")
+        parts = []
+        for k in range(6):
+            one, two = (f"{100 + k}|", f"{150 + 2 * k * k}|") if rates else ("", "")
+            rows = f"|1|{one}1.00|100.0|\n|2|{two}n/a|n/a|"
+            parts.append(f"### {k}\n\n{head}\n{rows}")
+        assert found("\n\n".join(parts)) == []
+
+
 @pytest.mark.parametrize(
     ("header", "rows"),
     [
@@ -268,3 +285,11 @@ def test_a_header_that_counts_for_both_rows_of_a_comparison():
     head = "(N = 1 ~ 10) ms|(N = 1 ~ 10) speedup|(N = 5 ~ 50) ms|(N = 5 ~ 50) speedup"
     rows = ("0.874|7.36x|307.441|37.55x", "2.956|10.02x|995.480|67.47x")
     assert found(table(head, *rows)) == []
+
+
+def test_lists_of_equal_length_do_not_hide_other_tables(tmp_path):
+    rows = [{"gpus": n, "img/s": 100.0 * n, "speedup": float(n)} for n in (1, 2, 4)]
+    rows[2]["speedup"] = 5.0
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"cautions": ["a"], "opening": ["b"], "rows": rows}))
+    assert len(auditing.audit(path).findings) == 1

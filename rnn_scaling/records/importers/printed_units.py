@@ -26,26 +26,55 @@ _SPELLINGS = {
 _ANY_TIME = "|".join(_SPELLINGS.values())
 _TIME = rf"(?:{_ANY_TIME})(?![A-Za-z])"
 _PER = r"(?:\s?/\s?|\s+per\s+|_per_|-per-)"
-_PER_DEVICE = (
-    rf"(?:{_PER}|\bper[\s_-])(?i:gpu|device|rank|worker|chip|accelerator|card|npu|tpu)"
-    r"(?![A-Za-z]{2}|:\d)"
-)
 # Words next to "per GPU" that name another quantity, as in "memory per GPU".
 _OTHER_QUANTITY = (
     r"(?i:(?:mini|micro)?-?batch(?:es|_?size)?|m?bs|sizes?|mem(?:ory)?|v?ram|hbm|"
-    r"[kmgt]i?b|loss|time|steps?|gpus|devices|ranks|workers|chips)(?![A-Za-z])"
-)
-# As in "512 tokens/s/GPU", "512 tok/s (per device)" and "512 img/sec per GPU". Only the
-# unit of the number may be between it and the device.
-_PER_DEVICE_BEHIND = re.compile(
-    rf"\s{{0,2}}[(\[]?(?!{_OTHER_QUANTITY})"
-    r"(?:[A-Za-z#][^\s\d,;|()\"']{0,20}?(?:(?:\s?/\s?|\s+per\s+)[A-Za-z]{1,12})?)?"
-    rf"\s?[(\[]?(?i:(?:avg|average|mean|each)\s)?{_PER_DEVICE}"
-    rf"(?![-_]\w|\s{_OTHER_QUANTITY})"
+    r"[kmgt]i?b|loss|time|steps?|gpus|devices|ranks|workers|chips|threads|cores|"
+    r"n?proc(?:s|esses)?|n?tasks)(?![A-Za-z])"
 )
 _OTHER_QUANTITY_BEFORE = re.compile(rf"(?<![A-Za-z]){_OTHER_QUANTITY}[\s_-]*$")
 _OTHER_QUANTITY_BEHIND = re.compile(rf"[\s_-]*{_OTHER_QUANTITY}")
-_PER_DEVICE_NEXT = re.compile(rf"\s?{_PER_DEVICE}")
+
+
+class _PartOfJob:
+    """A part of a job, of which logs print the rate: "per GPU", "/node".
+
+    Attributes:
+      in_label: Finds it before a number.
+      behind: Finds it behind a number, as in "512 tokens/s/GPU", "512 tok/s (per device)"
+        and "512 img/sec per GPU". Only the unit of the number may be between.
+      next: Finds it directly behind a unit.
+    """
+
+    def __init__(self, names: str, abbreviation: str = "") -> None:
+        # In "tensorflow/core/util", it is a folder.
+        per_part = (
+            rf"(?:{_PER}|\bper[\s_-])(?i:{names})"
+            r"(?![A-Za-z]{2}|:\d|/(?!sec)[A-Za-z_]{4})"
+        )
+        unit_of_part = (
+            rf"(?!{_OTHER_QUANTITY})"
+            r"(?:[A-Za-z#][^\s\d,;|()\"']{0,20}?"
+            r"(?:(?:\s?/\s?|\s+per\s+)[A-Za-z]{1,12})?)?"
+            rf"\s?[(\[]?(?i:(?:avg|average|mean|each)\s)?(?:{per_part})"
+            rf"(?![-_]\w|\s{_OTHER_QUANTITY})"
+        )
+        spellings = [per_part]
+        units = [unit_of_part]
+        if abbreviation:
+            word = rf"(?<![A-Za-z])(?i:{abbreviation})(?![A-Za-z])"
+            spellings.append(word)
+            units.append(word)
+        self.in_label = re.compile("|".join(spellings))
+        self.behind = re.compile(rf"\s{{0,2}}[(\[]?(?:{'|'.join(units)})")
+        self.next = re.compile(rf"\s?{per_part}")
+
+
+_DEVICE = _PartOfJob(
+    "gpu|device|rank|worker|chip|accelerator|card|npu|tpu|core|proc(?:ess)?",
+    "tgs",  # tokens per GPU per second
+)
+_NODE = _PartOfJob("node|machine|host|server")
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
 _PLURALS = {
     "iterations": r"it(?:er(?:ation)?)?s?",
@@ -80,6 +109,7 @@ _RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?{_ITEMS}?{_PER}(?P<time>{_TIME})")
 _SHORT_RATES = {
     "wps": "words",
     "tps": "tokens",
+    "tgs": "tokens",
     "fps": "frames",
     "ips": "",  # images, items or iterations
     "qps": "queries",
@@ -202,12 +232,21 @@ def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
 
 def is_per_device(line: str, start: int, end: int) -> bool:
     """Return whether the number at line[start:end] is printed as that of one device."""
+    return _is_of_part(_DEVICE, line, start, end)
+
+
+def is_per_node(line: str, start: int, end: int) -> bool:
+    """Return whether the number at line[start:end] is printed as that of one node."""
+    return _is_of_part(_NODE, line, start, end)
+
+
+def _is_of_part(part: _PartOfJob, line: str, start: int, end: int) -> bool:
     label, previous_number = _split_label(line[max(0, start - _CONTEXT) : start])
     behind = line[end : end + _CONTEXT]
-    match = _PER_DEVICE_BEHIND.match(behind)
+    match = part.behind.match(behind)
     if match and not _is_next_label(behind, match.end(), bool(label)):
         return True
-    return _names_one_device(label, previous_number)
+    return _is_in_label(part, label, previous_number)
 
 
 def _is_next_label(behind: str, end: int, has_label: bool) -> bool:
@@ -219,12 +258,12 @@ def _is_next_label(behind: str, end: int, has_label: bool) -> bool:
     return has_label and behind[0].isspace() and is_followed is not None
 
 
-def _names_one_device(label: str, previous_number: str) -> bool:
-    """Return whether the label of a number names a rate of one device.
+def _is_in_label(part: _PartOfJob, label: str, previous_number: str) -> bool:
+    """Return whether the label of a number names a rate of a part of the job.
 
     In "memory per GPU" and in "(8 per worker)", it names another quantity.
     """
-    for match in re.finditer(_PER_DEVICE, label):
+    for match in part.in_label.finditer(label):
         before = label[: match.start()]
         if _OTHER_QUANTITY_BEFORE.search(before):
             continue
@@ -261,8 +300,8 @@ def _find_rate_behind(behind: str, label: str) -> PrintedUnit | None:
     if match is None:
         return None
     rest = behind[match.end() :]
-    if of_device := _PER_DEVICE_NEXT.match(rest):
-        rest = rest[of_device.end() :]
+    if of_part := _DEVICE.next.match(rest) or _NODE.next.match(rest):
+        rest = rest[of_part.end() :]
     if behind[0].isspace() and _NEXT_NUMBER.match(rest) and label:
         return None
     text = match[0].strip().lstrip("([")

@@ -133,7 +133,9 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
 
     unit = terms.unit or _common_unit(training) or _counted_items(training)
     is_sum = terms.ranks == Ranks.SUM and len(ranks) > 1
-    if _reads_device_rates(pattern, training):
+    if terms.num_devices != 1 and any(map(_is_node_rate, training)):
+        unit = _check_node_rates(unit, terms.num_devices)
+    elif _reads_device_rates(pattern, training):
         if is_sum:
             _check_rank_count(len(ranks), terms.num_devices)
         elif terms.num_devices is None:
@@ -422,6 +424,26 @@ def _check_rank_count(num_ranks: int, num_devices: int | None) -> None:
             f"{num_ranks} ranks print the rate of one device, but the run has "
             f"{num_devices} devices; use --ranks=first"
         )
+
+
+def _check_node_rates(unit: str, num_devices: int | None) -> str:
+    """Return the unit of rates of one node.
+
+    Raises:
+      ValueError: If the rate of all devices is needed; the number of nodes is unknown.
+    """
+    if num_devices is None:
+        return f"{unit or 'items'} per node"
+    raise ValueError(
+        "its rates are those of one node, and the number of nodes is unknown; let the "
+        "program print the rate of all devices, or of one device"
+    )
+
+
+def _is_node_rate(measurement: Measurement) -> bool:
+    if "rate" not in measurement.numbers:
+        return False
+    return printed_units.is_per_node(measurement.line.text, *measurement.span)
 
 
 def _is_device_rate(measurement: Measurement) -> bool:

@@ -230,7 +230,21 @@ def test_a_plural_in_parentheses_is_not_a_time(label, is_time):
         ("tokens/s/GPU: 512, loss 3", True),
         ("tps_per_gpu=512", True),
         ("512 tokens/sec/chip", True),
+        ("512 tokens/s/process", True),
+        ("512 tok/s/rank", True),
+        ("512 img/sec/core", True),
+        ("512 samples/s per proc", True),
+        ("samples_per_second_per_process: 512", True),
+        ("TGS: 512", True),
+        ("tgs (tokens/gpu/second)=512", True),
+        ("512 TGS", True),
+        ("tokens/core/sec 512", True),
         ("512 tokens/s", False),
+        ("512 tokens/s per node", False),
+        ("4 processes per node, 512 tokens/s", False),
+        ("threads per core ok, tokens/s 512", False),
+        ("tensorflow/core/util/x.cc throughput 512", False),
+        ("settings 512", False),
         ("512 tokens/s, 64 per GPU", False),
         ("batch per GPU: 64, 512 tokens/s", False),
         ("512 images/s on /gpu:0", False),
@@ -271,6 +285,17 @@ def test_a_rate_of_one_device_is_multiplied_by_the_devices(tmp_path, text, patte
     unknown = read(tmp_path, text, pattern)
     assert unknown.rate == pytest.approx(512)
     assert unknown.unit.endswith("per device")
+
+
+@pytest.mark.parametrize("text", ["512 tokens/s/node", "tokens/s per host: 512"])
+def test_a_rate_of_one_node_is_not_a_total(tmp_path, text):
+    pattern = text.replace("512", "{number}")
+    with pytest.raises(ValueError, match="one node"):
+        read(tmp_path, text, pattern, num_devices=8)
+    unknown = read(tmp_path, text, pattern)
+    assert unknown.rate == pytest.approx(512) and unknown.unit.endswith("per node")
+    alone = read(tmp_path, text, pattern, num_devices=1)
+    assert alone.rate == pytest.approx(512) and alone.unit == "tokens"
 
 
 def test_the_rates_of_tagged_ranks_are_added_instead(tmp_path):

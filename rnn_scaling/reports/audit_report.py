@@ -79,8 +79,6 @@ def make_statements(finding: Finding) -> list[Statement]:
     }
     if finding.kind == "swapped-headings":
         values["headings"] = [f'"{place.column}"' for place in finding.places]
-    if finding.kind == "copy":
-        values["other"] = _row_name(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_RELATIONS:
         kind = f"audit-column-{finding.relation}"

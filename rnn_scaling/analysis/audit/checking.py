@@ -29,7 +29,6 @@ from rnn_scaling.records.tables.table import Table
 
 _MAX_SHOWN = 6  # rows, and columns, of an excerpt
 _CERTAIN = 10.0  # bits of a relation that does not hold by accident
-_CONFIRMS = 8.0  # bits of a reading that confirms its numbers
 _UNKNOWN = (math.nan, math.nan)
 
 
@@ -68,7 +67,7 @@ def check(table: Table) -> tuple[int, list[Finding]]:
             map(_detected_swap, swaps),
             _detect_faults(layout, readings),
             _detect_wrong_columns(layout, readings, swapped),
-            _detect_outliers(layout, readings, all_series),
+            _detect_outliers(readings, all_series),
         )
         for fault in detected:
             cells = {*fault.fits, *fault.cells}
@@ -110,8 +109,7 @@ def _detect_faults(
             if bits.get(instance.mark, -math.inf) < reading.bits:
                 instances[instance.mark] = instance
                 bits[instance.mark] = reading.bits
-    confirming = {mark for mark in bits if bits[mark] >= _CONFIRMS} or set(bits)
-    for fault in repairs.faults(instances, confirming):
+    for fault in repairs.faults(instances):
         highest = max(bits[instance.mark] for instance in fault.broken)
         relation = fault.broken[0].relation
         if highest >= MIN_BITS or not relation.is_generic:
@@ -155,19 +153,13 @@ def _detect_wrong_columns(
 
 
 def _detect_outliers(
-    layout: Measurements,
-    readings: Sequence[Reading],
-    all_series: Sequence[limits.Series],
+    readings: Sequence[Reading], all_series: Sequence[limits.Series]
 ) -> Iterator[_Detected]:
-    for outlier in limits.outliers(layout, all_series):
+    for outlier in itertools.chain(*map(limits.outliers, all_series)):
         cell = outlier.item.place
-        may_follow = outlier.kind in ("superlinear", "copy")
-        if may_follow and any(reading.confirms(cell) for reading in readings):
-            continue
-        fits = {cell: outlier.fits}
-        if outlier.contradicted:
-            fits[outlier.contradicted.place] = outlier.fits
-        yield _Detected(outlier.kind, outlier.kind == "order", fits)
+        may_follow = outlier.kind == "superlinear"
+        if not (may_follow and any(reading.confirms(cell) for reading in readings)):
+            yield _Detected(outlier.kind, False, {cell: outlier.fits})
 
 
 def _make_finding(layout: Measurements, fault: _Detected) -> Finding:

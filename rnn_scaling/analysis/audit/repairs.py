@@ -6,7 +6,7 @@ explain the same, each of them is named.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.analysis.audit.readings import Bounds, Instance, Mark
 from rnn_scaling.records.tables.measurements import Item, Place
@@ -40,14 +40,11 @@ class Fault:
     changes: Sequence[Change]
 
 
-def faults(
-    instances: Mapping[Mark, Instance], confirming: Set[Mark]
-) -> Iterator[Fault]:
+def faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
     """Yield the faults of a table, first the changes that repair most.
 
     Args:
       instances: The instances of all believed relations.
-      confirming: Marks of instances whose relation is certain.
     """
     by_place = _index_by_place(instances)
     broken = {mark: i for mark, i in instances.items() if not i.holds()}
@@ -56,7 +53,7 @@ def faults(
         # The likeliest changes that repair the same instances: a number that others
         # confirm is blamed last.
         groups: dict[frozenset[Mark], list[Change]] = {}
-        for change in _find_changes(by_place, broken_by_place, confirming):
+        for change in _find_changes(by_place, broken_by_place):
             marks = frozenset(broken_by_place[change.place])
             group = groups.setdefault(marks, [])
             if group and change.num_confirming < group[0].num_confirming:
@@ -85,22 +82,14 @@ def _index_by_place(instances: Mapping[Mark, Instance]) -> Index:
     return index
 
 
-def _find_changes(
-    by_place: Index, broken: Index, confirming: Set[Mark]
-) -> Iterator[Change]:
+def _find_changes(by_place: Index, broken: Index) -> Iterator[Change]:
     """Yield the changes that each repair all broken instances of a number."""
     for place in sorted(broken):
         terms = next(iter(broken[place].values())).terms
         item = next(term.item for term in terms if term.item.place == place)
-        constraints = []
-        num_confirming = 0
-        for mark, instance in by_place[place].items():
-            if mark in confirming or mark in broken[place]:
-                constraints.append(instance)
-            num_confirming += mark in confirming and instance.holds()
-        fit = _fit(item, constraints)
+        fit = _fit(item, list(by_place[place].values()))
         if fit:
-            yield Change(item, fit, num_confirming)
+            yield Change(item, fit, len(by_place[place]) - len(broken[place]))
 
 
 def _select_named_changes(

@@ -81,21 +81,11 @@ _COUNT = _compile(_DATA["count"])
 _BASELINE = _compile(_DATA["baseline"])
 _STATISTIC = _compile(_DATA["statistic"])
 _END = _compile(_DATA["end"])
-_RANK = _compile(_DATA["rank"])
 _FASTER = _compile(_DATA["faster"])
 _THING = _compile("THINGS")
 _PATH = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _STEM = re.compile(r"[a-z0-9]+|%|δ")
 _COMMON = frozenset(_DATA["common"].split())
-_INNER = (1e-9, 100.0 - 1e-9)  # percentiles between which a mean may lie
-_PERCENTILES = {
-    "min": (0.0, 0.0),
-    "med": (50.0, 50.0),
-    "max": (100.0, 100.0),
-    "avg": _INNER,
-    "ave": _INNER,
-    "mea": _INNER,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,37 +160,6 @@ def find_devices(text: str) -> tuple[int, str] | None:
     number = int(digits) if digits else _WORDS[match["word"]]
     other_words = f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
     return number * int(match["nodes"] or 1), other_words
-
-
-def is_lower_statistic(low: str, high: str) -> bool:
-    """Return whether two columns are statistics of a measure, the lower one first.
-
-    Examples are a percentile and a higher one, and a mean and a maximum.
-    """
-    first = _parse_statistic(low)
-    second = _parse_statistic(high)
-    if first is None or second is None or first[1] != second[1]:
-        return False
-    return first[0][1] < second[0][0]
-
-
-def is_part(low: str, high: str) -> bool:
-    """Return whether a column is the total, and the first one a part of it."""
-    low_words = set(_STEM.findall(low.lower()))
-    high_words = set(_STEM.findall(high.lower()))
-    is_total = "total" in high_words and "total" not in low_words
-    return is_total and set() < high_words - {"total"} < low_words
-
-
-def _parse_statistic(header: str) -> tuple[tuple[float, float], str] | None:
-    """Return the percentiles between which a statistic lies, and its measure."""
-    text = header.lower().replace("_", " ")
-    match = _RANK.search(text)
-    if match is None:
-        return None
-    percent = float(match["percent"] or match["place"] or 0.0)
-    ends = _PERCENTILES.get(match[0][:3], (percent, percent))
-    return ends, re.sub(r"\W+", " ", text.replace(match[0], " ")).strip()
 
 
 def is_thing(unit: str) -> bool:

@@ -398,8 +398,7 @@ def _make_column(column: _Texts, numbers: Sequence[PrintedNumber | None]) -> Col
     factors = {"%": 0.01}
     if quantity in (Quantity.SECONDS, Quantity.UNKNOWN):
         factors["s"] = 1.0
-    is_chosen = quantity in (*CHOSEN, Quantity.BATCHES)
-    is_exact = is_chosen or (not quantity and _are_round(known_numbers))
+    is_exact = quantity in (*CHOSEN, Quantity.BATCHES)
     items: list[Item | None] = []
     for number, place in zip(numbers, column.places):
         if number is None or number.unit in foreign:
@@ -437,16 +436,6 @@ def _choose_quantity(
     if quantity == Quantity.DEVICES and 2 * num_whole <= len(numbers):
         return Quantity.UNKNOWN
     return quantity
-
-
-def _are_round(numbers: Sequence[PrintedNumber]) -> bool:
-    """Return whether most numbers are sizes that people choose: 2, 8, 12, 24, 100."""
-    num_chosen = 0
-    for number in numbers:
-        if number.value > 0 and number.step == 1.0 and not number.unit:
-            size = int(number.value)
-            num_chosen += size % 10 == 0 or (size & -size) * 3 >= size
-    return len(numbers) > 2 and 5 * num_chosen >= 4 * len(numbers)
 
 
 def _choose_factor(

@@ -184,7 +184,8 @@ def _find_wrong_unit(match: re.Match[str], name: str, unit: str) -> str:
     if time_unit not in ("", "seconds"):
         return f"{fault}, which is a rate per {time_unit[:-1]}; {_TIME_REMEDY}"
     items = rate_unit(match)
-    if items and unit and not printed_units.carries_prefix(unit, printed_unit.prefix):
+    prefix = printed_unit.prefix.lower()
+    if items and unit and not unit.lower().startswith(prefix[:1]):
         return (
             f"{fault}, whose unit is {items}, but --unit={unit} lacks the prefix "
             f"{printed_unit.prefix}; use --unit={items}"

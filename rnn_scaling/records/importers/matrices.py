@@ -10,8 +10,7 @@ tables.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from rnn_scaling.records.importers.reading import (
     LogFormat,
@@ -25,14 +24,17 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files.markdown import Table
 
-_COPY_PATTERN = r"(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+)"
-_COPY_DEVICE = re.compile(r"\s*Device (\d+): (.+)")
-_COPY_KIND = re.compile(rf"\s*{_COPY_PATTERN} Device\(s\).*")
-_COPY_MEMORY = re.compile(
-    r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*"
+_COPY_PATTERN = (
+    r"(Host to Device|Device to Host|Device to Device) Bandwidth, (?P<devices>\d+)"
 )
-_COPY_UNIT = re.compile(r".*Transfer Size \(Bytes\)\s+Bandwidth\(([MG]B/s)\).*")
-_COPY_ROW = re.compile(r"\s*(\d+)\s+(\S+)\s*")
+# The lines above the numbers of a copy, and the numbers.
+_COPY_LINES = tuple(map(re.compile, (
+    r"\s*Device (?P<device>\d+: .+)",
+    rf"\s*{_COPY_PATTERN.replace('(', '(?P<kind>', 1)} Device\(s\).*",
+    r"\s*(?P<memory>PINNED|PAGEABLE) Memory Transfers.*",
+    r".*Bandwidth\((?P<unit>[MG]B/s)\).*",
+    r"\s*(?P<size>\d+)\s+(?P<bandwidth>\S+)\s*",
+)))  # fmt: skip
 _COPY_COLUMNS = (
     "Device", "Copy", "Host memory", "Size (B)", "Bandwidth", "Unit", "Devices",
 )  # fmt: skip
@@ -50,38 +52,6 @@ _ACCESS_MODE = re.compile(r"P2P=(?:Enabled|Disabled)|\(P2P \w+\)")
 Link = tuple[int, int]  # from a device to another one
 
 
-class _CopyRow(NamedTuple):
-    """A row of the table with the columns _COPY_COLUMNS."""
-
-    devices: str | None
-    kind: str
-    memory: str
-    size_bytes: int
-    bandwidth: float
-    unit: str
-    num_devices: int
-
-
-@dataclasses.dataclass
-class _Heading:
-    """The lines above the numbers of bandwidthTest, as far as they were read.
-
-    Attributes:
-      devices: Number and name of each device.
-      kind: The direction of the copies; "" before the first heading and after the rows.
-      num_devices: The devices whose copies are summed.
-      memory: The kind of the host's memory, such as "pinned".
-      num_rows: The rows that were read below this heading.
-    """
-
-    devices: list[str] = dataclasses.field(default_factory=list)
-    kind: str = ""
-    num_devices: int = 0
-    memory: str = ""
-    unit: str = ""
-    num_rows: int = 0
-
-
 class BandwidthTest(LogFormat):
     """Copies from host to device, from device to host and within the device."""
 
@@ -94,27 +64,37 @@ class BandwidthTest(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return every size of every copy."""
         problems = Problems()
-        rows: list[_CopyRow] = []
-        heading = _Heading()
-        number = 1
+        rows: list[tuple[str | int | float | None, ...]] = []
+        devices: list[str] = []
+        heading: dict[str, str] = {}  # the last text of each group
         for line in log_lines(lines):
-            number = line.number
+            text = line.text
+            if "[CUDA Bandwidth Test]" in text:
+                devices = []
+            groups: dict[str, str] = {}
+            for pattern in _COPY_LINES:
+                if match := pattern.fullmatch(text):
+                    groups |= match.groupdict()
+            if "device" in groups:
+                devices.append(groups["device"].strip())
+            if "kind" in groups:
+                heading = {}
+            heading |= groups
             try:
-                heading = _read_copy_line(line.text, heading, rows)
+                if "size" in groups and "kind" in heading:
+                    rows.append(_make_copy_row(", ".join(devices) or None, heading))
             except ValueError as e:
-                problems.add(number, str(e), "bad number")
-            if line.text.startswith("Result = FAIL"):
-                problems.add(number, "the test says Result = FAIL")
-        if heading.kind and not heading.num_rows:
-            problems.add(number, f"the file ends before the numbers of {heading.kind}")
+                problems.add(line.number, str(e), "bad number")
+            if text.startswith("Result = FAIL"):
+                problems.add(line.number, "the test says Result = FAIL")
         notes = ["Device to Device counts each byte twice, as read and as written."]
-        if any(row.unit == "MB/s" for row in rows):
+        if any("MB/s" in row for row in rows):
             notes.append(
                 "MB/s is left as printed. Releases that print it divide by 2**20 bytes, "
                 "and some count 1024 ms as a second. It is therefore 2 to 5 % more than "
                 "10**6 bytes per second. GB/s is 10**9 bytes per second."
             )
-        if any(row.num_devices > 1 for row in rows):
+        if any(row[-1] != 1 for row in rows):
             notes.append(
                 "The bandwidth of several devices is their sum, measured one device "
                 "after the other."
@@ -124,48 +104,20 @@ class BandwidthTest(LogFormat):
         return make_reading(self.name, problems, message, tables=[table], notes=notes)
 
 
-def _read_copy_line(text: str, heading: _Heading, rows: list[_CopyRow]) -> _Heading:
-    """Read one line of bandwidthTest.
-
-    Args:
-      text: The line.
-      heading: The heading above it; a line of a heading changes it.
-      rows: The results; a line with numbers is appended.
-
-    Returns:
-      The heading above the next line.
-
-    Raises:
-      ValueError: If a number of the line is not valid.
-    """
-    if "[CUDA Bandwidth Test]" in text:
-        return _Heading()
-    if match := _COPY_DEVICE.fullmatch(text):
-        heading.devices.append(f"{match[1]}: {match[2].strip()}")
-    elif match := _COPY_KIND.fullmatch(text):
-        heading = _Heading(heading.devices, match[1], int(match[2]))
-        if heading.num_devices < 1:
-            raise ValueError(f"expected a number of devices above 0, got {match[2]}")
-    elif match := _COPY_MEMORY.fullmatch(text):
-        heading.memory = match[1].lower()
-        heading.unit = match[2] or heading.unit
-    elif match := _COPY_UNIT.fullmatch(text):
-        heading.unit = match[1]
-    elif heading.kind and heading.unit and (match := _COPY_ROW.fullmatch(text)):
-        heading.num_rows += 1
-        row = _CopyRow(
-            devices=", ".join(heading.devices) or None,
-            kind=heading.kind,
-            memory=heading.memory,
-            size_bytes=int(parse_positive(match[1], "a size")),
-            bandwidth=parse_positive(match[2], f"a bandwidth in {heading.unit}"),
-            unit=heading.unit,
-            num_devices=heading.num_devices,
-        )
-        rows.append(row)
-    elif heading.num_rows and text.strip() and not text.startswith(" "):
-        heading.kind = ""  # the numbers of a heading end with the next text
-    return heading
+def _make_copy_row(
+    devices: str | None, heading: Mapping[str, str]
+) -> tuple[str | int | float | None, ...]:
+    """Return a row of _COPY_COLUMNS; raises ValueError if a number is not valid."""
+    unit = heading.get("unit", "")
+    return (
+        devices,
+        heading["kind"],
+        heading.get("memory", "").lower(),
+        int(parse_positive(heading["size"], "a size")),
+        parse_positive(heading["bandwidth"], f"a bandwidth in {unit}"),
+        unit,
+        int(parse_positive(heading["devices"], "a number of devices")),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

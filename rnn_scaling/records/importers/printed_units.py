@@ -96,13 +96,6 @@ _PLURALS = {
 COUNTED = "|".join(_PLURALS.values())
 _PREFIXED_MEASURE = re.compile(rf"(?P<prefix>[kKMGTP]i?)(?:[Bb]|(?i:{_MEASURED}))")
 _PREFIXED_COUNT = re.compile(rf"(?P<prefix>[kKMGT])(?:{COUNTED})")
-_PREFIX_WORDS = {
-    "k": ("k", "kilo", "kibi", "thousand"),
-    "m": ("m", "mega", "mebi", "million"),
-    "g": ("g", "giga", "gibi", "billion"),
-    "t": ("t", "tera", "tebi", "trillion"),
-    "p": ("p", "peta", "pebi"),
-}
 _ITEMS = r"(?P<items>[^\W\d_](?:[\w#-]|\s(?!per\b|\d))*?)"
 _RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?{_ITEMS}?{_PER}(?P<time>{_TIME})")
 # 12.5 fps, 512 wps, 100 Gbps, 12.5 TFLOPS
@@ -126,7 +119,6 @@ _SHORT_RATE = (
 )
 _SHORT_RATE_BEHIND = re.compile(rf"\s{{0,2}}[(\[]?(?:{_SHORT_RATE})(?![\w])")
 _TIME_BEHIND = re.compile(rf"(?P<gap>\s{{0,2}})(?P<open>[(\[]?)(?P<time>{_TIME})")
-_CLOCK_BEHIND = re.compile(r":[0-5]\d(?!\d)")
 _MINUTES_BEHIND = re.compile(r"m(?![A-Za-z/])")
 _NEXT_NUMBER = re.compile(r"\s*[:=]?\s*[-+]?\.?\d|\s*[:=]")
 _RATE_BEFORE = re.compile(rf"{_ITEMS}{_PER}(?P<time>{_TIME})")
@@ -161,7 +153,6 @@ _RATE_WORDS = frozenset(
 _TIME_WORDS = frozenset(
     ("time", "elapsed", "duration", "latency", "eta", "took", "wall", "timing")
 )
-_NOT_TIMES = frozenset(("realtime", "sometime", "overtime"))
 
 
 class Kind(enum.Enum):
@@ -202,22 +193,9 @@ class PrintedUnit:
     @property
     def prefix(self) -> str:
         """The metric prefix of the items of a rate, such as M in MB; "" without one."""
-        match = _match_prefix(self.items)
+        measure = _PREFIXED_MEASURE.fullmatch(self.items)
+        match = measure or _PREFIXED_COUNT.fullmatch(self.items)
         return match["prefix"] if match else ""
-
-
-def _match_prefix(items: str) -> re.Match[str] | None:
-    return _PREFIXED_MEASURE.fullmatch(items) or _PREFIXED_COUNT.fullmatch(items)
-
-
-def carries_prefix(unit: str, prefix: str) -> bool:
-    """Return whether the name of a unit has a metric prefix, as "megabytes" has M."""
-    short, *words = _PREFIX_WORDS[prefix[0].lower()]
-    name = unit.strip()
-    if name.lower().startswith(tuple(words)):
-        return True
-    match = _match_prefix(name.partition("/")[0])
-    return match is not None and match["prefix"][0].lower() == short
 
 
 def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
@@ -225,7 +203,6 @@ def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
     # Most lines of a log differ only in their digits, so that equal texts are cached.
     return _find_between(
         line[max(0, start - _CONTEXT) : start].translate(_SAME_DIGITS),
-        line[start:end].translate(_SAME_DIGITS),
         line[end : end + _CONTEXT].translate(_SAME_DIGITS),
     )
 
@@ -277,13 +254,13 @@ def _is_in_label(part: _PartOfJob, label: str, previous_number: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _find_between(before: str, number: str, behind: str) -> PrintedUnit | None:
+def _find_between(before: str, behind: str) -> PrintedUnit | None:
     """Return the unit of a number between two texts."""
-    label, previous_number = _split_label(before)
-    label_unit = _find_in_label(label, previous_number)
+    label, _ = _split_label(before)
+    label_unit = _find_in_label(label)
     return (
         _find_rate_behind(behind, label)
-        or _find_time_behind(number, behind, label_unit)
+        or _find_time_behind(behind, label_unit)
         or label_unit
     )
 
@@ -310,11 +287,9 @@ def _find_rate_behind(behind: str, label: str) -> PrintedUnit | None:
 
 
 def _find_time_behind(
-    number: str, behind: str, label_unit: PrintedUnit | None
+    behind: str, label_unit: PrintedUnit | None
 ) -> PrintedUnit | None:
     """Return the time that the text behind a number names."""
-    if number.isdecimal() and len(number) < 4 and _CLOCK_BEHIND.match(behind):
-        return PrintedUnit(Kind.TIME, "minutes:seconds", "minutes", is_behind=True)
     is_rate = label_unit is not None and label_unit.kind is Kind.RATE
     if not is_rate and _MINUTES_BEHIND.match(behind):
         return PrintedUnit(Kind.TIME, "m", "minutes", is_behind=True)
@@ -368,14 +343,12 @@ def _split_label(before: str) -> tuple[str, str]:
     return text[start:].strip(), earlier
 
 
-def _find_in_label(label: str, previous_number: str) -> PrintedUnit | None:
+def _find_in_label(label: str) -> PrintedUnit | None:
     """Return the unit that the words before a number name."""
     rate = _RATE_BEFORE.search(label)
     time = None if _PLURAL_AT_END.search(label) else _TIME_AT_END.search(label)
     if time and rate and time.start() < rate.end():
         time = None  # the "s" of "tokens/s"
-    if time and time[0] == label and _ends_a_time(previous_number):
-        return None
     if time:
         time_unit = _time_unit(time["time"])
         if time_unit == "seconds" and _COUNTED_AT_END.search(label[: time.start()]):
@@ -389,25 +362,10 @@ def _find_in_label(label: str, previous_number: str) -> PrintedUnit | None:
     for word in words:
         if word in _RATE_WORDS or word in _SHORT_RATES:
             return PrintedUnit(Kind.RATE, word, "")
-    if words[-2:] in (["time", "step"], ["time", "steps"]):
-        return None
     for word in words:
-        if word in _TIME_WORDS or (word.endswith("time") and word not in _NOT_TIMES):
+        if word in _TIME_WORDS or word.endswith("time"):
             return PrintedUnit(Kind.TIME, word, "")
     return None
-
-
-def _ends_a_time(text: str) -> bool:
-    """Return whether a text ends with a number whose label names a time.
-
-    In "time 10 ms 512" the unit belongs to the 10, in "step 10 ms 512" to the 512.
-    """
-    number = re.search(r"\d[\d.,:/%]*$", text)
-    if number is None:
-        return False
-    label, _ = _split_label(text[: number.start()])
-    unit = _find_in_label(label, "")
-    return unit is not None and unit.kind is Kind.TIME
 
 
 def _time_unit(text: str) -> str:

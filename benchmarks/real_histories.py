@@ -1,11 +1,13 @@
 """Score the search for change points on measured series, beside apache-otava.
 
-    python -m benchmarks.real_histories --asv=DIR --turing=DIR --otava=PYTHON
+    python -m benchmarks.real_histories --otava=PYTHON --asv=DIR --turing=DIR \\
+        --alerts=DIR --otava_test_data
 
 DIR of --asv is a machine's folder of asv results, for example results/i7 of
 https://github.com/pv/scipy-bench. DIR of --turing is a checkout of
-https://github.com/alan-turing-institute/TCPD. PYTHON belongs to an environment with
-apache-otava. docs/history.md has the tables.
+https://github.com/alan-turing-institute/TCPD. DIR of --alerts has the format of
+TCPDBench: annotations.json and datasets/NAME.json, with times. PYTHON belongs to an
+environment with apache-otava and otava-test-data. docs/history.md has the tables.
 
 1. Known changes in measured noise. A stretch of entries without a change point of
    either tool is put in random order, in blocks of five entries. No change remains, but
@@ -14,6 +16,8 @@ apache-otava. docs/history.md has the tables.
 2. Changes marked by people. The scores are those of van den Burg and Williams, "An
    Evaluation of Change Point Detection Algorithms" (arXiv 2003.06222): precision and
    recall over all annotators, with a margin of five entries.
+3. Alerts that engineers confirmed (the marks) or rejected (series without a mark).
+4. Series that otava-test-data makes.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import argparse
 import collections
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +41,9 @@ BEFORE = 30
 MORE_ENTRIES = (3, 5, 10, 20)
 CHANGES = (0.02, 0.05, 0.10)
 MARGIN = 5
+# Alerts were raised before the entries next to them were measured.
+ALERT_MARGIN = 10
+ALERT_MORE_ENTRIES = (2, 5)
 # apache-otava's own default, and the value of its examples for noisy data.
 P_VALUES = (0.001, 0.01)
 
@@ -51,6 +58,21 @@ for series in request["series"]:
     answer.append([int(point.index) for point in points])
 json.dump(answer, sys.stdout)
 """
+
+# Prints the kind, the values and the change points of each series.
+TEST_DATA_PROGRAM = """
+import json, sys
+from otava_test_data.generators.combiner import CombinationGenerator
+made = []
+for seed in range(20):
+    generator = CombinationGenerator(lengths=[50, 200], seed=seed)
+    for series in generator.generate_with_noise_variants([2.0, 5.0]):
+        kind = series.generator_name.split("+")[0]
+        made.append((kind, series.data.tolist(), series.get_change_point_indices()))
+json.dump(made, sys.stdout)
+"""
+STEPS = ("step_function", "regression_fix", "multiple_changes")
+STEADY = ("constant", "noise_normal", "noise_uniform", "banding", "outlier")
 
 Series = Sequence[float]
 Cuts = list[list[int]]  # for each series, the first index of each new level
@@ -164,53 +186,113 @@ def score_known_changes(tools: dict, stretches: list[np.ndarray]) -> str:
     return markdown_table([*head, *found_with], lines)
 
 
-def true_positives(marked: set[int], found: set[int]) -> int:
+def true_positives(marked: set[int], found: set[int], margin: int = MARGIN) -> int:
     """Return how many marked changes have a found one within the margin, one to one."""
     left = set(found)
     count = 0
     for place in sorted(marked):
-        near = [other for other in left if abs(other - place) <= MARGIN]
+        near = [other for other in left if abs(other - place) <= margin]
         if near:
             left.remove(min(near, key=lambda other: abs(other - place)))
             count += 1
     return count
 
 
+def precision_and_recall(
+    marks: list[set[int]], cuts: list[int], margin: int = MARGIN
+) -> tuple[float, float]:
+    """Return the scores against the marks of all persons."""
+    # The first entry counts as a change that everybody found.
+    found = {0, *cuts}
+    marked = [{0, *places} for places in marks]
+    everything = set.union(*marked)
+    precision = true_positives(everything, found, margin) / len(found)
+    recalls = [true_positives(places, found, margin) / len(places) for places in marked]
+    return precision, float(np.mean(recalls))
+
+
+def mean_scores(scores: list[tuple[float, float]]) -> list[str]:
+    """Return the mean precision, recall and F1."""
+    f1 = [2 * precision * recall / (precision + recall) for precision, recall in scores]
+    return [f"{value:.2f}" for value in (*np.mean(scores, axis=0), np.mean(f1))]
+
+
+def read_annotated(folder: Path) -> Iterator[tuple[np.ndarray, list[set[int]]]]:
+    """Yield the values of each annotated series, and the marks of each person."""
+    annotations = json.loads((folder / "annotations.json").read_text())
+    for name in sorted(annotations):
+        for path in (f"{name}/{name}.json", f"{name}.json"):
+            if not (folder / "datasets" / path).exists():
+                continue
+            columns = json.loads((folder / "datasets" / path).read_text())["series"]
+            if len(columns) == 1 and None not in columns[0]["raw"]:
+                marks = [set(places) for places in annotations[name].values()]
+                yield np.array(columns[0]["raw"], float), marks
+
+
 def score_marked_changes(tools: dict, folder: Path) -> str:
     """Return the table of precision and recall against the annotations."""
-    annotations = json.loads((folder / "annotations.json").read_text())
-    names = []
     all_series = []
-    for name in sorted(annotations):
-        path = folder / "datasets" / name / f"{name}.json"
-        if not path.exists():
-            continue
-        columns = json.loads(path.read_text())["series"]
-        if len(columns) != 1 or None in columns[0]["raw"]:
-            continue
-        values = np.array(columns[0]["raw"], float)
-        names.append(name)
+    all_marks = []
+    for values, marks in read_annotated(folder):
         # Series such as temperatures have no logarithm: a tenth of their range is one.
         all_series.append((values - values.mean()) / (np.ptp(values) or 1.0) / 10)
+        all_marks.append(marks)
     lines = []
     for tool, search in tools.items():
-        precisions = []
-        recalls = []
-        scores = []
-        for name, cuts in zip(names, search(all_series)):
-            # The first entry counts as a change that everybody found.
-            found = {0, *cuts}
-            marked = [{0, *places} for places in annotations[name].values()]
-            everything = set.union(*marked)
-            precision = true_positives(everything, found) / len(found)
-            recall = np.mean([true_positives(m, found) / len(m) for m in marked])
-            precisions.append(precision)
-            recalls.append(recall)
-            scores.append(2 * precision * recall / (precision + recall))
-        line = [tool, *(f"{np.mean(x):.2f}" for x in (precisions, recalls, scores))]
-        lines.append(line)
-    title = f"{len(names)} series"
+        scores = list(map(precision_and_recall, all_marks, search(all_series)))
+        lines.append([tool, *mean_scores(scores)])
+    title = f"{len(all_series)} series"
     return markdown_table([title, "Precision", "Recall", "F1"], lines)
+
+
+def score_alerts(tools: dict, folder: Path) -> str:
+    """Return the table of confirmed alerts that were found, and of rejected ones."""
+    annotated = [(np.log(values), marks) for values, [marks] in read_annotated(folder)]
+    confirmed = [(values, marks) for values, marks in annotated if marks]
+    rejected = [values for values, marks in annotated if not marks]
+    lines = []
+    for tool, search in tools.items():
+        line = [tool]
+        for more in (*ALERT_MORE_ENTRIES, len(confirmed[0][0])):
+            parts = [values[: max(marks) + more + 1] for values, marks in confirmed]
+            found = [
+                true_positives(marks, set(cuts), ALERT_MARGIN)
+                for cuts, (_, marks) in zip(search(parts), confirmed)
+            ]
+            line.append(f"{sum(found)} of {sum(len(marks) for _, marks in confirmed)}")
+        raised = sum(bool(cuts) for cuts in search(rejected))
+        scores = [
+            precision_and_recall([marks], cuts, ALERT_MARGIN)
+            for cuts, (_, marks) in zip(search([v for v, _ in annotated]), annotated)
+        ]
+        line.append(f"{raised} of {len(rejected)}")
+        lines.append([*line, *mean_scores(scores)])
+    head = [f"confirmed found with {more} more" for more in ALERT_MORE_ENTRIES]
+    head += ["confirmed found", "rejected raised", "Precision", "Recall", "F1"]
+    return markdown_table(["Tool", *head], lines)
+
+
+def score_test_data(tools: dict, python: str) -> str:
+    """Return the table of steps that were found, and of series with false alarms."""
+    process = subprocess.run(
+        [python, "-c", TEST_DATA_PROGRAM], capture_output=True, text=True, check=True
+    )
+    made = json.loads(process.stdout)
+    all_series = [np.log(values) for _, values, _ in made]
+    lines = []
+    for tool, search in tools.items():
+        found = collections.defaultdict(list)
+        alarms = collections.defaultdict(list)
+        for (kind, _, marks), cuts in zip(made, search(all_series)):
+            group = "steps" if kind in STEPS else "steady" if kind in STEADY else kind
+            matched = true_positives(set(marks), set(cuts))
+            found[group] += [True] * matched + [False] * (len(marks) - matched)
+            alarms[group].append(len(cuts) > (matched if group == "steps" else 0))
+        line = [tool, share(found["steps"])]
+        lines.append([*line, *(share(values) for values in alarms.values())])
+    head = [f"alarms in {group}" for group in alarms]
+    return markdown_table(["Tool", "steps found", *head], lines)
 
 
 def main() -> None:
@@ -219,6 +301,8 @@ def main() -> None:
     )
     parser.add_argument("--asv", type=Path, help="a machine's folder of asv results")
     parser.add_argument("--turing", type=Path, help="a checkout of TCPD")
+    parser.add_argument("--alerts", type=Path, help="series with alerts")
+    parser.add_argument("--otava_test_data", action="store_true")
     parser.add_argument("--otava", help="the Python that has apache-otava")
     parser.add_argument(
         "--series", type=int, default=2000, help="series of asv at most"
@@ -243,6 +327,10 @@ def main() -> None:
         print(score_known_changes(tools, stretches), flush=True)
     if args.turing:
         print(score_marked_changes(tools, args.turing))
+    if args.alerts:
+        print(score_alerts(tools, args.alerts))
+    if args.otava_test_data:
+        print(score_test_data(tools, args.otava))
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def test_a_change_that_is_reverted_is_two_change_points():
     assert changes == pytest.approx([0.93, 1 / 0.93], rel=0.015)
 
 
-@pytest.mark.parametrize("bad", [{5}, {20}, {39}, {5, 12, 30}])
+@pytest.mark.parametrize("bad", [{0}, {1}, {2}, {5}, {20}, {39}, {5, 12, 30}])
 def test_bad_days_are_no_change_points_and_hide_none(bad):
     levels = [700.0 if n in bad else 1000.0 for n in range(40)]
     assert cuts_of(levels) == ()

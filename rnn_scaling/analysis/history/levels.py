@@ -173,15 +173,21 @@ def _find_outliers(y: np.ndarray, deviation: float) -> np.ndarray:
     """Return whether each entry is an outlier.
 
     It is far, on the same side, from the median of the three entries before it and from
-    both entries after it.
+    both entries after it. The first three entries have their neighbours after them, in
+    reverse order, before them, too.
     """
     is_outlier = np.zeros(len(y), bool)
     if len(y) > 5:
-        neighbours = [np.median([y[:-5], y[1:-4], y[2:-3]], axis=0), y[4:-1], y[5:]]
-        distances = y[3:-2] - np.array(neighbours)
+        before = np.concatenate([y[3:0:-1], y])
+        neighbours = [
+            np.median([before[:-5], before[1:-4], before[2:-3]], axis=0),
+            y[1:-1],
+            y[2:],
+        ]
+        distances = y[:-2] - np.array(neighbours)
         is_far = np.abs(distances).min(axis=0) > _OUTLIER_DEVIATIONS * deviation
         is_one_sided = np.abs(np.sign(distances).sum(axis=0)) == 3
-        is_outlier[3:-2] = is_far & is_one_sided
+        is_outlier[:-2] = is_far & is_one_sided
     return is_outlier
 
 

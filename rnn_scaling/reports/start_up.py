@@ -4,6 +4,7 @@ The keys of `as_json` and `speedups` are part of report.json: never rename one.
 """
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ class StartUp:
     """The seconds that a row takes for the items of the run on one device."""
 
     row: Row
-    phases: Mapping[str, float]  # mean seconds of each phase
+    phases: Mapping[str, float]  # geometric mean of the seconds of each phase
     steady: float  # seconds after the first batch, at the measured rate
 
     @property
@@ -99,10 +100,15 @@ def _start_up(row: Row, baseline: Row) -> StartUp:
     for name in phases_of_runs[0]:
         if name != "cluster" or row.is_distributed:
             seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
-            phases[name] = sum(seconds) / len(seconds)
+            phases[name] = _mean_seconds(seconds)
     items_of_runs = [sum(run.batches.items[1:]) for run in baseline.counted_runs]
     items = sum(items_of_runs) / len(items_of_runs)
     return StartUp(row, phases, items / row.rate.value)
+
+
+def _mean_seconds(seconds: Sequence[float]) -> float:
+    """Return the geometric mean over runs, like other seconds; 0.0 if one is 0."""
+    return statistics.geometric_mean(seconds) if min(seconds) > 0 else 0.0
 
 
 def _has_phases(row: Row) -> bool:

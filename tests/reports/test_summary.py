@@ -62,6 +62,16 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
     assert 1 < found["same_work"] < found["steady"].value
 
 
+def test_the_seconds_of_the_start_up_are_geometric_means():
+    runs = []
+    for made, start_s in zip([timed(1, 100.0), timed(1, 100.0)], (2.0, 8.0)):
+        phases = {**made.phases.parts, "start": start_s, "build": 0.0}
+        runs.append(altered(made, phases={**phases, "total": sum(phases.values())}))
+    one, _ = start_up.start_ups(of([*runs, timed(2, 180.0)]).rows)
+    assert one.phases["start"] == pytest.approx(4.0)
+    assert one.initialisation == pytest.approx(4.0)
+
+
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
     (statement,) = cautions.hand_made_strong_scaling(of(runs))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.interval_kinds import Note
+from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.prediction import predicting, track_record
 from rnn_scaling.analysis.prediction.changes import Effect, Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Prediction
@@ -63,7 +63,9 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
         efficiency = None
         if first.devices == 1:
             efficiency = Interval(point.rate / point.devices / first.rate)
-            if point.is_corrected or first.is_corrected:
+            if point is first:
+                efficiency = Interval.exact(1.0, Basis.DEFINITION)
+            elif point.is_corrected or first.is_corrected:
                 kind = efficiency.kind.with_note(Note.CORRECTED)
                 efficiency = dataclasses.replace(efficiency, kind=kind)
         by_devices[point.devices] = PredictedPoint(

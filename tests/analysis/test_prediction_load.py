@@ -58,6 +58,13 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
     assert f"- {mark_text(four.interval)} " in text
 
 
+def test_the_efficiency_on_one_device_has_no_mark():
+    series = series_of([*runs_on(1, own=0.5), *runs_on(2)])
+    one, two = report.points(series.predict([8]))[:2]
+    assert mark_text(one.rate) and not mark_text(one.efficiency)
+    assert mark_text(two.efficiency) and not mark_text(two.rate)
+
+
 def test_a_single_corrected_run_still_has_the_error_of_its_correction():
     runs = [*runs_on(1, factors=[1]), *runs_on(2, own=0.5, factors=[1])]
     one, two = series_of(runs).curve.points

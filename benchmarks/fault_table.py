@@ -473,8 +473,8 @@ FAULTS = (
     Fault(
         "tower counts twice",
         f"{V}/parameter_server.py",
-        "= gradients.add([tower_pieces[index] for tower_pieces in row_parts])",
-        "= gradients.add([tower_pieces[index] for tower_pieces in [*row_parts, row_parts[0]]])",
+        "= gradients.add(list(pieces))",
+        "= gradients.add([*pieces, pieces[0]])",
         "twice",
         SERVER,
     ),

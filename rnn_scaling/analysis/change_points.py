@@ -16,7 +16,7 @@ _WINDOW = 200  # batches over which outlier bounds are computed
 MIN_SIZE = 5  # batches of the shortest level
 # The search takes n^2, so longer series are searched on block means, then refined.
 _MAX_POINTS = 600
-_LONGEST_CYCLE = 200
+_MAX_CYCLE_LENGTH = 200
 # Clocks and rounding: no series is known better than this (log seconds).
 _SCALE_FLOOR = 0.0005
 # Neighbours with a higher correlation belong to a change of level.
@@ -169,7 +169,7 @@ def find_cycle_length(y: np.ndarray) -> int | None:
     centred = y - y.mean()
     best = None
     best_gain = 0.0
-    for period in range(2, min(n // 4, _LONGEST_CYCLE) + 1):
+    for period in range(2, min(n // 4, _MAX_CYCLE_LENGTH) + 1):
         cycles = centred[n % period :].reshape(-1, period)
         size = cycles.size
         total = float(np.sum((cycles - cycles.mean()) ** 2))

@@ -24,7 +24,7 @@ MIN_BATCHES = 10  # fewer batches do not show how much a process varies
 
 LEVEL = 0.95
 MIN_ORDERED = 6  # fewest processes whose order in time is analysed
-LARGEST_LOG = 700.0  # exp of more overflows
+MAX_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
 WIDE = math.log(10)
 # Half an interval / its number, above which the number is useless.
@@ -218,7 +218,7 @@ class Interval:
     def with_margin(self, margin: float, kind: IntervalKind) -> Interval:
         """Return the number with ends at a distance in its logarithm."""
         low = self.value * math.exp(-margin)
-        high = self.value * math.exp(min(margin, LARGEST_LOG))
+        high = self.value * math.exp(min(margin, MAX_LOG))
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
@@ -454,12 +454,12 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     size = math.fsum(abs(change * rate.value) for change, rate in terms)
     return Interval(
         value,
-        value - margin,
-        value + margin,
-        kind,
-        error,
-        degrees,
-        run_counts,
+        low=value - margin,
+        high=value + margin,
+        kind=kind,
+        standard_error=error,
+        degrees=degrees,
+        run_counts=run_counts,
         rounding=rounding,
         rounding_half_width=rounding,
         spread=max(rate.spread for rate in used_rates),
@@ -546,13 +546,13 @@ def _log_interval(
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     return Interval(
         value,
-        math.exp(log_value - margin),
-        math.exp(min(log_value + margin, LARGEST_LOG)),
-        kind,
-        value * error,
-        degrees,
-        run_counts,
-        scatter,
+        low=math.exp(log_value - margin),
+        high=math.exp(min(log_value + margin, MAX_LOG)),
+        kind=kind,
+        standard_error=value * error,
+        degrees=degrees,
+        run_counts=run_counts,
+        scatter=scatter,
         spread=spread,
         # A single process has no spread that could replace its interval.
         is_wide=margin > WIDE and spread > 1,

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 # With five families, the interval of a perfect order contains 0.
-FEWEST_FAMILIES = 6
+MIN_FAMILIES = 6
 # With three, Fisher's z has no standard error.
 FEWEST_FOR_INTERVAL = 4
 # With 2,000 draws, the ends of an interval depend on the seed by up to 0.07.
@@ -106,7 +106,7 @@ def state_efficiency_trend(
     values: dict[str, Any] = {
         "models": len(ratios),
         "families": num_families,
-        "fewest": FEWEST_FAMILIES,
+        "fewest": MIN_FAMILIES,
     }
     if num_families < FEWEST_FOR_INTERVAL:
         return Statement("too-few-models", values=values)
@@ -120,7 +120,7 @@ def state_efficiency_trend(
         return Statement("efficiency-follows", values=values)
     if high < 0:
         return Statement("efficiency-falls", values=values)
-    if num_families < FEWEST_FAMILIES:
+    if num_families < MIN_FAMILIES:
         return Statement("too-few-families", values=values)
     return Statement("efficiency-does-not-follow", values=values)
 

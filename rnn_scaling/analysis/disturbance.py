@@ -28,14 +28,14 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, share_of_one_device
 
 # A rate over five batches after the warm-up errs by about 1 %, over two by much more.
-_FEWEST_QUIET_BATCHES = 5
+_MIN_QUIET_BATCHES = 5
 # If most windows exceed the limit, those that do not are probably just below it, so that
 # their batches are slowed as well.
-_LEAST_QUIET_BATCHES_SHARE = 1 / 3
+_MIN_QUIET_BATCHES_SHARE = 1 / 3
 # An interval over runs needs two of them.
-_FEWEST_QUIET = 2
+_MIN_QUIET = 2
 # Fewer quiet runs than a third of all have a wider interval than all runs together.
-_LEAST_QUIET_SHARE = 1 / 3
+_MIN_QUIET_SHARE = 1 / 3
 
 Candidate = TypeVar("Candidate")
 
@@ -107,8 +107,8 @@ def counted_indices(record: RunRecord) -> Sequence[int]:
     """Return which batches count, by their numbers from the first one of the run.
 
     Returns:
-      The quiet measured batches, if at least `_FEWEST_QUIET_BATCHES` of them and at
-      least `_LEAST_QUIET_BATCHES_SHARE` of all are quiet; otherwise, or if the load per
+      The quiet measured batches, if at least `_MIN_QUIET_BATCHES` of them and at
+      least `_MIN_QUIET_BATCHES_SHARE` of all are quiet; otherwise, or if the load per
       window is unknown, all measured batches.
     """
     first = record.batches.warmup
@@ -180,7 +180,7 @@ def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
             first += num_batches
     num_quiet = disturbed.count(False)
     is_enough = num_quiet == num_measured or num_quiet >= max(
-        _FEWEST_QUIET_BATCHES, _LEAST_QUIET_BATCHES_SHARE * num_measured
+        _MIN_QUIET_BATCHES, _MIN_QUIET_BATCHES_SHARE * num_measured
     )
     return disturbed if is_enough else None
 
@@ -263,13 +263,13 @@ def select_quiet(
       must_leave_out: Whether a candidate is disturbed.
 
     Returns:
-      The quiet candidates, in their order, if at least `_FEWEST_QUIET` of them and
-      at least `_LEAST_QUIET_SHARE` of all are quiet; otherwise all candidates.
+      The quiet candidates, in their order, if at least `_MIN_QUIET` of them and
+      at least `_MIN_QUIET_SHARE` of all are quiet; otherwise all candidates.
     """
     quiet = tuple(
         [candidate for candidate in candidates if not must_leave_out(candidate)]
     )
-    fewest = max(_FEWEST_QUIET, _LEAST_QUIET_SHARE * len(candidates))
+    fewest = max(_MIN_QUIET, _MIN_QUIET_SHARE * len(candidates))
     return quiet if len(quiet) >= fewest else tuple(candidates)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.records.importers.cost_series import robust_deviation
 
-_LEAST_REPEATS = 4  # with fewer repeats, no value is an outlier
+_MIN_REPEATS = 4  # with fewer repeats, no value is an outlier
 _MAX_SHARE_OF_MEDIAN = 0.8  # a value above this share is not called slow
 _MIN_DEVIATIONS = 5.0  # a slow value is this many standard deviations below the median
 
@@ -20,9 +20,9 @@ def slow_limit(speeds: Sequence[float]) -> float:
       speeds: Speed of each repeat; larger is better.
 
     Returns:
-      0.0 if there are fewer than _LEAST_REPEATS, or if their scatter is too large.
+      0.0 if there are fewer than _MIN_REPEATS, or if their scatter is too large.
     """
-    if len(speeds) < _LEAST_REPEATS:
+    if len(speeds) < _MIN_REPEATS:
         return 0.0
     middle = statistics.median(speeds)
     far_below = middle - _MIN_DEVIATIONS * robust_deviation(speeds)

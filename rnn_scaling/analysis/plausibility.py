@@ -9,9 +9,9 @@ from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 from rnn_scaling.records.record import RunRecord
 
 _AT_ONCE_S = 0.01  # lines that arrive within it were printed at once
-_LEAST_LINES = 3  # fewer lines may come at once by chance
-_LEAST_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
-_LEAST_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
+_MIN_LINES = 3  # fewer lines may come at once by chance
+_MIN_RATIO = 2.0  # smallest ratio of two rates in one line that is reported
+_MIN_SPREAD = 10.0  # highest / lowest rate of one run that noise does not explain
 # Findings that explain why the lines of a log differ, with their rates.
 _SPREAD_EXPLAINED = {
     LogFindingKind.TWO_CLUSTERS.value,
@@ -40,14 +40,14 @@ def find_doubts(run: RunRecord) -> list[Doubt]:
     doubts = []
     if exceeds_process(output):
         doubts.append(Doubt.LONGER_THAN_PROCESS)
-    has_rates = output.printed_s is None and output.lines >= _LEAST_LINES
+    has_rates = output.printed_s is None and output.lines >= _MIN_LINES
     if has_rates and _comes_at_once(output):
         doubts.append(Doubt.LINES_AT_ONCE)
     kinds = {finding.kind for finding in run.log_findings or ()}
-    if rate_spread(output) >= _LEAST_SPREAD and not kinds & _SPREAD_EXPLAINED:
+    if rate_spread(output) >= _MIN_SPREAD and not kinds & _SPREAD_EXPLAINED:
         doubts.append(Doubt.SPREAD)
     ratio = output.other_rate_ratio
-    if ratio is not None and max(ratio, 1 / ratio) >= _LEAST_RATIO:
+    if ratio is not None and max(ratio, 1 / ratio) >= _MIN_RATIO:
         doubts.append(Doubt.OTHER_RATE)
     return doubts
 

@@ -315,11 +315,11 @@ class Row:
         row = self.beside_baseline if metric.ideal else self
         measured = Measured(
             row.counted_runs,
-            row.num_devices,
-            row.rate,
-            row.baseline.rate if row.baseline else None,
-            row.priced,
-            row.counts_all_batches,
+            num_devices=row.num_devices,
+            rate=row.rate,
+            base_rate=row.baseline.rate if row.baseline else None,
+            priced=row.priced,
+            counts_all_batches=row.counts_all_batches,
         )
         value = metric.compute(measured)
         if value is None or not self._has_other_rates(row):

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_q
 _POWER = 0.80
 # Values of --repeats that are proposed if the existing runs cannot decide.
 REPEATS = (3, 5, 10, 20, 40)
-MOST_REPEATS = 100  # a difference that needs more repeats is not worth them
+MAX_REPEATS = 100  # a difference that needs more repeats is not worth them
 NOISE = 0.1  # two single runs whose rates differ by less are not called different
 
 
@@ -197,13 +197,13 @@ def needed_repeats(
       among: How many numbers are compared with each other.
 
     Returns:
-      None if more than MOST_REPEATS are needed.
+      None if more than MAX_REPEATS are needed.
     """
 
     def is_shown(repeats: int) -> bool:
         return foreseen_effect(error, degrees, num_runs, repeats, among) <= effect
 
-    candidates = range(num_runs + 1, MOST_REPEATS + 1)
+    candidates = range(num_runs + 1, MAX_REPEATS + 1)
     # The smallest effect that is shown falls as the repeats grow.
     index = bisect.bisect_left(candidates, True, key=is_shown)
     return candidates[index] if index < len(candidates) else None

@@ -35,7 +35,7 @@ _NORM_FACTOR = 10
 # something.
 _MAX_GROWTH = 1.5
 _RATE_TOLERANCE = 1e-5  # of learning rates, which programs keep in float32
-_FEWEST_REPEATS = 2
+_MIN_REPEATS = 2
 # Data sources of the suite whose batches depend on the step and not on the devices.
 _SPLIT_SOURCES = ("text", "copy", "reverse")
 
@@ -212,7 +212,12 @@ def _compare_quantity(
     repeats = min(len(row.good_runs), len(reference.good_runs))
     is_logged = any(run.log_format for run in runs)
     return TrainingDifference(
-        quantity, first + 1, value, reference_value, repeats, is_logged
+        quantity,
+        step=first + 1,
+        value=value,
+        reference_value=reference_value,
+        repeats=repeats,
+        is_logged=is_logged,
     )
 
 
@@ -227,7 +232,7 @@ def _deterministic_values(
     runs: Sequence[RunRecord], quantity: Quantity
 ) -> Values | None:
     """Return the values that all repeats have; None if they differ or are too few."""
-    if len(runs) < _FEWEST_REPEATS:
+    if len(runs) < _MIN_REPEATS:
         return None
     columns = [getattr(run.batches, quantity.value) or () for run in runs]
     num_steps = min(map(len, columns))

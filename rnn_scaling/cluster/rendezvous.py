@@ -36,7 +36,7 @@ STRANGER_S = 3.0  # time limit for the hello of a connection
 _BACKLOG = 1024
 # Connections without a hello; if there is one more, the oldest is closed.
 MAX_STRANGERS = 64
-_LONGEST_TICK_S = 0.5
+_MAX_TICK_S = 0.5
 
 
 class _Connection(wire.Channel):
@@ -146,12 +146,12 @@ class Rendezvous:
         """
         self._ends.set()
         rank_0_channel.close()
-        self._thread.join(_LONGEST_TICK_S * 4)
+        self._thread.join(_MAX_TICK_S * 4)
 
     def _run(self) -> None:
         """Serve all ranks. Only this thread calls the methods below."""
         pulse = wire.Pulse(self._heartbeat_s)
-        tick_s = min(pulse.period_s, _LONGEST_TICK_S)
+        tick_s = min(pulse.period_s, _MAX_TICK_S)
         watched_at = time.monotonic()
         try:
             while not self._ends.is_set():

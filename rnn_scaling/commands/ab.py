@@ -65,6 +65,11 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     conductor.note_nothing_to_run()
     conductor.outcome.print_failures()
     entry.note(*pair_trainer.notes)
+    return _answer(out, options)
+
+
+def _answer(out: Path, options: pairs.AbOptions) -> int:
+    """Print which side is faster; return the exit status."""
     # Loads numpy, so a wrong flag is reported first.
     from rnn_scaling.analysis.comparison.judgement import Question, Report
     from rnn_scaling.reports import comparison, comparison_statements, wording

@@ -257,7 +257,12 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
             raise TraceDbError(file, "; ".join(reasons))
         window = _window(options, span)
         content = summary.summarize(
-            db, layout, str(file), span, window, min(options.top, 1000)
+            db,
+            layout=layout,
+            source=str(file),
+            span=span,
+            window=window,
+            largest_gaps=min(options.top, 1000),
         )
     if options.format == "json":
         return input_files.json_text(content, default=str), db.problems

@@ -51,11 +51,11 @@ def main(words: Sequence[str]) -> int:
     try:
         make_tfrecords.write(
             options.out,
-            options.images,
-            options.files,
-            options.classes,
-            options.width,
-            options.seed,
+            num_images=options.images,
+            num_files=options.files,
+            num_classes=options.classes,
+            width=options.width,
+            seed=options.seed,
         )
     except OSError as e:
         return entry.fail(

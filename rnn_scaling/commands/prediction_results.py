@@ -69,12 +69,12 @@ def predict(options: PredictionOptions) -> PredictionReport:
             devices_per_machine = 1
         sizes = sizing.compute_sizes(
             prediction,
-            series.rows,
-            rows,
-            options.items,
-            price,
-            devices_per_machine or options.devices_per_machine,
-            options.max_global_batch,
+            series_rows=series.rows,
+            all_rows=rows,
+            items=options.items,
+            priced=price,
+            devices_per_machine=devices_per_machine or options.devices_per_machine,
+            max_global_batch=options.max_global_batch,
         )
         return series, prediction, sizes
 

@@ -30,7 +30,7 @@ from rnn_scaling.records.tables.measurements import Column
 from rnn_scaling.records.tables.series import Point, Series, find_series
 
 _MAX_SERIES = 200  # series that are read from one file
-_LONGEST_TITLE = 40  # letters of a title in the name of a series
+_MAX_TITLE_LENGTH = 40  # letters of a title in the name of a series
 # The total work is constant if the seconds on the most devices are below this share of
 # the seconds on the fewest.
 _MAX_STRONG_RATIO = 0.9
@@ -86,7 +86,7 @@ def _make_measured_series(
 ) -> MeasuredSeries:
     table = series.measurements.table
     title = cell_numbers.strip_markup(table.title or table.caption)
-    title = title[:_LONGEST_TITLE].strip(" #:*")
+    title = title[:_MAX_TITLE_LENGTH].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
     stated_scaling = _stated_scaling(series)
     time = _find_printed_time(series, stated_scaling)
@@ -99,13 +99,15 @@ def _make_measured_series(
         links = (Link(0.0, math.inf, devices_per_machine),)
     curve = Curve(
         name,
-        _rate_unit(series.column),
-        scaling,
-        tuple(_make_measured_point(series, point, time) for point in series.points),
-        Knowledge(links=links),
-        f"{table.source}:{series.line}",
-        time,
-        counts_machines,
+        unit=_rate_unit(series.column),
+        scaling=scaling,
+        points=tuple(
+            _make_measured_point(series, point, time) for point in series.points
+        ),
+        knowledge=Knowledge(links=links),
+        source=f"{table.source}:{series.line}",
+        time=time,
+        counts_machines=counts_machines,
     )
     refusal = None
     if stated_scaling == _MIXED:

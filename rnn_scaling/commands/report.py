@@ -158,11 +158,11 @@ def _report_folder(options: ReportOptions) -> int:
         [price_list] = prices.read_price_lists(options.machines, options.machine)
         report_files.report(
             first,
-            options.output or first,
-            options.force,
-            target,
-            options.full,
-            price_list,
+            target=options.output or first,
+            force=options.force,
+            to_reach=target,
+            full=options.full,
+            prices=price_list,
         )
     except OSError as e:
         # stdout is closed or full; errors of files are reported where they are written.

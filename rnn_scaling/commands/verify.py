@@ -217,12 +217,12 @@ def _verify_script(words: Sequence[str]) -> int:
     return session.verify(
         session.ScriptRequest(
             options.trainer,
-            larger_counts[0],
-            options.num_steps,
-            options.reference,
-            options.timeout,
-            result_file,
-            options.framework,
+            num_ranks=larger_counts[0],
+            num_steps=options.num_steps,
+            reference=options.reference,
+            timeout_s=options.timeout,
+            result_file=result_file,
+            framework=options.framework,
         )
     )
 

@@ -221,16 +221,20 @@ def _read_lines(path: str, flag: str) -> Iterator[bytes]:
                     f"{path}:1: the file starts with a byte order mark; expected UTF-8 "
                     "without one; tail -c +4 removes it"
                 )
+            # Most lines are ASCII, which is found faster than UTF-8 is decoded.
             if not content.isascii():
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    reason = error.reason
-                    raise DataError(
-                        f"{path}:{number}: the line is not UTF-8 ({reason}); "
-                        "convert the file to UTF-8"
-                    ) from None
+                _require_utf8(content, path, number)
             yield content
+
+
+def _require_utf8(line: bytes, path: str, number: int) -> None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: the line is not UTF-8 ({error.reason}); "
+            "convert the file to UTF-8"
+        ) from None
 
 
 def _quoted(word: bytes) -> str:

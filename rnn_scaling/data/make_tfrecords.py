@@ -6,7 +6,7 @@ one pattern. The same arguments make the same images.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,12 +67,19 @@ def write(
         )
 
     for file, name in enumerate(names):
+        numbers = range(file, num_images, num_files)
+        examples = (example(k, 1 + k % num_classes, size, seed) for k in numbers)
         try:
-            with (
-                replacing(Path(folder, name)) as temporary,
-                tf.io.TFRecordWriter(str(temporary)) as writer,
-            ):
-                for number in range(file, num_images, num_files):
-                    writer.write(example(number, 1 + number % num_classes, size, seed))
+            _write_file(Path(folder, name), examples)
         except tf.errors.OpError as error:
             raise OSError(error.message) from None
+
+
+def _write_file(path: Path, examples: Iterable[bytes]) -> None:
+    """Write a file that exists only when it is complete."""
+    with (
+        replacing(path) as temporary,
+        tf.io.TFRecordWriter(str(temporary)) as writer,
+    ):
+        for record in examples:
+            writer.write(record)

@@ -122,11 +122,11 @@ def measure(
         gemms.append(
             Gemm(
                 dtype,
-                len(devices),
-                cores_per_device,
-                onednn,
-                tuple(products),
-                notes.get(dtype, ()),
+                num_devices=len(devices),
+                cores_per_device=cores_per_device,
+                onednn=onednn,
+                products=tuple(products),
+                notes=notes.get(dtype, ()),
             )
         )
     return gemms

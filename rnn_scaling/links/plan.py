@@ -39,7 +39,7 @@ _ALL_REDUCE_TITLE = "all-reduce"
 ALL = "all"
 # Factor between sizes of memory and copies. They are fast, and fits need points.
 _FINE_STEP = 2
-_SMALLEST_MEMORY = 1024  # smaller transfers only measure the call from Python
+_MIN_MEMORY = 1024  # smaller transfers only measure the call from Python
 _MEMORY_BUFFERS = 4  # buffers: source and target, for one core and for all
 _MAX_DEVICES = 1024
 # Tensors of the largest size in addition to the inputs: results and pieces in flight.
@@ -179,20 +179,34 @@ def make(words: Sequence[str]) -> Plan:
     (options,) = flags.build([LinkOptions], values, lines + errors)
     if ALL_REDUCE not in parts or ranks < 2:
         left_out = []
-    planner = _Planner(options, device, ranks, num_gpus, num_cores, left_out)
-    bounds = (smallest, largest)
+    planner = _Planner(
+        options,
+        device=device,
+        ranks=ranks,
+        num_gpus=num_gpus,
+        num_cores=num_cores,
+        left_out=left_out,
+    )
+    makers = {
+        _MEMORY: lambda: planner.memory(smallest, largest),
+        _COPIES: lambda: planner.copies(smallest, largest),
+        _COMPUTE: planner.products,
+        ALL_REDUCE: lambda: planner.all_reduces(names, smallest, largest),
+    }
     tasks: list[LinkTask] = []
-    if _MEMORY in parts:
-        tasks += planner.memory(*bounds)
-    if _COPIES in parts:
-        tasks += planner.copies(*bounds)
-    if _COMPUTE in parts:
-        tasks += planner.products()
-    if ALL_REDUCE in parts:
-        tasks += planner.all_reduces(names, *bounds)
+    for part, make_tasks in makers.items():
+        if part in parts:
+            tasks += make_tasks()
     num_physical = num_gpus if device == "gpu" else num_cores
     devices = _devices_text(device, ranks, num_physical)
-    return Plan(options, device, ranks, devices, tuple(tasks), tuple(planner.left_out))
+    return Plan(
+        options,
+        device=device,
+        num_devices=ranks,
+        devices=devices,
+        tasks=tuple(tasks),
+        left_out=tuple(planner.left_out),
+    )
 
 
 def _find_problems(
@@ -311,7 +325,7 @@ class _Planner:
         return fitting
 
     def memory(self, smallest: int, largest: int) -> list[LinkTask]:
-        first = min(max(smallest, _SMALLEST_MEMORY), largest)
+        first = min(max(smallest, _MIN_MEMORY), largest)
         sizes = self._select_fitting_sizes(
             "host memory",
             sizes_between(first, largest, _FINE_STEP),

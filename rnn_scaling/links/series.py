@@ -93,13 +93,15 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     grows = slope > 2 * slope_error and slope > 0
     return Fit(
         float(1e6 * alpha),
-        float(1e6 * alpha_error),
-        float(1e-9 * unit / slope) if grows else None,
-        float(1e-9 * unit * slope_error / slope**2) if grows else None,
-        float(np.max(np.abs(alpha + slope * x - times) / times)),
-        num_bytes[0],
-        num_bytes[-1],
-        len(x),
+        alpha_error_us=float(1e6 * alpha_error),
+        beta_gb_per_s=float(1e-9 * unit / slope) if grows else None,
+        beta_error_gb_per_s=float(1e-9 * unit * slope_error / slope**2)
+        if grows
+        else None,
+        largest_residual=float(np.max(np.abs(alpha + slope * x - times) / times)),
+        from_bytes=num_bytes[0],
+        to_bytes=num_bytes[-1],
+        num_points=len(x),
     )
 
 

@@ -67,7 +67,12 @@ def _measure_gpu_copies(request: dict[str, Any], write: Write) -> None:
     devices = request["devices"]
     origin = request["origin"]
     measured_series = gpu_copies.measure(
-        runtime, devices, request["sizes"], request["rounds"], _report, origin
+        runtime,
+        devices=devices,
+        sizes=request["sizes"],
+        repeats=request["rounds"],
+        report=_report,
+        origin=origin,
     )
     write(WorkerOutcome(tuple(measured_series)))
 
@@ -95,12 +100,12 @@ def _measure_products(request: dict[str, Any], write: Write) -> None:
     meter = LoadMeter(available_cores())
     products = compute.measure(
         engine.devices,
-        [tuple(shape) for shape in request["shapes"]],
-        request["dtypes"],
-        request["rounds"],
-        cores,
-        cores > 0 and uses_onednn(),
-        _report,
+        shapes=[tuple(shape) for shape in request["shapes"]],
+        dtypes=request["dtypes"],
+        repeats=request["rounds"],
+        cores_per_device=cores,
+        onednn=cores > 0 and uses_onednn(),
+        report=_report,
     )
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE_LOAD:
@@ -132,13 +137,13 @@ def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
 
     measured_series = reduce.measure(
         function,
-        name or "nothing",
-        engine.devices,
-        request["sizes"],
-        request["rounds"],
-        _report,
-        keep,
-        bool(name),
+        name=name or "nothing",
+        devices=engine.devices,
+        sizes=request["sizes"],
+        repeats=request["rounds"],
+        report=_report,
+        keep=keep,
+        compare=bool(name),
     )
     write(
         WorkerOutcome(

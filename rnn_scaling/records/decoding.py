@@ -27,7 +27,7 @@ from typing import Annotated, Any, TypeVar, Union
 SMALLEST = 1e-12
 LARGEST = 1e18
 LARGEST_SINGLE = 3.5e38  # above every float32
-_LONGEST_QUOTE = 40  # characters of a value in a fault
+_MAX_QUOTE_LENGTH = 40  # characters of a value in a fault
 
 Faults = list[str]
 # Value, its path, faults so far -> the value as a part stores it.
@@ -132,7 +132,11 @@ def quote(value: Any) -> str:
         text = repr(value)
     except ValueError:  # Python does not print integers with thousands of digits
         text = "a number with thousands of digits"
-    return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 3] + "..."
+    return (
+        text
+        if len(text) <= _MAX_QUOTE_LENGTH
+        else text[: _MAX_QUOTE_LENGTH - 3] + "..."
+    )
 
 
 def not_null(annotation: Any) -> Any:

@@ -22,8 +22,8 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
-_MOST_COMMANDS = 3
-_MOST_LEARNED = 2
+_MAX_COMMANDS = 3
+_MAX_LEARNED = 2
 
 
 def _hint_statements(summary: Summary, most_hand_made: int) -> list[Statement]:
@@ -46,7 +46,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
     statements = [
         *_hint_statements(summary, 1),
         *log_findings.summary_statements(summary),
-        *_learning_statements(summary)[:_MOST_LEARNED],
+        *_learning_statements(summary)[:_MAX_LEARNED],
     ]
     if commands := conclusions.all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
@@ -82,7 +82,7 @@ def full_text(summary: Summary, folder: Path) -> str:
     lines += filter(None, [conclusions.overview_text(summary)])
     for kind in conclusions.interval_kinds(summary.series):
         lines.append(f"±: half of the interval, or its longer half: {kind}.")
-    hints = _hint_statements(summary, _MOST_COMMANDS)
+    hints = _hint_statements(summary, _MAX_COMMANDS)
     lines += map(sentence, (*hints, *_learning_statements(summary)))
     if commands := conclusions.all_missing_run_commands(summary):
         lines += ["", "Runs that would say more:"]

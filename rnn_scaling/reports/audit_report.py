@@ -19,7 +19,7 @@ from rnn_scaling.system.files.markdown import markdown_table
 from rnn_scaling.system.files.terminal import counted
 
 _SCHEMA = "rnn_scaling.audit/3"
-_MOST_FILES = 3  # files with a summary each
+_MAX_FILES = 3  # files with a summary each
 # Relations of a whole column that have separate templates.
 _COLUMN_RELATIONS = (INVERSE, EFFICIENCIES)
 
@@ -146,9 +146,9 @@ def _report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
             yield f"{_location_text(finding)}: {finding.strength}: {sentences}"
             yield _excerpt_text(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
-        if len(reports) <= _MOST_FILES and not is_unread:
+        if len(reports) <= _MAX_FILES and not is_unread:
             yield _summary_line(report)
-    if len(reports) > _MOST_FILES:
+    if len(reports) > _MAX_FILES:
         yield _summary_line_of_all(reports)
 
 

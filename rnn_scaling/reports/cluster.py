@@ -24,7 +24,7 @@ from rnn_scaling.reports.steps import milliseconds
 from rnn_scaling.system.files.terminal import three_digits
 
 # Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
-_MOST_RANKS = 16
+_MAX_RANKS = 16
 PHASES = {
     "start": "Start",
     "cluster": "Cluster",
@@ -190,16 +190,16 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     if lateness:
         batches = len(lateness.ranks[0].seconds)
         notes.append(state("ranks-scatter", batches=batches))
-        if len(lateness.ranks) > _MOST_RANKS:
+        if len(lateness.ranks) > _MAX_RANKS:
             count = len(lateness.ranks)
             notes.append(state("ranks-folded", ranks=count))
     if run.workers:
         failed_ranks = [
             rank for rank in run.workers.ranks if rank.failure or rank.error
         ]
-        for rank in run.workers.lost[:_MOST_RANKS]:
+        for rank in run.workers.lost[:_MAX_RANKS]:
             notes.append(state("rank-lost", _failure_text(rank)))
-        for rank in failed_ranks[:_MOST_RANKS]:
+        for rank in failed_ranks[:_MAX_RANKS]:
             notes.append(state("rank-failed", _failure_text(rank)))
         if run.workers.window:
             notes.append(state("common-window", run.workers.window))
@@ -280,9 +280,9 @@ def _select_ranks(
 ) -> list[tuple[Member, str]]:
     """Return the ranks of a table, each with a remark.
 
-    Of more than _MOST_RANKS, these are the slowest, the median and the fastest.
+    Of more than _MAX_RANKS, these are the slowest, the median and the fastest.
     """
-    if len(in_order) <= _MOST_RANKS:
+    if len(in_order) <= _MAX_RANKS:
         return [(member, "") for member in in_order]
     return [
         (slowest_first[0], ", slowest"),

@@ -52,7 +52,7 @@ from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.terminal import counted
 
 SCHEMA = "rnn_scaling.compare/1"
-_MOST_NOTES = 20  # notes about runs
+_MAX_NOTES = 20  # notes about runs
 _SMALLEST_P = 1e-4  # smaller p-values are printed as "< 0.0001"
 
 
@@ -385,8 +385,8 @@ def _run_notes(report: Report) -> list[str]:
     lines = []
     for result in report.results:
         lines += [f"{result.label}: {sentence(note)}" for note in result.notes]
-    if len(lines) > _MOST_NOTES:
-        lines[_MOST_NOTES:] = [f"{len(lines) - _MOST_NOTES} more"]
+    if len(lines) > _MAX_NOTES:
+        lines[_MAX_NOTES:] = [f"{len(lines) - _MAX_NOTES} more"]
     return lines
 
 

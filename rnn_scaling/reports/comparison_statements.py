@@ -29,7 +29,7 @@ from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
-_MOST_STEP_TIMES = 3  # statements about step times
+_MAX_STEP_TIMES = 3  # statements about step times
 _SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
@@ -113,7 +113,7 @@ def step_time_statements(
                 )
             )
     facts.sort(key=lambda statement: -statement.values["change"])
-    return facts[:_MOST_STEP_TIMES]
+    return facts[:_MAX_STEP_TIMES]
 
 
 def _percent_values(ratio: Interval) -> dict[str, float]:

@@ -41,9 +41,9 @@ from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 # Kinds of statements that come before the answer.
 _ALARM_KINDS = ("trains-wrong", *training_differences.KINDS)
-_MOST_HEADLINES = 5  # lines
-_MOST_ANSWERS = 3  # scalings of many models that have an answer each
-_MOST_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
+_MAX_HEADLINES = 5  # lines
+_MAX_ANSWERS = 3  # scalings of many models that have an answer each
+_MAX_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
 
 
 def answer_text(summary: Summary) -> str:
@@ -55,7 +55,7 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
     """Return the answer in paragraphs.
 
     Returns:
-      The headline of each scaling, of _MOST_HEADLINES lines in all, and the details of
+      The headline of each scaling, of _MAX_HEADLINES lines in all, and the details of
       each scaling. Without headlines, the beginning of the details takes their place.
     """
     alarms: list[Statement] = []
@@ -118,7 +118,7 @@ def _fitting_statements(
     for group in explained_groups:
         text = sentences([*title, *fitting_statements, *group])
         is_first = not headlines and not fitting_statements
-        if not is_first and num_lines + _num_lines(text) > _MOST_HEADLINES:
+        if not is_first and num_lines + _num_lines(text) > _MAX_HEADLINES:
             break
         fitting_statements += group
     return fitting_statements
@@ -172,7 +172,7 @@ def overview_statements(summary: Summary) -> list[Statement]:
 
 def _answered_scalings(summary: Summary) -> list[Scaling]:
     """Return the scalings that have answers; [] if a report has too many of models."""
-    if summary.has_many_models and len(summary.scalings) > _MOST_ANSWERS:
+    if summary.has_many_models and len(summary.scalings) > _MAX_ANSWERS:
         return []
     return summary.scalings
 
@@ -430,7 +430,7 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
         for name, run in zip(row.files, row.row.records):
             if id(run) in good_run_ids and disturbance.is_disturbed(run):
                 disturbed_files.append((name, row.row))
-    is_few = len(disturbed_files) <= min(_MOST_LOADED, num_good // 6)
+    is_few = len(disturbed_files) <= min(_MAX_LOADED, num_good // 6)
     return disturbed_files if is_few else []
 
 

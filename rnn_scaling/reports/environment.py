@@ -1,6 +1,7 @@
 """The machines, versions and conditions of the runs of a report.
 
-A new fact about machines is one more `EnvironmentFact`.
+`run_facts` reads the facts of one run; a new fact is one more line there. `statements`
+makes the cautions.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import throttling, topology
 
-_SHOWN = 4  # different values that are listed
+_MAX_LISTED_VALUES = 4  # different values that are listed
 UPDATES_SKIPPED = "updates-skipped"  # because of float16
 # The kinds of cautions in their order.
 _KINDS = (
@@ -54,9 +55,9 @@ class EnvironmentFact:
             return self.values[0][0]
         texts = [
             f"{value} ({counted(count, 'run')})"
-            for value, count in self.values[:_SHOWN]
+            for value, count in self.values[:_MAX_LISTED_VALUES]
         ]
-        num_hidden = len(self.values) - _SHOWN
+        num_hidden = len(self.values) - _MAX_LISTED_VALUES
         if num_hidden > 0:
             texts.append(f"{num_hidden} more")
         return "; ".join(texts)

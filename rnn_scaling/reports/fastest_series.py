@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import (
-    MOST_REPEATS,
+    MAX_REPEATS,
     REPEATS,
     is_above,
     joint_ratio,
@@ -163,7 +163,7 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
         return [*tie_statements, state("quiet-machine")]
     kind = "seen-difference" if repeats else "seen-difference-too-small"
     decision = state(
-        kind, seen=seen_difference.value - 1, repeats=repeats, most=MOST_REPEATS
+        kind, seen=seen_difference.value - 1, repeats=repeats, most=MAX_REPEATS
     )
     return [*tie_statements, decision]
 

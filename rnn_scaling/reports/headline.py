@@ -13,7 +13,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effects
 from rnn_scaling.analysis.ranking import NEGLIGIBLE_DIFFERENCE, TOO_NOISY
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
-from rnn_scaling.analysis.significance import MOST_REPEATS
+from rnn_scaling.analysis.significance import MAX_REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.config import registry
 from rnn_scaling.config.naming import NAMED, program_key
@@ -30,7 +30,7 @@ from rnn_scaling.reports.series_statements import (
 )
 from rnn_scaling.reports.summary import SeriesSummary
 
-_MOST_EFFECTS = 3  # options whose effect the answer contains
+_MAX_EFFECTS = 3  # options whose effect the answer contains
 # Statements of the first paragraph.
 KINDS = (
     "speedup-range",
@@ -92,7 +92,7 @@ def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     facts = _speedup_statements(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)
-        for effect in find_option_effects(rows)[:_MOST_EFFECTS]:
+        for effect in find_option_effects(rows)[:_MAX_EFFECTS]:
             facts += _effect_statements(effect, has_corrected)
     return facts
 
@@ -207,7 +207,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     seen_values = {
         "seen": effect.seen_difference,
         "repeats": repeats,
-        "most": MOST_REPEATS,
+        "most": MAX_REPEATS,
     }
     if repeats is None:
         return [

@@ -30,7 +30,7 @@ from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 SCHEMA = "rnn_scaling.history_report/2"
 _BARS = "▁▂▃▄▅▆▇█"
-_MOST_BARS = 16
+_MAX_BARS = 16
 # Entries that a reliable search for change points of 5 % needs (docs/history.md).
 _ENOUGH = 16
 
@@ -155,7 +155,7 @@ def _sparkline(values: Sequence[float]) -> str:
     """Return the latest values as a text chart from the lowest to the highest."""
     if not values:
         return "-"
-    latest = values[-_MOST_BARS:]
+    latest = values[-_MAX_BARS:]
     low = min(latest)
     width = max(latest) - low
     if not width:

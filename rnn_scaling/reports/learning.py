@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
 
 SECONDS = "seconds"
-_MOST_POINTS = 300  # points in one line of a picture
+_MAX_POINTS = 300  # points in one line of a picture
 _COLOURS_PER_SHAPE = 6
 
 Titles = dict[Row, str]  # title of the series of each row
@@ -328,4 +328,4 @@ def _curve_points(
         for items, value in zip(curve.items, curve.values)
         if math.isfinite(value)
     ]
-    return line[:: max(1, len(line) // _MOST_POINTS)]
+    return line[:: max(1, len(line) // _MAX_POINTS)]

@@ -92,10 +92,10 @@ def _render_page(
     overview = document.Overview(grid.head, [("", lines)], "What each machine costs")
     return document.page(
         "Cost and speed of machines",
-        list(dict.fromkeys(row.machine for row in costs)),
-        sentences(statements(costs)),
-        overview,
-        data,
-        (),
+        about=list(dict.fromkeys(row.machine for row in costs)),
+        lead=sentences(statements(costs)),
+        overview=overview,
+        explorer=data,
+        sections=(),
         first=[Live("chart", [drawings.picture(chart, "machines", _TITLE)])],
     )

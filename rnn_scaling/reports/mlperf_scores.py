@@ -12,14 +12,14 @@ from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.reading import Reading
 from rnn_scaling.system.files.markdown import Table, Value
 
-_LEAST_RUNS = 5  # in vision benchmarks; other benchmarks need 10
+_MIN_RUNS = 5  # in vision benchmarks; other benchmarks need 10
 _COLUMNS = (
     "Benchmark", "Platform", "Accelerators", "Global batch size", "Runs",
     "Without a score", "Fastest (s)", "Slowest (s)", "Mean (s)", "Olympic mean (s)",
 )  # fmt: skip
 _GROUPED = _COLUMNS[:4]
 NOTE = (
-    f"Olympic mean: of {_LEAST_RUNS} runs or more, the mean without the fastest and "
+    f"Olympic mean: of {_MIN_RUNS} runs or more, the mean without the fastest and "
     "the slowest; one run without a score counts as the slowest, with two there is "
     "none. MLPerf itself asks for 5 or 10 runs, by benchmark."
 )
@@ -82,11 +82,11 @@ def olympic_mean(times: Sequence[float], num_failed: int) -> float | None:
       num_failed: Number of runs without a score.
 
     Returns:
-      None for fewer than _LEAST_RUNS, or if several runs have no score.
+      None for fewer than _MIN_RUNS, or if several runs have no score.
 
     Source: mlcommons/training_policies, training_rules.adoc, "Benchmark results".
     """
-    if len(times) + num_failed < _LEAST_RUNS or num_failed > 1:
+    if len(times) + num_failed < _MIN_RUNS or num_failed > 1:
         return None
     ordered = sorted(times)
     return statistics.fmean(ordered[1:] if num_failed else ordered[1:-1])

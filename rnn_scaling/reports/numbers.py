@@ -21,7 +21,7 @@ from rnn_scaling.system.files.terminal import counted, three_digits
 
 _WITHOUT_INTERVAL = 4  # significant digits
 _OF_INTERVAL = 2  # significant digits of the number after ±
-_LEAST_DIGITS = 3  # significant digits of a number with a wide interval
+_MIN_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 _UNEVEN = 0.15
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
@@ -77,7 +77,7 @@ def _unmarked(interval: Interval, digits: int | None) -> str:
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)
     needed = max(
-        _LEAST_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
+        _MIN_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
     )
     decimals = max(decimals, min(digits, needed))
     ends = f"[{_rounded_text(low, decimals)}, {_rounded_text(high, decimals)}]"

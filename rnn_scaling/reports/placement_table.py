@@ -19,7 +19,7 @@ from rnn_scaling.records.step_parts import (
 )
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
 
-_LARGEST = 3  # tensors of each direction that are named
+_MAX_NAMED_TENSORS = 3  # tensors of each direction that are named
 # Kinds of bytes on a device, in the order of the table.
 _KINDS = ("variables", "slots", "dense", "rows")
 
@@ -147,7 +147,8 @@ def copies_grid(graph: Graph) -> Grid:
     lines = []
     for copy in graph.copies or ():
         largest = [
-            f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:_LARGEST]
+            f"{tensor.name} {size(tensor.bytes)}"
+            for tensor in copy.largest[:_MAX_NAMED_TENSORS]
         ]
         line = [
             short(copy.source),

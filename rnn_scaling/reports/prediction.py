@@ -26,8 +26,8 @@ from rnn_scaling.system.files.markdown import escaped
 SCHEMA = "rnn_scaling.prediction_report/1"
 _CHANGES_SCHEMA = "rnn_scaling.whatif/1"
 PERCENT = 100.0
-_LEAST_LOSS = 0.0005  # share of the ideal; smaller parts are not named
-_LEAST_PART = 0.005  # share of a step; smaller parts are not named
+_MIN_LOSS = 0.0005  # share of the ideal; smaller parts are not named
+_MIN_PART = 0.005  # share of a step; smaller parts are not named
 _TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
 _NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
@@ -124,7 +124,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
         return []
     parts = []
     for part in split_points[0].parts:
-        if any(point.parts[part] >= _LEAST_LOSS for point in split_points):
+        if any(point.parts[part] >= _MIN_LOSS for point in split_points):
             parts.append(part)
     if not parts:
         return []
@@ -259,7 +259,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
     names = [
         f"{name} {plus_minus(share.scaled(PERCENT), 0)} %"
         for name, share in parts
-        if share.value >= _LEAST_PART
+        if share.value >= _MIN_PART
     ]
     return state(
         "whatif-parts",

@@ -28,7 +28,7 @@ from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escaped
 from rnn_scaling.system.files.output_files import write_bytes
 
-_MOST_CASES = 3  # earlier predictions that are named
+_MAX_CASES = 3  # earlier predictions that are named
 _MOST_LETTERS = 100  # of the kind of scaling in a file name
 Render = Callable[[], bytes]
 
@@ -102,7 +102,7 @@ def _add_track_record(source: Path, summary: Summary) -> Summary:
     if not cases:
         return summary
     statements = [track_record.tally(cases)]
-    statements += [case.statement() for case in cases[:_MOST_CASES]]
+    statements += [case.statement() for case in cases[:_MAX_CASES]]
     return dataclasses.replace(summary, checked_predictions=tuple(statements))
 
 

@@ -44,9 +44,9 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 DEVICES = Axis("devices", "devices")
-MOST_STEPS = 200_000  # step times of all runs together
-LEAST_STEPS = 100  # step times of a run
-_MOST_LOG = 8000  # characters of a run's log, from its end
+MAX_STEPS = 200_000  # step times of all runs together
+MIN_STEPS = 100  # step times of a run
+_MAX_LOG = 8000  # characters of a run's log, from its end
 PARTS = tuple(LossPartName)
 _DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
 
@@ -273,7 +273,7 @@ def _drop_unknown(values: dict[str, Any]) -> dict[str, Any]:
 
 def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
     """Return the runs in the order of the rows."""
-    most_steps = max(LEAST_STEPS, MOST_STEPS // max(1, summary.num_runs))
+    most_steps = max(MIN_STEPS, MAX_STEPS // max(1, summary.num_runs))
     runs = []
     for row in summary.row_summaries:
         counted = row.row.counted_runs
@@ -282,7 +282,16 @@ def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
         for file, record in zip(row.files, row.row.records):
             measured_rate = measured_rates.get(id(record))
             values = _metric_values(row.row, record, metrics, measured_rate)
-            runs.append(_run(summary, row, file, record, values, most_steps))
+            runs.append(
+                _run(
+                    summary,
+                    row=row,
+                    file=file,
+                    record=record,
+                    values=values,
+                    most_steps=most_steps,
+                )
+            )
     return runs
 
 
@@ -399,4 +408,4 @@ def _program_log(summary: Summary, file: str) -> str:
         text = input_files.read_bytes(path).decode(errors="replace")
     except OSError:
         return ""
-    return entry.printable(text[-_MOST_LOG:], lines=True)
+    return entry.printable(text[-_MAX_LOG:], lines=True)

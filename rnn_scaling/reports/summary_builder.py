@@ -39,7 +39,7 @@ from rnn_scaling.system import entry
 
 # Rows whose efficiency loss is split, and runs whose steady state is analysed. Rows and
 # runs on the most devices come first.
-MOST_JUDGED = 1000
+MAX_JUDGED = 1000
 
 SteadyStates = Mapping[Row, Sequence[RunSteadyState]]
 # id of a record -> its file. It is only valid while the folder keeps its records.
@@ -153,9 +153,9 @@ def _summarise_series(
 def _attribute_losses(
     machines: Sequence[Sequence[Row]],
 ) -> dict[Row, Attribution | None]:
-    """Return the efficiency losses of the MOST_JUDGED rows on the most devices."""
+    """Return the efficiency losses of the MAX_JUDGED rows on the most devices."""
     rows = itertools.chain.from_iterable(machines)
-    split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST_JUDGED])
+    split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MAX_JUDGED])
     losses: dict[Row, Attribution | None] = {}
     for machine_rows in machines:
         members = [row for row in machine_rows if row in split_rows]
@@ -180,7 +180,7 @@ def _summarise_row(
 def _analyse_steady_states(
     rows: Sequence[Row], names: FileNames
 ) -> dict[Row, list[RunSteadyState]]:
-    """Return the steady states of up to MOST_JUDGED runs.
+    """Return the steady states of up to MAX_JUDGED runs.
 
     The first runs of all rows come first, then the second ones, so that every row has
     some.
@@ -193,7 +193,7 @@ def _analyse_steady_states(
             if k < len(row.good_runs) and row.good_runs[k].batches.seconds:
                 timed_runs.append((row, row.good_runs[k]))
 
-    judged_runs = timed_runs[:MOST_JUDGED]
+    judged_runs = timed_runs[:MAX_JUDGED]
     states = [
         RunSteadyState(names[id(record)], record, steady_state.analyse_run(record))
         for _, record in judged_runs

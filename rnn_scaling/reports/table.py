@@ -45,7 +45,7 @@ from rnn_scaling.system.files.markdown import escaped
 _IN_THE_REST = "in the rest"
 ROUNDING = 1e-9  # smaller shares of imbalance are errors of floating point
 PADDING = "Padding and imbalance"
-_MOST_BATCH_COUNTS = 3  # numbers of batches that a heading lists
+_MAX_BATCH_COUNTS = 3  # numbers of batches that a heading lists
 
 
 def render(summary: Summary) -> bytes:
@@ -307,7 +307,7 @@ def _batches_text(rows: Sequence[Row]) -> str:
     if not counts:
         return ""
     numbers = "/".join(map(str, sorted(counts)))
-    if len(counts) > _MOST_BATCH_COUNTS:
+    if len(counts) > _MAX_BATCH_COUNTS:
         numbers = f"{min(counts)} to {max(counts)}"
     return f" to process {numbers} batches"
 

@@ -38,7 +38,7 @@ from rnn_scaling.reports import numbers
 from rnn_scaling.system.files.terminal import counted
 
 NUMBER_DIGITS = 4  # significant digits of {rate:number}
-_MOST_NAMES = 5  # names of a list; the others are counted
+_MAX_NAMES = 5  # names of a list; the others are counted
 
 
 def sentence(statement: Statement) -> str:
@@ -99,8 +99,8 @@ def join_names(values: Sequence[str | int]) -> str:
     if not values:
         return "none"
     names = [f"{value:,}" if isinstance(value, int) else value for value in values]
-    if len(names) > _MOST_NAMES:
-        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    if len(names) > _MAX_NAMES:
+        return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"

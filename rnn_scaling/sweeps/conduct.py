@@ -27,7 +27,7 @@ from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import LEAST_S, TIMES, Limit, choose_limit
+from rnn_scaling.sweeps.estimate import MIN_LIMIT_S, TIMES, Limit, choose_limit
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, round_order
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
@@ -48,7 +48,7 @@ class ConductOptions(flags.FileOptions):
     run_timeout: float | None = option(
         None,
         f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the "
-        f"duration of finished runs or the estimate, at least {LEAST_S:g})",
+        f"duration of finished runs or the estimate, at least {MIN_LIMIT_S:g})",
         minimum=0.0,
     )
     retry_failed: bool = option(False, "repeat failed runs")

@@ -28,7 +28,7 @@ _GPU_FLOP_PER_S = 5e12
 # A time limit is this multiple of the expected duration.
 TIMES = 10.0
 # A machine may be busy, and the first run of a day reads TensorFlow from a cold disk.
-LEAST_S = 300.0
+MIN_LIMIT_S = 300.0
 # Limit of the time without output, for runs whose duration is unknown.
 SILENT_S = 1800.0
 _REMEDY = "--run_timeout=SECONDS sets another limit"
@@ -203,9 +203,9 @@ def choose_limit(
         words = f"killed after {SILENT_S:g} s without output; {_REMEDY}"
         return Limit(SILENT_S, words, is_rough=True)
     expected = estimator.seconds(options)
-    seconds = max(LEAST_S, round(TIMES * expected))
+    seconds = max(MIN_LIMIT_S, round(TIMES * expected))
     times = f"{TIMES:g} times"
-    if seconds <= LEAST_S:
+    if seconds <= MIN_LIMIT_S:
         times = f"more than {times}"
     words = (
         f"killed after {seconds:g} s, {times} {basis.value[1]} "

@@ -26,8 +26,8 @@ _REMEDIES = {
 # print such a line: the digits are bounded because Python converts no more than 4,300.
 PROGRESS = re.compile(r"^(warm-up|measuring): (\d{1,20})(?:/(\d{1,20}))? batches")
 RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
-LONGEST_MESSAGE = 500
-_LONGEST_QUOTE = 150  # letters of a quoted line
+MAX_MESSAGE_LENGTH = 500
+_MAX_QUOTE_LENGTH = 150  # letters of a quoted line
 _INTERRUPTED_STATUSES = (130, 143)
 # Enough that the errors of the rank that failed first are among them.
 _MAX_ERRORS = 100
@@ -106,7 +106,7 @@ def find_write_error(lines: Sequence[str]) -> str | None:
 def _make_error(kind: str, message: str, last_output: str = "") -> RunError:
     if last_output:
         message += f" (last output: {last_output})"
-    return RunError(type=kind, message=message[:LONGEST_MESSAGE])
+    return RunError(type=kind, message=message[:MAX_MESSAGE_LENGTH])
 
 
 def _find_last_progress(lines: Sequence[str]) -> str:
@@ -177,7 +177,7 @@ class ErrorOutput:
         if not errors or not summary:
             worded = [line for line in lines[:end] if re.search(r"\w\w", line)]
             quotes |= dict.fromkeys(worded[-2:])
-        return " | ".join(line[:_LONGEST_QUOTE] for line in quotes) or "nothing"
+        return " | ".join(line[:_MAX_QUOTE_LENGTH] for line in quotes) or "nothing"
 
     def _select_errors(self, summary: str) -> list[str]:
         """Return the error that matters, or nothing."""

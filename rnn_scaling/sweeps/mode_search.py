@@ -214,12 +214,12 @@ class ModeSearch:
             schema="rnn_scaling.recommend/2",
             statements=make_statements(
                 ranking,
-                unit,
-                failed_titles,
-                left_out,
-                list(records.values()),
-                num_disturbed,
-                disturbance.batches_left_out(all_counted),
+                unit=unit,
+                failed_titles=failed_titles,
+                left_out=left_out,
+                records=list(records.values()),
+                num_disturbed=num_disturbed,
+                batches_left_out=disturbance.batches_left_out(all_counted),
             ),
             command=command,
             columns={

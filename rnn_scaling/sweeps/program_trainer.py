@@ -469,7 +469,7 @@ def _describe_exit(ended: Ended) -> str | None:
 
 
 def _make_failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:
-    error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
+    error = RunError(type=kind, message=message[: failure.MAX_MESSAGE_LENGTH])
     return RunRecord(
         "failed", error, Options(run.options), resolved=_resolve(run), unit=run.unit
     )
@@ -478,4 +478,4 @@ def _make_failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:
 def _name_log(run: ProgramRun, message: str) -> str:
     """Return a message with the name of the run's log."""
     end = f"; see {run.label}.log.txt"
-    return f"{message[: failure.LONGEST_MESSAGE - len(end)]}{end}"
+    return f"{message[: failure.MAX_MESSAGE_LENGTH - len(end)]}{end}"

@@ -137,10 +137,10 @@ def _start(config: RunConfig, state: RunState, cluster: RunMembers) -> Engine:
         Request(
             config.devices.device,
             config.devices.num_devices,
-            state.resolved["inter_op_parallelism_threads"],
-            state.resolved["intra_op_parallelism_threads"],
-            config.model.xla,
-            cluster.place(),
+            inter_op_threads=state.resolved["inter_op_parallelism_threads"],
+            intra_op_threads=state.resolved["intra_op_parallelism_threads"],
+            xla=config.model.xla,
+            place=cluster.place(),
         )
     )
 
@@ -376,7 +376,14 @@ def run_batches(
         cluster.barrier(clusters.WARM)
         state.wait_for_following()
     observer.begin(
-        RunView(config, state, step, engine, ending.max_batches, cluster.rank)
+        RunView(
+            config,
+            state=state,
+            step=step,
+            engine=engine,
+            max_batches=ending.max_batches,
+            rank=cluster.rank,
+        )
     )
     try:
         state.enter("batches")

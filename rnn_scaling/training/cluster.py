@@ -270,11 +270,11 @@ class Cluster(RunMembers):
         index = roles[: self.rank].count(self.role)
         return Place(
             self.role,
-            index,
-            addresses,
-            self._launch.local_rank,
-            self._launch.local_size,
-            self._timeout_s,
+            index=index,
+            addresses=addresses,
+            local_rank=self._launch.local_rank,
+            local_size=self._launch.local_size,
+            timeout_s=self._timeout_s,
         )
 
     def barrier(self, name: str) -> None:

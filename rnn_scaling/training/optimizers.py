@@ -112,7 +112,14 @@ class Optimizer:
             rate = self.learning_rate.last
             if not self.learning_rate.is_constant:
                 rate = self.learning_rate.value(tf.cast(step, tf.float64), tf)
-            update = _Update(rate, variable, slots, gradient, scale, step)
+            update = _Update(
+                rate,
+                variable=variable,
+                slots=slots,
+                gradient=gradient,
+                scale=scale,
+                step=step,
+            )
             if self.weight_decay and len(variable.shape) > 1:
                 update = self._apply_decay(update)
             return self._rule(update)

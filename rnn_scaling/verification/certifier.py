@@ -492,22 +492,24 @@ class Certifier:
                     training, name, value, number
                 )
                 distance = max(training.distance[name], norm(value - first))
-                is_judged = allowed_difference <= MAX_UNCERTAINTY * distance
-                if not is_judged:
-                    continue
+                if allowed_difference > MAX_UNCERTAINTY * distance:
+                    continue  # Rounding would hide a fault.
                 is_right = norm(difference) <= allowed_difference
                 self._check(
                     "weights", text, norm(difference), allowed_difference, is_right
                 )
                 if not is_right:
-                    values = {"variable": name}
-                    fault = Statement("weights-unequal", _UNEQUAL, values)
-                    self._keep_first_fault(number, fault)
-                    if number == self._fault_batch:
-                        self._wrong_replicas.add(replica.name)
+                    self._note_wrong_variable(number, name, replica)
         self._weights_moved = largest_move
         self._weights_difference = max(self._weights_difference, largest)
         return largest
+
+    def _note_wrong_variable(self, number: int, name: str, replica: Replica) -> None:
+        """Keep the fault if it is the first one, and the replicas of the same batch."""
+        fault = Statement("weights-unequal", _UNEQUAL, {"variable": name})
+        self._keep_first_fault(number, fault)
+        if number == self._fault_batch:
+            self._wrong_replicas.add(replica.name)
 
     def _allowed_difference(
         self, training: Training, name: str, value: np.ndarray, number: int
@@ -537,12 +539,12 @@ class Certifier:
             updates.append(
                 ReplicaUpdate(
                     replica_before.tower,
-                    parts,
-                    stale_parts,
-                    shares,
-                    change,
-                    replica_before.weights,
-                    batch.towers.micro_items,
+                    parts=parts,
+                    stale_parts=stale_parts,
+                    shares=shares,
+                    change=change,
+                    weights_before=replica_before.weights,
+                    micro_items=batch.towers.micro_items,
                 )
             )
         return updates

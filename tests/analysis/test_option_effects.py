@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.analysis.option_effects import find_option_effects
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.analysis.significance import (
-    MOST_REPEATS,
+    MAX_REPEATS,
     foreseen_effect,
     needed_repeats,
 )
@@ -130,7 +130,7 @@ def test_the_named_repeats_show_the_difference_and_fewer_do_not():
     for effect in (0.01, 0.03, 0.1):
         repeats = needed_repeats(effect, 0.02, 12.0, 3, among=3)
         if repeats is None:
-            assert foreseen_effect(0.02, 12.0, 3, MOST_REPEATS, 3) > effect
+            assert foreseen_effect(0.02, 12.0, 3, MAX_REPEATS, 3) > effect
             continue
         assert foreseen_effect(0.02, 12.0, 3, repeats, 3) <= effect
         assert repeats == 4 or foreseen_effect(0.02, 12.0, 3, repeats - 1, 3) > effect

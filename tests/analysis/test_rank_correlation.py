@@ -9,8 +9,8 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.correlation import (
-    FEWEST_FAMILIES,
     FEWEST_FOR_INTERVAL,
+    MIN_FAMILIES,
     rank_correlation,
     rank_correlation_with_errors,
     state_efficiency_trend,
@@ -124,7 +124,7 @@ def test_the_kind_of_trend_depends_on_the_interval(order, kind):
     families = list(map(str, order))
     statement = state_efficiency_trend(RATIOS[: len(order)], counted(order), families)
     assert (statement.kind, statement.values["models"]) == (kind, len(order))
-    assert statement.values["fewest"] == FEWEST_FAMILIES
+    assert statement.values["fewest"] == MIN_FAMILIES
     if len(order) >= FEWEST_FOR_INTERVAL:
         values = statement.values
         assert values["low"] <= values["value"] <= values["high"]

@@ -430,7 +430,7 @@ def test_files_are_read_in_pieces(chunk, monkeypatch):
 
 
 def test_an_endless_value_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_stream, "_LONGEST_VALUE", 100)
+    monkeypatch.setattr(event_stream, "_MAX_VALUE_LENGTH", 100)
     monkeypatch.setattr(event_stream, "_CHUNK_CHARS", 50)
     path = tmp_path / "long.json"
     path.write_text('{"traceEvents": [{"ph": "X", "name": "' + "x" * 1000)

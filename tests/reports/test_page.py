@@ -134,8 +134,8 @@ def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
     assert exact["step_ms"] == pytest.approx(
         [1000 * s for s in made.rows[0].records[0].batches.seconds], rel=1e-5
     )
-    monkeypatch.setattr(scaling_data, "MOST_STEPS", 10)
-    monkeypatch.setattr(scaling_data, "LEAST_STEPS", 10)
+    monkeypatch.setattr(scaling_data, "MAX_STEPS", 10)
+    monkeypatch.setattr(scaling_data, "MIN_STEPS", 10)
     [thinned] = data_of(page_of(made))["runs"]
     assert (
         thinned["bucket"]

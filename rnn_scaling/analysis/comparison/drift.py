@@ -39,7 +39,7 @@ from rnn_scaling.analysis.student import t_quantile
 MOST_PAIRS_IN_ORDER = 0.75
 # Share of the steps from one run of a configuration to the next that must lead to the
 # other side if the sides are interleaved. The order A B B A A B has three of five.
-_LEAST_SWITCHES = 0.5
+_MIN_SWITCHES = 0.5
 # The assumed drift counts like an estimate from this many sessions, minus one.
 ASSUMED_DEGREES = 3
 # Least assumed standard deviation of log rates between sessions.
@@ -171,7 +171,7 @@ def _sessions_in_turns(
         return None
     blocks = [list(block) for _, block in itertools.groupby(starts, _side)]
     num_runs = sum(map(_most_repeats, blocks))
-    if len(blocks) - 1 >= _LEAST_SWITCHES * (num_runs - 1):
+    if len(blocks) - 1 >= _MIN_SWITCHES * (num_runs - 1):
         return None
     means = []
     spans = []

@@ -461,13 +461,13 @@ def _compute_machine_ratios(
         for scope in configuration.scopes:
             yield MachineRatio(
                 _MACHINE_VERDICTS[result.verdict],
-                scope,
-                result.label,
-                devices,
-                ratio.value if ratio else None,
-                ratio.low if ratio else None,
-                ratio.high if ratio else None,
-                result.reason,
+                scope=scope,
+                series=result.label,
+                devices=devices,
+                ratio=ratio.value if ratio else None,
+                low=ratio.low if ratio else None,
+                high=ratio.high if ratio else None,
+                reason=result.reason,
             )
 
 

@@ -291,11 +291,11 @@ def _match_device_counts(
         devices = f"{a} and {b} devices" if a != b else scale.describe(1, a)
         yield Configuration(
             f"{label}, {devices}",
-            good_before[a],
-            good_after[b],
-            names,
-            tuple(pair_scopes),
-            label,
+            row_before=good_before[a],
+            row_after=good_after[b],
+            names=names,
+            scopes=tuple(pair_scopes),
+            series=label,
         )
 
 

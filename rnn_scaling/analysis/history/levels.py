@@ -122,7 +122,14 @@ def find_levels(
     y = np.asarray(values, float)
     if not len(y):
         no_outliers = np.zeros(0, bool)
-        return Levels(y, y, (), (), no_outliers, _MIN_DEVIATION**2)
+        return Levels(
+            y,
+            weights=y,
+            cuts=(),
+            found=(),
+            is_outlier=no_outliers,
+            least_variance=_MIN_DEVIATION**2,
+        )
     process_variances = process_deviation**2 / np.asarray(num_processes, float)
     differences = np.diff(y)
     if len(differences):
@@ -165,7 +172,12 @@ def find_levels(
             cuts.append(cut)
             found_cuts.append(stop - 1)
     return Levels(
-        y, weights, tuple(cuts), tuple(found_cuts), is_outlier, least_variance
+        y,
+        weights=weights,
+        cuts=tuple(cuts),
+        found=tuple(found_cuts),
+        is_outlier=is_outlier,
+        least_variance=least_variance,
     )
 
 

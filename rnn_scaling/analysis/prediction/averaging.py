@@ -166,13 +166,13 @@ def average(curve: Curve) -> Average:
     weights = sorted(zip(names, shares.tolist()), key=lambda item: -item[1])
     return Average(
         terms,
-        coefficients[rows],
-        error - a,
-        random.standard_t(_DRIFT_DEGREES, _DRAWS),
-        random.random(_DRAWS),
-        np.log1p(_STEP_LOSS * np.abs(random.standard_cauchy(_DRAWS))),
-        curve,
-        dict(weights),
+        coefficients=coefficients[rows],
+        offset=error - a,
+        drift=random.standard_t(_DRIFT_DEGREES, _DRAWS),
+        step_threshold=random.random(_DRAWS),
+        step_size=np.log1p(_STEP_LOSS * np.abs(random.standard_cauchy(_DRAWS))),
+        curve=curve,
+        weights=dict(weights),
     )
 
 

@@ -91,7 +91,15 @@ def _find_family_lines(option: str, family: Sequence[CountGroup]) -> list[Line]:
         for phase in PHASES:
             values = tuple([kernels.get(phase, 0) for kernels in points.values()])
             family_lines.append(
-                Line(title, encoder, num_devices, phase, option, tuple(points), values)
+                Line(
+                    title,
+                    encoder=encoder,
+                    num_devices=num_devices,
+                    phase=phase,
+                    option=option,
+                    lengths=tuple(points),
+                    values=values,
+                )
             )
     return family_lines
 

@@ -23,7 +23,7 @@ _EVENTS = "traceEvents"
 _MARKS = (f'"{_EVENTS}"', '"distributedInfo"', '"deviceProperties"')
 _HEAD_CHARS = 1 << 16
 _CHUNK_CHARS = 1 << 20
-_LONGEST_VALUE = 1 << 24  # characters of one event or of one field of the header
+_MAX_VALUE_LENGTH = 1 << 24  # characters of one event or of one field of the header
 _BEGINNING = re.compile(rf'"{_EVENTS}"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 # Names may contain control characters.
@@ -116,7 +116,7 @@ class EventStream:
         """Read the next piece; return whether there was one."""
         self._text = self._text[self._position :]
         self._position = 0
-        if len(self._text) > _LONGEST_VALUE:
+        if len(self._text) > _MAX_VALUE_LENGTH:
             reason = "is not a trace, or has a value of more than 16 MiB"
             raise DoorError(self._path, reason)
         chunk = self._file.read(_CHUNK_CHARS)

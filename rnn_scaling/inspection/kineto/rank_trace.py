@@ -44,7 +44,7 @@ _NAMES = {
     "_c10d_functional::": EXCHANGE_CALL,
     "record_param_comms": EXCHANGE_CALL,
 }
-_LARGEST_US = 2**52
+_MAX_US = 2**52
 
 
 class Collective(NamedTuple):
@@ -190,7 +190,7 @@ def _read_span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     for time_us in (event.get("ts"), event.get("dur", 0)):
         if not isinstance(time_us, (int, float)) or not math.isfinite(time_us):
             return None
-        if abs(time_us) >= _LARGEST_US:
+        if abs(time_us) >= _MAX_US:
             return None
         times_ns.append(round(time_us * 1000))
     start_ns, length_ns = times_ns

@@ -21,10 +21,10 @@ KERNEL = "kernel"
 COPY = "copy"
 MEMSET = "memset"
 _MAX_NAMES = 20_000  # number of texts that are kept in memory
-_LONGEST_NS = 2**53  # 104 days; a longer event is wrong
+_MAX_NS = 2**53  # 104 days; a longer event is wrong
 # A condition for valid times. An activity without times has (0, 0).
 USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
-    AND "end" - "start" <= {_LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
+    AND "end" - "start" <= {_MAX_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
 _ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 # Each row has the table without its prefix, the kind of its events, and the columns that

@@ -10,7 +10,7 @@ from rnn_scaling.inspection.trace_databases.layouts import KERNEL
 from rnn_scaling.inspection.trace_databases.summary import Row
 from rnn_scaling.system.files.markdown import Value, markdown_table, shown
 
-_LONGEST_NAME = 100  # characters in Markdown; C++ templates may have thousands
+_MAX_NAME_LENGTH = 100  # characters in Markdown; C++ templates may have thousands
 _LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
 Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
@@ -177,4 +177,4 @@ def _ratio_or_none(numerator: float, denominator: float) -> float | None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    return text if len(text) <= _MAX_NAME_LENGTH else text[: _MAX_NAME_LENGTH - 1] + "…"

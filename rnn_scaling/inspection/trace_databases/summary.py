@@ -184,7 +184,17 @@ def _read_clipped_events(
     for row in db.rows(table.table, sql, limits):
         start, end, whole_ns, process, device, name, size, source, target = row
         gpu = layout.gpus.get((process, device), device)
-        yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
+        yield _Event(
+            start,
+            end=end,
+            whole_ns=whole_ns,
+            device=gpu,
+            name=name,
+            bytes=size,
+            source=source,
+            target=target,
+            table=table,
+        )
 
 
 def _add_to_total(totals: Totals, layout: Layout, event: _Event, text: str) -> None:

@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")  # in vendor/, with their licences
 _SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
 # Traced rows with pictures, and series with tables of their start-up; table.md has all.
-MOST_FIGURES = 24
+MAX_FIGURES = 24
 
 
 @dataclasses.dataclass(frozen=True)

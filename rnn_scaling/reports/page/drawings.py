@@ -131,7 +131,14 @@ def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
     if UNEXPLAINED in titles:
         titles[UNEXPLAINED] = f"{UNEXPLAINED}: within {noise}"
     label = "points of efficiency lost"
-    return bars.svg("losses", loss_bars, _COLOURS, _WIDTH, label, titles)
+    return bars.svg(
+        "losses",
+        bars=loss_bars,
+        colours=_COLOURS,
+        width=_WIDTH,
+        label=label,
+        titles=titles,
+    )
 
 
 def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
@@ -159,7 +166,7 @@ def _part_key(part: str) -> Key:
 
 def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
     blocks: list[Block] = [Text(title, "h3")]
-    if k < page.MOST_FIGURES:
+    if k < page.MAX_FIGURES:
         step = parts.typical
         concurrency = {"concurrency": sentence(statements(parts)[1])}
         position = {"step": step, "steps": len(parts.steps)}

@@ -18,7 +18,7 @@ from rnn_scaling.reports.wording import sentences
 _RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
 COMMIT = "commit"
 _DAY = "measured"
-_MOST_TEXTS = 3  # texts at one mark
+_MAX_TEXTS = 3  # texts at one mark
 
 
 def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
@@ -51,11 +51,11 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
     picture = drawings.picture(chart(timeline), "fig-history", "Rate over the entries")
     return document.page(
         f"History of {name}",
-        list(dict.fromkeys(entry.machine.name for entry in timeline.entries)),
-        " ".join(lead),
-        document.Overview(table.head[:-1], [("", curves)], "Curves"),
-        _make_explorer(timeline, commit_url),
-        [
+        about=list(dict.fromkeys(entry.machine.name for entry in timeline.entries)),
+        lead=" ".join(lead),
+        overview=document.Overview(table.head[:-1], [("", curves)], "Curves"),
+        explorer=_make_explorer(timeline, commit_url),
+        sections=[
             PageSection(
                 "change-points",
                 f"Change points ({len(changes)})",
@@ -145,8 +145,8 @@ def _make_marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
             texts.setdefault(curve.quiet_points[cut].index, []).append(text)
     marks = []
     for k, entry_texts in texts.items():
-        text = ", ".join(entry_texts[:_MOST_TEXTS])
-        if len(entry_texts) > _MOST_TEXTS:
+        text = ", ".join(entry_texts[:_MAX_TEXTS])
+        if len(entry_texts) > _MAX_TEXTS:
             text += " ..."
         marks.append(explorer.Mark(COMMIT, names[k], text))
         day = timeline.entries[k].measured or ""

@@ -49,11 +49,11 @@ def render(
     refused = [Items(list(map(sentence, results.refused)))] if results.refused else []
     return document.page(
         title,
-        names if is_single else [f"{len(names)} series"],
-        lead if is_single else f"{names[0]}: {lead}",
-        _make_overview(results),
-        _make_explorer(curves),
-        [
+        about=names if is_single else [f"{len(names)} series"],
+        lead=lead if is_single else f"{names[0]}: {lead}",
+        overview=_make_overview(results),
+        explorer=_make_explorer(curves),
+        sections=[
             PageSection("assumptions", "Assumptions", _assumption_blocks(results)),
             PageSection("numbers", "Losses and sizes", numbers),
             PageSection("refused", "Not predicted", refused),

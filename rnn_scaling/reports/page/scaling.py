@@ -37,14 +37,14 @@ from rnn_scaling.reports.page.document import (
 )
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.summary_builder import MOST_JUDGED
+from rnn_scaling.reports.summary_builder import MAX_JUDGED
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import counted
 
 # Smallest change of a rate that is printed, "0.1 %"; a smaller one is "at most" this.
-_LEAST_PRINTED_CHANGE = 0.001
-_MOST_COMMANDS = 200  # series with commands
+_MIN_PRINTED_CHANGE = 0.001
+_MAX_COMMANDS = 200  # series with commands
 # Facts of the environment next to the title, and the nouns after them.
 _FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
 _READING = ("rates", "speedup", "intervals", "parts", "files")
@@ -60,11 +60,11 @@ def render(summary: Summary) -> bytes:
     remarks = [*details, conclusions.overview_text(summary)]
     return document.page(
         f"Scaling of {name}",
-        _about_texts(summary),
-        " ".join(headlines),
-        _make_overview(summary),
-        scaling_data.explorer(summary, groups),
-        _list_sections(summary, curves),
+        about=_about_texts(summary),
+        lead=" ".join(headlines),
+        overview=_make_overview(summary),
+        explorer=scaling_data.explorer(summary, groups),
+        sections=_list_sections(summary, curves),
         first=[Live("chart", chart)],
         remarks=list(filter(None, remarks)),
         notes=_overview_notes(summary),
@@ -106,7 +106,14 @@ def _make_overview(summary: Summary) -> document.Overview:
         if column.metric
     }
     place = series_table.common_devices_suffix(summary.series)
-    return document.Overview(head, groups, "All series", style, metrics, place)
+    return document.Overview(
+        head,
+        groups=groups,
+        caption="All series",
+        style=style,
+        metrics=metrics,
+        place=place,
+    )
 
 
 def _overview_notes(summary: Summary) -> list[str]:
@@ -281,13 +288,13 @@ def _steady_statements(summary: Summary) -> list[Statement]:
             state("steady-runs", steady=len(changes), runs=len(steady_states))
         )
     if changes:
-        percent = 100 * max(*changes, _LEAST_PRINTED_CHANGE)
+        percent = 100 * max(*changes, _MIN_PRINTED_CHANGE)
         statements.append(state("steady-move", move=percent))
     if num_short:
         statements.append(state("steady-too-short", short=num_short))
     if steady_states and summary.num_unjudged:
         statements.append(
-            state("steady-unjudged", judged=MOST_JUDGED, unjudged=summary.num_unjudged)
+            state("steady-unjudged", judged=MAX_JUDGED, unjudged=summary.num_unjudged)
         )
     return statements
 
@@ -302,7 +309,7 @@ def _worker_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
         ]
         if bodies:
             blocks.append(Folded(series.title, bodies, "start-up"))
-    return blocks[: document.MOST_FIGURES]
+    return blocks[: document.MAX_FIGURES]
 
 
 def _padding_blocks(summary: Summary) -> list[Block]:
@@ -331,7 +338,7 @@ def _failure_blocks(summary: Summary) -> list[Block]:
 
 def _repetition_blocks(summary: Summary) -> list[Block]:
     """Return commands that repeat the report and each series, and make missing runs."""
-    first = summary.series[: document.MOST_FIGURES]
+    first = summary.series[: document.MAX_FIGURES]
     needed_commands = [
         tuple(map(summary.command_for_folder, conclusions.missing_run_commands(series)))
         for series in first
@@ -342,7 +349,7 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
     ]
     sweeps = [
         (series.title, repeat_commands.commands(series))
-        for series in summary.series[:_MOST_COMMANDS]
+        for series in summary.series[:_MAX_COMMANDS]
     ]
     report = f"{entry.program()} report {shlex.quote(summary.name)}"
     blocks: list[Block] = [

@@ -32,8 +32,8 @@ _MAX_UNJOINED = 2  # up to this many positions, points have no line between them
 ROW_INCHES = 0.4  # height of a row
 _ROW_SHIFT = 0.12  # part of a row between the points of two positions
 _NAME_SHIFT = 0.34  # part of a row between its points and its name above
-_MOST_TICKS = 8
-_MOST_NUMBERS = 40  # numbers of a line that are in the description
+_MAX_TICKS = 8
+_MAX_NUMBERS = 40  # numbers of a line that are in the description
 
 
 def _interval_ends(value: Interval) -> tuple[float, float]:
@@ -169,7 +169,7 @@ class Chart:
         """Every position, or the first and the last of many; in rows only the last."""
         if self.has_rows:
             return self.positions[-1:]
-        if len(self.positions) <= _MOST_NUMBERS:
+        if len(self.positions) <= _MAX_NUMBERS:
             return self.positions
         return [self.positions[0], self.positions[-1]]
 
@@ -228,7 +228,7 @@ class Chart:
                 source = f" ({self.predicted_title})" if point.is_predicted else ""
                 text = plus_minus(number, self.metric.digits)
                 numbers.append(f"{text} on {self.tick_label(position)}{source}")
-            if len(numbers) > _MOST_NUMBERS:
+            if len(numbers) > _MAX_NUMBERS:
                 numbers = [f"from {numbers[0]} to {numbers[-1]}"]
             if numbers:
                 parts.append(f"{line.title}: {', '.join(numbers)}.")
@@ -410,7 +410,7 @@ def _set_horizontal_axis(axes: Axes, chart: Chart) -> None:
         if not chart.is_log:
             axes.xaxis.set_major_locator(MaxNLocator(5))
         return
-    ticks = chart.positions[:: -(len(chart.positions) // _MOST_TICKS + 1)]
+    ticks = chart.positions[:: -(len(chart.positions) // _MAX_TICKS + 1)]
     axes.set_xticks(ticks, list(map(chart.tick_label, ticks)))
     if chart.axis.order:
         axes.tick_params(axis="x", rotation=30, labelsize=6)

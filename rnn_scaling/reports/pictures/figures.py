@@ -1,6 +1,6 @@
 """Colours, sizes and file formats of all figures.
 
-Figures are drawn in the sentinel colours of THEME. These become CSS variables in the page
+Figures are drawn in the sentinel colours of _THEME. These become CSS variables in the page
 (light and dark), and fixed colours in separate files. Text is not converted to curves, so
 that readers can search it and see it in their own font.
 """
@@ -56,7 +56,7 @@ def make_standalone(svg: str) -> bytes:
 
 
 def colour(sentinel: str) -> str:
-    """Return a colour of THEME for the page, or for a file while `style(True)` is active."""
+    """Return a colour of _THEME for the page, or for a file while `style(True)` is active."""
     import matplotlib
 
     is_fixed = matplotlib.rcParams["text.color"] != INK

@@ -39,15 +39,15 @@ _SHARED = "shared_"
 _FAINT = 0.55  # opacity of parts that all towers share
 _HEIGHT = 0.7  # height of a bar, in rows
 _ROW = 0.27  # height of a row, in inches
-_MOST_TOWERS = 16  # towers in a picture
+_MAX_TOWERS = 16  # towers in a picture
 _SINCE_START = "ms from the start of the step"
 
 
 def omitted_towers_text(num_towers: int) -> str:
     """Return a title's remark on towers that are not drawn; "" if all are."""
-    if num_towers <= _MOST_TOWERS:
+    if num_towers <= _MAX_TOWERS:
         return ""
-    return f", the first {_MOST_TOWERS} of {num_towers} towers"
+    return f", the first {_MAX_TOWERS} of {num_towers} towers"
 
 
 def part_style(part: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _resolve_part_style(part: str) -> dict[str, Any]:
 def parts(step_parts: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
     tower_bars = []
-    for tower in range(min(step_parts.num_towers, _MOST_TOWERS)):
+    for tower in range(min(step_parts.num_towers, _MAX_TOWERS)):
         sizes = [
             (part, 1000 * step_parts.part(part, tower).mean)
             for part in step_parts.nonzero_parts
@@ -121,7 +121,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
 
 def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
     """Return (label, letters) of each bar: the towers, and exchange if there is any."""
-    towers = step.timeline.towers[:_MOST_TOWERS]
+    towers = step.timeline.towers[:_MAX_TOWERS]
     rows = [(f"tower {tower}", bar) for tower, bar in enumerate(towers)]
     exchange = step.timeline.exchange
     if LETTERS[PARTS.index(EXPOSED)] in exchange:

@@ -18,7 +18,7 @@ from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.processes import process
 
 _DEFAULT_MBIT = 1_000.0
-_MOST_NODES = 250  # addresses of the subnet
+_MAX_NODES = 250  # addresses of the subnet
 _RENDEZVOUS_PORT = 29_500  # any port: no other program uses the namespace
 # A node reaches nothing outside, so TensorFlow must not use a proxy to reach another
 # node.
@@ -69,9 +69,9 @@ def run_ranks(
     Raises:
       Refusal: If this machine cannot limit links, or not this number of links.
     """
-    if config.num_processes > _MOST_NODES:
+    if config.num_processes > _MAX_NODES:
         raise entry.Refusal(
-            f"limited links connect at most {_MOST_NODES} processes, got "
+            f"limited links connect at most {_MAX_NODES} processes, got "
             f"{config.num_processes}; use fewer --workers or --ps"
         )
     if lines := network.refusals(bool(link.delay_s)):

@@ -137,11 +137,11 @@ def run_together(
     seconds = time.monotonic() - began
     return Ended(
         returncodes[task],
-        timed_out,
-        list(children.lines),
-        task,
-        tuple(returncodes),
-        seconds,
+        timed_out=timed_out,
+        lines=list(children.lines),
+        task=task,
+        returncodes=tuple(returncodes),
+        seconds=seconds,
     )
 
 

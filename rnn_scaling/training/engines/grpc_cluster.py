@@ -72,7 +72,14 @@ def serve(request: Request, place: Place) -> Engine:
     except tf.errors.OpError as e:
         address = place.addresses[place.role][place.index]
         raise DeviceError(f"TensorFlow cannot listen at {address}: {e.message}") from e
-    return Engine(0, 1, (), "", request.device.upper(), 0)
+    return Engine(
+        0,
+        size=1,
+        devices=(),
+        host="",
+        device_type=request.device.upper(),
+        num_physical=0,
+    )
 
 
 def server_devices(place: Place) -> tuple[str, ...]:

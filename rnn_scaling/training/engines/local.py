@@ -125,7 +125,14 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     if device_type == "GPU":
         num_physical = min(num_devices, len(tf.config.list_physical_devices("GPU")))
     host = _device_names(task, "CPU")[0]
-    return Engine(rank, size, names, host, device_type, num_physical)
+    return Engine(
+        rank,
+        size=size,
+        devices=names,
+        host=host,
+        device_type=device_type,
+        num_physical=num_physical,
+    )
 
 
 def task_name(job: str, index: int) -> str:

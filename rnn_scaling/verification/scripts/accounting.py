@@ -172,7 +172,14 @@ def balance(
     num_left_out = int(serial.targets.sum() - targets.sum())
     counts_alike = np.allclose(per_target, serial.scales[0], rtol=TOLERANCE)
     missing = num_left_out if counts_alike else 0
-    return Balance(targets, per_target, share, factor, rest, max(0, missing))
+    return Balance(
+        targets,
+        per_target=per_target,
+        share=share,
+        factor=factor,
+        rest=rest,
+        missing=max(0, missing),
+    )
 
 
 class MicroBatches(enum.Enum):

@@ -251,24 +251,27 @@ class GradientJudge:
         """Compare a run with the run of one process on the same samples."""
         largest = 0.0
         ranks = self._evidence.runs[parallel]["ranks"]
-        num_steps = min(len(rank["steps"]) for rank in ranks)
-        num_steps = min(
-            num_steps, len(self._evidence.runs[reference]["ranks"][0]["steps"])
-        )
+        reference_rank = self._evidence.runs[reference]["ranks"][0]
+        num_steps = min(len(rank["steps"]) for rank in [*ranks, reference_rank])
         for number in range(num_steps):
             expected = self._expected(number, parallel, reference)
             for rank_index, rank in enumerate(ranks):
                 actual = numbers.sketches(rank["steps"][number]["gradients"])
                 difference = self._evidence.noise.compare(number, actual, expected)
+                if not difference.is_judged and number == 0:
+                    kind = "too-sensitive"
+                    return Check(Subject.GRADIENTS, Result.NOT_COVERED, kind)
                 if not difference.is_judged:
-                    if number == 0:
-                        kind = "too-sensitive"
-                        return Check(Subject.GRADIENTS, Result.NOT_COVERED, kind)
                     break
                 largest = max(largest, difference.ratio)
                 if difference.parameters:
                     wrong = _WrongGradient(
-                        number, rank_index, expected, difference, parallel, reference
+                        number,
+                        rank_index=rank_index,
+                        expected=expected,
+                        difference=difference,
+                        parallel=parallel,
+                        reference=reference,
                     )
                     return self._explain(wrong)
         return Check(

@@ -124,23 +124,18 @@ class _Judge:
             self._order(),
         ]
         known = tuple(check for check in checks if check is not None)
+        not_covered = tuple(self._not_covered)
         if any(check.result is Result.WRONG for check in known):
-            answer = Answer.WRONG
-        elif any(
-            check.subject is Subject.GRADIENTS and check.result is Result.NOT_COVERED
-            for check in known
-        ):
-            check = next(each for each in known if each.subject is Subject.GRADIENTS)
+            return Verdict(Answer.WRONG, known, not_covered=not_covered)
+        if gradients.result is Result.NOT_COVERED:
             return Verdict(
                 Answer.CANNOT_TELL,
                 known,
-                check.kind,
-                check.values,
-                tuple(self._not_covered),
+                gradients.kind,
+                gradients.values,
+                not_covered,
             )
-        else:
-            answer = Answer.RIGHT
-        return Verdict(answer, known, not_covered=tuple(self._not_covered))
+        return Verdict(Answer.RIGHT, known, not_covered=not_covered)
 
     def _difference_of_repeats(self) -> float:
         """Return how much two equal serial runs differ, as a share of the gradient."""
@@ -409,22 +404,15 @@ class _Judge:
 
     def _driven(self, gradients: Check) -> Check | None:
         """Judge the run with active clipping and an incomplete last batch."""
-        driven = self._evidence.runs.get("driven")
-        other = self._evidence.runs.get("driven_reference")
-        has_clips = any(step["clips"] for step in self._evidence.ranks[0]["steps"])
         if gradients.result is Result.WRONG:
             return None
-        if not driven or not all(rank["steps"] for rank in driven["ranks"]):
-            self._not_covered += ["clipping"] * has_clips + ["last-batch"]
-            return None
-        if clipping := self._clipping(driven["ranks"]):
+        driven = self._evidence.runs.get("driven")
+        has_clips = any(step["clips"] for step in self._evidence.ranks[0]["steps"])
+        if driven and not all(rank["steps"] for rank in driven["ranks"]):
+            driven = None
+        if driven and (clipping := self._clipping(driven["ranks"])):
             return clipping
-        num_steps = len(driven["ranks"][0]["steps"])
-        is_comparable = other and len(other["ranks"][0]["steps"]) >= num_steps
-        if not is_comparable or gradients.kind != "gradients":
-            self._not_covered += ["clipping"] * has_clips + ["last-batch"]
-            return None
-        if self._evidence.relation("driven", "driven_reference") is not Relation.SAME:
+        if not driven or not self._is_driven_comparable(driven, gradients):
             self._not_covered += ["clipping"] * has_clips + ["last-batch"]
             return None
         check = self._gradient_judge.against_reference("driven", "driven_reference")
@@ -435,6 +423,17 @@ class _Judge:
         if "max_samples" not in conditions or conditions.get("has_complete_batches"):
             self._not_covered.append("last-batch")
         return check
+
+    def _is_driven_comparable(self, driven: Record, gradients: Check) -> bool:
+        """Return whether one process has computed the steps of the driven run."""
+        reference = self._evidence.runs.get("driven_reference")
+        if not reference or gradients.kind != "gradients":
+            return False
+        num_steps = len(driven["ranks"][0]["steps"])
+        if len(reference["ranks"][0]["steps"]) < num_steps:
+            return False
+        relation = self._evidence.relation("driven", "driven_reference")
+        return relation is Relation.SAME
 
     def _clipping(self, ranks: list[Record]) -> Check | None:
         """Return the check of norms that clipping should not see; None if all are right."""

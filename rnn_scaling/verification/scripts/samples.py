@@ -129,18 +129,23 @@ class JointBatches:
         """Return the joined batches of each step, one per micro-batch of a rank."""
         joined = []
         for step in range(max(map(len, self.ranks), default=0)):
-            parts = [rank[step] for rank in self.ranks if step < len(rank)]
+            rank_steps = [rank[step] for rank in self.ranks if step < len(rank)]
             batches = []
-            for place in range(max(map(len, parts))):
-                batch: Batch = []
-                epoch = 0
-                for part in parts:
-                    if place < len(part):
-                        epoch = part[place][0]
-                        batch += part[place][1]
-                batches.append((epoch, batch))
+            for place in range(max(map(len, rank_steps))):
+                micro = [
+                    batches[place] for batches in rank_steps if place < len(batches)
+                ]
+                batches.append(_join_batches(micro))
             joined.append(batches)
         return joined
+
+
+def _join_batches(micro_batches: Sequence[tuple[int, Batch]]) -> tuple[int, Batch]:
+    """Return the epoch of the last rank, and the samples of all ranks."""
+    joined: Batch = []
+    for _, batch in micro_batches:
+        joined += batch
+    return micro_batches[-1][0], joined
 
 
 def is_same_reading(

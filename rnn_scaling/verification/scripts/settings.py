@@ -35,16 +35,16 @@ def _compare(ranks: Sequence[Record]) -> Check | None:
         for place, rank in enumerate(ranks):
             actual = _settings(rank, number, have_ended)
             for quantity, settings in expected.items():
-                names = _differing(settings, actual[quantity])
-                if not names:
-                    continue
-                features = SettingFeatures(quantity=quantity)
-                cause = signatures.find_cause(Subject.SETTINGS, features)
-                values = {"rank": place, "names": names}
-                return wrong_check(
-                    Subject.SETTINGS, "settings", number + 1, cause, values
-                )
+                if names := _differing(settings, actual[quantity]):
+                    values = {"rank": place, "names": names}
+                    return _wrong_setting(quantity, number + 1, values)
     return None
+
+
+def _wrong_setting(quantity: Quantity, step: int, values: dict[str, Any]) -> Check:
+    features = SettingFeatures(quantity=quantity)
+    cause = signatures.find_cause(Subject.SETTINGS, features)
+    return wrong_check(Subject.SETTINGS, "settings", step, cause, values)
 
 
 def num_passes(rank: Record, number: int) -> int:

@@ -86,4 +86,12 @@ def wrong_check(
     ratio: float | None = None,
 ) -> Check:
     """Return a check that found a fault."""
-    return Check(subject, Result.WRONG, kind, step, ratio, cause, values or {})
+    return Check(
+        subject,
+        result=Result.WRONG,
+        kind=kind,
+        step=step,
+        ratio=ratio,
+        cause=cause,
+        values=values or {},
+    )

@@ -178,9 +178,9 @@ def _measure_speeds(
     for lines in ranks:
         count = _count_unusable(lines, terms.warmup)
         counts.append(count)
-        usable.append(
-            _count_steps([_normalize_numbers(line) for line in lines[count:]])
-        )
+        for line in lines[count:]:
+            _check(line, line.numbers)
+        usable.append(_count_steps(lines[count:]))
     counts_items = not {"rate", "items"}.isdisjoint(usable[0][0].numbers)
     if not counts_items and terms.items_per_step is None:
         raise ValueError(
@@ -197,9 +197,7 @@ def _find_matches(
     lines: Iterable[str], pattern: str, terms: Terms
 ) -> list[Measurement]:
     regex = log_numbers.compile_pattern(pattern)
-    groups = regex.groupindex.keys()
-    is_timed = bool(_SPEEDS & groups) or "step" not in groups
-    num_devices = terms.num_devices or 1
+    has_groups = bool(regex.groupindex)
     matches: list[Measurement] = []
     for line in log_lines(lines, terms.arrivals):
         match = regex.search(line.text)
@@ -210,25 +208,11 @@ def _find_matches(
         if match is None:
             continue
         measurement = _read_match(line, match, terms)
-        if groups and not measurement.numbers:
+        if has_groups and not measurement.numbers:
             continue  # An alternative without any group matched.
         matches.append(measurement)
-        if len(matches) <= MOST_MATCHES * num_devices:
-            continue
-        if is_timed:
-            raise ValueError(
-                f"its output matches the pattern more than {MOST_MATCHES:,} times; "
-                "print fewer lines"
-            )
-        # The arrival of every other step is enough. Ranks often print in turn, so that
-        # every other match of each rank is kept. More tags than devices are not ranks.
-        ranks = _group_by_rank(matches, num_devices)
-        if len(ranks) > num_devices:
-            ranks = [matches]
-        thinned: list[Measurement] = []
-        for rank in ranks:
-            thinned += rank[::2]
-        matches = sorted(thinned, key=lambda measurement: measurement.line.number)
+        if len(matches) == MOST_MATCHES * (terms.num_devices or 1):
+            break
     return matches
 
 
@@ -244,7 +228,14 @@ def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measuremen
         fault = log_numbers.find_fault(match, name, terms.unit)
         if fault:
             raise LineError(line.number, fault)
-        numbers[name] = _parse(log_numbers.number_text(match, name))
+        number = _parse(log_numbers.number_text(match, name))
+        if name in ("items", "step") and number.text.isdigit():
+            number = dataclasses.replace(number, step=0.0)  # a count is exact
+        if name == "ms":
+            number = dataclasses.replace(
+                number, value=number.value / 1000, step=number.step / 1000
+            )
+        numbers["seconds" if name == "ms" else name] = number
         if name not in _OPTIONAL:
             starts.append(match.start(name))
         if name in _SPEEDS:
@@ -265,37 +256,21 @@ def _parse(text: str) -> PrintedNumber:
         return PrintedNumber(math.nan, 0.0, text)
 
 
-def _normalize_numbers(measurement: Measurement) -> Measurement:
-    """Return a measurement with exact counts and with seconds instead of milliseconds.
-
-    Raises:
-      LineError: If a record cannot hold one of the numbers. A loss may be NaN.
-    """
-    numbers = {}
-    for name, number in measurement.numbers.items():
-        _check(name, number, measurement.line.number)
-        if name in ("items", "step") and number.text.isdigit():
-            number = dataclasses.replace(number, step=0.0)
-        elif name == "ms":
-            name = "seconds"
-            value = number.value / 1000
-            number = dataclasses.replace(number, value=value, step=number.step / 1000)
-        numbers[name] = number
-    return dataclasses.replace(measurement, numbers=numbers)
-
-
-def _check(name: str, number: PrintedNumber, line: int) -> None:
-    """Raise LineError if a number is impossible."""
-    if name == "loss" or SMALLEST <= number.value <= LARGEST:
-        return
-    if name in _OPTIONAL and number.value == 0:
-        return
-    text = number.text[:40]
-    is_named = number.text.strip("+-").lower() in ("nan", "inf", "infinity")
-    if math.isnan(number.value) and not is_named:
-        raise LineError(line, f"{name} is {text!r}, which is not a number")
-    rule = f"up to {LARGEST:g}" if number.value > LARGEST else "above 0"
-    raise LineError(line, f"{name} is {text}; expected a number {rule}")
+def _check(measurement: Measurement, names: Iterable[str]) -> None:
+    """Raise LineError if one of the numbers is impossible; a loss may be NaN."""
+    for name in measurement.numbers.keys() & names:
+        number = measurement.numbers[name]
+        is_zero = name in _OPTIONAL and number.value == 0
+        if is_zero or name == "loss" or SMALLEST <= number.value <= LARGEST:
+            continue
+        text = number.text[:40]
+        is_named = number.text.strip("+-").lower() in ("nan", "inf", "infinity")
+        rule = f"expected a number up to {LARGEST:g}"
+        if math.isnan(number.value) and not is_named:
+            rule = "which is not a number"
+        elif not number.value > LARGEST:
+            rule = "expected a number above 0"
+        raise LineError(measurement.line.number, f"{name} is {text!r}, {rule}")
 
 
 def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
@@ -310,24 +285,19 @@ def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
     Raises:
       ValueError: If more matches at the start are unusable than are left out.
     """
-    faults = []
-    for match in lines[: max(_MOST_UNUSABLE, warmup or 0)]:
-        try:
-            for name in _SPEEDS & match.numbers.keys():
-                _check(name, match.numbers[name], match.line.number)
-        except LineError as e:
-            faults.append(e)
-        else:
-            break
-    count = len(faults)
-    if count == len(lines):
-        return 0
     limit = warmup
     if limit is None:
         limit = max(cost_series.USUAL_START, len(lines) // 2)
-    if count > limit:
-        raise ValueError(f"{faults[-1]}; --log_warmup={count} leaves it out")
-    return count
+    for count, match in enumerate(lines[:_MOST_UNUSABLE]):
+        try:
+            _check(match, _SPEEDS)
+        except LineError as e:
+            fault = f"{e}; --log_warmup={count + 1} leaves it out"
+        else:
+            if count > limit:
+                raise ValueError(fault)
+            return count
+    return 0
 
 
 def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -336,9 +306,8 @@ def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
     for count, match in enumerate(lines, 1):
         step = PrintedNumber(float(count), 0.0, str(count))
         numbers = {"step": step, **match.numbers}
-        with_steps.append(
-            _normalize_numbers(dataclasses.replace(match, numbers=numbers))
-        )
+        _check(match, numbers)
+        with_steps.append(dataclasses.replace(match, numbers=numbers))
     return with_steps
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.system import entry
 USAGE = """\
 Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding. It
 finds speedups that are not the ratio of their rates, and efficiencies that are not speedup / devices. It also finds
-totals that are not the sum of their parts, swapped numbers, rates of one device printed as totals, and outliers.
+swapped headings, rates of one device printed as totals, and outliers.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
     ./run.sh audit docs                              every document in a folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from rnn_scaling.analysis.audit import auditing, checking
+from rnn_scaling.analysis.audit import checking
 from rnn_scaling.records.tables import text_tables
 
 HEADER = ("GPUs", "Batch size", "Time (s)", "words/s", "Speedup", "Efficiency")
@@ -92,9 +92,7 @@ def found(text: str):
     """Return the findings in a Markdown text."""
     return [
         made
-        for table in auditing.join_tables(
-            text_tables.find_tables("x.md", enumerate(text.splitlines(), 1))
-        )
+        for table in text_tables.find_tables("x.md", enumerate(text.splitlines(), 1))
         for made in checking.check(table)[1]
     ]
 

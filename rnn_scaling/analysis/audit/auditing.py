@@ -4,7 +4,7 @@ The command and imports call `audit`; `checking` finds the faults of one table.
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.audit import own_records
@@ -12,12 +12,10 @@ from rnn_scaling.analysis.audit.checking import check
 from rnn_scaling.analysis.audit.finding import Finding
 from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
-from rnn_scaling.records.tables import documents, headers
-from rnn_scaling.records.tables.table import Row, Table
+from rnn_scaling.records.tables import documents
 
 _MAX_NUMBERS = 500_000  # numbers of a file that are read
 _MAX_FINDINGS = 1_000  # findings of a file that are reported
-_MAX_WAITING = 20_000  # rows of tables that wait for others with the same header
 _PREDICTION = rb"prediction/"
 # The kinds of documents that are looked for in folders.
 _SUFFIXES = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")
@@ -96,8 +94,8 @@ def _check(report: FileReport, path: Path, max_numbers: int) -> None:
     if records:
         report.add(len(records), own_records.check(records))
         return
-    for table in join_tables(documents.read_tables(path), max_numbers):
-        report.tables += len(set(table.part_of))
+    for table in documents.read_tables(path):
+        report.tables += 1
         report.numbers += table.count
         report.add(*check(table))
         if report.numbers >= max_numbers:
@@ -107,42 +105,3 @@ def _check(report: FileReport, path: Path, max_numbers: int) -> None:
                 f" the table at line {last_line}; raise --max_numbers"
             )
             return
-
-
-def join_tables(
-    tables: Iterable[Table], max_numbers: int = _MAX_NUMBERS
-) -> Iterator[Table]:
-    """Yield the tables of a file, joining tables with the same header.
-
-    The same relations hold in all of them. The last table is the one that reaches
-    `max_numbers`.
-    """
-    open_tables: dict[Hashable, list[Table]] = {}
-    num_rows = 0
-    num_numbers = 0
-    for table in tables:
-        num_numbers += table.count
-        if num_numbers >= max_numbers:
-            yield from map(_join, open_tables.values())
-            yield table
-            return
-        # If columns are named after devices, the title names their quantity.
-        quantity = headers.find_quantity(f"{table.caption} {table.title}".lower())
-        open_tables.setdefault((table.header, quantity), []).append(table)
-        num_rows += len(table.rows)
-        if num_rows > _MAX_WAITING:
-            yield from map(_join, open_tables.values())
-            open_tables.clear()
-            num_rows = 0
-    yield from map(_join, open_tables.values())
-
-
-def _join(tables: Sequence[Table]) -> Table:
-    if len(tables) == 1:
-        return tables[0]
-    parts: list[int] = []
-    rows: list[Row] = []
-    for part, table in enumerate(tables):
-        parts += [part] * len(table.rows)
-        rows += table.rows
-    return dataclasses.replace(tables[0], rows=tuple(rows), parts=tuple(parts))

@@ -46,12 +46,12 @@ def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
 
 
 def _label_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
-    return zip(layout.parts, [names[k] for names in layout.labels])
+    return [names[k] for names in layout.labels]
 
 
 def _value_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     items = layout.columns[k].items
-    return zip(layout.parts, [item and item.number.value for item in items])
+    return [item and item.number.value for item in items]
 
 
 @functools.lru_cache(maxsize=4)

@@ -98,7 +98,6 @@ def first_rows(layout: Measurements) -> Measurements:
         columns=tuple(columns),
         labels=layout.labels[:HEAD],
         lines=layout.lines[:HEAD],
-        parts=layout.parts[:HEAD],
     )
 
 

@@ -143,7 +143,6 @@ class Measurements:
     columns: tuple[Column, ...]
     labels: tuple[tuple[str, ...], ...]  # the names of each row
     lines: tuple[int, ...]
-    parts: tuple[int, ...]  # the table of each row
 
     def find_columns(self, quantity: Quantity | str) -> list[int]:
         """Return the indices of the columns of a quantity."""
@@ -209,9 +208,8 @@ class _Texts(NamedTuple):
 
 def read(table: Table) -> list[Measurements]:
     """Return the measurements of a table in every layout that makes sense."""
-    layouts = [_read_own_layout(table), *_read_layout_by_header(table)]
-    for rows in group_rows(table.part_of).values():
-        layouts += _read_turned_layout(table, rows)
+    layouts = [_read_own_layout(table)]
+    layouts += [*_read_layout_by_header(table), *_read_turned_layout(table)]
     return [layout for layout in layouts if len(layout.columns) > 1]
 
 
@@ -223,7 +221,7 @@ def _read_own_layout(table: Table) -> Measurements:
         column = _Texts(title, headers.read_header(title), texts, places)
         columns += [*_find_bracketed_columns(column, len(table.header)), column]
     lines = [line for line, _ in table.rows]
-    return _make_measurements(table, columns, lines, table.part_of)
+    return _make_measurements(table, columns, lines)
 
 
 def _find_bracketed_columns(column: _Texts, width: int) -> Iterator[_Texts]:
@@ -285,9 +283,7 @@ def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
             meaning = dataclasses.replace(meaning, quantity=quantity)
         columns.append(column(measure or description, meaning, indices))
     lines = [table.rows[row][0] for row, _ in rows]
-    yield _make_measurements(
-        table, columns, lines, [table.part_of[row] for row, _ in rows]
-    )
+    yield _make_measurements(table, columns, lines)
 
 
 def _read_header_devices(table: Table) -> dict[int, int]:
@@ -308,16 +304,15 @@ def _read_header_devices(table: Table) -> dict[int, int]:
     return devices_by_column if len(set(devices_by_column.values())) > 1 else {}
 
 
-def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measurements]:
+def _read_turned_layout(table: Table) -> Iterator[Measurements]:
     """Yield a layout with a row for every column, if quantities are in rows."""
-    if len(rows) > _MOST_COLUMNS or len(table.header) < 3:
+    if len(table.rows) > _MOST_COLUMNS or len(table.header) < 3:
         return
     width = range(1, len(table.header))
     meaning = headers.read_header(table.header[0])
     places = [(-1, k) for k in width]
     columns = [_Texts(table.header[0], meaning, table.header[1:], places)]
-    for row in rows:
-        title, *texts = table.rows[row][1]
+    for row, (_, (title, *texts)) in enumerate(table.rows):
         title = cell_numbers.strip_markup(title)
         places = [(row, k) for k in width]
         columns.append(_Texts(title, headers.read_header(title), texts, places))
@@ -326,15 +321,11 @@ def _read_turned_layout(table: Table, rows: Sequence[int]) -> Iterator[Measureme
     num_in_header = sum(quantity in IN_ROWS for quantity in quantities)
     min_quantities = 2 if set(in_rows).isdisjoint(DERIVED) else 1
     if len(in_rows) >= max(min_quantities, num_in_header + 1):
-        zeros = [0] * len(width)
-        yield _make_measurements(table, columns, [table.line] * len(width), zeros)
+        yield _make_measurements(table, columns, [table.line] * len(width))
 
 
 def _make_measurements(
-    table: Table,
-    all_texts: Iterable[_Texts],
-    lines: Sequence[int],
-    parts: Sequence[int],
+    table: Table, all_texts: Iterable[_Texts], lines: Sequence[int]
 ) -> Measurements:
     """Return the columns of numbers, and the names of each row."""
     columns: list[Column] = []
@@ -349,9 +340,7 @@ def _make_measurements(
     if all(column.quantity != Quantity.DEVICES for column in columns):
         columns += _take_devices(names)
     labels = zip(*(column.texts for column in names)) if names else ((),) * len(lines)
-    return Measurements(
-        table, _resolve_columns(columns), tuple(labels), tuple(lines), tuple(parts)
-    )
+    return Measurements(table, _resolve_columns(columns), tuple(labels), tuple(lines))
 
 
 def _take_devices(names: list[_Texts]) -> Iterator[Column]:

@@ -47,7 +47,7 @@ class Series:
 
 def series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
     """Return the key of each row's series; rows of one series have equal keys."""
-    return list(_zip_keys(layout, separators(layout)))
+    return _zip_keys(layout, separators(layout))
 
 
 @functools.lru_cache(maxsize=4)
@@ -122,8 +122,8 @@ def _holds_parameters(column: Column) -> bool:
 
 def _zip_keys(
     layout: Measurements, separating_values: Sequence[Sequence[str]]
-) -> Iterator[tuple[Hashable, ...]]:
-    return zip(layout.parts, *separating_values)
+) -> list[tuple[Hashable, ...]]:
+    return list(zip(*separating_values)) or [()] * len(layout.lines)
 
 
 def _list_series_devices(

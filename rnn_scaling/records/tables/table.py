@@ -18,12 +18,6 @@ class Table:
     rows: tuple[Row, ...]
     title: str = ""  # the heading above it
     caption: str = ""  # the line above it
-    # The table of each row, if tables with the same header were joined.
-    parts: tuple[int, ...] = ()
-
-    @property
-    def part_of(self) -> tuple[int, ...]:
-        return self.parts or (0,) * len(self.rows)
 
     @functools.cached_property
     def count(self) -> int:

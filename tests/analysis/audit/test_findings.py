@@ -238,22 +238,6 @@ def test_a_long_table(fault, tmp_path):
     assert lines == ([fault + 2] if fault else [])
 
 
-def test_tables_of_the_same_header_prove_a_relation_together():
-    head = table("Library|Median (ms)|op/s|Relative (latency)")
-    bodies = [
-        "|a|0.254|3975|1|\n|b|3.00|338|11.8|",
-        "|a|1.30|781|1|\n|b|4.03|250|3.10|",
-        "|a|2.40|417|1|\n|b|7.92|126|3.30|",
-        "|a|4.10|244|1|\n|b|12.3|81.3|3.00|",
-    ]
-    text = "\n\n".join(f"### {k}\n\n{head}\n{body}" for k, body in enumerate(bodies))
-    assert found(text) == []
-    wrong = text.replace("|3.10|", "|0.31|")
-    line = 1 + wrong[: wrong.index("|0.31|")].count("\n")
-    assert {place[0] for place in places(wrong)} == {line}
-    assert found(wrong.split("### ")[2]) == [], "alone it proves nothing"
-
-
 def test_speedups_of_one_device_are_not_inverses():
     """The other speedups are hidden, because other programs disturbed the runs."""
     for rates in ("", "img/s|"):

@@ -415,10 +415,13 @@ class _SweepRun:
                 "other processes had disturbed"
             )
         if rounds.is_busy(self.conductor.records):
-            remarks.append(
-                "the machine is still busy: the latest repeats were disturbed as well, "
-                "so no more are made"
-            )
+            busy = "the latest repeats were disturbed as well, so no more are made"
+            if not rounds.num_replaced:
+                busy = (
+                    "other processes disturbed all runs, so none is repeated; on a "
+                    "quiet machine, the same command repeats them"
+                )
+            remarks.append(f"the machine is still busy: {busy}")
         left_out = rounds.list_left_out(self.conductor.records)
         if left_out:
             command = shlex.join(self.continue_words)

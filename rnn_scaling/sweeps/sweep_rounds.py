@@ -58,6 +58,7 @@ class SweepRounds:
         self._num_rounds = rounds
         self._max_rounds = MAX_BUDGET_ROUNDS if has_budget else MAX_ROUNDS
         self._runs = list(runs)
+        self._first_runs: list[AnyRun] = []  # of the first rounds, made by this sweep
         self._replacements: list[AnyRun] = []  # the latest repeats of disturbed runs
         self.num_replaced = 0
         self.reason = ""
@@ -68,11 +69,10 @@ class SweepRounds:
         Each kind of round only follows if the kinds before it have no runs left.
         """
         self.reason = ""
-        return (
-            self._choose_first_rounds(rounds)
-            or self._choose_replacements(rounds)
-            or self._choose_further_round(rounds)
-        )
+        if first_runs := self._choose_first_rounds(rounds):
+            self._first_runs += first_runs
+            return first_runs
+        return self._choose_replacements(rounds) or self._choose_further_round(rounds)
 
     def list_left_out(self, records: Records) -> list[AnyRun]:
         """Return the runs of the first rounds that were not made."""
@@ -83,9 +83,32 @@ class SweepRounds:
         return left_out
 
     def is_busy(self, records: Records) -> bool:
-        """Return whether the latest repeats of disturbed runs were disturbed as well."""
-        replaced = [records.get(run.label) for run in self._replacements]
-        return bool(replaced) and all(map(_is_disturbed, replaced))
+        """Return whether the latest repeats of disturbed runs were disturbed as well.
+
+        If no run of the first rounds was quiet, none is repeated.
+        """
+        if self._replacements:
+            return _are_all_disturbed(self._replacements, records)
+        return self._was_busy(self._first_runs, records)
+
+    def _stays_busy(self, run: AnyRun, records: Records) -> bool:
+        """Return whether this sweep found no quiet run on as many devices.
+
+        A repeat would be disturbed as well. Earlier sweeps do not count.
+        """
+        devices = run.options.get("num_devices", 1)
+        on_as_many = [
+            first
+            for first in self._first_runs
+            if first.options.get("num_devices", 1) == devices
+        ]
+        return self._was_busy(on_as_many, records)
+
+    def _was_busy(self, runs: Sequence[AnyRun], records: Records) -> bool:
+        """Return whether runs of all first rounds were made, and all were disturbed."""
+        repeats = {run.repeat for run in runs}
+        has_all_rounds = len(repeats) >= self._num_rounds
+        return has_all_rounds and _are_all_disturbed(runs, records)
 
     def _choose_first_rounds(self, rounds: Rounds) -> list[AnyRun]:
         if not self._has_budget:
@@ -121,9 +144,10 @@ class SweepRounds:
     def _choose_first_stage_round(self, rounds: Rounds) -> list[AnyRun]:
         """Return a further round of the first stage, if its answer is not precise.
 
-        Without later stages, the time is left for `_choose_further_round`.
+        Without later stages, the time is left for `_choose_further_round`. On a busy
+        machine, it is left for the other stages.
         """
-        if len(self._stages) == 1:
+        if len(self._stages) == 1 or self.is_busy(rounds.records):
             return []
         next_runs = []
         records = []
@@ -160,6 +184,8 @@ class SweepRounds:
             )
             is_repeatable = self._num_rounds <= len(repeats) < self._max_rounds
             needs_repeat = num_quiet < MIN_ROUNDS and not _has_failed(run, records)
+            if self._stays_busy(run, records):
+                continue
             if is_repeatable and needs_repeat:
                 chosen_runs.append(dataclasses.replace(run, repeat=len(repeats) + 1))
         chosen_runs = _choose_affordable(chosen_runs, rounds)
@@ -176,6 +202,9 @@ class SweepRounds:
             return []
         width = measure_precision(records.values())
         if width <= PRECISION_GOAL:
+            return []
+        stays_busy = any(self._stays_busy(run, records) for run in self._runs)
+        if width == math.inf and stays_busy:
             return []
         repeats = []
         for stage in self._stages:
@@ -277,6 +306,11 @@ def _has_failed(run: AnyRun, records: Records) -> bool:
     return any(
         records[repeat.label].status != "ok" for repeat in _repeats(run, records)
     )
+
+
+def _are_all_disturbed(runs: Sequence[AnyRun], records: Records) -> bool:
+    """Return whether other processes disturbed every one of these runs."""
+    return bool(runs) and all(_is_disturbed(records.get(run.label)) for run in runs)
 
 
 def _is_disturbed(record: RunRecord | None) -> bool:

@@ -116,11 +116,42 @@ def test_a_disturbed_run_is_repeated_once_and_the_others_are_not(has_budget):
 
 def test_a_busy_machine_ends_the_sweep_after_one_round_of_repeats():
     runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    every_label = {f"{run.name}{r}" for run in runs for r in ("", ".r2", ".r3", ".r4")}
+    busy = {f"{run.name}{r}" for run in runs for r in (".r2", ".r3", ".r4")}
     rounds = SweepRounds(runs, has_budget=True, rounds=2)
-    labels, records = measure(rounds, busy=every_label, spread=0.5)
+    labels, records = measure(rounds, busy=busy, spread=0.5)
     assert [len(chosen) for chosen in labels] == [2, 2, 2]
     assert rounds.is_busy(records)
+
+
+@pytest.mark.parametrize("has_budget", [True, False])
+def test_a_machine_that_is_busy_from_the_start_gets_no_third_round(has_budget):
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    busy = {f"{run.name}{r}" for run in runs for r in ("", ".r2", ".r3", ".r4")}
+    rounds = SweepRounds(runs, has_budget=has_budget, rounds=2)
+    labels, records = measure(rounds, busy=busy, spread=0.5)
+    assert sum(map(len, labels)) == 4
+    assert rounds.is_busy(records) and rounds.num_replaced == 0
+
+    stages = SweepRounds(default_runs(), has_budget=has_budget, rounds=2)
+    names = [run.name for run in default_runs()]
+    busy = {f"{name}{r}" for name in names for r in ("", ".r2", ".r3", ".r4")}
+    labels, _ = measure(stages, busy=busy, spread=0.5)
+    assert sum(map(len, labels)) == 2 * len(names)
+
+    # Later, the same command repeats the runs once.
+    clock = Minutes(math.inf)
+    clock.records.update(records)
+    again = SweepRounds(runs, has_budget=has_budget, rounds=2)
+    assert {run.repeat for run in again.choose(clock)} == {3}
+
+
+def test_runs_on_devices_that_stay_busy_are_not_repeated():
+    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+    on_two = {f"cudnn_lstm-replicated-2{r}" for r in ("", ".r2", ".r3")}
+    rounds = SweepRounds(runs, has_budget=False, rounds=2)
+    labels, records = measure(rounds, busy=on_two, spread=0.5)
+    assert sum(map(len, labels)) == 4
+    assert not rounds.is_busy(records)
 
 
 def test_rounds_end_when_the_answer_is_precise():

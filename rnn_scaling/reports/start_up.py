@@ -101,9 +101,15 @@ def _start_up(row: Row, baseline: Row) -> StartUp:
         if name != "cluster" or row.is_distributed:
             seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
             phases[name] = _mean_seconds(seconds)
-    items_of_runs = [sum(run.batches.items[1:]) for run in baseline.counted_runs]
-    items = sum(items_of_runs) / len(items_of_runs)
-    return StartUp(row, phases, items / row.rate.value)
+    items = statistics.mean(sum(run.batches.items) for run in baseline.counted_runs)
+    first_items = statistics.mean(_first_items(run) for run in row.counted_runs)
+    remaining_items = max(0.0, items - first_items)
+    return StartUp(row, phases, remaining_items / row.rate.value)
+
+
+def _first_items(run: RunRecord) -> float:
+    """Return the items of the batch in the phase "first_batch"; 0 without warm-up."""
+    return run.batches.items[0] if run.batches.warmup else 0.0
 
 
 def _mean_seconds(seconds: Sequence[float]) -> float:

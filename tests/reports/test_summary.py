@@ -55,9 +55,9 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
     whole = [60 + 4.5 + 39 * 1000 * n / rate for n, rate in ((1, 100), (2, 180))]
     assert found["total"].value == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
     once = 60 + 4.5
-    words = 39_000  # the first batch belongs to the start-up time
+    # the first batch, of 1000 words per device, belongs to the start-up time
     assert found["same_work"] == pytest.approx(
-        (once + words / 100) / (once + words / 180), rel=1e-3
+        (once + 39_000 / 100) / (once + 38_000 / 180), rel=1e-3
     )
     assert 1 < found["same_work"] < found["steady"].value
 
@@ -70,6 +70,16 @@ def test_the_seconds_of_the_start_up_are_geometric_means():
     one, _ = start_up.start_ups(of([*runs, timed(2, 180.0)]).rows)
     assert one.phases["start"] == pytest.approx(4.0)
     assert one.initialisation == pytest.approx(4.0)
+
+
+def test_the_first_batch_of_more_devices_has_more_items():
+    baseline, two_devices = start_up.start_ups(
+        of([timed(1, 100.0), timed(2, 180.0)]).rows
+    )
+    work = sum(baseline.row.counted_runs[0].batches.items)
+    for made in (baseline, two_devices):
+        first_items = made.row.counted_runs[0].batches.items[0]
+        assert first_items + made.steady * made.row.rate.value == pytest.approx(work)
 
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():

@@ -18,7 +18,7 @@ from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
 from rnn_scaling.reports.numbers import mark_text, plain
 from tests.support import log_samples
-from tests.support.forked import TINY, Trainer, as_built, as_built_and_telling
+from tests.support.forked import TINY, TINY_NMT, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
 
 
@@ -54,7 +54,7 @@ def forked(folder, *flags, prepare=(as_built,), **extra):
 def good_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     done = train(
-        *TINY,
+        *TINY_NMT,
         "--variable_update=replicated",
         "--num_devices=2",
         f"--result_file={folder}/run.json",
@@ -214,13 +214,8 @@ def traced_lm(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("lm")
     sample = ROOT / "rnn_scaling" / "data" / "sample"
-    side = [
-        flag
-        for flag in TINY
-        if not flag.startswith(("--src", "--direction", "--num_dec"))
-    ]
     flags = [
-        "--model=lm",
+
         "--num_devices=2",
         "--variable_update=replicated",
         "--trace_batches=2",
@@ -232,7 +227,7 @@ def traced_lm(tmp_path_factory):
         f"--log_dir={folder}",
     ]
     (folder / "temporary").mkdir()
-    done = forked(folder, *side, *flags, prepare=None, TMPDIR=str(folder / "temporary"))
+    done = forked(folder, *TINY, *flags, prepare=None, TMPDIR=str(folder / "temporary"))
     return done, folder, list((folder / "temporary").iterdir())
 
 
@@ -407,7 +402,7 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
     files += [f"--src_vocab_file={tmp_path}/vs", f"--tgt_vocab_file={tmp_path}/vt"]
     done = forked(
         tmp_path,
-        *TINY,
+        *TINY_NMT,
         "--data_source=text",
         *files,
         f"--result_file={tmp_path}/run.json",
@@ -438,7 +433,7 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
     # Looked-up rows of 13 GB in one piece, and little else: it fails at once.
     flags = [
-        *TINY[:4],
+        *TINY[:3],
         "--embedding_dim=200000",
         "--batch_size=4000",
         "--num_warmup_batches=0",

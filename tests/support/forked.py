@@ -27,34 +27,50 @@ from rnn_scaling.system.processes import parent_death_launcher, process
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import progress
 
-# Flags of a run of one cell a side and five batches.
+# Flags of a run of one cell and five batches.
 TINY = [
-    *(
-        "--num_encoder_layers=1",
-        "--num_decoder_layers=1",
-        "--direction=uni",
-        "--num_units=8",
-        "--embedding_dim=8",
-    ),
-    *(
-        "--src_vocab_size=50",
-        "--tgt_vocab_size=40",
-        "--src_max_len=4",
-        "--tgt_max_len=3",
-        "--batch_size=2",
-    ),
-    *("--num_warmup_batches=2", "--num_batches=3"),
+    "--model=lm",
+    "--num_encoder_layers=1",
+    "--num_units=8",
+    "--embedding_dim=8",
+    "--tgt_vocab_size=40",
+    "--tgt_max_len=3",
+    "--batch_size=2",
+    "--num_warmup_batches=2",
+    "--num_batches=3",
+]
+# The same with a cell on each side, which is traced in twice the time.
+TINY_NMT = [
+    *TINY[1:],
+    "--num_decoder_layers=1",
+    "--direction=uni",
+    "--src_vocab_size=50",
+    "--src_max_len=4",
 ]
 POLL_S = 0.02  # between two readings of a process's output
 CONTEXT = multiprocessing.get_context("forkserver")
+# What a run imports; the last one freezes all objects.
 CONTEXT.set_forkserver_preload(
     [
-        *(
-            "tensorflow",
-            "rnn_scaling.training.benchmark",
-            "rnn_scaling.inspection.observe",
-        ),
-        *("tests.support.forked", "tests.support.preloaded"),
+        "tensorflow",
+        "tensorflow.python.distribute.v1.all_reduce",
+        "rnn_scaling.commands.run_files",
+        "rnn_scaling.data.device",
+        "rnn_scaling.inspection.observe",
+        "rnn_scaling.inspection.step_inspection",
+        "rnn_scaling.models.cells.lstm",
+        "rnn_scaling.models.encoders.block_lstm",
+        "rnn_scaling.models.seq2seq",
+        "rnn_scaling.records.early_steps",
+        "rnn_scaling.reports.table",
+        "rnn_scaling.training.benchmark",
+        "rnn_scaling.training.engines.collective",
+        "rnn_scaling.training.native_log",
+        "rnn_scaling.training.run",
+        "rnn_scaling.training.variable_update.independent",
+        "rnn_scaling.training.variable_update.replicated",
+        "tests.support.forked",
+        "tests.support.preloaded",
     ]
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.training.checkpoint_folder import CheckpointError
-from tests.support.forked import TINY, Trainer, as_built
+from tests.support.forked import TINY_NMT, Trainer, as_built
 from tests.support.training import replicas
 from tests.training.test_checkpoints import build
 
@@ -116,7 +116,7 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
 
 def run(folder, *words):
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    words = [*TINY, "--progress=false", f"--result_file={folder}/run.json", *words]
+    words = [*TINY_NMT, "--progress=false", f"--result_file={folder}/run.json", *words]
     return Trainer(words, folder, env, prepare=(as_built,)).end()
 
 

@@ -36,14 +36,20 @@ PLUMBING = {
     "_Recv": "a result",
     "Identity": "a result",
 }
-# The step with the most small kernels; a network of one side is traced in half the time.
+# A network of one side is traced in half the time.
+FUSED = {"model": "lm", "encoder_type": "cudnn_lstm"}
+# The step with the most small kernels.
 LOOP = {"model": "lm", "encoder_type": "dynamic_rnn", "variable_update": "replicated"}
 MODES = {
     "parameter_server": {},
-    "replicated": {},
-    "mirrored": {},
+    "replicated": LOOP,
+    "mirrored": {"model": "nmt"},  # a strategy has more plumbing per tower
     "keras_slicing": {},
-    "host data": {"variable_update": "independent", "data_source": "host"},
+    "host data": {
+        "model": "nmt",
+        "variable_update": "independent",
+        "data_source": "host",
+    },
 }
 
 
@@ -68,27 +74,27 @@ def line(values):
 
 @pytest.mark.parametrize("encoder", ["dynamic_rnn", "cudnn_lstm"])
 def test_kernels_grow_with_the_length_by_the_loops_bodies(probe, encoder):
-    # The language model has a single loop, because tracing a loop's kernels takes long.
-    model = "lm" if encoder == "dynamic_rnn" else "nmt"
     steps = []
     for n in LENGTHS:
-        options = {"model": model, "src_max_len": n, "tgt_max_len": n}
+        options = {"model": "lm", "tgt_max_len": n}
         steps += probe(1, encoder_type=encoder, **options).every(1)
     forward = line([by_phase(step, "forward") for step in steps])
     backward = line([by_phase(step, "backward") for step in steps])
     total = line([len(step.kernels) for step in steps])
-    # Each cell has a loop forward and a loop backward.
-    assert line([by_type(step)["LoopCond"] for step in steps]) == (2, 2)
+    loops = line([by_type(step)["LoopCond"] for step in steps])
     if encoder == "dynamic_rnn":
-        # Each cell has dozens of small kernels per iteration.
+        # The cell has a loop forward and a loop backward, each with dozens of small
+        # kernels per iteration.
+        assert loops == (2, 2)
         assert forward[1] > 50
         assert backward[1] > 50
     else:
-        # Each cell has one BlockLSTM forward, and a loop of small kernels backward.
+        # The cell has one BlockLSTM forward, and a loop of small kernels backward.
+        assert loops == (1, 1)
         assert forward[1] == 0
-        assert all(by_type(step)["BlockLSTM"] == 2 for step in steps)
+        assert all(by_type(step)["BlockLSTM"] == 1 for step in steps)
         gradients = [by_type(step)["LSTMBlockCellGrad"] for step in steps]
-        assert line(gradients) == (0, 2)
+        assert line(gradients) == (0, 1)
     assert total[1] == forward[1] + backward[1]
 
 
@@ -97,8 +103,8 @@ def test_the_graph_for_a_gpu_has_loops_with_dynamic_rnn_but_not_with_cudnn(tf):
     for encoder, has_loops in (("cudnn_lstm", False), ("dynamic_rnn", True)):
         found = []
         for length in (3, 7):
-            options = {"src_max_len": length, "tgt_max_len": length}
-            options |= {"encoder_type": encoder, "variable_update": "replicated"}
+            options = {"tgt_max_len": length, "variable_update": "replicated"}
+            options |= {"model": "lm", "encoder_type": encoder}
             operations, _ = trace(tf, **ONE_CELL, **options)
             found.append(Counter(op.type for op in operations))
         assert found[0] == found[1]
@@ -156,9 +162,8 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
 
 @pytest.mark.parametrize("name", MODES)
 def test_every_kernel_except_plumbing_has_an_owner_and_steps_are_equal(probe, name):
-    options = {"encoder_type": "cudnn_lstm", "variable_update": name, **MODES[name]}
-    # Another test uses the probe of replicated.
-    first, second = probe(2, **(LOOP if name == "replicated" else options)).every(2)
+    options = {**FUSED, "variable_update": name, **MODES[name]}
+    first, second = probe(2, **options).every(2)
     assert by_type(first) == by_type(second)
     assert len(first.kernels) == len(second.kernels)
     others = [kernel for kernel in first.kernels if kernel.phase == OTHER]

@@ -24,7 +24,7 @@ TINY = {
 }
 TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
 # For tests of towers that run in parallel: many kernels per tower, each of them long.
-LONGER = {"model": "lm", "num_units": 64, "batch_size": 16, "tgt_max_len": 12}
+LONGER = {"model": "lm", "num_units": 256, "batch_size": 16, "tgt_max_len": 5}
 
 
 class Probe:

@@ -20,26 +20,26 @@ from tests.support.ranks import Ranks
 STEPS, WARMUP = 20, 2
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 MODEL = [
-    *(
-        "--num_encoder_layers=1",
-        "--num_decoder_layers=1",
-        "--direction=uni",
-        "--num_units=6",
-        "--embedding_dim=5",
-    ),
-    *(
-        "--src_vocab_size=60",
-        "--tgt_vocab_size=60",
-        "--src_max_len=9",
-        "--tgt_max_len=8",
-        "--progress=false",
-    ),
-    *(
-        "--optimizer=sgd",
-        "--learning_rate=0.5",
-        f"--num_warmup_batches={WARMUP}",
-        f"--num_batches={STEPS - WARMUP}",
-    ),
+    "--model=lm",
+    "--num_encoder_layers=1",
+    "--num_units=6",
+    "--embedding_dim=5",
+    "--tgt_vocab_size=60",
+    "--tgt_max_len=8",
+    "--data_source=text",
+    "--progress=false",
+    "--optimizer=sgd",
+    "--learning_rate=0.5",
+    f"--num_warmup_batches={WARMUP}",
+    f"--num_batches={STEPS - WARMUP}",
+]
+# A network with two sides is traced in twice the time.
+TWO_SIDES = [
+    "--model=nmt",
+    "--num_decoder_layers=1",
+    "--direction=uni",
+    "--src_vocab_size=60",
+    "--src_max_len=9",
 ]
 # Other processes may wait long, because a machine that runs tests is slow.
 PATIENT = ["--cluster_heartbeat=100", "--cluster_timeout=200"]
@@ -50,17 +50,18 @@ COLLECTIVE, ALONE = (
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> list[str]:
-    """Return flags for sentences of different lengths."""
+def text(tmp_path_factory) -> dict[str, list[str]]:
+    """Return flags for sentences of different lengths, by side."""
     folder = tmp_path_factory.mktemp("text")
     for name, content in make_corpus.make(300, 60, 1).items():
         (folder / name).write_bytes(content)
-    files = {"src_file_name": "train.src", "tgt_file_name": "train.tgt"}
-    files |= {"src_vocab_file": "vocab.src", "tgt_vocab_file": "vocab.tgt"}
-    return [
-        "--data_source=text",
-        *(f"--{flag}={folder / name}" for flag, name in files.items()),
-    ]
+    return {
+        side: [
+            f"--{side}_file_name={folder}/train.{side}",
+            f"--{side}_vocab_file={folder}/vocab.{side}",
+        ]
+        for side in ("src", "tgt")
+    }
 
 
 def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
@@ -93,13 +94,13 @@ def assert_equal_weights(
 
 
 @pytest.fixture(scope="module")
-def alone(text, tmp_path_factory):
+def alone(tmp_path_factory):
     """Return the folder of a run of one process; each command runs once."""
 
     @functools.cache
     def run_alone(*words: str) -> Path:
         folder = tmp_path_factory.mktemp("alone")
-        (done,) = run(folder, 1, *MODEL, *text, *words)
+        (done,) = run(folder, 1, *words)
         assert done.returncode == 0, done.stderr
         return folder
 
@@ -131,14 +132,16 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
     mode, words, towers, words_of_one = CASES[case]
-    one = alone(*words, *words_of_one)
+    model = [*MODEL, *text["tgt"]]
+    if case == "weak":
+        model += [*TWO_SIDES, *text["src"]]
+    one = alone(*model, *words, *words_of_one)
     # Each mode's order of reads and updates is tested as TensorFlow rewrites the step.
     rewrites = case in ("weak", "mirrored")
     for done in run(
         tmp_path,
         2,
-        *MODEL,
-        *text,
+        *model,
         *words,
         mode,
         f"--num_devices={towers}",

@@ -215,7 +215,6 @@ def traced_lm(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm")
     sample = ROOT / "rnn_scaling" / "data" / "sample"
     flags = [
-
         "--num_devices=2",
         "--variable_update=replicated",
         "--trace_batches=2",

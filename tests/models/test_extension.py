@@ -291,8 +291,7 @@ def test_a_failing_compiler_or_folder_is_one_line(
 def test_random_shapes_stay_inside_their_arrays():
     """Every result agrees with plain loops, too.
 
-    AVX-512 and AVX512_BF16 run emulated on every machine, and natively if the
-    processor has them.
+    The processor's best instruction set runs natively, other ones than AVX2 emulated.
     """
     command = [ROOT / "tools/kernels/sanitize", "4", "0", "quick"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -300,8 +299,8 @@ def test_random_shapes_stay_inside_their_arrays():
     results = ran.stdout.splitlines()
     names = [line.partition(" cases")[0].rsplit(": ", 1)[0] for line in results]
     emulated = {name.rpartition(" ")[2] for name in names if "emulated" in name}
-    assert emulated == {"avx512", "avx512_bf16"}
-    assert len(results) == len(VARIANTS) + len(emulated)
+    assert emulated == {"avx512", "avx512_bf16"} - {VARIANTS[-1]}
+    assert len(results) == 3
     assert ran.stdout.count("agree") == len(results)
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import warnings
 
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.history.curves import build_timeline
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import curves, scaling_data
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import drawings
+from rnn_scaling.reports.page import drawings, history
 from rnn_scaling.reports.pictures import charts
+from tests.analysis.test_load_correction import beside_one_busy_process
+from tests.support.histories import entry
 from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
 
 
@@ -194,3 +200,55 @@ def test_a_name_is_a_name_whatever_letters_it_has():
         for group in scaling_data.groups(made):
             drawn += texts(charts.svg(group.chart(group.picture_metrics[0]), "n"))
     assert {text.strip() for text in drawn} >= set(names)
+
+
+def drawn_boxes(monkeypatch, render):
+    """Return the places of all texts of the figure that `render` draws, by text."""
+    boxes = []
+
+    def find_texts(figure, *_):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        for text in figure.findobj(Text):
+            if text.get_visible() and text.get_text().strip():
+                boxes.append((text.get_text(), text.get_window_extent()))
+        return b""
+
+    monkeypatch.setattr(charts.figures, "as_file", find_texts)
+    render()
+    return boxes
+
+
+def assert_apart(boxes):
+    for (first, box), (second, other) in itertools.combinations(boxes, 2):
+        assert not box.overlaps(other), (first, second)
+
+
+def test_the_mark_of_a_number_covers_no_name(monkeypatch):
+    runs = []
+    for mode in ("replicated", "mirrored", "parameter_server"):
+        runs += beside_one_busy_process(mode)
+    rows = chart(runs, "efficiency")
+    low, high = rows.frame
+    mark_at = rows.row_points[0].points[-1].number.value
+    # The names end where the marks begin.
+    num_letters = round(108 * (mark_at - low) / (high - low)) + 5
+    lines = []
+    for line in rows.lines:
+        lines.append(dataclasses.replace(line, title="n" * num_letters))
+    rows = dataclasses.replace(rows, lines=lines)
+    boxes = drawn_boxes(monkeypatch, lambda: charts.png(rows))
+    assert_apart([box for box in boxes if box[0] == "†" or box[0][0] == "n"])
+
+
+def test_the_notes_below_a_chart_and_its_legend_are_apart(monkeypatch):
+    loaded = dataclasses.replace(
+        entry(3).configurations[0], loads=(0.4,), rates=(800.0,)
+    )
+    entries = [entry(0), entry(1), entry(2), entry(3, configurations=(loaded,))]
+    timeline = build_timeline(entries)
+    boxes = drawn_boxes(monkeypatch, lambda: history.to_png(timeline))
+    names = [timeline.curves[0].title, timeline.entries[-1].name]
+    named = [box for box in boxes if box[0].startswith(("commit", *names))]
+    assert len(named) == 3
+    assert_apart(named)

@@ -32,6 +32,10 @@ _MAX_UNJOINED = 2  # up to this many positions, points have no line between them
 ROW_INCHES = 0.4  # height of a row
 _ROW_SHIFT = 0.12  # part of a row between the points of two positions
 _NAME_SHIFT = 0.34  # part of a row between its points and its name above
+# From a point to its mark, in typographic points.
+_MARK_ABOVE = (3.0, 2.0)
+_MARK_BELOW = (3.0, -9.0)
+_NOTE_INCHES = 0.16  # height of a line below the axis
 _MAX_TICKS = 8
 _MAX_NUMBERS = 40  # numbers of a line that are in the description
 
@@ -205,12 +209,13 @@ class Chart:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings about the range of the vertical axis."""
+        """Warnings about the range of the axis of the numbers, and their marks."""
         low, high = self.frame
         notes = []
         if low and not self.is_log_y:
             start = f"{low:.3g}" if low < 1000 else f"{low:,.0f}"
-            notes.append(f"axis from {start}, not from 0")
+            axis = "axis" if self.has_rows else "vertical axis"
+            notes.append(f"{axis} from {start}, not from 0")
         ends = map(_interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
             notes.append("intervals extend beyond the frame")
@@ -294,7 +299,8 @@ def _draw_row_points(
             markersize=5,
             elinewidth=1.6 if is_last else 1.0,
         )
-        _draw_mark(axes, number, (number.value, row + shift))
+        # The name of the line is above its points.
+        _draw_mark(axes, number, (number.value, row + shift), _MARK_BELOW)
 
 
 def _add_position_legend(axes: Axes, chart: Chart) -> None:
@@ -343,11 +349,23 @@ def _format_tick(value: float, _: int | None) -> str:
     return f"{value:,.12g}"
 
 
-def _draw_mark(axes: Axes, number: Interval, position: tuple[float, float]) -> None:
-    """Draw the mark of a number, such as "†", beside its point."""
+def _draw_mark(
+    axes: Axes,
+    number: Interval,
+    position: tuple[float, float],
+    offset: tuple[float, float],
+) -> None:
+    """Draw the mark of a number, such as "†", beside its point.
+
+    Args:
+      axes: The axes.
+      number: The number.
+      position: The position of its point.
+      offset: The position of the mark from there, in typographic points.
+    """
     if text := mark_text(number):
         axes.annotate(
-            text, position, (3, 2), textcoords="offset points", fontsize=8, zorder=4
+            text, position, offset, textcoords="offset points", fontsize=8, zorder=4
         )
 
 
@@ -367,8 +385,8 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
             shift = (number - (len(chart.series_points) - 1) / 2) * 0.02
         _draw_line(axes, chart, located_line, shift)
     _draw_axis_marks(axes, chart)
-    notes = f" (vertical: {'; '.join(chart.notes)})" if chart.notes else ""
-    axes.set(title=chart.metric.caption, xlabel=chart.axis.title + notes)
+    xlabel = "\n".join([chart.axis.title, *chart.notes])
+    axes.set(title=chart.metric.caption, xlabel=xlabel)
     _set_vertical_axis(axes, chart)
     _set_horizontal_axis(axes, chart)
     axes.minorticks_off()
@@ -442,7 +460,7 @@ def _draw_line(
         **style,
     )
     for position, number, _ in points:
-        _draw_mark(axes, number, (position + shift, number.value))
+        _draw_mark(axes, number, (position + shift, number.value), _MARK_ABOVE)
 
 
 def _line_style(chart: Chart, line: Line) -> dict[str, Any]:
@@ -513,11 +531,15 @@ def _draw_figure(chart: Chart, width: float, height: float) -> Any:
     )
     entries = len(chart.series_points) + bool(chart.ideals) + 2 * is_predicted
     left = 0.62
+    # Inclined texts of ticks need as much room as two lines.
+    num_lines = len(chart.notes) + (2 if chart.axis.order else 0)
     if chart.has_rows:
+        num_lines = max(0, num_lines - 1)
         entries = len(chart.positions) + bool(chart.ideals)
         left = 0.2
         height = 0.9 + ROW_INCHES * len(chart.series_points)
-    figure, axes = figures.make_blank_figure(width, height, entries, left)
+    bottom = figures.BOTTOM + _NOTE_INCHES * num_lines
+    figure, axes = figures.make_blank_figure(width, height, entries, left, bottom)
     draw(axes, chart)
     figures.add_legend(figure, columns=1)
     return figure

@@ -37,7 +37,7 @@ _THEME = {
     **{colour: (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
 MOST_LINES = 12
-_BOTTOM = 0.45  # margin in inches, without the legend
+BOTTOM = 0.45  # margin in inches, without the legend
 
 
 def apply_page_theme(svg: str) -> str:
@@ -108,6 +108,7 @@ def make_blank_figure(
     height: float,
     entries: int = 0,
     left: float = 0.62,
+    bottom: float = BOTTOM,
 ) -> tuple[Figure, Axes]:
     """Return a transparent figure with one pair of axes, and room for a legend below.
 
@@ -119,16 +120,17 @@ def make_blank_figure(
       height: In inches, without the legend.
       entries: Lines of the legend.
       left: Margin in inches.
+      bottom: Margin in inches, without the legend.
     """
     from matplotlib.figure import Figure
 
     legend_inches = 0.19 * entries + 0.1 if entries else 0.0
-    total_height = height + legend_inches
+    total_height = height + legend_inches + bottom - BOTTOM
     figure = Figure(figsize=(width, total_height))
     axes = figure.add_subplot()
     figure.subplots_adjust(
         left=left / width,
-        bottom=(_BOTTOM + legend_inches) / total_height,
+        bottom=(bottom + legend_inches) / total_height,
         right=1 - 0.2 / width,
         top=1 - 0.32 / total_height,
     )

@@ -1,11 +1,13 @@
-"""Workload `nmt_attention`: like `nmt`, but each target word attends to the source's words.
+"""Workload `nmt_attention`: `nmt` whose target words attend to the source's words.
 
-Items are words. --attention_architecture chooses the network of `models/attention/` that
-computes the projection's input from the embedded words: `standard` (`step_wise.py`) or
-`gnmt_v2` (`gnmt.py`).
+Items are words. --attention_architecture chooses the network of `models/attention/`
+that computes the projection's input from the embedded words: `standard`
+(`step_wise.py`) or `gnmt_v2` (`gnmt.py`).
 
-S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units, D: width
-of the encoder's outputs, V: target vocabulary.
+S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units, D:
+width of the encoder's outputs, V: target vocabulary.
+
+`workloads.py` names this module; the trainer calls `build`.
 """
 
 import tensorflow as tf

@@ -1,9 +1,12 @@
 """Networks of keras.applications with this project's variables, batches and step.
 
-Layers, shapes and names of the weights are Keras'. The models are built without values: a
-step passes its tensors to the layers, so there is no second copy of the weights.
+Layers, shapes and names of the weights are Keras'. The models are built without values:
+a step passes its tensors to the layers, so there is no second copy of the weights.
 
 B: images, H, W: height and width, C: channels.
+
+`workloads.py` names this module; the trainer calls `build`. A new network is a row of
+`_APPLICATIONS` and of `workloads`.
 """
 
 from collections.abc import Callable

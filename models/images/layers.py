@@ -1,11 +1,14 @@
 """Layers of the project's own convolutional networks.
 
-A network is one function of `Layers` and the images. It runs once on shapes, which declares
-its variables, and in each tower's forward pass, so declarations and computation agree.
+A network is one function of `Layers` and the images. It runs once on shapes, which
+declares its variables, and in each tower's forward pass, so declarations and
+computation agree.
 
 B: images, H: rows, W: columns, C: channels, F: features, h, w: window of a kernel.
 Activations are [B, H, W, C] with NHWC and [B, C, H, W] with NCHW. A kernel is
 [h, w, in, out] with both.
+
+`own_networks` and the checks of `verification` describe networks with `Layers`.
 """
 
 import contextlib

@@ -1,21 +1,23 @@
 """The project's own convolutional networks: AlexNet, ResNet and DenseNet.
 
-`alexnet` has the shapes of tf_cnn_benchmarks: its one-tower network for ImageNet, and the
-network of TensorFlow's tutorial for CIFAR-10. Sources: Krizhevsky, One weird trick for
-parallelizing convolutional neural networks, arXiv:1404.5997; Krizhevsky, Learning
+`alexnet` has the shapes of tf_cnn_benchmarks: its one-tower network for ImageNet, and
+the network of TensorFlow's tutorial for CIFAR-10. Sources: Krizhevsky, One weird trick
+for parallelizing convolutional neural networks, arXiv:1404.5997; Krizhevsky, Learning
 Multiple Layers of Features from Tiny Images, 2009.
 
 `resnet20` to `resnet110` have 6n + 2 layers: three stages of n blocks with two 3 x 3
-convolutions each. A shortcut to a wider stage reads every second row and column and pads
-channels with zeros, so it has no weights. Source: He, Zhang, Ren, Sun, Deep Residual
-Learning for Image Recognition, arXiv:1512.03385, section 4.2.
+convolutions each. A shortcut to a wider stage reads every second row and column and
+pads channels with zeros, so it has no weights. Source: He, Zhang, Ren, Sun, Deep
+Residual Learning for Image Recognition, arXiv:1512.03385, section 4.2.
 
-`densenet40_k12` and similar networks have three blocks of (depth - 4) / 3 layers. A layer
-adds k channels (the growth rate) to its input. A transition between blocks halves rows and
-columns. Here it ends with 2k channels, and convolutions have biases: users of
-tf_cnn_benchmarks report the parameters of these networks (364,772 and 2,259,652). In the
-paper, a transition keeps all channels and there are no biases. Source: Huang, Liu, van der
-Maaten, Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
+`densenet40_k12` and similar networks have three blocks of (depth - 4) / 3 layers. A
+layer adds k channels (the growth rate) to its input. A transition between blocks halves
+rows and columns. Here it ends with 2k channels, and convolutions have biases: users of
+tf_cnn_benchmarks report the parameters of these networks (364,772 and 2,259,652). In
+the paper, a transition keeps all channels and there are no biases. Source: Huang, Liu,
+van der Maaten, Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
+
+`workloads.py` names this module; the trainer calls `build`.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Group items by keys."""
+"""Group items by keys.
+
+The order of groups and members is always that of the items.
+"""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar

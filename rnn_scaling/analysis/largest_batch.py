@@ -2,6 +2,8 @@
 
 The batch size is doubled until it does not fit, then the range is halved. Memory grows
 in blocks, so no line through smaller batches decides: both ends of the answer are runs.
+
+Pure: `sweeps.batch_search` makes the runs and asks for the next size.
 """
 
 import dataclasses

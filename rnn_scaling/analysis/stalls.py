@@ -3,6 +3,8 @@
 A program that does not wait for its devices fills their queue in no time and waits
 later: at every step, when it reads a number, or at the end. Some of its
 steps are therefore many times shorter than others.
+
+The Recorder warns about them at the end of a run.
 """
 
 import math

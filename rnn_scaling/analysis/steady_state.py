@@ -3,6 +3,8 @@
 Outliers are marked, but they stay in every rate. docs/statistics.md has the method, its
 sources and its simulated error.
 y: log seconds [n], per item if the batches have different numbers of items.
+
+Runs end by it with --until_steady, and reports state what it found.
 """
 
 import dataclasses

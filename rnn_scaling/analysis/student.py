@@ -1,6 +1,8 @@
 """Student's t and Tukey's range: distributions, quantiles, and detectable effects.
 
 SciPy has them too, but importing it takes 0.2 s.
+
+All intervals and tests take their quantiles from here.
 """
 
 import functools

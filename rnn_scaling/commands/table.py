@@ -1,6 +1,8 @@
 """The commands of the suite by the question that they answer.
 
 run.sh reads this file with sed, one line at a time, so that its help needs no Python.
+
+A new command is a module of this package and a line of the table.
 """
 
 import itertools

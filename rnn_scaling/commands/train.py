@@ -2,6 +2,9 @@
 
 Flags become a configuration, whose conflicts end the command with status 2;
 `training.run` returns the record, and the record becomes the table.
+
+It only parses, runs and prints; observers (`run_files`, progress, inspection) write
+files.
 """
 
 from __future__ import annotations

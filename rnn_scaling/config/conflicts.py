@@ -2,6 +2,9 @@
 
 conflict_rules.py has the conflicts that follow only from the options. The conflicts
 here also need a loop, the file system, or the machine.
+
+Commands and sweeps call `problems` or `check_command_line` before TensorFlow loads. A
+message has the flag, its value, the rule and the remedy.
 """
 
 import importlib.util

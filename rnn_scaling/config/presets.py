@@ -1,6 +1,8 @@
 """Presets: the defaults that --preset gives a workload.
 
 Records contain the names of presets; one that is renamed needs a row in FORMER_NAMES.
+
+`run_config.resolve` applies a preset, and help texts list them.
 """
 
 from typing import Any

@@ -6,6 +6,8 @@
 2. Batches continue across epochs: all are full, each image is in one batch per epoch,
    and no image is dropped.
 3. Pixels become float32 in [-1, 1].
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 import tensorflow as tf

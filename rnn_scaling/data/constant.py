@@ -1,6 +1,8 @@
 """Data source `constant`: one random batch per tower, drawn once.
 
 The batch stays on its device, so the input costs nothing.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 from typing import Any

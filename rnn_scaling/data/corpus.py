@@ -14,6 +14,8 @@ Rules (text.py has the rules of the pipeline):
   unless `unk_id` is one of them.
 - A vocabulary has one word per line, without blanks, each word once. Each vocabulary
   contains `eos`, and the target's contains `bos`.
+
+`text` checks its files with it, and a resumed run compares them with the checkpoint's.
 """
 
 import codecs

@@ -2,6 +2,8 @@
 
 The host sends nothing. The functions of this module also make the batches of the other
 sources that draw them.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 import functools

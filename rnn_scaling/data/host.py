@@ -4,6 +4,8 @@ They reach the devices like the batches of files. The batches equal those of the
 `device`, and tracing has the same static shapes and lengths (all sentences are full).
 So comparing the two sources shows the cost of the pipeline and the copies. If a global
 batch is split (strong scaling), the samples differ, but their shapes are the same.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 import functools

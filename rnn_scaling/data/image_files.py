@@ -3,6 +3,9 @@
 An image of CIFAR-10 has 3,073 bytes: its label and three planes (red, green, blue) of
 1,024 bytes, row by row. The five files `data_batch_1.bin` to `data_batch_5.bin` contain
 10,000 images each.
+
+Both sources of images and the number of batches per epoch (`training.ending`) read the
+same list of files.
 """
 
 import os

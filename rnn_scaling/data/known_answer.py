@@ -8,6 +8,8 @@ sentence in the global batch: however many towers share one global batch, togeth
 train on the same sentences.
 
 Letters: T words of a sentence, B sentences of a tower, G sentences of all towers.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 from typing import Any

@@ -1,4 +1,8 @@
-"""The input of every data source (Feed) and its output (Source)."""
+"""The input of every data source (Feed) and its output (Source).
+
+A data source is a module with `build(feed) -> Source` and a row of
+`config.registry.DATA_SOURCES`.
+"""
 
 import dataclasses
 from collections.abc import Callable

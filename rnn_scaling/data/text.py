@@ -22,6 +22,8 @@ tf.data's C++ operators do all of this, in this order:
    the order; one bucket keeps the order of the files.
 8. Words become ids, unknown words become `unk_id`, and a batch is padded with the
    end-of-sentence word to its longest sentence or to `pad_to` words.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 import functools

@@ -14,6 +14,8 @@ train-00000-of-01024 and so on.
    network's size, and flipped left to right in half of the cases. The random numbers
    depend on the seed and on the number of earlier images.
 4. Pixels become float32 in [-1, 1], and classes count from 0.
+
+`config.registry` names this module; the trainer calls `build`.
 """
 
 import dataclasses

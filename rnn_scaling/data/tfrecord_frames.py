@@ -5,6 +5,8 @@ bytes of data, and their masked CRC-32C. TensorFlow reserves memory for a length
 it checks the size of the file, so a wrong length ends the process.
 
 Source: tensorflow/core/lib/io/record_writer.h.
+
+`tfrecord` looks for the fault with it after TensorFlow has failed to read a file.
 """
 
 import dataclasses

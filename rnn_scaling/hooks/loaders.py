@@ -5,6 +5,8 @@ batches earlier. So each iterator has a queue of drawn batches, and a batch coun
 read when the script gets it.
 
 `observer` patches the loaders with a `Loaders`. Runs in the user's Python.
+
+`observer` uses `Loaders`. Needs only torch.
 """
 
 import collections

@@ -5,6 +5,8 @@ with a random sign; both depend only on i and on the number of elements. So sket
 linear, and their squared length estimates that of the tensor with a relative standard
 error of sqrt(2 / SIZE) (Charikar, Chen and Farach-Colton, "Finding frequent items in
 data streams", 2002).
+
+`verification.numbers` compares them, so SIZE must be equal in all runs of a script.
 """
 
 import ctypes

@@ -10,6 +10,8 @@ traces:
   set in the recorder's variable, `tsl::profiler::internal::g_trace_level`, which
   libtensorflow_framework exports.
 - Only expensive kernels, at little cost, for durations.
+
+`observe` and `step_checks` trace with it. Nothing else starts TensorFlow's profiler.
 """
 
 import ctypes

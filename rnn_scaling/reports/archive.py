@@ -3,6 +3,8 @@
 It contains the records, the outputs of failed runs, the report's files and SHA256SUMS.
 The records have the environment and all options. README.txt explains how to check
 them, and commands.txt repeats each run. Equal contents give equal archives.
+
+`report --archive` writes it.
 """
 
 import gzip

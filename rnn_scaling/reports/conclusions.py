@@ -3,6 +3,9 @@
 Two rates differ if the interval of their ratio excludes 1. Among several series,
 Bonferroni's correction over all pairs keeps the chance of any false difference at 5 %.
 A number without an interval over processes is never compared with another.
+
+Terminal, page and JSON begin with these statements; `answer_statements` has their
+order.
 """
 
 import itertools

@@ -3,6 +3,8 @@
 It contains only what was measured. The format is that of mlcommons/logging,
 mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, which has the last
 rules of GNMT.
+
+`commands.run_files` writes it for --mlperf_log, and the export `mllog` for a folder.
 """
 
 import dataclasses

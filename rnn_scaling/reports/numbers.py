@@ -4,6 +4,8 @@ Examples are 13,800 ± 1,500; 110 [20, 600] if the interval reaches much further
 side; and how many times the runs differ if its ends are useless. A number without an
 interval has four digits. A number with a wide interval keeps at least three digits, so
 that ratios of printed numbers hold within their rounding. CSV and JSON keep all digits.
+
+Every number that a report prints for people is formatted here.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The steady state of a run's batch times, in one sentence."""
+"""The steady state of a run's batch times, in one sentence.
+
+Runs and reports print the same sentence.
+"""
 
 from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.steady_state import SteadyState

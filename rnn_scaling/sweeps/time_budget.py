@@ -1,9 +1,11 @@
 """The time budget of a sweep: its duration, and the measured batches per run.
 
-Source of the numbers of batches: the runs of docs/results/default, cut to fewer batches.
-With ten warm-up batches, the error of one run's efficiency is 0.6 points after 20
-measured batches and 1.1 points after 5; with two warm-up batches it is 8 points. So the
-measured batches can be few, and the warm-up batches cannot.
+Source of the numbers of batches: the runs of docs/results/default, cut to fewer
+batches. With ten warm-up batches, the error of one run's efficiency is 0.6 points after
+20 measured batches and 1.1 points after 5; with two warm-up batches it is 8 points. So
+the measured batches can be few, and the warm-up batches cannot.
+
+`sweep` chooses its budget once, before the first round.
 """
 
 import dataclasses

@@ -6,8 +6,11 @@ compression, loss scale, counters. They are found by a walk through the objects 
 step, so that no mode has to name them. They are compared with the variables that the
 traced step captured, so that none is missing.
 
-The path of attributes to a variable is its key in the file. So if an attribute of a step,
-an update mode or an optimizer gets another name, earlier checkpoints cannot be read.
+The path of attributes to a variable is its key in the file. So if an attribute of a
+step, an update mode or an optimizer gets another name, earlier checkpoints cannot be
+read.
+
+`benchmark` creates the `Saver`, which is one of the run's observers.
 """
 
 import re

@@ -16,6 +16,8 @@ everything below s / 2. Half precision needs no feedback, because its error is r
 to each element. Rows have no feedback, because each step has other words.
 
 Shapes: R rows, D elements per row.
+
+`replicated` builds it and exchanges what it returns; other modes refuse the option.
 """
 
 from collections.abc import Callable, Mapping, Sequence

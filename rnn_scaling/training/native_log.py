@@ -1,4 +1,7 @@
-"""Hide the messages of TensorFlow's C++ code on stderr until a run fails."""
+"""Hide the messages of TensorFlow's C++ code on stderr until a run fails.
+
+A command that loads TensorFlow creates one first.
+"""
 
 import faulthandler
 import os

@@ -6,6 +6,9 @@ all towers. If it is cut on the devices, P bytes go to each of N towers and N * 
 to all. Ids are such a part, because they number the rows of a tower's gradient. If they
 are cut on the devices, P * b_i / B bytes return from each tower for the look-up. A
 tower whose device is the host needs no copy.
+
+`sliced_step` describes its cut with these classes, and `inspection` compares the
+prediction with the graph.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Fit lines to the kernels of runs with several sequence lengths.
 
 Counts have no noise, so every count must lie exactly on the line.
+
+`reports.counts_report` shows the lines; their field names are keys of inspect.json.
 """
 
 import dataclasses

@@ -1,8 +1,10 @@
 """Read the events of a Chrome trace one by one, plain or gzipped.
 
 Only a piece of the file is in memory. Source of the format: "Trace Event Format",
-Google, 2016. A bare list of events is not read: it is from before PyTorch 1.8 and has no
-steps.
+Google, 2016. A bare list of events is not read: it is from before PyTorch 1.8 and has
+no steps.
+
+`rank_trace` reads its events; `inspect` asks whether a file is a trace.
 """
 
 import gzip

@@ -1,4 +1,7 @@
-"""Read a JSON list value by value, so that values before a fault are kept."""
+"""Read a JSON list value by value, so that values before a fault are kept.
+
+Formats whose files may be cut short read their lists with it.
+"""
 
 import json
 import re

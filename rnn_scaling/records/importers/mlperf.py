@@ -3,6 +3,8 @@
 Formats: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/
 common.yaml: ":::MLLOG {json}". Release 0.6 wrote ":::MLL SECONDS KEY: {json}", and
 release 0.5 (`mlperf_v05`) one event per line without JSON.
+
+`formats` has an entry for it, and `reports.mlperf_scores` scores the runs.
 """
 
 import dataclasses

@@ -4,6 +4,8 @@ Formats: NVIDIA/nccl-tests, JSON_FILE_VERSION 1 to 3, whose file also holds the
 environment of the run, which is not reported. rccl-tests (ROCm/rccl-tests,
 src/common.cu, class Reporter) writes an object per line until 2025, and later a list of
 them; built without MPI, the objects have the number of GPUs instead of ranks.
+
+`formats` has the entries, and `collectives` checks the numbers.
 """
 
 import contextlib

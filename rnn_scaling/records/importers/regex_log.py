@@ -2,8 +2,11 @@
 
 Groups: rate (items/s) or device_rate (items/s of one device); items and seconds of a
 stretch; or seconds, or ms, of one step whose items the user names; step (the number of
-the last step of a stretch), total (the number of all steps), loss. Without rate, seconds
-and ms, the arrival of the lines times the steps.
+the last step of a stretch), total (the number of all steps), loss. Without rate,
+seconds and ms, the arrival of the lines times the steps.
+
+`importing` calls it for --log_format=regex:...; users write the names of the groups, so
+never rename one.
 """
 
 import contextlib

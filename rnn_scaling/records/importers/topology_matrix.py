@@ -1,6 +1,8 @@
 """`nvidia-smi topo -m`: the links between GPUs and network cards, and their near CPUs.
 
 Format: the manual of nvidia-smi, "topo", and the legend below the matrix.
+
+`formats` has an entry for it, and `system.machine.topology` parses the matrix.
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 The syntax follows from the name of the file and its first lines. Every parser yields
 tables of texts; what the columns mean is decided in measurements.py.
+
+`audit` and `predict` read every file with `read_tables`. A new syntax is a parser here.
 """
 
 import contextlib

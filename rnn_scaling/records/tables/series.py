@@ -1,4 +1,7 @@
-"""Find the series of measurements: rows that differ only in the number of devices."""
+"""Find the series of measurements: rows that differ only in the number of devices.
+
+`audit` compares the points of a series, and `predict` continues it.
+"""
 
 import collections
 import dataclasses

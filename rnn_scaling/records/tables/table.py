@@ -1,4 +1,7 @@
-"""The texts of a table with their line numbers."""
+"""The texts of a table with their line numbers.
+
+Parsers make a `Table`, and `measurements` reads it; line numbers are those of the file.
+"""
 
 import dataclasses
 import functools

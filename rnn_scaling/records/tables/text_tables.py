@@ -1,4 +1,7 @@
-"""Find the tables in Markdown, HTML and plain text."""
+"""Find the tables in Markdown, HTML and plain text.
+
+Only `documents` calls these parsers. What columns mean is decided in `measurements`.
+"""
 
 import html
 import itertools

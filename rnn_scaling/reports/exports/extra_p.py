@@ -2,6 +2,8 @@
 
 A file has the series that were measured on the same numbers of devices, because
 Extra-P expects a value at each point. Source: Extra-P 4.2, "File formats".
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,8 @@
 A configuration on a machine is a test of Otava with its own CSV file, because Otava
 expects a value of every metric in every line.
 Source: apache-otava 0.8, otava/importer.py and otava/test_config.py.
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
 import csv

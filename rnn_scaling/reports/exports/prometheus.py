@@ -2,6 +2,8 @@
 
 Each metric is a gauge with the labels of its row; `_low` and `_high` are the ends of
 the 95 % interval. Source: Prometheus, "Exposition formats", text format 0.0.4.
+
+`registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
 from pathlib import Path

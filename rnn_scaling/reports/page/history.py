@@ -1,4 +1,7 @@
-"""The page and the picture of a history: curves over commits and dates."""
+"""The page and the picture of a history: curves over commits and dates.
+
+The command `history show` writes them.
+"""
 
 import itertools
 

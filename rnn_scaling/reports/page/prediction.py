@@ -1,4 +1,7 @@
-"""The page of predictions: measured and predicted points with their intervals."""
+"""The page of predictions: measured and predicted points with their intervals.
+
+The command `predict` writes it.
+"""
 
 from collections.abc import Sequence
 

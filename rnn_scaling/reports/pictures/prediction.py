@@ -1,4 +1,7 @@
-"""Pictures of predictions: rates with intervals, losses, and gains of changes."""
+"""Pictures of predictions: rates with intervals, losses, and gains of changes.
+
+The page and the files of `predict` show them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pictures of a step: the parts of each tower's time, and the timeline of one step."""
+"""Pictures of a step: the parts of each tower's time, and the timeline of one step.
+
+The page and `inspect --picture` show them.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ so the programs of vde do.
 
 iperf3 measures what the links really carry, from every node to the next one and all at
 once, like a ring of gradients.
+
+Only `run` builds the network. Needs root and the programs that `refusals` names.
 """
 
 import contextlib

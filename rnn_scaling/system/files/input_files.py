@@ -1,6 +1,8 @@
 """Read external files: only regular files of a limited size, and JSON without traps.
 
 Every refusal is an OSError whose `strerror` contains the rule and the remedy.
+
+Whatever a user names is opened with these functions.
 """
 
 import errno

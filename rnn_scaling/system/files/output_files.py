@@ -1,6 +1,9 @@
 """Write result files in one step or line by line, and never through links.
 
 `sweeps.folder.LEFTOVER` recognises temporary files by their names, .NAME.*.tmp.
+
+Every result of a command is written with these functions, so that no program reads half
+a file.
 """
 
 import contextlib

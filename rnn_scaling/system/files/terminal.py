@@ -1,6 +1,8 @@
 """A progress bar, and tables that fit the width of the terminal.
 
 In a pipe or a file there are plain lines instead of the bar, and tables stay Markdown.
+
+Commands print all text for people with `tell`.
 """
 
 import contextlib

@@ -1,9 +1,11 @@
-"""Clocks during a run: sampled by a thread, kept in the record, and compared between equal devices.
+"""Clocks during a run, sampled by a thread and kept in the record.
 
 docs/links.md lists the fields of a record's `environment.clocks`.
 
 The keys of `ClockSampler.read`, and of samples and devices in it, are fields of
 `records.environment.Clocks` and its parts.
+
+`training.recording` starts it and keeps what it reads.
 """
 
 import dataclasses

@@ -2,6 +2,8 @@
 
 They are unknown without git or a repository, or if the commit is missing, for example
 after a rebase.
+
+Histories order their entries by it.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The cores of this process: how many, which, and binding to them."""
+"""The cores of this process: how many, which, and binding to them.
+
+`bind_to_cores` changes this process; all other functions only ask.
+"""
 
 import os
 from collections.abc import Sequence

@@ -1,8 +1,12 @@
-"""Energy counters of the machine: RAPL (through powercap) for processors and memory, NVML for each GPU.
+"""Energy counters of the machine: RAPL (through powercap) and NVML.
 
-Sources: Linux, Documentation/power/powercap/powercap.rst; NVML API Reference Guide, "Device Queries".
+Sources: Linux, Documentation/power/powercap/powercap.rst; NVML API Reference Guide,
+"Device Queries".
 
 The keys of `EnergyMeter.read` are fields of `records.parts.Energy`.
+
+RAPL counts processors and memory, NVML each GPU. `training.recording` starts the meter
+after the warm-up.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow."""
+"""The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow.
+
+Everything that must know GPUs before TensorFlow loads asks here.
+"""
 
 import os
 import re

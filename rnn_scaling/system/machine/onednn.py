@@ -7,6 +7,8 @@ TensorFlow's default, because without AVX-512 oneDNN computes wrong gradients of
 1x1 convolutions in NCHW.
 
 Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
+
+It must be called before TensorFlow loads.
 """
 
 import os

@@ -1,6 +1,8 @@
 """The reasons why a GPU lowers its clocks: bits of its mask, with names of nvidia-smi.
 
 Source: nvml.h, group nvmlClocksEventReasons ("throttle reasons" until driver 535).
+
+`gpus` queries the mask, and reports and facts read it with `parse`.
 """
 
 IDLE_BIT = 0x1  # set on an idle GPU; it is not a reason for slow steps

@@ -2,6 +2,8 @@
 
 The client is the first worker, whose step function spans all processes. Every other
 process is a TensorFlow server (gRPC) that runs the client's operators.
+
+`config.registry` names this module for `start`; `coordinator` uses its servers as well.
 """
 
 import dataclasses

@@ -219,8 +219,6 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
             price = -_ONLY
         for source_columns in column_tuples[:_MAX_RATIOS]:
             sources = [layout.columns[k] for k in source_columns]
-            if _is_impossible(column, sources[0], relation):
-                continue
             prior = _header_bits(column, sources)
             for shift in CHANGES if may_change else CHANGES[:1]:
                 named = dataclasses.replace(
@@ -244,13 +242,6 @@ def _name(
     if shift[0]:
         names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}"
     return re.sub(r"{(\w+)}", lambda match: names[match[1]], relation.name)
-
-
-def _is_impossible(column: Column, source: Column, relation: Relation) -> bool:
-    """Return whether a speedup falls as a rate rises, or rises with a time."""
-    falling = {Quantity.RATE: "target = a_0 / a", Quantity.SECONDS: "target = a / a_0"}
-    is_speedup = column.quantity == Quantity.SPEEDUP
-    return is_speedup and falling.get(source.quantity) == relation.text
 
 
 def _header_bits(column: Column, sources: Sequence[Column]) -> float:

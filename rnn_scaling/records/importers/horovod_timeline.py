@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from rnn_scaling.records.importers.json_stream import JsonFault, read_items
 from rnn_scaling.records.importers.reading import (
-    MAX_ROWS,
     LogFormat,
     Problems,
     Reading,
@@ -24,7 +23,6 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files.markdown import Table
 
-_MAX_ACTIVITIES = 200  # kinds of activities
 _NOTES = (
     "Rank 0 alone writes the file: times are rank 0's; a NEGOTIATE time includes "
     "waiting for the last rank to reach the tensor, so it grows with late ranks rather "
@@ -153,18 +151,14 @@ class _Timeline:
         if not isinstance(pid, int):
             self.problems.add(line, f"expected a 'pid', got {pid!r}", "bad pid")
         elif phase == "B":
-            self._begin(pid, name, us, line)
+            self._begin(pid, name, us)
         elif phase == "E":
             self._end(pid, us, line)
         # str.isdecimal, because int() refuses other digits such as superscripts.
         elif name.isdecimal() and len(name) < 8:
             self.ready.setdefault(pid, []).append((us, int(name)))
 
-    def _begin(self, pid: int, name: str, us: float, line: int) -> None:
-        if name not in self.activities and len(self.activities) >= _MAX_ACTIVITIES:
-            reason = f"more than {_MAX_ACTIVITIES} kinds of activities; the others are left out"
-            self.problems.add(line, reason)
-            return
+    def _begin(self, pid: int, name: str, us: float) -> None:
         self.tensors.setdefault(pid, f"pid {pid}")
         self.activities.setdefault(name, [])
         self.open.setdefault(pid, []).append((name, us))
@@ -178,13 +172,7 @@ class _Timeline:
             self.problems.add(line, reason, "end without begin")
             return
         name, begin_us = self.open[pid].pop()
-        span = _Span(pid, begin_us, us)
-        if span.us < 0:
-            early = f"ends {-span.us:g} us before it began"
-            reason = f"{tensor}: {name} {early}; left out"
-            self.problems.add(line, reason, "negative")
-            return
-        self.activities[name].append(span)
+        self.activities[name].append(_Span(pid, begin_us, max(begin_us, us)))
         if name.startswith("NEGOTIATE_"):
             self.negotiations.append(self.ready.pop(pid, []))
         elif not self.open[pid]:
@@ -214,7 +202,7 @@ class _Timeline:
         pids = [pid for pid in self.tensors if pid in total_us_by_tensor]
         pids.sort(key=lambda pid: -sum(total_us_by_tensor[pid].values()))
         tensor_rows = []
-        for pid in pids[: MAX_ROWS + 1]:
+        for pid in pids:
             totals = total_us_by_tensor[pid]
             cells = [
                 totals[name] / 1e3 if name in totals else None

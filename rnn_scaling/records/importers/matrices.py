@@ -197,11 +197,9 @@ class _MatrixReader:
         self.matrices: list[LinkMatrix] = []
         self._title = ""  # the title above the line; "" if text has followed its rows
         self._expects_row = False  # whether the next line may be a row
-        self._last_line = 1
 
     def read_line(self, number: int, text: str) -> None:
         """Read the next line of the log."""
-        self._last_line = number
         if match := _GPU_LINE.fullmatch(text):
             address = f"{match[5]}:{match[3]}:{match[4]}"
             self.devices.append((int(match[1]), match[2], address))
@@ -227,7 +225,7 @@ class _MatrixReader:
         self._expects_row = True
 
     def end(self) -> None:
-        """Add a problem for each matrix that lacks rows, and for a title without one."""
+        """Add a problem for each matrix that lacks rows."""
         for matrix in self.matrices:
             size = len(matrix.columns) - 1
             if len(matrix.rows) < size:
@@ -235,11 +233,6 @@ class _MatrixReader:
                 reason = f"{matrix.title}: {rows}; the file is cut short"
                 key = f"{matrix.title} {matrix.line}"
                 self.problems.add(matrix.line, reason, key)
-        matrices = self.matrices
-        has_matrix = matrices and matrices[-1].title.startswith(self._title)
-        if self._title and not self._expects_row and not has_matrix:
-            reason = f"the file ends before the numbers of {self._title}"
-            self.problems.add(self._last_line, reason)
 
 
 def _append_row(

@@ -83,7 +83,6 @@ class LoggedRun:
     # The first init_start, run_start and run_stop, which each rank may log.
     times_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     status: str = ""
-    num_repeated: int = 0  # starts and stops that other ranks had logged before
     # The last samples_count, epoch_num and quality.
     progress: dict[str, float] = dataclasses.field(default_factory=dict)
     reports: dict[str, list[float]] = dataclasses.field(default_factory=dict)
@@ -242,8 +241,8 @@ def _take_time(
     """Take the time of a start or a stop, which each rank may log; the first counts."""
     key = event["key"]
     if key in run.times_ms:
-        run.num_repeated += key != "init_start"
-    elif key == "run_stop" and "run_start" not in run.times_ms:
+        return
+    if key == "run_stop" and "run_start" not in run.times_ms:
         problems.add(line, "run_stop has no run_start before it", "stop without start")
     else:
         run.times_ms[key] = float(event["time_ms"])
@@ -385,12 +384,6 @@ def _make_imported_run(run: LoggedRun) -> ImportedRun:
 
 def _list_notes(runs: Sequence[LoggedRun]) -> list[str]:
     notes = list(NOTES)
-    num_repeated = sum(run.num_repeated for run in runs)
-    if num_repeated:
-        notes.append(
-            f"{num_repeated} lines of run_start and run_stop repeat an earlier one of "
-            "the same run (several ranks log): the first of each counts."
-        )
     if any(run.old for run in runs):
         notes.append(mlperf_v05.NOTE)
     if any(run.devices is None for run in runs):

@@ -21,7 +21,6 @@ not contain are not in the options of the record. A sweep of another program and
 
 import abc
 import dataclasses
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +42,6 @@ REGEX = "regex:"  # prefix of a pattern
 WALL = "wall"  # the format that reads only the duration of the program
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 LONGEST = 4000  # characters of a line that are read
-MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # sums and ratios of smaller numbers cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
 _LEAST_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
@@ -245,24 +243,13 @@ def make_reading(
     Raises:
       LineError: If the file has neither a run nor a row of a table.
     """
-    too_many = f"more than {MAX_ROWS} results; the rest is left out"
-    kept_runs = tuple(itertools.islice(runs, MAX_ROWS + 1))
-    if len(kept_runs) > MAX_ROWS:
-        problems.add(kept_runs[-1].line, too_many)
-    kept_tables = []
-    for table in tables:
-        if len(table.rows) > MAX_ROWS:
-            problems.add(1, f"{table.title}: {too_many}")
-            table = dataclasses.replace(table, rows=table.rows[:MAX_ROWS])
-        if table.rows:
-            kept_tables.append(table)
+    kept_runs = tuple(runs)
+    kept_tables = tuple(table for table in tables if table.rows)
     faults = problems.all()
     if not (kept_runs or kept_tables):
         first = faults[0] if faults else Problem(1, missing)
         raise LineError(first.line, first.reason)
-    return Reading(
-        format, kept_runs[:MAX_ROWS], tuple(kept_tables), tuple(notes), faults
-    )
+    return Reading(format, kept_runs, kept_tables, tuple(notes), faults)
 
 
 def run_record(

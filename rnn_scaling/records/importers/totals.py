@@ -15,7 +15,6 @@ from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.cell_numbers import SLACK, PrintedNumber
 from rnn_scaling.records.importers.reading import (
     LONGEST,
-    MAX_ROWS,
     PIECE,
     ImportedRun,
     LogFormat,
@@ -174,8 +173,7 @@ class _Reader:
                 stream.steps = []
         elif form.step and (match := re.fullmatch(form.step, text)):
             parse_positive(match["rate"], form.rate_meaning)
-            if len(stream.steps) < MAX_ROWS:
-                stream.steps.append(match.groupdict(""))
+            stream.steps.append(match.groupdict(""))
             stream.line = line.number
             stream.is_done = False
         elif form.loss and (match := re.match(form.loss, text)):

@@ -23,7 +23,6 @@ _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
 _TOLERANCES = ((0.0, 0.0), (0.01, 3.0))
 _PAIR = 2  # misses that often have one cause, such as exchanged numbers
-_FAR = 0.1  # relative difference by which the only number of a table must miss
 _MAX_CHANGES = 0.25  # per row
 _MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
 
@@ -109,15 +108,11 @@ def is_believed(reading: Reading) -> bool:
     Two rows, of which one is the baseline, give no evidence, so that the header words
     and a baseline of 1 must suffice.
     """
-    if len(reading.rows) > 1 or reading.bits >= MIN_BITS:
-        most_changes = max(2, _MAX_CHANGES * len(reading.rows))
-        # A measured number follows from no other, unless its header says so.
-        is_guess = reading.relation.bits < 0 and not reading.column.is_derived
-        if is_guess and len(reading.missed) > 1:
-            return False
-        return reading.bits >= MIN_BITS and reading.num_changes <= most_changes
-    if reading.is_clean:
-        return not reading.relation.is_generic
-    is_stated = reading.relation.sources == ("rate",)
-    is_stated &= reading.choice.rule == "devices"
-    return is_stated and not reading.holds(_FAR)[reading.rows].any()
+    if reading.bits < MIN_BITS and len(reading.rows) < 2:
+        return reading.is_clean and not reading.relation.is_generic
+    most_changes = max(2, _MAX_CHANGES * len(reading.rows))
+    # A measured number follows from no other, unless its header says so.
+    is_guess = reading.relation.bits < 0 and not reading.column.is_derived
+    if is_guess and len(reading.missed) > 1:
+        return False
+    return reading.bits >= MIN_BITS and reading.num_changes <= most_changes

@@ -13,7 +13,6 @@ from rnn_scaling.records.tables.measurements import Item, Place
 
 # Relative. Medians and unprinted digits explain smaller differences.
 MATERIAL = 0.005
-_MAX_ALTERNATIVES = 3  # changes that are named as "one of these"
 _MAX_COUNT_FACTOR = 10.0  # largest error of a count of devices
 _MAX_FACTOR = 1e7  # largest error of any number
 Index = Mapping[Place, Mapping[Mark, Instance]]
@@ -68,9 +67,7 @@ def faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
         ):
             if marks <= remaining.keys():
                 causes = [remaining.pop(mark) for mark in broken if mark in marks]
-                changes = _select_named_changes(groups[marks], causes)
-                if changes:
-                    yield Fault(causes, changes)
+                yield Fault(causes, _computed_first(groups[marks], causes))
         broken = remaining
 
 
@@ -92,13 +89,11 @@ def _find_changes(by_place: Index, broken: Index) -> Iterator[Change]:
             yield Change(item, fit, len(by_place[place]) - len(broken[place]))
 
 
-def _select_named_changes(
+def _computed_first(
     changes: Sequence[Change], broken: Sequence[Instance]
 ) -> list[Change]:
-    """Return the changes that are named, first the changes of computed numbers."""
+    """Return the changes, first the changes of computed numbers."""
     targets = {instance.terms[0].item.place for instance in broken}
-    if len(changes) > _MAX_ALTERNATIVES:
-        changes = [change for change in changes if change.place in targets]
     return sorted(changes, key=lambda change: change.place not in targets)
 
 

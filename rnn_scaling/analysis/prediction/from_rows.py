@@ -36,10 +36,10 @@ from rnn_scaling.config import registry
 from rnn_scaling.system.machine import topology
 
 PARAMETER_SERVER = "parameter_server"
-NO_EXCHANGE = "none"
+_NO_EXCHANGE = "none"
 _LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
 _SMALL_SLOWING = 0.1  # largest share of a rate that load may have taken from a point
-DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
+_DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
 _VIRTUAL_NETWORK = re.compile(
     r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured"
@@ -147,7 +147,7 @@ class MeasuredSeries:
         knowledge = dataclasses.replace(
             knowledge, devices_per_machine=per_machine, links=links
         )
-        predicted_machines = DEFAULT_FACTOR * num_machines
+        predicted_machines = _DEFAULT_FACTOR * num_machines
         values = {
             "machines": predicted_machines,
             "devices": per_machine,
@@ -164,7 +164,7 @@ class MeasuredSeries:
     @property
     def default_devices(self) -> tuple[int, ...]:
         """The numbers of devices that are predicted if the user names none."""
-        return (DEFAULT_FACTOR * self.curve.points[-1].devices,)
+        return (_DEFAULT_FACTOR * self.curve.points[-1].devices,)
 
 
 def measured_series(
@@ -261,7 +261,7 @@ def _knowledge(
         step_times = []
     exchanged = exchange_sizes(largest.good_runs[-1], 2)
     independent = []
-    if algorithm != NO_EXCHANGE:
+    if algorithm != _NO_EXCHANGE:
         keys = map(_key_without_exchange, rows)
         found = [rows_by_key[key] for key in keys if key in rows_by_key]
         independent = [row for row in found if not _is_much_slowed(row)]

@@ -145,6 +145,7 @@ def _forward(
     biases: Sequence[Tensor],
     options: LossOptions,
 ) -> _LossForward:
+    """Compute losses; correct words and gradients of logits follow when called."""
     smoothing = options.label_smoothing
     if operators.usable(hidden.dtype):
         library = operators.load()

@@ -147,6 +147,7 @@ def _block_forward(
     bias: Tensor,
     forget_bias: float,
 ) -> LstmStep:
+    """Run all steps with `BlockLSTM`, in float32."""
     peephole = tf.zeros([c.shape[1]])
     sequences = tf.raw_ops.BlockLSTM(
         seq_len_max=tf.cast(tf.shape(x)[0], tf.int64),
@@ -173,6 +174,7 @@ def _loop_forward(
     bias: Tensor,
     forget_bias: float,
 ) -> LstmStep:
+    """Run all steps in a loop with bfloat16 products."""
     num_steps = tf.shape(x)[0]
     input_dim = x.shape[2]
     recurrent = kernel[input_dim:]

@@ -116,6 +116,7 @@ def _packed_cell(
 def _run_forward(
     x: Tensor, h: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor
 ) -> _GruForward:
+    """Run all steps in a loop, and keep what the gradient needs."""
     num_steps = tf.shape(x)[0]
     units = h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])

@@ -111,6 +111,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _compile(file: Path) -> None:
+    """Compile the sources, and replace the library in one step."""
     import tensorflow as tf
 
     if not os.access(file.parent, os.W_OK):

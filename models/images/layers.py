@@ -205,6 +205,7 @@ class LayeredClassifier(ImageClassifier):
         )
 
     def declared(self) -> list[VariableSpec]:
+        """Return the variables that the network declares when it runs on shapes."""
         specs: list[VariableSpec] = []
 
         def declare(spec: VariableSpec) -> Tensor:

@@ -320,6 +320,7 @@ class _Attributor:
             self._tower_changes["batch_size"] = -(-total // self._n)
 
     def attribute(self) -> Attribution:
+        """Return the parts of the row's loss, and what remains."""
         loss = _ONE - self._measured_efficiency()
         efficiencies = {
             name: self._efficiency_with(changes)
@@ -369,6 +370,7 @@ class _Attributor:
         return functools.reduce(operator.sub, parts, loss)
 
     def _make_part(self, name: LossPartName, share: Share) -> LossPart:
+        """Return a part with its interval, or the commands for its missing runs."""
         if share.missing:
             missing_changes = share.missing if self._row.is_ours else ()
             commands = [

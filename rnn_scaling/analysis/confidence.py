@@ -542,6 +542,7 @@ def _log_interval(
     scatter: Scatter | None = None,
     spread: float = 1.0,
 ) -> Interval:
+    """Return the interval of a number whose logarithm has this error."""
     value = math.exp(log_value)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     return Interval(

@@ -133,6 +133,7 @@ def _notebook_cells(machine: str, title: str, row: Row) -> list[str]:
 
 
 def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
+    """Return a row as a flat dict for data frames."""
     record = {name: row.reported(name) for name in options}
     record |= {
         "num_devices": row.num_devices,

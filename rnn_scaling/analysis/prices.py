@@ -145,6 +145,7 @@ def read_price_lists(
 
 
 def _read_machines(path: Path) -> list[PricedMachine]:
+    """Return the machines of machines.toml; raise a Refusal for a wrong entry."""
     try:
         content = tomllib.loads(input_files.read_bytes(path).decode("utf-8-sig"))
     except OSError as e:

@@ -475,6 +475,7 @@ def _make_rows(
 
 
 def _add_baselines(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with their shared scatter and their baselines."""
     scatters = shared_scatters_by_key(rows)
     rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
     on_one_device = [row for row in rows if row.baseline]

@@ -215,6 +215,7 @@ def _check_address(name: str, address: str) -> None:
 
 
 def _read_environment(job: _Job) -> Launch:
+    """Return the launch of local-cluster or of the user's own script."""
     rendezvous = job.coordinator_address or job.text("RNN_SCALING_MEETING")
     _check_address("RNN_SCALING_MEETING", rendezvous)
     is_local = ports.is_loopback(ports.split(rendezvous)[0])
@@ -236,6 +237,7 @@ def _read_environment(job: _Job) -> Launch:
 
 
 def _read_tf_config(job: _Job) -> Launch:
+    """Return the launch that TF_CONFIG describes."""
     cluster, task_type, task_index = _parse_tf_tasks(job.text("TF_CONFIG"))
     tasks: list[tuple[str, int]] = []
     for task in _JOBS:
@@ -306,6 +308,7 @@ def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
 
 
 def _open_mpi(job: _Job) -> Launch:
+    """Return the launch of mpirun, from the variables of Open MPI."""
     local_rank, local_size = job.place(
         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
     )
@@ -368,6 +371,7 @@ def _is_slurm_step(environ: Environment) -> bool:
 
 
 def _read_slurm(job: _Job) -> Launch:
+    """Return the launch of srun, from the variables of Slurm."""
     names = _read_list(job, "SLURM_STEP_NODELIST", node_list.nodes)
     counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.tasks)
     node = job.number("SLURM_NODEID")
@@ -399,6 +403,7 @@ def _read_list(job: _Job, name: str, read: Callable[[str], list[Any]]) -> list[A
 
 
 def _read_kubernetes(job: _Job) -> Launch:
+    """Return the launch of an Indexed Job."""
     name, dash, number = job.host_name.partition(".")[0].rpartition("-")
     rendezvous = job.coordinator_address
     if not rendezvous:

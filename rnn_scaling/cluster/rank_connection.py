@@ -331,6 +331,7 @@ class RankConnection:
             self._is_closed.set()
 
     def _receive_and_beat(self, channel: wire.Channel) -> None:
+        """Handle messages and send heartbeats until the connection ends."""
         pulse = wire.Pulse(self._heartbeat_s)
         while channel.is_open:
             ready = self._selector.select(pulse.period_s)
@@ -371,6 +372,7 @@ class RankConnection:
         return messages is not None
 
     def _handle(self, message: wire.Message) -> None:
+        """Act on one message of the rendezvous."""
         kind = message["kind"]
         if kind == "welcome":
             ranks = wire.field(message, "peers", list)

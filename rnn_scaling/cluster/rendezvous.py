@@ -182,6 +182,7 @@ class Rendezvous:
             connection.heard_at = now
 
     def _serve(self, connection: _Connection | None, events: int) -> None:
+        """Read from or write to a connection that is ready."""
         if connection is None:
             self._accept()
             return
@@ -200,6 +201,7 @@ class Rendezvous:
             self._report_lost_rank(connection, f"sent an invalid message ({e})")
 
     def _accept(self) -> None:
+        """Accept a connection; if too many are strangers, drop the oldest of them."""
         try:
             connection, address = self._listener.accept()
         except OSError:  # It was closed again, or this process has too many open files.
@@ -216,6 +218,7 @@ class Rendezvous:
             connection.close()
 
     def _watch(self, now: float) -> None:
+        """Act on deadlines: of joining, of strangers, of silent ranks and of barriers."""
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
         for connection in list(self._connections):
@@ -240,6 +243,7 @@ class Rendezvous:
                 self._fail(Failure(FailureKind.LOST, None, text))
 
     def _handle(self, connection: _Connection, message: wire.Message) -> None:
+        """Act on one message of a rank."""
         kind = message["kind"]
         info = connection.info
         if info is None:
@@ -360,6 +364,7 @@ class Rendezvous:
         self._send_all(wire.encode("welcome", peers=infos))
 
     def _join_barrier(self, info: RankInfo, message: wire.Message) -> None:
+        """Note that a rank has arrived, and open complete barriers."""
         name = wire.field(message, "name", str)
         timeout_s = wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):

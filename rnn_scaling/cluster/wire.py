@@ -211,6 +211,7 @@ class Channel:
                 self._connection.close()
 
     def _flush(self) -> None:
+        """Send what the socket takes now, and keep the remaining bytes."""
         try:
             while self.unsent:
                 num_sent = self._connection.send(self.unsent[0])

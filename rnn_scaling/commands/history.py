@@ -198,6 +198,7 @@ def _add_entry(candidate: Entry, seen_runs: set[Any], folder: Path) -> list[Stat
 
 
 def _show(options: ShowOptions) -> int:
+    """Print a history, or write its files."""
     from rnn_scaling.reports import history as report
     from rnn_scaling.reports import report_files
     from rnn_scaling.reports.page import history as page

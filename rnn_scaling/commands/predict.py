@@ -127,6 +127,7 @@ def _find_mistakes(
 def _find_simulation_mistakes(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> Iterator[str]:
+    """Yield an error for each flag that a simulation lacks or cannot use."""
     if not options.num_devices:
         yield (
             "--num_devices is missing; give the numbers of devices to simulate, such "

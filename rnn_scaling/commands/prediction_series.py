@@ -72,6 +72,7 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
 
 
 def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSeries]:
+    """Return the series of a folder's runs, by machine."""
     # Wrong flags are reported before thousands of files are read.
     links = from_rows.Links(
         read_links(options.links) if options.links else {},
@@ -98,6 +99,7 @@ def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSerie
 
 
 def _read_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]:
+    """Return the series of a file's tables; refuse flags that need runs."""
     if options.links or options.link_gbit is not None or options.latency_us is not None:
         raise entry.Refusal(
             "--links and --link_gbit need the bytes of a step, which a table does not "

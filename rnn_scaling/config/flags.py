@@ -180,11 +180,11 @@ def parse_with_errors(
     # absl loads logging and more, which --help need not wait for.
     from absl import flags as absl_flags
 
-    positionals: dict[str, dataclasses.Field] = {}
-    fields: dict[str, dataclasses.Field] = {}
+    positionals = {}
+    fields = dict(options)
     for name, field in options.items():
-        is_positional = field.metadata.get("positional")
-        (positionals if is_positional else fields)[name] = field
+        if field.metadata.get("positional"):
+            positionals[name] = fields.pop(name)
     targets = {name: name for name in fields}
     for alias, target in ALIASES.items():
         if target in fields:

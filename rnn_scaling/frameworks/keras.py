@@ -108,6 +108,7 @@ class _Fit:
             self._answers.put(error)
 
     def _fit(self, task: Task, towers: Sequence[int]) -> None:
+        """Build the model and call `fit`, which ends by a _StopError."""
         import keras
 
         answers = self._answers

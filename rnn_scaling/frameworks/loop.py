@@ -193,6 +193,7 @@ class Ranks:
             process.wait()
 
     def _watch(self, rank: int) -> None:
+        """Wait for a rank's process, and keep the reason if it fails."""
         process = self._processes[rank - 1]
         assert process.stdout is not None
         output = process.stdout.read()
@@ -231,6 +232,7 @@ class _TrainerRun:
         self._ranks: Ranks | None = None
 
     def main(self) -> int:
+        """Train, and end all ranks whatever happens; return the exit status."""
         if self._task.cores and self._num_ranks > 1:
             os.sched_setaffinity(0, self._task.cores[self._rank])
         recorder = self._recorder()
@@ -254,6 +256,7 @@ class _TrainerRun:
         return entry.EXIT_OK if result.status == "ok" else entry.EXIT_FAILED
 
     def _recorder(self) -> Recorder:
+        """Return the Recorder of this rank, with the facts of the task."""
         task = self._task
         recorder = Recorder(
             task.result_file,
@@ -284,6 +287,7 @@ class _TrainerRun:
         )
 
     def _join_group(self, group: ProcessGroup, recorder: Recorder) -> None:
+        """Start the other ranks at rank 0, and join the framework's process group."""
         if self._rank == 0:
             address = group.host(self._num_ranks)
             self._ranks = Ranks(
@@ -297,6 +301,7 @@ class _TrainerRun:
         group.join(address, self._rank, self._task)
 
     def _train(self, recorder: Recorder) -> None:
+        """Check the losses of the reference, then warm up and measure."""
         task = self._task
         recorder.recording.enter("build")
         name = task.config["framework"]
@@ -318,6 +323,7 @@ class _TrainerRun:
                 )
 
     def _fail(self, recorder: Recorder, error: Exception) -> int:
+        """Close the record with the error that caused all others."""
         # Other errors may be caused by the end of another rank.
         is_own = isinstance(error, (RefusedError, NotFiniteError))
         cause = ""

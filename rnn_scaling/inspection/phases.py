@@ -106,6 +106,7 @@ def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int
 
 
 def _sweep_step(step: TracedStep, num_towers: int) -> _Sweep:
+    """Cut a step at the start and end of each kernel, and mark what runs in between."""
     if step.end_ns <= step.start_ns:
         raise ValueError(
             f"expected a step of positive duration, "
@@ -192,6 +193,7 @@ def _assign_parts(
 
 
 def _tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
+    """Return the fields of a `records.step_parts.TowerStep`."""
     exchange = sweep.runs(None, names.EXCHANGE)
     computes = sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)

@@ -78,6 +78,7 @@ def trace(
 def _trace(
     step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool
 ) -> Traced:
+    """Run the steps under the profiler, and time its start and its end."""
     old_files = set(Path(folder).glob(_SPACES))
     step_s: list[float] = []
     start_begin_s = time.perf_counter()

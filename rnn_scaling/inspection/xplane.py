@@ -310,8 +310,9 @@ def drop_iterations(space: Any) -> None:
 
     Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
     """
-    for plane in space.planes:
-        for event in _select_events(plane) if plane.name == HOST_PLANE else ():
+    host_planes = [plane for plane in space.planes if plane.name == HOST_PLANE]
+    for plane in host_planes:
+        for event in _select_events(plane):
             stats = event.message.stats
             for index in reversed(range(len(stats))):
                 if plane.stat_metadata[stats[index].metadata_id].name == _ITERATION:

@@ -400,6 +400,7 @@ class _LinkTimer:
         return time_copies(size, calls) / calls
 
     def _time_on_gpu(self, size: int, calls: int) -> float:
+        """Return the seconds of the calls between two events of the GPU."""
         cuda = self._cuda
         first, *other_streams = self._streams
         cuda.use(self._link.lanes[0][0])
@@ -422,6 +423,7 @@ class _LinkTimer:
         return cuda.elapsed_s(self._start, self._end)
 
     def _time_on_host(self, size: int, calls: int) -> float:
+        """Return the seconds of the calls by the host's clock."""
         start = threading.Barrier(len(self._streams))
 
         def run(lane: Lane, stream: int) -> tuple[float, float]:

@@ -216,6 +216,7 @@ def _find_problems(
     num_gpus: int,
     num_cores: int,
 ) -> list[str]:
+    """Return the conflicts of the flags with each other and with the machine."""
     ranks = options.num_devices
     cores = options.cpu_cores_per_device
     reads_cores = device == "cpu" and _COMPUTE in parts
@@ -335,6 +336,7 @@ class _Planner:
         return [self._make_task("host memory", _MEMORY, sizes=sizes)] if sizes else []
 
     def copies(self, smallest: int, largest: int) -> list[LinkTask]:
+        """Return the tasks of copies with GPUs, or between logical CPUs."""
         on_gpus = self._device == "gpu"
         step = _FINE_STEP if on_gpus else self._options.step_factor
         sizes = self._select_fitting_sizes(

@@ -113,6 +113,7 @@ def render(results: Measurements, every_size: bool = False) -> str:
 
 
 def _links_section(links: Sequence[Series]) -> str:
+    """Return the table of links with their fits."""
     head = (
         "Link",
         "Largest",
@@ -151,6 +152,7 @@ _FIT_TEXT = (
 
 
 def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
+    """Return the cells of a fitted line; in brackets if it does not hold."""
     if line is None:
         return (_MISSING,) * 4
     alpha = _round_to_error(line.alpha_us, line.alpha_error_us)
@@ -166,6 +168,7 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
 
 
 def _products_section(products: Sequence[Gemm]) -> str:
+    """Return the table of matrix products, one line per type and device."""
     shapes: set[gemm.Shape] = set()
     for device_products in products:
         shapes.update(product.shape for product in device_products.products)
@@ -205,6 +208,7 @@ def _products_section(products: Sequence[Gemm]) -> str:
 def _all_reduce_sections(
     results: Measurements, all_series: Sequence[Series]
 ) -> list[str]:
+    """Return the tables of times, bandwidths and fits of all algorithms."""
     head = ("Size", *(series.name for series in all_series))
     points: dict[int, list[Point | None]] = {}
     for number, series in enumerate(all_series):
@@ -280,6 +284,7 @@ def _sizes_section(results: Measurements) -> str:
 
 
 def _comparison_text(all_series: Sequence[Series]) -> str:
+    """Return how many sums were wrong, and which were not compared."""
     total = 0
     num_compared = 0
     unproven = set()
@@ -365,6 +370,7 @@ def nccl_tests(all_series: Sequence[Series], host: str, devices: Sequence[str]) 
 
 
 def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
+    """Return one algorithm as a file of nccl-tests."""
     first = series.sizes[0]
     last = series.sizes[-1]
     factor = series.sizes[1] // first if len(series.sizes) > 1 else 1

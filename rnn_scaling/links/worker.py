@@ -30,6 +30,7 @@ Write = Callable[[WorkerOutcome], None]
 
 
 def main(argv: Sequence[str]) -> int:
+    """Make the measurement of a request; return the exit status."""
     request = json.loads(Path(argv[0]).read_text())
     result = Path(argv[1])
     prepare_cuda_order()
@@ -168,6 +169,7 @@ def gradient_bytes() -> tuple[tuple[str, int], ...]:
 
 
 def _start(request: dict[str, Any]) -> Any:
+    """Bind to the cores of the devices, and start TensorFlow on them."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if request["device"] == "cpu":
         bind_to_cores(request["num_devices"] * request.get("cores_per_device", 1))

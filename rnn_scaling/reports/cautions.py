@@ -251,6 +251,7 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
 
 
 def _hand_made_statement(rows: Sequence[Row]) -> Statement:
+    """Return the batch sizes that keep the global batch constant by hand."""
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
     names = (network_name(first.options), first.options["variable_update"])

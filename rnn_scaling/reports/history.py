@@ -187,6 +187,7 @@ def points(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _point_data(curve: Curve, point: Point) -> dict[str, Any]:
+    """Return one entry of a curve as JSON data."""
     entry = point.entry
     interval = interval_data(point.rate)
     fields: dict[str, Any] = {
@@ -227,6 +228,7 @@ def to_json(timeline: Timeline) -> bytes:
 
 
 def _curve_data(curve: Curve) -> dict[str, Any]:
+    """Return a curve with its points and change points as JSON data."""
     change_points = []
     levels = curve.levels
     # The search numbers quiet entries only.

@@ -99,6 +99,7 @@ def _series_data(
     metrics: Sequence[RowColumn],
     options: Sequence[str],
 ) -> dict[str, Any]:
+    """Return a series with its rows as JSON data."""
     commands = conclusions.missing_run_commands(series)
     faster_configuration = series.faster_on_fewer_devices
 
@@ -127,6 +128,7 @@ def _row_data(
     options: Sequence[str],
     summary: Summary,
 ) -> dict[str, Any]:
+    """Return a row with all columns as JSON data."""
     row = row_summary.row
     data = json_fields(columns.WORK, row)
     data["options"] = {name: row.reported(name) for name in options}
@@ -151,6 +153,7 @@ def _row_data(
 
 
 def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | None:
+    """Return the lost points of a row and their parts as JSON data."""
     attribution = row_summary.attribution
     if attribution is None:
         return None

@@ -128,6 +128,7 @@ def _group_series(runs: Sequence[TracedRun]) -> list[list[Row]]:
 
 
 def _run_sections(run: TracedRun) -> list[Section]:
+    """Return the sections of one traced run."""
     sections = []
     if run.parts:
         tables = steps.section(run.parts, run.title)

@@ -277,6 +277,7 @@ def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
 
 
 def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:
+    """Return the effects of changes as JSON data."""
     curve = sensitivity.curve
     changes = []
     for effect in sensitivity.effects:

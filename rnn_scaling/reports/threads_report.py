@@ -65,6 +65,7 @@ def sections(probes: Sequence[Probe]) -> list[Section]:
 
 
 def _make_section(title: str, probes: Sequence[Probe]) -> Section:
+    """Return the table of a series, with a line per number of threads."""
     unit = common_unit(probe.unit for probe in probes)
     lines = []
     rates = []
@@ -93,6 +94,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
 
 
 def _setting_line(probe: Probe, setting: Setting) -> list[str]:
+    """Return the line of one number of threads."""
     runs = str(setting.runs)
     if setting.failed:
         runs = f"{runs}, {setting.failed} failed"
@@ -132,6 +134,7 @@ def content(probes: Sequence[Probe]) -> dict[str, Any]:
 
 
 def _probe_data(probe: Probe) -> dict[str, Any]:
+    """Return the settings of a series as JSON data."""
     rate_name = RATE.with_unit(probe.unit).name
     settings = []
     for setting in probe.settings:

@@ -111,6 +111,7 @@ class SweepDisplay:
         self.board.close()
 
     def _show(self) -> None:
+        """Redraw the line of the running run and of the time that remains."""
         self._shown_s = self.board.elapsed_s
         ran_s = self._shown_s - self._started_s
         left_s = self._left_s - ran_s

@@ -147,6 +147,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         on_line: OnLine,
         following: object = None,
     ) -> Ended:
+        """Run the program, and keep its output in a log."""
         output = _Output()
         self._output = output
         if run.num_copies:

@@ -50,6 +50,7 @@ class SuiteTrainer(Trainer[Run]):
         on_line: OnLine,
         following: tuple[Run, Path] | None = None,
     ) -> Ended:
+        """Run the trainer's ranks; start the next run early if possible."""
         is_alive = failure.PROGRESS.match if limit.is_rough else None
         words = self._early_command(run, result_file)
         next_words = self._early_command(*following) if following else None

@@ -336,6 +336,7 @@ def build_feed(
 
 
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
+    """Raise a NotFiniteError with a remedy if the loss is not a number."""
     if not math.isfinite(loss):
         remedy = (
             f"lower --learning_rate={config.training.learning_rate:g} or set "

@@ -291,6 +291,7 @@ def _check_length(directory: str, batches: int, config: RunConfig) -> None:
 def _check_data(
     directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]
 ) -> None:
+    """Refuse to continue with other data files than the checkpoint has read."""
     for path in sorted({*files, *data}):
         current_stamp = stamp(path) if path in files else None
         if data.get(path) == current_stamp:

@@ -125,6 +125,7 @@ class RankMeeting:
             self._file.unlink(missing_ok=True)
 
     def _invite(self) -> Launch:
+        """Write the file with the address and the secret of a new rendezvous."""
         # torchrun sets the variable on several hosts.
         host = os.environ.get("MASTER_ADDR") or socket.gethostname()
         launch = self._launch(
@@ -144,6 +145,7 @@ class RankMeeting:
         return launch
 
     def _find(self) -> Launch:
+        """Return the rendezvous that the file names, once it answers."""
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
             # The file may be missing or incomplete, or a killed run may have left it.
@@ -156,13 +158,14 @@ class RankMeeting:
         raise ClusterError(f"rank 0 did not arrive within {self._timeout_s:g} s")
 
     def _launch(self, meeting: str, job: str, token: str) -> Launch:
+        """Return the place of this process for `RankConnection`."""
         host = socket.gethostname()
         return Launch(
             self._rank,
             self._num_ranks,
-            "",
-            meeting,
-            host,
+            launcher="",
+            rendezvous=meeting,
+            host=host,
             job=job,
             token=token,
             timeout_option="timeout_s",

@@ -410,6 +410,7 @@ class Recorder:
     def _make_record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
+        """Return the record as of now, with the rates and norms of the updates."""
         result = self.recording.record(status, error, workers)
         # A step may be ending in another thread, or another rank has fewer steps.
         updates = self._updates[: len(result.batches.seconds)]

@@ -292,6 +292,7 @@ class Updater:
         return [updated]
 
     def _update(self, grads: Gradients, norm: tf.Tensor | None) -> list[Any]:
+        """Apply the clipped gradients to every variable on its device."""
         scale = None
         if self._max_gradient_norm:
             with tf.device(self._device):

@@ -133,6 +133,7 @@ def short(number: float) -> str:
 
 
 def _batch_cells(batch: CertifiedBatch) -> list[str]:
+    """Return a line of the table: both losses and their differences."""
     serial = batch.loss_serial
     parallel = batch.loss_parallel
     difference = None

@@ -156,6 +156,7 @@ class Certifier:
         self._stale_replicas = batch.replicas_before
 
     def end(self) -> Certificate:
+        """Return the certificate of all batches that were compared."""
         return certificates.certificate(
             self._conclude(),
             compared=certificates.describe_comparison(self._config, len(self._batches)),
@@ -173,6 +174,7 @@ class Certifier:
         return self._first_fault is not None and self._first_fault.subject == _UNEQUAL
 
     def _conclude(self) -> Conclusion:
+        """Return the verdict from the first fault, the explanations and the limits."""
         training = self._config.training
         hidden = self._find_hardly_moved()
         has_clipped = self._serial.trainings[0].rule.has_clipped
@@ -312,6 +314,7 @@ class Certifier:
             self._checks[name] = check
 
     def _check_beginning(self) -> None:
+        """Check batch sizes, parts of the network and first weights."""
         training = self._config.training
         model = self._config.model
         got = sum(self._config.tower_batch_sizes())

@@ -169,6 +169,7 @@ class SerialGradients:
     def _compute_batch_part(
         self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays
     ) -> GradientPart:
+        """Return the loss and the gradients of one batch of a tower as arrays."""
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}

@@ -120,6 +120,7 @@ def _shrink_model(model: ModelConfig) -> ModelConfig:
 def _compare_recurrent(
     model: ModelConfig, device_type: str
 ) -> Iterator[NetworkComparison]:
+    """Yield the comparisons of items, loss and gradients of a network of text."""
     random = np.random.default_rng(_SEED)
     workload = workloads.load(model.model).build(model, device_type)
     weights = _draw_weights(workload.variables, random)

@@ -61,6 +61,7 @@ class Guarantee:
 
     @classmethod
     def from_config(cls, config: RunConfig) -> Guarantee:
+        """Return the guarantee of a run's mode, dtype and compression."""
         update = config.update
         dtype = config.model.compute_dtype
         rounding = _COMPRESSED[update.compress_gradients]
@@ -287,6 +288,7 @@ class UpdateRule:
         return velocity, (square, velocity)
 
     def _adam(self, name: str, gradient: np.ndarray) -> VariableUpdate:
+        """Return the change of a variable by Adam, and renew its two slots."""
         constants = self._constants
         beta_1 = constants.beta_1
         beta_2 = constants.beta_2

@@ -117,6 +117,7 @@ class Serial:
         return [self._step(training, number, towers) for training in self.trainings]
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
+        """Take one step of serial training, with all towers at the same weights."""
         rule = copy.copy(training.rule)
         replica = training.stale if self._guarantee.staged else training.weights
         weights = dict.fromkeys(training.towers, replica)
@@ -236,6 +237,7 @@ class Exchange:
         )
 
     def _receive(self, tower: int, part: GradientPart) -> Arrays:
+        """Return a tower's gradient as the others receive it after compression."""
         if not self._quantises:
             return part.gradient
         received = {}

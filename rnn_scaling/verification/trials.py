@@ -460,6 +460,7 @@ def _list_correction_trials(config: RunConfig) -> Iterator[Trial]:
 
 
 def _list_clipping_trials(longest: float, config: RunConfig) -> Iterator[Trial]:
+    """Yield trials that clip by tower, twice, by micro-batch or by variable."""
     num_towers = config.num_towers
     by_tower = Statement("rule-clipped-by-tower", "clipped by tower")
     for share in (None, 1.0, 1 / num_towers):

@@ -254,6 +254,7 @@ def _list_changes(
     rows_after: Sequence[Row],
     changed_options: Collection[str],
 ) -> tuple[Change, ...]:
+    """Return each changed option with its value on both sides."""
     changes = []
     is_recorded = all(row.is_ours for row in (*rows_before, *rows_after))
     first_before = compared_options(rows_before[0].options)

@@ -207,6 +207,7 @@ def own_decoder(config: Mapping[str, Any]) -> str:
 
 
 def _counts(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
+    """Return the counts of one traced run."""
     kernels = trace.kernels
     by_phase: Counter[str] = Counter()
     for part in kernels.by_phase:
@@ -371,6 +372,7 @@ def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
 
 
 def _loop_statement(counts: StepCounts) -> Statement:
+    """Return how many loops a step has, and what they cost."""
     loops = num_loops(counts)
     if not loops:
         return Statement("no-loops", counts.encoder)

@@ -134,6 +134,7 @@ def _make_probes(
 def _make_probe(
     title: str, num_devices: int, default: int, rows: Sequence[Row]
 ) -> Probe:
+    """Return the settings of one series on one number of devices."""
     rows = sorted(rows, key=lambda row: row.options[OPTION])
     measured_rows = [row for row in rows if row.rate is not None]
     best = None
@@ -183,6 +184,7 @@ def _find_sufficient_threads(
 
 
 def _make_setting(row: Row, best: Row | None) -> Setting:
+    """Return a number of threads with its rate, compared with the fastest one."""
     comparison = None
     relative_rate = None
     if best is not None and row is not best:
@@ -225,6 +227,7 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
 
 
 def statements(probe: Probe) -> list[Statement]:
+    """Return which number of threads suffices, and what hides it."""
     if not probe.has_rate:
         return [
             _probe_statement(probe, "threads-not-measured"),

@@ -198,6 +198,7 @@ def detect_layout(db: TraceDatabase) -> Layout | None:
 
 
 def _read_nsys_layout(db: TraceDatabase) -> Layout:
+    """Return the layout of an export of Nsight Systems."""
     read_string = _make_string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
     clauses = "WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
@@ -228,6 +229,7 @@ def _read_nsys_layout(db: TraceDatabase) -> Layout:
 
 
 def _read_nvprof_layout(db: TraceDatabase) -> Layout:
+    """Return the layout of a database of nvprof."""
     read_string = _make_string_reader(db, "StringTable", "_id_")
     versions = [
         str(row[0]) for row in db.select("Version", "version", clauses="LIMIT 5")

@@ -110,21 +110,12 @@ def summarize(
         _read_clipped_events(db, layout, table, limits) for table in layout.tables
     ]
     for event in heapq.merge(*streams, key=lambda event: (event.start, event.end)):
-        kind = event.table.kind
         text = event.table.read_name(event.name)
-        _add_to_total(totals[kind], layout, event, text)
-        label = "memset"
-        communicates = False
-        if kind == KERNEL:
-            label = text
-            communicates = layouts.is_communication(text)
-        elif kind == COPY:
-            label = f"copy {text}"
-            communicates = event.name == layouts.PEER_TO_PEER
+        _add_to_total(totals[event.table.kind], layout, event, text)
         # A damaged page may have hidden the device.
         if event.device not in sweeps:
             sweeps[event.device] = DeviceSweep(largest_gaps)
-        sweeps[event.device].add(kind, event.start, event.end, label, communicates)
+        _add_to_sweep(sweeps[event.device], event, text)
     devices = []
     for device, sweep in sweeps.items():
         numbers = sweep.sums(window[1] - window[0])
@@ -195,6 +186,20 @@ def _read_clipped_events(
             target=target,
             table=table,
         )
+
+
+def _add_to_sweep(sweep: DeviceSweep, event: _Event, text: str) -> None:
+    """Add an event to its device, with the label that gaps show."""
+    kind = event.table.kind
+    label = "memset"
+    communicates = False
+    if kind == KERNEL:
+        label = text
+        communicates = layouts.is_communication(text)
+    elif kind == COPY:
+        label = f"copy {text}"
+        communicates = event.name == layouts.PEER_TO_PEER
+    sweep.add(kind, event.start, event.end, label, communicates)
 
 
 def _add_to_total(totals: Totals, layout: Layout, event: _Event, text: str) -> None:

@@ -320,6 +320,7 @@ def _padding_blocks(summary: Summary) -> list[Block]:
 
 
 def _failure_blocks(summary: Summary) -> list[Block]:
+    """Return the runs that measured nothing, and the files that are not used."""
     blocks: list[Block] = []
     if summary.failures:
         lines = [
@@ -375,6 +376,7 @@ def _command_blocks(
 
 
 def _environment_blocks(summary: Summary) -> list[Block]:
+    """Return the machines, versions and conditions of the runs."""
     keys = [Key(fact.name, fact.text) for fact in summary.facts]
     facts = Folded("Machine, versions and settings", [Terms(keys, "facts")])
     if summary.differences:

@@ -526,6 +526,7 @@ def png(chart: Chart) -> bytes:
 
 
 def _draw_figure(chart: Chart, width: float, height: float) -> Any:
+    """Return the figure of a chart with its legend."""
     is_predicted = any(
         located.point.is_predicted for located in chart.points(chart.lines[0])
     )

@@ -133,6 +133,7 @@ def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
 
 
 def _draw(axes: Axes, step: TimedStep) -> None:
+    """Draw the timeline of one step: a bar per tower."""
     rows = _timeline_rows(step)
     step_ms = 1000 * step.seconds
     width = step_ms / TIMELINE_BINS

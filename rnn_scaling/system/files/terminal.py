@@ -109,6 +109,7 @@ class _Column:
 
 
 def _make_column(cells: tuple[str, ...]) -> _Column:
+    """Return a column with the widths to which it can shrink."""
     head, *values = cells
     pieces: list[str] = []
     for cell in cells:

@@ -117,6 +117,7 @@ def parse(text: str) -> Topology:
 
 
 def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
+    """Return the checked topology: every link must be the same in both directions."""
     names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
     nics = [name for name in header.devices if name not in names]
     columns = {name: number for number, name in enumerate(header.devices)}
@@ -376,6 +377,7 @@ def _groups_text(topology: Topology) -> str:
 
 
 def _best_text(topology: Topology) -> str:
+    """Return which GPUs to use for each number of devices."""
     size = len(topology.devices)
     counts = [n for n in range(2, size) if size <= 8 or n & (n - 1) == 0]
     if not counts:

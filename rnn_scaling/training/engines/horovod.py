@@ -23,6 +23,7 @@ _JOB = "worker"
 
 
 def start(request: Request) -> Engine:
+    """Join Horovod's ranks; raises like `local.start`."""
     engine = local.start(request)
     place = request.place
     hvd = load()

@@ -162,6 +162,7 @@ def peak_device_bytes(engine: Engine) -> list[int] | None:
 
 
 def _configure_cpus(count: int) -> None:
+    """Divide the CPU into logical devices, and hide all GPUs."""
     tf.config.set_visible_devices([], "GPU")
     (cpu,) = tf.config.list_physical_devices("CPU")
     if count > 1:
@@ -171,6 +172,7 @@ def _configure_cpus(count: int) -> None:
 
 
 def _configure_gpus(count: int, place: Place | None) -> None:
+    """Choose the GPUs of this process and divide them if there are too few."""
     gpus = tf.config.list_physical_devices("GPU")
     # With fewer GPUs, each process sees only its own GPUs, or the processes share them.
     if place is not None and len(gpus) >= place.local_size * count:
@@ -196,6 +198,7 @@ def _configure_gpus(count: int, place: Place | None) -> None:
 
 
 def _parse_task(device: str) -> tuple[str | None, int | None]:
+    """Return the job and the task in the name of a device."""
     spec = tf.DeviceSpec.from_string(device)
     return spec.job, spec.task
 

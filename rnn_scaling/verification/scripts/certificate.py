@@ -44,6 +44,7 @@ def to_json(
 
 
 def _verdict_data(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict as JSON data, with the values of enums."""
     fault = verdict.fault
     # Enums become their values.
     return dict(

@@ -196,6 +196,7 @@ class GradientJudge:
         steps: list[Record],
         weighting: sums.Weighting,
     ) -> Check:
+        """Judge gradients by how much each target counts."""
         weights = weighting.weights
         found = accounting.balance(steps, self._evidence.reference["steps"], weights)
         if found is None:

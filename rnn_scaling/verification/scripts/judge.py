@@ -95,6 +95,7 @@ class _Judge:
         self._not_covered: list[str] = []
 
     def verdict(self) -> Verdict:
+        """Make all checks, and answer by the worst of them."""
         repeats = self._difference_of_repeats()
         if repeats > _MAX_DIFFERENCE_OF_REPEATS:
             values = {"share": repeats}
@@ -155,6 +156,7 @@ class _Judge:
         return difference / max(numbers.norm(expected), 1e-30)
 
     def _samples(self) -> Check:
+        """Judge whether the ranks together read each sample as often as one process."""
         counts = samples.missing_and_repeated(
             self._evidence.runs["parallel"],
             self._evidence.runs["serial"],
@@ -227,6 +229,7 @@ class _Judge:
         return Check(Subject.RANDOM, Result.OK, "random-samples")
 
     def _order(self) -> Check | None:
+        """Judge whether epochs differ in order; None if only one was read."""
         driven = self._evidence.runs.get("driven")
         if driven is None or not driven["ranks"][0]["steps"]:
             self._not_covered.append("no-second-epoch")
@@ -244,6 +247,7 @@ class _Judge:
         return Check(Subject.ORDER, Result.OK, "order")
 
     def _initial_weights(self) -> Check:
+        """Judge whether all ranks begin with the same weights."""
         first = numbers.digests(self._evidence.ranks[0]["start"]["weights"])
         for rank in self._evidence.ranks[1:]:
             if numbers.digests(rank["start"]["weights"]) != first:
@@ -344,6 +348,7 @@ class _Judge:
         return max(1, round(samples.num_samples(joined[number]) / count))
 
     def _dropout(self) -> Check | None:
+        """Judge whether ranks draw different dropout; None if they draw none."""
         states = [rank["steps"][0]["dropout"] for rank in self._evidence.ranks]
         if None in states:
             return None
@@ -352,6 +357,7 @@ class _Judge:
         return Check(Subject.DROPOUT, Result.OK, "dropout")
 
     def _state(self) -> Check:
+        """Judge whether the optimizer keeps its state, also when it is loaded."""
         for run in (self._evidence.ranks, [self._evidence.serial]):
             for rank in run:
                 end = rank["end"] or {}
@@ -366,10 +372,12 @@ class _Judge:
         return Check(Subject.STATE, Result.OK, "state")
 
     def _weights(self) -> Check:
+        """Judge whether all ranks have equal weights after each step."""
         noise = Noise(self._evidence.reference, self._evidence.perturbed, "weights")
         return self._between_ranks("weights", Subject.WEIGHTS, noise)
 
     def _buffers(self) -> Check | None:
+        """Judge whether all ranks have equal buffers; None if they may differ."""
         start = self._evidence.ranks[0]["start"]
         if not start["buffers"]:
             return None

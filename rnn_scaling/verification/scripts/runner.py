@@ -148,6 +148,7 @@ class Runner:
         }
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
+        """Return the server's result, or raise if it ends or the time is up."""
         limit = time.monotonic() + limit_s
         assert self._child.stderr is not None
         number = self._child.stderr.fileno()

@@ -160,6 +160,22 @@ def test_averages_that_restart_in_each_epoch_give_the_rate_between_lines(
     assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
 
 
+@pytest.mark.parametrize("has_steps", [False, True])
+@pytest.mark.parametrize(
+    ("warmup", "expected"), [(None, 100), (3, 100), (2, 58 / 0.59), (0, 60 / 0.69)]
+)
+def test_running_averages_leave_out_the_start_up(tmp_path, has_steps, warmup, expected):
+    text = ""
+    seconds = 0.0
+    for count, step_s in enumerate([0.08, 0.02, 0.02] + 57 * [0.01], 1):
+        seconds += step_s
+        step = f"step {count} " if has_steps else ""
+        text += f"{step}rate {count / seconds:.4f}\n"
+    pattern = r"regex:(?:step (?P<step>\d+) )?rate (?P<rate>{number})"
+    reading = read(tmp_path, text, pattern if has_steps else RATE, warmup=warmup)
+    assert reading.rate == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_sum_without_the_tag_of_a_rank_is_said(tmp_path):
     reading = read(tmp_path, "rate 7\nrate 7\n", RATE, ranks=Ranks.SUM)
     assert reading.rate == 7 and kinds_of(reading) == {Kind.NO_RANKS}

@@ -74,6 +74,9 @@ class PrintedAverage(NamedTuple):
         return self.end / self.rate
 
 
+_BEGIN = PrintedAverage(end=0.0, rate=1.0, half=0.0)  # the begin of an average
+
+
 @dataclasses.dataclass(frozen=True)
 class RunningAverage:
     """The rate between lines if each printed rate is the mean since the start."""
@@ -175,13 +178,16 @@ def _trimmed_range(values: np.ndarray) -> float:
     return float(ordered[-1 - tenth] - ordered[tenth])
 
 
-def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | None:
+def find_running_average(
+    lines: Sequence[PrintedAverage], terms: Terms
+) -> RunningAverage | None:
     """Return the rate between lines whose rates rise like running averages.
 
     An average may start again, for example in each epoch.
 
     Args:
       lines: Each line with its printed step, or its number if some line prints none.
+      terms: How the start-up is found.
 
     Returns:
       None if the rates do not rise, or if there are fewer than `_FEWEST_AVERAGES`.
@@ -201,8 +207,9 @@ def find_running_average(lines: Sequence[PrintedAverage]) -> RunningAverage | No
     total_steps = 0.0
     total_s = 0.0
     total_half_s = 0.0
-    for stretch in long_stretches:
-        between = _measure_between_averages(stretch)
+    for index, stretch in enumerate(long_stretches):
+        start = USUAL_START if index else _find_start_of_averages(stretch, terms)
+        between = _measure_between_averages(stretch, start)
         if between is None:
             return None
         steps_between, seconds, half_s = between
@@ -254,17 +261,35 @@ def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     return first_steps * second_s > _MOST_SLOWING * second_steps * first_s
 
 
+def _find_start_of_averages(lines: Sequence[PrintedAverage], terms: Terms) -> int:
+    """Return how many lines are the start-up, by the time since the line before."""
+    with_begin = [_BEGIN, *lines]
+    costs = []
+    for previous, line in itertools.pairwise(with_begin):
+        seconds = line.seconds - previous.seconds
+        steps = line.end - previous.end
+        if min(steps, seconds) <= 0:  # Too few digits were printed.
+            warmup = USUAL_START if terms.warmup is None else terms.warmup
+            return min(warmup, len(lines) - 1)
+        costs.append(seconds / steps)
+    return find_start(costs, terms).lines
+
+
 def _measure_between_averages(
-    lines: Sequence[PrintedAverage],
+    lines: Sequence[PrintedAverage], start: int
 ) -> tuple[float, float, float] | None:
-    """Return steps, seconds and half a unit of the seconds between averages.
+    """Return steps, seconds and half a unit of the seconds after the start-up.
+
+    Args:
+      lines: The averages.
+      start: Number of lines that are the start-up.
 
     Returns:
-      None if no time passed, or if too few digits were printed. The first rate may have
-      too few digits, so the second line is also tried.
+      None if no time passed, or if too few digits were printed. The rate at the end of
+      the start-up may have too few digits, so the next line is also tried.
     """
     last = lines[-1]
-    for first in lines[:2]:
+    for first in [_BEGIN, *lines][start : start + 2]:
         steps = last.end - first.end
         seconds = last.seconds - first.seconds
         half_s = sum(line.end * line.half / line.rate**2 for line in (first, last))

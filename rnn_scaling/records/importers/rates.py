@@ -129,7 +129,7 @@ def measure_rank(
     """
     stretches = [printed_stretch(line, terms) for line in measurements]
     costs = [stretch.cost for stretch in stretches]
-    average = _find_average(measurements, costs)
+    average = _find_average(measurements, costs, terms)
     if average is not None and average.is_certain:
         return _make_average_rate(average, costs)
 
@@ -210,7 +210,7 @@ def _measure_lines(
 
 
 def _find_average(
-    measurements: Sequence[Measurement], costs: Sequence[float]
+    measurements: Sequence[Measurement], costs: Sequence[float], terms: Terms
 ) -> RunningAverage | None:
     """Return the rate between lines that print averages; None if they do not.
 
@@ -227,7 +227,7 @@ def _find_average(
         step = _step(measurement) if has_steps else count
         half = 0.5 * number.step / number.value / cost
         lines.append(PrintedAverage(step, 1 / cost, half))
-    return cost_series.find_running_average(lines)
+    return cost_series.find_running_average(lines, terms)
 
 
 def _make_average_rate(average: RunningAverage, costs: Sequence[float]) -> RankRate:

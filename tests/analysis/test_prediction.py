@@ -137,16 +137,19 @@ def test_a_needed_factor_makes_the_step_that_short():
 
 
 @pytest.mark.parametrize(
-    ("low", "value", "kind"),
+    ("low", "value", "high", "kind"),
     [
-        (0.91, 0.95, "predict-is-efficient"),
-        (0.89, 0.95, "predict-may-be-efficient"),
-        (0.85, 0.89, "predict-needs"),
+        (0.91, 0.95, 0.99, "predict-is-efficient"),
+        (0.89, 0.95, 0.99, "predict-may-be-efficient"),
+        (0.01, 0.36, 9.99, "predict-may-be-efficient"),
+        (0.85, 0.88, 0.89, "predict-needs"),
     ],
 )
-def test_no_change_is_needed_only_if_the_whole_interval_is_efficient(low, value, kind):
+def test_a_change_is_needed_only_if_the_whole_interval_is_inefficient(
+    low, value, high, kind
+):
     lost = {"exchange": 1 - value}
-    assert needed(Interval(value, low, 0.99), **lost).kind == kind
+    assert needed(Interval(value, low, high), **lost).kind == kind
 
 
 def test_each_machine_brings_its_own_cores_and_memory():

@@ -305,10 +305,10 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
         "wanted": _EFFICIENT,
         "part": part,
     }
-    low = efficiency.ends[0] if efficiency.ends else efficiency.value
+    low, high = efficiency.ends or (efficiency.value, efficiency.value)
     if low >= _EFFICIENT:
         return Statement("predict-is-efficient", values=values)
-    if efficiency.value >= _EFFICIENT:
+    if high >= _EFFICIENT:
         return Statement("predict-may-be-efficient", values=values)
     if part is None or part == PARTS[-1]:
         values["factor"] = (1 / efficiency.value - 1) / (1 / _EFFICIENT - 1)

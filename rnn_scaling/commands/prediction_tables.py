@@ -45,7 +45,13 @@ _UNIT_NAMES = {
     86400.0: "days",
 }
 _UNIT = re.compile(
-    r"([A-Za-z]+)\s*(?:/|\bper\b)\s*(?:s|sec|seconds?|min|minutes?|h|hours?)\b"
+    r"(?P<multiple>\b(?:1?[kKMGT]|1e\d+|1,?0+|thousands?|millions?|billions?)\s)?\s*"
+    r"(?P<items>[A-Za-z]+)\s*(?:/|\bper\b)\s*"
+    r"(?:s|sec|seconds?|min|minutes?|h|hours?)\b"
+)
+# Behind the unit, as in "tokens/s (x1000)".
+_MULTIPLE = re.compile(
+    r"[x×*]\s?(?:10\^?\d+|1,?0+|1e\d+)|\b1e\d+\b|\b(?:thousand|million|billion)s?\b"
 )
 _WORD_AT_END = re.compile(r"[A-Za-zµμ]+$")
 _MACHINES = re.compile(r"\b(?:nodes?|machines?|hosts?|servers?|instances?|vms?)\b")
@@ -154,13 +160,24 @@ def _common_cell_unit_s(column: Column) -> float:
 
 
 def _rate_unit(column: Column) -> str:
-    """Return the unit of a rate; "items" if the header does not name it."""
+    """Return the unit of a rate; "items" if the header does not name it.
+
+    Numbers stay in the unit of the header, such as "k img" or "GB".
+    """
     if column.quantity == Quantity.SPEEDUP:
         return SPEEDUP
     if column.quantity == Quantity.SECONDS:
         return "steps"
     match = _UNIT.search(column.name)
-    return match[1].lower() if match else "items"
+    if match is None:
+        return "items"
+    items = match["items"]
+    # GB are bytes, and Gb are bits.
+    unit = items.lower() if items.istitle() or len(items) > 3 else items
+    multiple = match["multiple"] or ""
+    if not multiple and (behind := _MULTIPLE.search(column.name)):
+        multiple = behind[0]
+    return f"{multiple.strip()} {unit}".strip()
 
 
 def _make_measured_point(

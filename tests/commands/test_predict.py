@@ -163,6 +163,27 @@ def test_each_column_has_its_own_unit_and_digits(go, tmp_path):
     assert rounded > precise
 
 
+@pytest.mark.parametrize(
+    ("header", "unit"),
+    [
+        ("k img/s", "k img"),
+        ("Throughput (M tokens/s)", "M tokens"),
+        ("tokens/s (x1000)", "x1000 tokens"),
+        ("Tokens/s, thousands", "thousands tokens"),
+        ("kimg/s", "kimg"),
+        ("GB/s", "GB"),
+        ("Images/s", "images"),
+        ("speed of 2 img/s", "img"),
+    ],
+)
+def test_a_multiple_in_the_header_stays_in_the_unit(go, tmp_path, header, unit):
+    rows = (f"GPUs|{header}", "1|0.4", "2|0.8", "4|1.5")
+    (tmp_path / "t.md").write_text(lines_of(*rows))
+    [series] = as_json(go, "t.md", "--num_devices=8")["series"]
+    assert series["unit"] == unit
+    assert series["measured"][0]["value"] == 0.4
+
+
 def rows_of(out):
     """Return the cells of the first table that is printed."""
     lines = [line for line in out.splitlines() if line.startswith("|")]

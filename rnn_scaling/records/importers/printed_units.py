@@ -40,6 +40,7 @@ class _PartOfJob:
     """A part of a job, of which logs print the rate: "per GPU", "/node".
 
     Attributes:
+      names: Pattern of its names.
       in_label: Finds it before a number.
       behind: Finds it behind a number, as in "512 tokens/s/GPU", "512 tok/s (per device)"
         and "512 img/sec per GPU". Only the unit of the number may be between.
@@ -47,6 +48,7 @@ class _PartOfJob:
     """
 
     def __init__(self, names: str, abbreviation: str = "") -> None:
+        self.names = names
         # In "tensorflow/core/util", it is a folder.
         per_part = (
             rf"(?:{_PER}|\bper[\s_-])(?i:{names})"
@@ -74,6 +76,7 @@ _DEVICE = _PartOfJob(
     "gpu|device|rank|worker|chip|accelerator|card|npu|tpu|core|proc(?:ess)?",
     "tgs",  # tokens per GPU per second
 )
+_ITEMS_PER_DEVICE = re.compile(rf"(?P<items>[A-Za-z]+){_PER}(?i:{_DEVICE.names})$")
 _NODE = _PartOfJob("node|machine|host|server")
 _MEASURED = r"bytes?|bits?|flops?|flop|ops|hz"  # follow B, b, M, G and the like
 _PLURALS = {
@@ -356,6 +359,10 @@ def _find_in_label(label: str) -> PrintedUnit | None:
         return PrintedUnit(Kind.TIME, time[0].strip(" _()[]-/"), time_unit)
     if rate:
         items = rate["items"].split()[-1]
+        # In "tokens/gpu/second", the items are in front of the device.
+        before = label[: rate.start("items") + len(rate["items"])]
+        if in_front := _ITEMS_PER_DEVICE.search(before):
+            items = in_front["items"]
         return PrintedUnit(Kind.RATE, rate[0], _time_unit(rate["time"]), items)
 
     words = [word.lower() for word in _WORD.findall(label)][-_LABEL_WORDS:]

@@ -269,6 +269,14 @@ def test_a_rate_of_one_device_is_multiplied_by_the_devices(tmp_path, text, patte
     assert unknown.unit.endswith("per device")
 
 
+@pytest.mark.parametrize(
+    "label", ["tokens/gpu/second", "tokens per GPU per second (tgs)", "TGS"]
+)
+def test_the_items_of_a_rate_of_one_device_are_counted(tmp_path, label):
+    pattern = f"{re.escape(label)}: {{number}}"
+    assert read(tmp_path, f"{label}: 512", pattern, num_devices=4).unit == "tokens"
+
+
 @pytest.mark.parametrize("text", ["512 tokens/s/node", "tokens/s per host: 512"])
 def test_a_rate_of_one_node_is_not_a_total(tmp_path, text):
     pattern = text.replace("512", "{number}")

@@ -50,7 +50,8 @@ def speedups(row: Row) -> dict[str, Any] | None:
     Returns:
       None without a baseline or phases, or if load of other programs hides the
       speedup. Otherwise data for JSON: `steady` is the speedup of the measured batches,
-      `train` of all batches, and `total` of the process. `same_work` is the speedup from
+      `train` of all batches, and `total` of the process; these two are None if disturbed
+      runs count, because they cannot be corrected for load. `same_work` is the speedup from
       start to end for the items of the run on one device. In weak scaling, n devices
       process n times the items per run, which hides a fixed cost from the other three.
     """
@@ -62,10 +63,15 @@ def speedups(row: Row) -> dict[str, Any] | None:
         return None
     one_device = _start_up(baseline, baseline)
     start_up = _start_up(row, baseline)
+    train = None
+    total = None
+    if not steady.kind.inherited_notes:
+        train = _compute_speedup(row, baseline, _training_seconds)
+        total = _compute_speedup(row, baseline, _total_seconds)
     return {
         "steady": steady,
-        "train": _compute_speedup(row, baseline, _training_seconds),
-        "total": _compute_speedup(row, baseline, _total_seconds),
+        "train": train,
+        "total": total,
         "same_work": round_for_files(one_device.total / start_up.total),
         "phases_s": start_up.phases,
     }

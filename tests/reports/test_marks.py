@@ -124,6 +124,15 @@ def test_a_corrected_number_is_marked_in_its_cell_and_explained(render, modes):
     assert f"{row.measured_rate.value:.1f}" in text.split(f"- {CORRECTED} ")[1]
 
 
+def test_speedups_of_clocks_that_cannot_be_corrected_are_unknown():
+    phases = {"start": 3.0, "first_batch": 1.0, "warmup": 1.0, "measured": 9.0}
+    phases["total"] = sum(phases.values())
+    runs = [changed(made, phases=phases) for made in beside_one_busy_process()]
+    one, two = [start_up.speedups(row) for row in of(runs).rows]
+    assert two["steady"].is_corrected and one["train"].value == 1.0
+    assert two["train"] is None and two["total"] is None
+
+
 def test_start_up_marks_the_numbers_that_contain_a_corrected_rate():
     runs = []
     for made in beside_one_busy_process():

@@ -217,7 +217,9 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _weighted_squares(y: np.ndarray, weights: np.ndarray) -> float:
-    """Return the weighted sum of squares around the mean."""
+    """Return the weighted sum of squares around the mean; 0.0 for no numbers."""
+    if not len(y):
+        return 0.0
     return float(weights @ (y - weights @ y / weights.sum()) ** 2)
 
 

@@ -83,6 +83,7 @@ class Observer:
         self._forward_state = ""
         self._is_clipping = False
         self._num_restored = 0
+        self._counted_schedulers: set[type] = set()
         # The last backward passes, and the optimizers that have used their gradients.
         self._shared_micro: list[dict[str, Any]] = []
         self._sharing: set[int] = set()
@@ -157,6 +158,7 @@ class Observer:
         self._dropout_state: str | None = None
         self._draws = False
         self._forward_state = ""
+        self._buffers_before: dict[str, str] = {}
         self._rows: list[list[str]] = []
         self._length = 0  # of the second dimension of the input
         self._exchanges = False
@@ -370,6 +372,7 @@ class Observer:
                 "draws": self._draws,
                 "weights": self._describe_all(weights),
                 "buffers": self._describe_all(self._buffers),
+                "buffers_before": self._buffers_before,
             }
         )
         self._start_step()
@@ -406,14 +409,19 @@ class Observer:
     def _create_scheduler(
         self, original: Any, scheduler: Any, *args: Any, **options: Any
     ) -> None:
+        # The class is changed, because a scheduler's attributes go to its checkpoints.
+        for owner in type(scheduler).__mro__:
+            if "step" in vars(owner):
+                if owner not in self._counted_schedulers:
+                    self._counted_schedulers.add(owner)
+                    self._replace(owner, "step", self._step_schedule)
+                break
         original(scheduler, *args, **options)
-        step = scheduler.step
+        self._scheduler_calls = 0  # a new scheduler steps once
 
-        def counted_step(*args: Any, **options: Any) -> Any:
-            self._scheduler_calls += 1
-            return step(*args, **options)
-
-        scheduler.step = counted_step
+    def _step_schedule(self, original: Any, *args: Any, **options: Any) -> Any:
+        self._scheduler_calls += 1
+        return original(*args, **options)
 
     def _backward(
         self, original: Any, tensors: Any, *args: Any, **options: Any
@@ -452,6 +460,8 @@ class Observer:
             return
         self._begin()
         if self._backward_depth == 0 and not self._forward_state:
+            if not self._micro:
+                self._buffers_before = _digests(self._buffers)
             self._forward_state = _random_state()
             self._rows = []
         if self._backward_depth == 0 and not self._rows:
@@ -616,6 +626,10 @@ def _root_modules() -> list[torch.nn.Module]:
     for module in modules:
         inner.update(id(child) for child in module.children())
     return [module for module in modules if id(module) not in inner]
+
+
+def _digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    return {name: digest(tensor) for name, tensor in tensors.items()}
 
 
 def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:

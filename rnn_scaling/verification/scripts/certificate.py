@@ -103,11 +103,10 @@ def text(verdict: Verdict, num_ranks: int, num_steps: int) -> str:
 
 def answer_line(verdict: Verdict, num_ranks: int, num_steps: int) -> str:
     """Return the answer in one line."""
-    values: dict[str, Any] = {"ranks": num_ranks, "steps": num_steps}
+    values: dict[str, Any] = {"ranks": num_ranks, "steps": num_steps, **verdict.values}
     fault = verdict.fault
     if verdict.answer is Answer.CANNOT_TELL:
-        reason_values = {**values, **verdict.values}
-        values["reason"] = _template("reason", verdict.reason, reason_values)
+        values["reason"] = _template("reason", verdict.reason, values)
         return sentence(Statement("script-cannot-tell", values=values))
     if fault is None:
         return sentence(Statement("script-right", values=values))

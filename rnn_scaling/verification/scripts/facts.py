@@ -52,12 +52,24 @@ def exchanges_values(steps: Sequence[Record]) -> bool:
     return any(micro.get("exchanges") for micro in passes)
 
 
-def have_equal_weights(ranks: Sequence[Record], number: int) -> bool:
-    """Return whether all ranks begin a step with equal weights."""
-    if any(number >= len(rank["steps"]) for rank in ranks):
+def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -> bool:
+    """Return whether all ranks begin the next step of an optimizer with equal tensors.
+
+    Args:
+      ranks: The ranks of a run.
+      number: The step before.
+      field: The digests of a step: "before" of weights, or "buffers_before".
+    """
+    digests = []
+    for rank in ranks:
+        optimizer = rank["steps"][number]["optimizer"]
+        for step in rank["steps"][number + 1 :]:
+            if step["optimizer"] == optimizer:
+                digests.append(step.get(field))
+                break
+    if len(digests) < len(ranks) or not digests[0]:
         return False
-    digests = [rank["steps"][number].get("before") for rank in ranks]
-    return bool(digests[0]) and all(each == digests[0] for each in digests)
+    return all(each == digests[0] for each in digests)
 
 
 def is_changed_outside(rank: Record, number: int) -> bool:

@@ -348,7 +348,7 @@ class GradientJudge:
             lengths_differ=facts.has_other_lengths(steps, reference_step),
             exchanges=facts.exchanges_values(steps),
             one_is_right=self._is_one_right(number, steps, wrong.expected),
-            weights_agree=facts.have_equal_weights(ranks, number + 1),
+            weights_agree=facts.begin_equally(ranks, number),
             passes_differ=len(self._evidence.num_passes(number)) > 1,
             adds_or_averages=max(reduced, key=reduced.__getitem__) in SUMS,
             # In a driven run, a clipping function that is known sets all norms.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.verification import numbers, signatures
-from rnn_scaling.verification.scripts import accounting, samples, settings
+from rnn_scaling.verification.scripts import accounting, facts, samples, settings
 from rnn_scaling.verification.scripts.comparison import Noise
 from rnn_scaling.verification.scripts.evidence import (
     Evidence,
@@ -57,7 +57,25 @@ def judge(runs: Mapping[str, Record]) -> Verdict:
     for name in ("serial", "parallel", "reference"):
         if problem := _problem(name, runs):
             return problem
-    return _Judge(Evidence(runs)).verdict()
+    verdict = _Judge(Evidence(runs)).verdict()
+    if verdict.answer is Answer.RIGHT:
+        for name in ("serial", "parallel", "reference"):
+            if problem := _failure(name, runs[name]):
+                return problem
+    return verdict
+
+
+def _failure(name: str, run: Record) -> Verdict | None:
+    """Return the verdict if a rank of a run has failed; None if none has."""
+    for rank in run["ranks"]:
+        if rank["status"] > 0:
+            values = {
+                "ranks": len(run["ranks"]),
+                "run": name,
+                "line": rank["log"][-1] if rank["log"] else "no output",
+            }
+            return Verdict(Answer.CANNOT_TELL, reason="failed", values=values)
+    return None
 
 
 def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
@@ -74,10 +92,8 @@ def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
         return Verdict(Answer.WRONG, (check,))
     if all(rank["steps"] for rank in run["ranks"]):
         return None
-    for rank in run["ranks"]:
-        if rank["status"] > 0:
-            values["line"] = rank["log"][-1] if rank["log"] else "no output"
-            return Verdict(Answer.CANNOT_TELL, reason="failed", values=values)
+    if problem := _failure(name, run):
+        return problem
     reason = "timed-out" if run["timed_out"] else "no-steps"
     return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)
 
@@ -136,7 +152,12 @@ class _Judge:
                 gradients.values,
                 not_covered,
             )
-        return Verdict(Answer.RIGHT, known, not_covered=not_covered)
+        return Verdict(
+            Answer.RIGHT,
+            known,
+            values={"steps": self._evidence.num_steps},
+            not_covered=not_covered,
+        )
 
     def _difference_of_repeats(self) -> float:
         """Return how much two equal serial runs differ, as a share of the gradient."""
@@ -390,6 +411,12 @@ class _Judge:
         """Compare a field of all ranks with the first rank after each step."""
         largest = 0.0
         for number in range(self._evidence.num_steps):
+            # A script may exchange buffers after the step, which ends the last one.
+            shown = max(0, min(number, self._evidence.num_steps - 2))
+            if field == "buffers" and facts.begin_equally(
+                self._evidence.ranks, shown, "buffers_before"
+            ):
+                continue
             first = self._evidence.ranks[0]["steps"][number][field]
             expected = numbers.sketches(first)
             for rank in self._evidence.ranks[1:]:

@@ -13,7 +13,14 @@ from rnn_scaling.verification import signatures
 from rnn_scaling.verification.scripts import certificate, judge
 from rnn_scaling.verification.scripts.verdict import Answer
 from rnn_scaling.verification.signatures import Cause
-from tests.verification.scripts.recorded import KEYS, NUM_STEPS, SIZE, TOKENS, Recorded
+from tests.verification.scripts.recorded import (
+    KEYS,
+    NUM_STEPS,
+    SIZE,
+    TOKENS,
+    Recorded,
+    tensors,
+)
 
 
 @pytest.mark.parametrize("num_micro", [1, 2])
@@ -484,3 +491,30 @@ def test_the_first_row_that_matches_names_the_cause():
 def test_each_row_is_the_first_that_matches_its_own_features(subject):
     for row in signatures.TABLES.get(subject, ()):
         assert signatures.find_row(subject, row.features) is row
+
+
+def test_a_script_that_fails_after_some_steps_is_not_called_right():
+    runs = Recorded().runs()
+    runs["parallel"]["ranks"][1] |= {"status": 1, "log": ["KeyError: 3"]}
+    verdict = judge.judge(runs)
+    assert verdict.answer is Answer.CANNOT_TELL
+    assert verdict.values["line"] == "KeyError: 3"
+
+
+@pytest.mark.parametrize("are_exchanged", [False, True])
+def test_buffers_may_be_exchanged_after_a_step(are_exchanged):
+    runs = Recorded().runs()
+    for number, rank in enumerate(runs["parallel"]["ranks"]):
+        rank["start"]["buffers"] = {"mean": ""}
+        for place, step in enumerate(rank["steps"]):
+            own = 0 if are_exchanged else number
+            step["buffers"] = tensors({"mean": np.full(SIZE, number + 1.0)})
+            step["buffers_before"] = {"mean": f"{place} {own}"}
+    for name in ("reference", "perturbed0", "repeated"):
+        for step in runs[name]["ranks"][0]["steps"]:
+            step["buffers"] = tensors({"mean": np.ones(SIZE)})
+    verdict = judge.judge(runs)
+    if are_exchanged:
+        assert verdict.answer is Answer.RIGHT
+    else:
+        assert verdict.fault.cause is Cause.STATISTICS

@@ -163,6 +163,42 @@ def test_a_script_has_a_cause(tmp_path, text, change, cause):
     assert certificate["verdict"]["cause"] == cause
 
 
+# The second half trains with a new optimizer, from a checkpoint.
+RESUMED = SCRIPT.replace("DIVISOR", "dist.get_world_size()").replace(
+    "for epoch in range(4):",
+    """def build():
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+optimizer, schedule = build()
+for epoch in range(4):
+    if epoch == 1:
+        state = {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
+        torch.save(state, f"state{dist.get_rank()}")
+        optimizer, schedule = build()
+        state = torch.load(f"state{dist.get_rank()}")
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+    schedule.step()""",
+)
+
+
+@pytest.mark.parametrize(
+    ("lost", "cause"),
+    [
+        (None, None),
+        ("optimizer", "state-lost"),
+    ],
+)
+def test_a_script_resumes_from_its_own_checkpoint(tmp_path, lost, cause):
+    restores = f'{lost}.load_state_dict(state["{lost}"])'
+    text = RESUMED.replace(f"        {restores}\n", "")
+    verify(tmp_path, text, "--result_file=certificate.json", "--num_steps=8")
+    verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
+    assert verdict["cause"] == cause
+    assert verdict["answer"] == ("wrong" if cause else "right")
+
+
 def test_summed_gradients_are_found_and_named(tmp_path):
     text = SCRIPT.replace("DIVISOR", "1")
     done = verify(tmp_path, text, "--result_file=certificate.json")

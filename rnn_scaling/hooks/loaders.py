@@ -23,6 +23,7 @@ from torch.utils import data
 from torch.utils.data import dataloader
 
 from rnn_scaling.hooks import sketches
+from rnn_scaling.hooks.draws import Draws
 
 MAX_SAMPLES = 20_000  # samples of an epoch that are listed
 _MAX_DIGESTS = 4096  # samples of a data set that are recognised by their content
@@ -51,16 +52,21 @@ class Loaders:
     """All loaders of a script, in the order of their creation."""
 
     def __init__(
-        self, settings: Mapping[str, Any], on_create: Callable[[], None]
+        self,
+        settings: Mapping[str, Any],
+        on_create: Callable[[], None],
+        draws: Draws,
     ) -> None:
         """Store the conditions.
 
         Args:
           settings: The conditions; see `Observer`.
           on_create: Called when the script creates a loader.
+          draws: The random numbers of the script; those of samplers do not count.
         """
         self._settings = settings
         self._on_create = on_create
+        self._draws = draws
         self._loaders: list[Any] = []
         self._num_epochs: list[int] = []
         self._reads: list[dict[str, Any]] = []
@@ -152,7 +158,8 @@ class Loaders:
         number = loader.__dict__["_rnn_scaling_number"]
         if isinstance(loader.batch_sampler, ReplaySampler):
             loader.batch_sampler.epoch = self._num_epochs[number]
-        iterator = original(loader)
+        with self._draws.paused():
+            iterator = original(loader)
         iterator.__dict__["_rnn_scaling_epoch"] = (number, self._num_epochs[number])
         iterator.__dict__["_rnn_scaling_reads"] = 0
         self._num_epochs[number] += 1
@@ -177,7 +184,8 @@ class Loaders:
             inner.__dict__.pop(_HELD, None)
 
     def _draw(self, original: Any, iterator: Any) -> Any:
-        batch = original(iterator)
+        with self._draws.paused():
+            batch = original(iterator)
         iterator.__dict__.setdefault(QUEUE, collections.deque()).append(batch)
         return batch
 
@@ -290,7 +298,8 @@ class Loaders:
         try:
             twin = copy.deepcopy(dataset)
             indices = range(min(len(twin), _NUM_PROBED))
-            digests = [sketches.item_digest(twin[i]) for i in (*indices, *indices)]
+            with self._draws.paused():
+                digests = [sketches.item_digest(twin[i]) for i in (*indices, *indices)]
             self._probes.append(digests)
         except Exception:  # The script may still change the data set.
             self._probes.append([])

@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from rnn_scaling.hooks import checkpoints, ranks
+from rnn_scaling.hooks.draws import Draws
 from rnn_scaling.hooks.libraries import Libraries
 from rnn_scaling.hooks.loaders import Loaders
 from rnn_scaling.hooks.sketches import digest, plain, row_digests, sketch
@@ -58,7 +59,8 @@ class Observer:
     def __init__(self, settings: Mapping[str, Any], file: IO[str]) -> None:
         self._settings = settings
         self._file = file
-        self._loaders = Loaders(settings, self._watch_libraries)
+        self._draws = Draws()
+        self._loaders = Loaders(settings, self._watch_libraries, self._draws)
         self._libraries = Libraries(
             {
                 "read_ahead": self._loaders.iterate_ahead,
@@ -83,7 +85,9 @@ class Observer:
         self._forward_state = ""
         self._is_clipping = False
         self._num_restored = 0
+        self._stepped: set[int] = set()  # numbers of optimizers
         self._counted_schedulers: set[type] = set()
+        self._schedule: Any = None  # the newest one
         # The last backward passes, and the optimizers that have used their gradients.
         self._shared_micro: list[dict[str, Any]] = []
         self._sharing: set[int] = set()
@@ -93,6 +97,7 @@ class Observer:
     def install(self) -> None:
         """Replace the functions of torch that the script is going to call."""
         self._loaders.install()
+        self._draws.install(self._replace)
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         register_module_forward_pre_hook(self._before_forward)
@@ -113,6 +118,7 @@ class Observer:
             self._replace(functional, name, self._criterion)
         if torch.distributed.is_available():
             self._replace(torch.distributed, "all_reduce", self._all_reduce)
+            self._replace(torch.distributed, "broadcast", self._broadcast)
             for name in GATHERS:
                 self._replace(torch.distributed, name, self._gather)
         scheduler = torch.optim.lr_scheduler.LRScheduler
@@ -128,12 +134,32 @@ class Observer:
                 "rounding": self._rounding,
                 "probes": self._loaders.probes,
                 "num_samples": self._loaders.num_samples,
-                "loaded_states": checkpoints.num_loaded_states,
+                "loaded_states": self._num_loaded_states(),
                 "restored_states": self._num_restored,
             }
         )
         self._file.close()
         ranks.wait_for_all(self._settings["folder"])
+
+    def _num_loaded_states(self) -> int:
+        """Return how many loaded states fit an optimizer that makes steps.
+
+        The state of another model, which is a start for this one, does not fit.
+        """
+        own_shapes = []
+        for number in self._stepped:
+            groups = self._optimizers[number].param_groups
+            shapes = [tuple(p.shape) for group in groups for p in group["params"]]
+            own_shapes.append(sorted(shapes))
+        return sum(shapes in own_shapes for shapes in checkpoints.loaded_states)
+
+    def _is_schedule_lost(self) -> bool:
+        """Return whether only the optimizer continues after a checkpoint was loaded."""
+        epochs = checkpoints.loaded_epochs.copy()
+        checkpoints.loaded_epochs.clear()
+        if not epochs or not self._num_restored or self._schedule is None:
+            return False
+        return bool(self._schedule.last_epoch < max(epochs))
 
     def _replace(self, owner: Any, name: str, replacement: Any) -> None:
         original = getattr(owner, name, None)
@@ -156,17 +182,23 @@ class Observer:
         self._scheduler_calls = 0
         self._steps_by_samples = False
         self._dropout_state: str | None = None
-        self._draws = False
+        self._noise: dict[str, Any] | None = None
+        self._draws.start()
         self._forward_state = ""
         self._buffers_before: dict[str, str] = {}
         self._rows: list[list[str]] = []
         self._length = 0  # of the second dimension of the input
-        self._exchanges = False
+        self._forget_exchanges()
         self._criteria: list[dict[str, Any]] = []
         self._criterion_depth = 0
         self._eval_modules: list[str] = []
         # Elements reduced by each operation, such as "SUM".
         self._reduced: dict[str, int] = {}
+
+    def _forget_exchanges(self) -> None:
+        self._exchanges = False  # of values without their gradient
+        self._exchanges_in_function = False
+        self._exchanges_backward = False
 
     # Optimizers.
 
@@ -175,6 +207,7 @@ class Observer:
     ) -> None:
         original(optimizer, *args, **options)
         self._watch_libraries()
+        self._draws.start()  # What was drawn before are weights and data.
         number = len(self._optimizers)
         self._optimizers.append(optimizer)
         for group_number, group in enumerate(optimizer.param_groups):
@@ -218,12 +251,19 @@ class Observer:
             return
         self._watch_libraries()
         self._has_begun = True
+        with self._draws.paused():
+            self._set_weights()
+            self._write(self._start_record())
+
+    def _set_weights(self) -> None:
+        """Load, change, save and watch the initial weights."""
         weights_file = self._settings.get("load_weights")
         if weights_file:
             for key, value in _load(weights_file).items():
                 if key in self._parameters:
                     with torch.no_grad():
-                        self._parameters[key].copy_(value)
+                        parameter = self._parameters[key]
+                        parameter.copy_(_sharded_like(value, parameter))
         if self._settings.get("perturb"):
             self._perturb(self._settings["perturb"])
         if self._settings.get("save_weights"):
@@ -232,7 +272,6 @@ class Observer:
                 _save(weights, self._settings["save_weights"])
         for key, parameter in self._parameters.items():
             self._watch_gradient(key, parameter)
-        self._write(self._start_record())
 
     def _perturb(self, perturbation: Mapping[str, Any]) -> None:
         generator = torch.Generator().manual_seed(perturbation["seed"])
@@ -242,7 +281,7 @@ class Observer:
             signs = torch.randint(2, parameter.shape, generator=generator) * 2 - 1
             factor = 1 + signs.double() * perturbation["size"]
             with torch.no_grad():
-                parameter.mul_(factor.to(parameter.device))
+                parameter.mul_(_sharded_like(factor.to(parameter.device), parameter))
 
     def _start_record(self) -> dict[str, Any]:
         roots = _root_modules()
@@ -296,6 +335,7 @@ class Observer:
             "optimizer": self._optimizers.index(optimizer),
             "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             "options": [_numbers(group) for group in optimizer.param_groups],
+            "schedule_is_lost": self._is_schedule_lost(),
         }
         prescribed = self._settings.get("rates") or []
         self._own_rates = []
@@ -362,26 +402,27 @@ class Observer:
                 **self._record,
                 "reads": self._loaders.take_reads(),
                 "accesses": self._loaders.take_accesses(),
-                "micro": self._take_micro(self._record["optimizer"]),
+                "micro": self._take_micro(optimizer),
                 "clips": self._clips,
                 "eval_modules": self._eval_modules,
                 "reduced": self._reduced,
                 "scheduler_calls": self._scheduler_calls,
                 "steps_by_samples": self._steps_by_samples,
                 "dropout": self._dropout_state,
-                "draws": self._draws,
+                "noise": self._noise,
                 "weights": self._describe_all(weights),
                 "buffers": self._describe_all(self._buffers),
                 "buffers_before": self._buffers_before,
             }
         )
         self._start_step()
+        self._stepped.add(self._record["optimizer"])
         self._num_steps += 1
         if self._num_steps >= self._settings["num_steps"]:
             self.finish("steps")
             ranks.end_after_last_step()
 
-    def _take_micro(self, optimizer: int) -> list[dict[str, Any]]:
+    def _take_micro(self, optimizer: Any) -> list[dict[str, Any]]:
         """Return the backward passes whose gradients an optimizer uses.
 
         Several optimizers may use the same passes, one after the other.
@@ -389,10 +430,18 @@ class Observer:
         if self._micro:
             self._shared_micro = self._micro
             self._sharing = set()
-        elif optimizer in self._sharing:
+        elif id(optimizer) in self._sharing:
             return []
-        self._sharing.add(optimizer)
-        return self._shared_micro
+        self._sharing.add(id(optimizer))
+        own: set[str] = set()
+        for group in optimizer.param_groups:
+            own.update(self._keys[id(parameter)] for parameter in group["params"])
+        passes = []
+        for micro in self._shared_micro:
+            # The local gradients of sharded parameters are unknown.
+            if not micro["gradients"] or own & micro["gradients"].keys():
+                passes.append(micro)
+        return passes
 
     # Between the steps.
 
@@ -416,6 +465,7 @@ class Observer:
                     self._counted_schedulers.add(owner)
                     self._replace(owner, "step", self._step_schedule)
                 break
+        self._schedule = scheduler
         original(scheduler, *args, **options)
         self._scheduler_calls = 0  # a new scheduler steps once
 
@@ -427,17 +477,18 @@ class Observer:
         self, original: Any, tensors: Any, *args: Any, **options: Any
     ) -> None:
         if self._backward_depth == 0:
-            if self._forward_state and self._forward_state != _random_state():
-                self._draws = True
             self._gradients = {}
+            self._noise = self._draws.describe()
         self._backward_depth += 1
         try:
-            original(tensors, *args, **options)
+            with self._draws.paused():
+                original(tensors, *args, **options)
         finally:
             self._backward_depth -= 1
         if self._backward_depth == 0:
             root = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
             loss = float(root.detach().double().sum())
+            is_one_way = self._exchanges_in_function and not self._exchanges_backward
             self._micro.append(
                 {
                     "loss": loss,
@@ -445,12 +496,12 @@ class Observer:
                     "rows": self._rows,
                     "length": self._length,
                     "criteria": self._criteria,
-                    "exchanges": self._exchanges,
+                    "exchanges": self._exchanges or is_one_way,
                 }
             )
             self._forward_state = ""
             self._rows = []
-            self._exchanges = False
+            self._forget_exchanges()
             self._criteria = []
             modules = self._modules.items()
             self._eval_modules = [name for name, m in modules if not m.training]
@@ -495,6 +546,14 @@ class Observer:
         self._note_exchange(tensor)
         return original(tensor, *args, **options)
 
+    def _broadcast(
+        self, original: Any, tensor: torch.Tensor, *args: Any, **options: Any
+    ) -> Any:
+        """Note that a rank without optimizer steps may get weights after its first pass."""
+        if self._micro and not self._num_steps and tensor.is_floating_point():
+            self._write({"kind": "follows"})
+        return original(tensor, *args, **options)
+
     def _gather(self, original: Any, *args: Any, **options: Any) -> Any:
         for value in (*args, *options.values()):
             if isinstance(value, torch.Tensor):
@@ -504,12 +563,17 @@ class Observer:
     def _note_exchange(self, tensor: torch.Tensor) -> None:
         """Note that a forward pass uses values of other ranks without their gradient.
 
-        Inside of functions with a gradient of their own, gradients are off. Single
-        numbers, such as numbers of tokens, have none.
+        Functions with a gradient of their own must exchange in the backward pass too.
+        Single numbers, such as numbers of tokens, have no gradient.
         """
-        is_forward = bool(self._forward_state) and torch.is_grad_enabled()
-        if is_forward and tensor.is_floating_point() and tensor.numel() > 1:
+        if not tensor.is_floating_point() or tensor.numel() == 1:
+            return
+        if self._backward_depth:
+            self._exchanges_backward = True
+        elif self._forward_state and torch.is_grad_enabled():
             self._exchanges = True
+        elif self._forward_state:
+            self._exchanges_in_function = True
 
     def _note_dropout(self) -> None:
         if self._dropout_state is None:
@@ -596,7 +660,7 @@ class Observer:
         bound = self._settings.get("clip")
         bound = float(max_norm) if bound is None else bound
         original(parameters, bound, total_norm, *args)
-        norm = float(total_norm)
+        norm = float(plain(total_norm))
         self._clips.append({"norm": norm, "bound": bound, "own": float(max_norm)})
 
     def _clip(
@@ -615,7 +679,9 @@ class Observer:
         norm = original(parameters, bound, *args, **options)
         self._is_clipping = False
         own_bound = float(max_norm)
-        self._clips.append({"norm": float(norm), "bound": bound, "own": own_bound})
+        self._clips.append(
+            {"norm": float(plain(norm)), "bound": bound, "own": own_bound}
+        )
         return norm
 
 
@@ -630,6 +696,16 @@ def _root_modules() -> list[torch.nn.Module]:
 
 def _digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     return {name: digest(tensor) for name, tensor in tensors.items()}
+
+
+def _sharded_like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor, with the shards of a parameter if it is a DTensor."""
+    if not hasattr(parameter, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh = parameter.device_mesh
+    return distribute_tensor(tensor, mesh, parameter.placements)
 
 
 def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class StepRecorder:
             "clips": [],
             "scheduler_calls": 0,
             "dropout": None,
-            "draws": False,
+            "noise": None,
         }
         self._micro = []
         self._accesses = []

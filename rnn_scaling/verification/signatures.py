@@ -34,6 +34,7 @@ class Cause(str, enum.Enum):
     CLIPPING = "clipping"
     SCHEDULE_STEPPED_OFTEN = "schedule-stepped-often"
     RATE_SCALED = "rate-scaled"
+    OPTIONS_SCALED = "options-scaled"
     RATES_DIFFER = "rates-differ"
     REGULARISER = "regulariser"
     SAME_SAMPLES = "same-samples"
@@ -45,6 +46,7 @@ class Cause(str, enum.Enum):
     INITIAL_WEIGHTS = "initial-weights"
     REPLICAS_DRIFT = "replicas-drift"
     STATISTICS = "statistics"
+    SCHEDULE_LOST = "schedule-lost"
     STATE_LOST = "state-lost"
     PARAMETERS_DIFFER = "parameters-differ"
     EVAL_MODE = "eval-mode"
@@ -235,9 +237,11 @@ class RateFeatures(Features):
 
     Attributes:
       often: Whether the schedule is stepped once per rank and not once per step.
+      options: Whether options of optimizers, and not rates, differ.
     """
 
     often: bool | None = None
+    options: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,6 +257,13 @@ class SampleFeatures(Features):
     shards: Shards | None = None
     missing: bool | None = None
     repeated: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateFeatures(Features):
+    """Whether the state that is lost belongs to a schedule, not to an optimizer."""
+
+    of_schedule: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -381,6 +392,7 @@ TABLES: Mapping[Subject, Sequence[Signature]] = {
     ),
     Subject.RATES: (
         Signature(Cause.SCHEDULE_STEPPED_OFTEN, RateFeatures(often=True)),
+        Signature(Cause.OPTIONS_SCALED, RateFeatures(options=True)),
         Signature(Cause.RATE_SCALED, RateFeatures()),
     ),
     # Shards that overlap have missing and repeated samples too.
@@ -399,7 +411,10 @@ TABLES: Mapping[Subject, Sequence[Signature]] = {
         Signature(Cause.REPLICAS_DRIFT, ReplicaFeatures()),
     ),
     Subject.BUFFERS: (Signature(Cause.STATISTICS, ReplicaFeatures()),),
-    Subject.STATE: (Signature(Cause.STATE_LOST, Features()),),
+    Subject.STATE: (
+        Signature(Cause.SCHEDULE_LOST, StateFeatures(of_schedule=True)),
+        Signature(Cause.STATE_LOST, StateFeatures()),
+    ),
 }
 
 

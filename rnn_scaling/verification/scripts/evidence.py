@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,14 @@ from rnn_scaling.verification.scripts.comparison import Noise
 _NORM_LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
 
 Record = Mapping[str, Any]
+
+
+class OwnNoise(enum.Enum):
+    """The random numbers that a script draws itself, such as the noise of a GAN."""
+
+    NONE = "none that differ from the numbers of one process"
+    DIFFERENT = "other numbers on other processes"
+    EQUAL = "each process draws its share, and the shares are equal"
 
 
 class Relation(enum.Enum):
@@ -83,6 +92,8 @@ class Evidence:
         """Return how the samples of a reference relate to the ranks' samples."""
         if self.is_random_data() or self.has_local_norm():
             return Relation.OTHER
+        if self.own_noise is not OwnNoise.NONE:
+            return Relation.OTHER
         ranks = self.runs[parallel]["ranks"]
         step = self.runs[reference]["ranks"][0]["steps"][0]
         steps = [rank["steps"][0] for rank in ranks]
@@ -123,6 +134,27 @@ class Evidence:
         for rank in (*self.ranks, self.serial):
             probes += (rank["end"] or {}).get("probes", [])
         return any(map(is_random, probes))
+
+    @functools.cached_property
+    def own_noise(self) -> OwnNoise:
+        """How the random numbers of all steps but the first are related.
+
+        The first step may include numbers of weights and data.
+        """
+        found = OwnNoise.NONE
+        num_steps = min(self.num_steps, len(self.reference["steps"]))
+        for number in range(min(1, num_steps - 1), num_steps):
+            expected = self.reference["steps"][number].get("noise")
+            noise = [rank["steps"][number].get("noise") for rank in self.ranks]
+            if any(one != noise[0] for one in noise):
+                return OwnNoise.DIFFERENT
+            if not noise[0] or noise[0] == expected:
+                continue
+            is_share = expected and 0 < noise[0]["count"] < expected["count"]
+            if not is_share:
+                return OwnNoise.DIFFERENT
+            found = OwnNoise.EQUAL
+        return found
 
     def has_local_norm(self) -> bool:
         """Return whether layers use the statistics of one rank's batch."""

@@ -17,6 +17,7 @@ from rnn_scaling.verification.scripts import accounting, comparison, facts, samp
 from rnn_scaling.verification.scripts.comparison import Noise
 from rnn_scaling.verification.scripts.evidence import (
     Evidence,
+    OwnNoise,
     Record,
     Relation,
     previous_step,
@@ -32,6 +33,7 @@ from rnn_scaling.verification.signatures import (
     Subject,
 )
 
+_URGENCY = (Result.OK, Result.NOT_COVERED, Result.WRONG)
 _FACTOR_TOLERANCE = 1e-3
 SUMS = ("SUM", "AVG")  # operations of an all-reduce that average gradients
 _ROUGH_FACTOR_TOLERANCE = 0.1  # of a factor that comes with other weights
@@ -133,13 +135,24 @@ class GradientJudge:
         return wrong_check(Subject.GRADIENTS, "gradients", 1, cause, values)
 
     def _by_parts(self) -> Check:
-        """Judge the first step without a reference: by local gradients and losses."""
-        steps = [rank["steps"][0] for rank in self._evidence.ranks]
+        """Judge the first step of each optimizer without a reference."""
+        known: set[int] = set()
+        checks = []
+        for number, step in enumerate(self._evidence.ranks[0]["steps"]):
+            if step["optimizer"] not in known and number < self._evidence.num_steps:
+                known.add(step["optimizer"])
+                checks.append(self._step_by_parts(number))
+        # A wrong step first, then one that cannot be judged.
+        return max(checks, key=lambda check: _URGENCY.index(check.result))
+
+    def _step_by_parts(self, number: int) -> Check:
+        """Judge a step without a reference: by local gradients and losses."""
+        steps = [rank["steps"][number] for rank in self._evidence.ranks]
         local_gradients = comparison.local_gradients(steps)
         applied = [numbers.sketches(step["gradients"]) for step in steps]
         names = self._evidence.ranks[0]["start"]["names"]
         for gradient in applied[1:]:
-            difference = self._evidence.noise.compare(0, gradient, applied[0])
+            difference = self._evidence.noise.compare(number, gradient, applied[0])
             if difference.parameters:
                 wrong = list(difference.parameters)
                 features = GradientFeatures(
@@ -155,14 +168,23 @@ class GradientJudge:
                     "parameters": [names.get(key, key) for key in wrong],
                     "factor": 1.0,
                 }
-                return self._make_wrong_check(0, features, values, difference.ratio)
+                return self._make_wrong_check(
+                    number, features, values, difference.ratio
+                )
         weighting = sums.weigh(applied[0], local_gradients, {})
         if weighting is None or weighting.residual > sums.MIN_SHARE:
-            return self._by_parameter(applied[0], local_gradients)
-        return self._judge_balance(steps, weighting)
+            return self._by_parameter(number, applied[0], local_gradients)
+        return self._judge_balance(number, steps, weighting)
+
+    def _not_comparable(self) -> Check:
+        """Return the check of gradients whose parts do not explain them either."""
+        is_noisy = self._evidence.own_noise is OwnNoise.DIFFERENT
+        kind = "other-noise" if is_noisy else "other-samples"
+        return Check(Subject.GRADIENTS, Result.NOT_COVERED, kind)
 
     def _by_parameter(
         self,
+        number: int,
         applied: numbers.Sketches,
         local_gradients: list[list[numbers.Sketches]],
     ) -> Check:
@@ -179,7 +201,7 @@ class GradientJudge:
             if abs(scale - usual) > _TOLERANCE_OF_FIT * abs(usual)
         ]
         if not usual or not wrong:
-            return Check(Subject.GRADIENTS, Result.NOT_COVERED, "other-samples")
+            return self._not_comparable()
         factor = scales[wrong[0]] / usual
         names = self._evidence.ranks[0]["start"]["names"]
         features = GradientFeatures(
@@ -189,22 +211,28 @@ class GradientJudge:
             "factor": factor,
             "parameters": [names.get(key, key) for key in wrong],
         }
-        return self._make_wrong_check(0, features, values, None)
+        return self._make_wrong_check(number, features, values, None)
 
     def _judge_balance(
         self,
+        number: int,
         steps: list[Record],
         weighting: sums.Weighting,
     ) -> Check:
         """Judge gradients by how much each target counts."""
         weights = weighting.weights
-        found = accounting.balance(steps, self._evidence.reference["steps"], weights)
+        serial_steps = [
+            step
+            for step in self._evidence.reference["steps"]
+            if step["optimizer"] == steps[0]["optimizer"]
+        ]
+        found = accounting.balance(steps, serial_steps, weights)
         if found is None:
             is_mean = np.allclose(
                 weights, 1 / self._evidence.num_ranks, rtol=_FACTOR_TOLERANCE
             )
             if not is_mean:
-                return Check(Subject.GRADIENTS, Result.NOT_COVERED, "other-samples")
+                return self._not_comparable()
         elif not found.is_right:
             factor = found.factor or 1.0
             over_ranks, over_micro = sums.pattern(0, found.share, found.targets)
@@ -226,7 +254,7 @@ class GradientJudge:
                 "factor": factor,
                 "parameters": ["every parameter"],
             }
-            return self._make_wrong_check(0, features, values, None)
+            return self._make_wrong_check(number, features, values, None)
         return Check(Subject.GRADIENTS, Result.OK, "by-parts")
 
     @staticmethod

@@ -19,6 +19,7 @@ from rnn_scaling.verification.scripts import accounting, facts, samples, setting
 from rnn_scaling.verification.scripts.comparison import Noise
 from rnn_scaling.verification.scripts.evidence import (
     Evidence,
+    OwnNoise,
     Record,
     Relation,
     is_random,
@@ -86,6 +87,8 @@ def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
     values: dict[str, Any] = {"ranks": len(run["ranks"]), "run": name}
     reasons = [(rank["end"] or {}).get("reason") for rank in run["ranks"]]
     has_idle_rank = not all(rank["steps"] for rank in run["ranks"])
+    if has_idle_rank and any("follows" in rank for rank in run["ranks"]):
+        return Verdict(Answer.CANNOT_TELL, reason="one-updates")
     if has_idle_rank and "steps" in reasons and not run["timed_out"]:
         cause = Cause.UNEQUAL_STEPS
         check = wrong_check(Subject.WEIGHTS, "weights", 1, cause)
@@ -127,10 +130,10 @@ class _Judge:
             self._not_covered.append("by-parts")
         checks = [
             self._samples(),
-            self._random_samples(),
             settings.compare(*self._evidence.parallel_runs()),
             self._initial_weights(),
             gradients,
+            self._random_samples(),
             self._accumulation(),
             self._rates(),
             self._dropout(),
@@ -215,9 +218,19 @@ class _Judge:
                 break
             total = rows.total()
             repeated = total - len(rows)
-        if repeated > _MIN_OVERLAP * total:
-            values = {"missing": 0, "repeated": repeated, "total": total}
-            features = SampleFeatures(repeated=True)
+        skipped, num_passed = samples.skipped(
+            self._evidence.ranks, self._evidence.serial
+        )
+        features = SampleFeatures(
+            missing=skipped > _MIN_OVERLAP * num_passed,
+            repeated=repeated > _MIN_OVERLAP * total,
+        )
+        if any(features.known().values()):
+            values = {
+                "missing": skipped,
+                "repeated": repeated,
+                "total": num_passed if features.missing else total,
+            }
             cause = signatures.find_cause(Subject.SAMPLES, features)
             return wrong_check(Subject.SAMPLES, "samples", 1, cause, values)
         self._not_covered.append("no-sample-numbers")
@@ -238,14 +251,18 @@ class _Judge:
         return Shards.SAME
 
     def _random_samples(self) -> Check | None:
-        """Judge whether random samples differ between ranks; None if none are random."""
-        if not self._evidence.is_random_data():
+        """Judge whether random numbers differ between ranks; None if none are drawn."""
+        noise = self._evidence.own_noise
+        if not self._evidence.is_random_data() and noise is OwnNoise.NONE:
             return None
         probes = []
         for rank in self._evidence.ranks:
-            digests = rank["end"]["probes"]
+            digests = (rank["end"] or {}).get("probes", [])
             probes.append([digest for digest in digests if is_random(digest)])
-        if all(probes) and all(each == probes[0] for each in probes[1:]):
+        are_equal = noise is OwnNoise.EQUAL
+        if noise is OwnNoise.NONE and all(probes):
+            are_equal = all(each == probes[0] for each in probes[1:])
+        if are_equal:
             return wrong_check(Subject.RANDOM, "random-samples", 1, Cause.EQUAL_NOISE)
         return Check(Subject.RANDOM, Result.OK, "random-samples")
 
@@ -333,27 +350,41 @@ class _Judge:
     def _different_rates(self, values: dict[str, Any]) -> Check | None:
         """Return the check of the first rate that differs from one process, or None.
 
-        Rates are only compared if the ranks read the samples of one process.
+        Rates and options are only compared if the ranks read the samples of one process.
         """
-        is_strong = "replay" not in self._evidence.runs["reference"]["settings"]
-        relation = self._evidence.relation("parallel", "serial")
-        if not is_strong or relation is not Relation.SAME:
+        is_replayed = "replay" in self._evidence.runs["reference"]["settings"]
+        if is_replayed and self._growth_of_batch(0) != 1:
+            return None
+        if self._evidence.relation("parallel", "serial") is not Relation.SAME:
             return None
         serial_rates = values["serial_rates"]
         for number, (rates, right_rates) in enumerate(
             zip(values["rates"], serial_rates)
         ):
+            features = RateFeatures()
             if _are_equal_rates(rates, right_rates):
-                continue
+                values["names"] = self._different_options(number)
+                if not values["names"]:
+                    continue
+                features = RateFeatures(options=True)
             # The step of one process after as many calls of the scheduler.
             later = self._evidence.num_ranks * number
-            is_often = 0 < later < len(serial_rates) and _are_equal_rates(
+            if 0 < later < len(serial_rates) and _are_equal_rates(
                 rates, serial_rates[later]
-            )
-            features = RateFeatures(often=is_often)
+            ):
+                features = RateFeatures(often=True)
             cause = signatures.find_cause(Subject.RATES, features)
             return wrong_check(Subject.RATES, "rates", number + 1, cause, values)
         return None
+
+    def _different_options(self, number: int) -> list[str]:
+        """Return the options of a step's optimizer that differ from one process."""
+        groups = self._evidence.ranks[0]["steps"][number].get("options", ())
+        serial_groups = self._evidence.serial["steps"][number].get("options", ())
+        names: dict[str, None] = {}
+        for group, serial_group in zip(groups, serial_groups):
+            names |= dict.fromkeys(settings.differing(group, serial_group))
+        return list(names)
 
     def _growth_of_batch(self, number: int) -> int:
         """Return how many times as many samples all ranks read as one process."""
@@ -384,6 +415,10 @@ class _Judge:
                 end = rank["end"] or {}
                 if end.get("loaded_states") and not end.get("restored_states"):
                     return wrong_check(Subject.STATE, "state", 1, Cause.STATE_LOST)
+                for number, one in enumerate(rank["steps"]):
+                    if one.get("schedule_is_lost"):
+                        cause = Cause.SCHEDULE_LOST
+                        return wrong_check(Subject.STATE, "state", number + 1, cause)
                 step = _lost_state(rank["steps"])
                 if step is not None:
                     return wrong_check(

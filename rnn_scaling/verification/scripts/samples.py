@@ -181,6 +181,41 @@ def rows_of_steps(*groups: Sequence[Record]) -> list[collections.Counter[str]]:
     return counts
 
 
+def skipped(ranks: Sequence[Record], serial: Record) -> tuple[int, int]:
+    """Return how many samples of a stream no rank has read, of how many that all passed.
+
+    Only ranks that read in the order of one process have passed samples for good.
+
+    Args:
+      ranks: The ranks of a run.
+      serial: The run of one process.
+    """
+    places: dict[str, int] = {}
+    for row in _rows(serial):
+        if row in places:
+            return 0, 0
+        places[row] = len(places)
+    read: set[int] = set()
+    num_passed = len(places)
+    for rank in ranks:
+        known = [places.get(row, len(places)) for row in _rows(rank)]
+        own = set(known) - {len(places)}
+        if len(own) < 2 or known != sorted(known):
+            return 0, 0
+        read |= own
+        num_passed = min(num_passed, max(own))
+    return len(set(range(num_passed)) - read), num_passed
+
+
+def _rows(rank: Record) -> list[str]:
+    """Return the rows of input in all steps, in their order."""
+    rows: list[str] = []
+    for step in rank["steps"]:
+        for micro in step["micro"]:
+            rows += [full for full, _ in micro.get("rows", ())]
+    return rows
+
+
 def num_samples(batches: Sequence[tuple[int, Batch]]) -> int:
     """Return the number of samples in the batches of a step."""
     return sum(len(batch) for _, batch in batches)

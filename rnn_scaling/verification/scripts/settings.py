@@ -35,7 +35,7 @@ def _compare(ranks: Sequence[Record]) -> Check | None:
         for place, rank in enumerate(ranks):
             actual = _settings(rank, number, have_ended)
             for quantity, settings in expected.items():
-                if names := _differing(settings, actual[quantity]):
+                if names := differing(settings, actual[quantity]):
                     values = {"rank": place, "names": names}
                     return _wrong_setting(quantity, number + 1, values)
     return None
@@ -80,6 +80,7 @@ def _settings(rank: Record, number: int, have_ended: bool) -> Settings:
     }
 
 
-def _differing(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names whose values differ."""
     names = {**first, **other}
     return [name for name in names if first.get(name) != other.get(name)]

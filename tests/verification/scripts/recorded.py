@@ -108,7 +108,7 @@ class Recorded:
             "reduced": {self.operation: 2 * SIZE},
             "scheduler_calls": int(step > 0),
             "dropout": f"state of rank {rank}",
-            "draws": False,
+            "noise": None,
             "weights": tensors(self.initial),
             "buffers": {},
         }

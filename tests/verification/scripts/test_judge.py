@@ -437,6 +437,13 @@ def test_a_run_without_steps_has_a_reason(field):
     assert certificate.answer_line(verdict, 2, 3).startswith("cannot tell")
 
 
+def test_ranks_that_get_their_weights_cannot_be_judged():
+    runs = Recorded().runs()
+    runs["parallel"]["ranks"][1] |= {"steps": [], "end": None, "follows": {}}
+    verdict = judge.judge(runs)
+    assert verdict.reason == "one-updates"
+
+
 def test_ranks_that_never_update_make_unequal_steps():
     runs = Recorded().runs()
     runs["parallel"]["ranks"][1]["steps"] = []
@@ -518,3 +525,40 @@ def test_buffers_may_be_exchanged_after_a_step(are_exchanged):
         assert verdict.answer is Answer.RIGHT
     else:
         assert verdict.fault.cause is Cause.STATISTICS
+
+
+NOISE_OF_A_PROCESS = {"count": 16, "digest": "of both shares"}
+
+
+@pytest.mark.parametrize(
+    ("noise", "cause", "is_compared"),
+    [
+        ([NOISE_OF_A_PROCESS] * 2, None, True),
+        ([{"count": 8, "digest": "a"}] * 2, Cause.EQUAL_NOISE, False),
+        ([{"count": 8, "digest": "a"}, {"count": 8, "digest": "b"}], None, False),
+        ([{"count": 16, "digest": "a"}] * 2, None, False),
+    ],
+)
+def test_ranks_with_their_own_noise_are_not_compared(noise, cause, is_compared):
+    runs = Recorded().runs()
+    for name in ("serial", "reference", "repeated", "perturbed0"):
+        for step in runs[name]["ranks"][0]["steps"]:
+            step["noise"] = NOISE_OF_A_PROCESS
+    for own, rank in zip(noise, runs["parallel"]["ranks"]):
+        for step in rank["steps"]:
+            step["noise"] = own
+    verdict = judge.judge(runs)
+    assert (verdict.fault.cause if verdict.fault else None) is cause
+    kinds = [check.kind for check in verdict.checks]
+    assert ("gradients" in kinds) is is_compared
+
+
+def test_an_option_that_grows_with_the_ranks_is_wrong():
+    runs = Recorded().runs()
+    for name, run in runs.items():
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                step["options"] = [{"weight_decay": 0.2 if name == "parallel" else 0.1}]
+    verdict = judge.judge(runs)
+    assert verdict.fault.cause is Cause.OPTIONS_SCALED
+    assert verdict.fault.values["names"] == ["weight_decay"]

@@ -153,3 +153,28 @@ def test_rows_are_equal_if_one_lacks_the_last_number():
     assert first == second
     other, _ = samples.rows_of_steps(step(("xyz", "xy")), step(cut))
     assert other != second
+
+
+def reading(*batches):
+    steps = []
+    for batch in batches:
+        rows = [[f"{number}", ""] for number in batch]
+        steps.append({"micro": [{"rows": rows}]})
+    return {"steps": steps}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([[0, 2], [4, 6]], [[1, 3], [5, 7]], (0, 6)),
+        ([[0, 3], [6, 9]], [[1, 4], [7, 10]], (2, 6)),  # 2 and 5; 8 may come
+        ([[3, 0], [6, 9]], [[1, 4], [7, 10]], (0, 0)),  # in another order
+        ([[0, 1], [2, 3]], [[90, 91], [92, 93]], (0, 0)),  # a far part of the stream
+    ],
+)
+def test_samples_of_a_stream_are_skipped_if_all_ranks_have_passed_them(
+    first, second, expected
+):
+    serial = reading([0, 1, 2, 3], [4, 5, 6, 7])
+    ranks = [reading(*first), reading(*second)]
+    assert samples.skipped(ranks, serial) == expected

@@ -145,6 +145,21 @@ GATHERING = SCRIPT.replace(
 for epoch""",
     1,
 )
+# Before, each process makes a backward pass of another model.
+OTHER_MODEL = SCRIPT.replace(
+    "for epoch",
+    """other = torch.nn.Linear(3, 1)
+torch.optim.SGD(other.parameters(), lr=0.1)
+other(data.tensors[0]).sum().backward()
+for epoch""",
+    1,
+)
+# Each process draws its own noise.
+NOISY = SCRIPT.replace(
+    "model(inputs)", "model(inputs + torch.randn(inputs.shape, generator=noise))"
+).replace(
+    "for epoch", "noise = torch.Generator().manual_seed(dist.get_rank())\nfor epoch", 1
+)
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -153,6 +168,9 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
     [
         (TWO_OPTIMIZERS, ("", ""), None),
         (TWO_OPTIMIZERS, LEFT_OUT, "parameter-not-synchronised"),
+        (OTHER_MODEL, ("", ""), None),
+        (NOISY, ("", ""), None),
+        (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
         (GATHERING, ("", ""), "values-without-gradient"),
     ],
 )
@@ -172,14 +190,15 @@ RESUMED = SCRIPT.replace("DIVISOR", "dist.get_world_size()").replace(
 
 optimizer, schedule = build()
 for epoch in range(4):
-    if epoch == 1:
+    if epoch:
+        schedule.step()
+    if epoch == 2:
         state = {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
         torch.save(state, f"state{dist.get_rank()}")
         optimizer, schedule = build()
         state = torch.load(f"state{dist.get_rank()}")
         optimizer.load_state_dict(state["optimizer"])
-        schedule.load_state_dict(state["schedule"])
-    schedule.step()""",
+        schedule.load_state_dict(state["schedule"])""",
 )
 
 
@@ -188,12 +207,13 @@ for epoch in range(4):
     [
         (None, None),
         ("optimizer", "state-lost"),
+        ("schedule", "schedule-lost"),
     ],
 )
 def test_a_script_resumes_from_its_own_checkpoint(tmp_path, lost, cause):
     restores = f'{lost}.load_state_dict(state["{lost}"])'
     text = RESUMED.replace(f"        {restores}\n", "")
-    verify(tmp_path, text, "--result_file=certificate.json", "--num_steps=8")
+    verify(tmp_path, text, "--result_file=certificate.json", "--num_steps=12")
     verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
     assert verdict["cause"] == cause
     assert verdict["answer"] == ("wrong" if cause else "right")

@@ -52,7 +52,7 @@ class Draws:
         self._has_drawn = False
         self._count = 0  # of numbers of torch
         self._content = hashlib.blake2b(digest_size=8)
-        self._host_state = _host_state()
+        self._host_states = _host_states()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -66,7 +66,7 @@ class Draws:
             yield
         finally:
             self._is_paused = False
-            self._host_state = _host_state()
+            self._host_states = _host_states()
 
     def install(self, wrap: Wrap) -> None:
         """Replace the functions of torch that draw random numbers."""
@@ -83,11 +83,12 @@ class Draws:
         return {"count": self._count, "digest": self._content.hexdigest()}
 
     def _add_host_numbers(self) -> None:
-        state = _host_state()
-        if state != self._host_state:
-            self._host_state = state
-            self._has_drawn = True
-            self._content.update(state.encode())
+        states = _host_states()
+        for state, before in zip(states, self._host_states):
+            if state != before:
+                self._has_drawn = True
+                self._content.update(state.encode())
+        self._host_states = states
 
     def _draw(self, original: Any, *args: Any, **options: Any) -> Any:
         values = original(*args, **options)
@@ -98,12 +99,12 @@ class Draws:
         return values
 
 
-def _host_state() -> str:
-    """Return a digest of the global random states of Python and NumPy."""
-    content = hashlib.blake2b(repr(random.getstate()).encode(), digest_size=8)
+def _host_states() -> tuple[str, str]:
+    """Return digests of the global random states of Python and of NumPy."""
     numpy = sys.modules.get("numpy")
+    states = [repr(random.getstate()).encode(), b""]
     if numpy is not None:
         _, keys, *rest = numpy.random.get_state()
-        content.update(keys.tobytes())
-        content.update(repr(rest).encode())
-    return content.hexdigest()
+        states[1] = keys.tobytes() + repr(rest).encode()
+    first, second = (hashlib.blake2b(state, digest_size=8) for state in states)
+    return first.hexdigest(), second.hexdigest()

@@ -84,8 +84,6 @@ class Observer:
         self._modules: dict[str, torch.nn.Module] = {}
         self._forward_state = ""
         self._is_clipping = False
-        self._num_restored = 0
-        self._stepped: set[int] = set()  # numbers of optimizers
         self._counted_schedulers: set[type] = set()
         self._schedule: Any = None  # the newest one
         # The last backward passes, and the optimizers that have used their gradients.
@@ -109,7 +107,6 @@ class Observer:
         )
         self._replace(torch.optim.Optimizer, "__init__", self._create_optimizer)
         self._replace(torch.optim.Optimizer, "zero_grad", self._zero_grad)
-        self._replace(torch.optim.Optimizer, "load_state_dict", self._restore)
         self._replace(torch.autograd, "backward", self._backward)
         for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
             self._replace(owner, "clip_grad_norm_", self._clip)
@@ -134,32 +131,31 @@ class Observer:
                 "rounding": self._rounding,
                 "probes": self._loaders.probes,
                 "num_samples": self._loaders.num_samples,
-                "loaded_states": self._num_loaded_states(),
-                "restored_states": self._num_restored,
             }
         )
         self._file.close()
         ranks.wait_for_all(self._settings["folder"])
 
-    def _num_loaded_states(self) -> int:
-        """Return how many loaded states fit an optimizer that makes steps.
+    def _lost_state(self, optimizer: Any) -> str | None:
+        """Return what a loaded checkpoint has and the script has not restored.
 
-        The state of another model, which is a start for this one, does not fit.
+        It is asked at the first step after the checkpoint was loaded. The state of
+        another model, which is a start for this one, does not fit the optimizer.
         """
-        own_shapes = []
-        for number in self._stepped:
-            groups = self._optimizers[number].param_groups
-            shapes = [tuple(p.shape) for group in groups for p in group["params"]]
-            own_shapes.append(sorted(shapes))
-        return sum(shapes in own_shapes for shapes in checkpoints.loaded_states)
-
-    def _is_schedule_lost(self) -> bool:
-        """Return whether only the optimizer continues after a checkpoint was loaded."""
+        shapes: checkpoints.Shapes = []
+        for group in optimizer.param_groups:
+            shapes += [tuple(parameter.shape) for parameter in group["params"]]
+        own = sorted(shapes)
+        fits = own in checkpoints.loaded_states
+        if fits:
+            checkpoints.loaded_states.remove(own)
+        if not optimizer.state:
+            return "optimizer" if fits else None
         epochs = checkpoints.loaded_epochs.copy()
         checkpoints.loaded_epochs.clear()
-        if not epochs or not self._num_restored or self._schedule is None:
-            return False
-        return bool(self._schedule.last_epoch < max(epochs))
+        if fits and epochs and self._schedule is not None:
+            return "schedule" if self._schedule.last_epoch < max(epochs) else None
+        return None
 
     def _replace(self, owner: Any, name: str, replacement: Any) -> None:
         original = getattr(owner, name, None)
@@ -234,10 +230,6 @@ class Observer:
         # The local gradient of a sharded parameter is not seen here.
         if parameter.requires_grad and not hasattr(parameter, "full_tensor"):
             parameter.register_hook(keep)
-
-    def _restore(self, original: Any, *args: Any, **options: Any) -> Any:
-        self._num_restored += 1
-        return original(*args, **options)
 
     def _zero_grad(
         self, original: Any, optimizer: Any, *args: Any, **options: Any
@@ -335,7 +327,7 @@ class Observer:
             "optimizer": self._optimizers.index(optimizer),
             "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             "options": [_numbers(group) for group in optimizer.param_groups],
-            "schedule_is_lost": self._is_schedule_lost(),
+            "lost": self._lost_state(optimizer),
         }
         prescribed = self._settings.get("rates") or []
         self._own_rates = []
@@ -416,7 +408,6 @@ class Observer:
             }
         )
         self._start_step()
-        self._stepped.add(self._record["optimizer"])
         self._num_steps += 1
         if self._num_steps >= self._settings["num_steps"]:
             self.finish("steps")
@@ -485,7 +476,9 @@ class Observer:
                 original(tensors, *args, **options)
         finally:
             self._backward_depth -= 1
-        if self._backward_depth == 0:
+        # A closure that is called again adds no micro-batch.
+        is_repeated = self._step_depth > 0 and "gradients" in self._record
+        if self._backward_depth == 0 and not is_repeated:
             root = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
             loss = float(root.detach().double().sum())
             is_one_way = self._exchanges_in_function and not self._exchanges_backward

@@ -39,6 +39,7 @@ from rnn_scaling.verification.signatures import (
     ReplicaFeatures,
     SampleFeatures,
     Shards,
+    StateFeatures,
     Subject,
 )
 
@@ -412,18 +413,12 @@ class _Judge:
         """Judge whether the optimizer keeps its state, also when it is loaded."""
         for run in (self._evidence.ranks, [self._evidence.serial]):
             for rank in run:
-                end = rank["end"] or {}
-                if end.get("loaded_states") and not end.get("restored_states"):
-                    return wrong_check(Subject.STATE, "state", 1, Cause.STATE_LOST)
-                for number, one in enumerate(rank["steps"]):
-                    if one.get("schedule_is_lost"):
-                        cause = Cause.SCHEDULE_LOST
-                        return wrong_check(Subject.STATE, "state", number + 1, cause)
-                step = _lost_state(rank["steps"])
-                if step is not None:
-                    return wrong_check(
-                        Subject.STATE, "state", step + 1, Cause.STATE_LOST
-                    )
+                lost = _lost_state(rank["steps"])
+                if lost is not None:
+                    number, of_schedule = lost
+                    features = StateFeatures(of_schedule=of_schedule)
+                    cause = signatures.find_cause(Subject.STATE, features)
+                    return wrong_check(Subject.STATE, "state", number + 1, cause)
         self._not_covered.append("resume")
         return Check(Subject.STATE, Result.OK, "state")
 
@@ -530,21 +525,24 @@ def _are_near(first: list[float], second: list[float]) -> bool:
     return len(first) == len(second) and np.allclose(first, second, rtol=1e-3)
 
 
-def _lost_state(steps: list[Record]) -> int | None:
-    """Return the first step whose optimizer has lost its state; None if none has.
+def _lost_state(steps: list[Record]) -> tuple[int, bool] | None:
+    """Return the first step with a lost state, and whether it is a schedule's.
 
-    A new optimizer without state that takes the place of one with state counts too.
+    A loaded state that is not restored is lost. A new optimizer without state that
+    takes the place of one with state counts too.
     """
     states: dict[int, int] = {}
     for number, step in enumerate(steps):
+        if step.get("lost"):
+            return number, step["lost"] == "schedule"
         optimizer = step["optimizer"]
         count = step["num_states"]
         if count < states.get(optimizer, 0):
-            return number
+            return number, False
         is_new = optimizer not in states and optimizer > max(states, default=optimizer)
         later = {other["optimizer"] for other in steps[number:]}
         had_state = [old for old, value in states.items() if value and old not in later]
         if is_new and count == 0 and had_state:
-            return number
+            return number, False
         states[optimizer] = count
     return None

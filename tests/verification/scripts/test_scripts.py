@@ -160,6 +160,32 @@ NOISY = SCRIPT.replace(
 ).replace(
     "for epoch", "noise = torch.Generator().manual_seed(dist.get_rank())\nfor epoch", 1
 )
+# A closure computes the gradients three times per step, and averages them.
+CLOSURE = SCRIPT.replace("optim.SGD(", "optim.LBFGS(max_iter=3, params=").replace(
+    """        optimizer.zero_grad()
+""",
+    """      def closure():
+        optimizer.zero_grad()
+""",
+)
+CLOSURE = CLOSURE.replace(
+    "        torch.nn.functional", "        loss = torch.nn.functional"
+)
+CLOSURE = CLOSURE.replace("targets).backward()", "targets)\n        loss.backward()")
+CLOSURE = CLOSURE.replace(
+    "        optimizer.step()", "        return loss\n      optimizer.step(closure)"
+)
+# The weights of the first epoch come back; the optimizer keeps its state.
+RESTORED = SCRIPT.replace("SGD(model.parameters(), lr=0.1)", "Adam(model.parameters())")
+RESTORED = RESTORED.replace(
+    "    sampler.set_epoch",
+    """    path = f"state{dist.get_rank()}"
+    if epoch == 1:
+        model.load_state_dict(torch.load(path)["model"])
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(content, path)
+    sampler.set_epoch""",
+)
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -169,6 +195,8 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (TWO_OPTIMIZERS, ("", ""), None),
         (TWO_OPTIMIZERS, LEFT_OUT, "parameter-not-synchronised"),
         (OTHER_MODEL, ("", ""), None),
+        (CLOSURE, ("", ""), None),
+        (RESTORED, ("range(4)", "range(2)"), None),
         (NOISY, ("", ""), None),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
         (GATHERING, ("", ""), "values-without-gradient"),
@@ -176,9 +204,10 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 )
 def test_a_script_has_a_cause(tmp_path, text, change, cause):
     text = text.replace("DIVISOR", "dist.get_world_size()").replace(*change)
-    verify(tmp_path, text, "--result_file=certificate.json")
-    certificate = json.loads((tmp_path / "certificate.json").read_text())
-    assert certificate["verdict"]["cause"] == cause
+    verify(tmp_path, text, "--result_file=certificate.json", "--num_steps=6")
+    verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
+    assert verdict["cause"] == cause
+    assert verdict["answer"] == ("wrong" if cause else "right")
 
 
 # The second half trains with a new optimizer, from a checkpoint.

@@ -118,7 +118,8 @@ def translate(
         sentences = beams.sentences
         if num_beams > 1:
             rows = tf.reshape(first_rows + best.parents, [-1])
-            lengths, ended = (_gather_hypotheses(x, rows) for x in (lengths, ended))
+            lengths = _gather_hypotheses(lengths, rows)
+            ended = _gather_hypotheses(ended, rows)
             sentences, state = tf.nest.map_structure(
                 lambda x: tf.gather(x, rows), (sentences, state)
             )

@@ -115,10 +115,11 @@ class TextLayout:
 
     def ends(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the begin- and the end-of-sentence word of the longest target sentence."""
-        inputs, outputs = (
-            ids if self.time_major else tf.transpose(ids)
-            for ids in (batch.target_input, batch.target_output)
-        )
+        inputs = batch.target_input
+        outputs = batch.target_output
+        if not self.time_major:
+            inputs = tf.transpose(inputs)
+            outputs = tf.transpose(outputs)
         longest = tf.argmax(batch.target_length, output_type=tf.int32)
         return inputs[0, 0], outputs[batch.target_length[longest] - 1, longest]
 

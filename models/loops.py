@@ -2,7 +2,7 @@
 
 T: steps.
 
-Kernels and attention use these functions; they know nothing about cells.
+Kernels and attention use these functions, which do not depend on cells.
 """
 
 from collections.abc import Callable, Sequence

@@ -192,12 +192,11 @@ def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
     num_steps = tf.shape(x)[0]
     batch = tf.shape(x)[1]
     # GPUs compute with int32 on the host, and slice int64 shapes on the device.
-    step, sentence, batch, lengths = (
-        tf.cast(n, tf.int64)
-        for n in (tf.range(num_steps)[:, None], tf.range(batch), batch, lengths)
-    )
+    lengths = tf.cast(lengths, tf.int64)
+    step = tf.cast(tf.range(num_steps)[:, None], tf.int64)
     step = tf.where(step < lengths, lengths - 1 - step, step)
-    rows = step * batch + sentence
+    sentence = tf.cast(tf.range(batch), tf.int64)
+    rows = step * tf.cast(batch, tf.int64) + sentence
 
     def reverse(y: Tensor) -> Tensor:
         return tf.reshape(tf.gather(tf.reshape(y, [-1, x.shape[2]]), rows), tf.shape(x))
@@ -290,15 +289,13 @@ def run_fused_layers(
     def run_cell(
         inputs: Tensor, lengths: Tensor, state: State, weights: CellWeights
     ) -> CellResult:
-        x, *kernels = (
-            tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1])
-        )
-        *first, bias = (tf.cast(w, tf.float32) for w in (*state, weights[-1]))
-        outputs, *last = (
-            tf.cast(y, inputs.dtype)
-            for y in run_steps(x, lengths, *first, *kernels, bias)
-        )
-        return outputs, tuple(last)
+        x = tf.cast(inputs, stack.product_dtype)
+        first_state = [tf.cast(s, tf.float32) for s in state]
+        kernels = [tf.cast(kernel, stack.product_dtype) for kernel in weights[:-1]]
+        bias = tf.cast(weights[-1], tf.float32)
+        results = run_steps(x, lengths, *first_state, *kernels, bias)
+        outputs, *last_state = [tf.cast(y, inputs.dtype) for y in results]
+        return outputs, tuple(last_state)
 
     return run_layers(stack, run_cell)
 

@@ -7,7 +7,7 @@ loop stores each x_t, and the gradient of each step's result is the gradient of
 
 T: steps, B: sentences, K: width of x, N: width of a result.
 
-Loops of kernels use these classes; they know nothing about networks.
+Loops of kernels use these classes, which do not depend on networks.
 """
 
 from collections.abc import Callable, Sequence

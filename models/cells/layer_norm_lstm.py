@@ -45,7 +45,8 @@ def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> S
     c, h = state
     kernel, gain, shift = weights
     units = h.shape[1]
-    gain, shift = (tf.reshape(w, [5, units]) for w in (gain, shift))
+    gain = tf.reshape(gain, [5, units])
+    shift = tf.reshape(shift, [5, units])
     gates = tf.reshape(tf.concat([x, h], axis=1) @ kernel, [-1, 4, units])
     i, j, f, o = tf.unstack(_norm(gates, gain[:4], shift[:4]), axis=1)
     c = _norm(
@@ -57,7 +58,9 @@ def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> S
 def _norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     """Normalize x [..., U] over its units, in float32 or x's wider dtype."""
     dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
-    precise, gain, shift = (tf.cast(tensor, dtype) for tensor in (x, gain, shift))
+    precise = tf.cast(x, dtype)
+    gain = tf.cast(gain, dtype)
+    shift = tf.cast(shift, dtype)
     centred = precise - tf.reduce_mean(precise, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     return tf.cast(centred * tf.math.rsqrt(variance + _EPSILON) * gain + shift, x.dtype)

@@ -320,7 +320,7 @@ class _Attributor:
             self._tower_changes["batch_size"] = -(-total // self._n)
 
     def attribute(self) -> Attribution:
-        """Return the parts of the row's loss, and what remains."""
+        """Return the parts of the row's loss and the residual."""
         loss = _ONE - self._measured_efficiency()
         efficiencies = {
             name: self._efficiency_with(changes)

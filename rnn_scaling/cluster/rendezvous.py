@@ -218,7 +218,7 @@ class Rendezvous:
             connection.close()
 
     def _watch(self, now: float) -> None:
-        """Act on deadlines: of joining, of strangers, of silent ranks and of barriers."""
+        """Act on the deadlines of joining, strangers, silent ranks and barriers."""
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
         for connection in list(self._connections):

@@ -1,6 +1,6 @@
 """The flags of `predict`: the question, known facts, and assumptions of a simulation.
 
-Several modules of `predict` read these flags, so they are in a module of their own.
+Several modules of `predict` read these flags, so they have a separate module.
 """
 
 from __future__ import annotations

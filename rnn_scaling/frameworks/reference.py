@@ -43,11 +43,13 @@ def make_task(config: RunConfig, state: RunState, started: float) -> Task:
     """
     devices = config.devices
     resolved = state.resolved
-    inter, intra = (
-        resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra")
-    )
     engine = local.start(
-        local.Request(devices.device, devices.num_devices, inter, intra)
+        local.Request(
+            devices.device,
+            devices.num_devices,
+            resolved["inter_op_parallelism_threads"],
+            resolved["intra_op_parallelism_threads"],
+        )
     )
     tf.config.experimental.enable_tensor_float_32_execution(False)
     return build_task(engine, config, resolved, started)

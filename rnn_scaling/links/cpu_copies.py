@@ -1,6 +1,6 @@
 """Transfers between TensorFlow's logical CPU devices: time, and whether it copies.
 
-`worker` runs it in a process of its own; `reduce` uses `address` to find
+`worker` runs it in a separate process; `reduce` uses `address` to find
 shared buffers.
 """
 

@@ -140,7 +140,7 @@ class ParameterServer(VariableUpdate):
             self._applied = self._updater.apply(summed)
 
     def _copy_to_towers(self) -> None:
-        """Copy the variables, before this step's update, for the towers' next step."""
+        """Copy the variables to the towers before this update; their next step reads them."""
         for device, staged in zip(self.devices, self._staged):
             for name, variable in staged.items():
                 variable.assign(self._read(name, device))

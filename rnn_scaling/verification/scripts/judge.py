@@ -410,7 +410,7 @@ class _Judge:
         return Check(Subject.DROPOUT, Result.OK, "dropout")
 
     def _state(self) -> Check:
-        """Judge whether the optimizer keeps its state, also when it is loaded."""
+        """Judge whether the optimizer keeps its state and restores a loaded one."""
         for run in (self._evidence.ranks, [self._evidence.serial]):
             for rank in run:
                 lost = _lost_state(rank["steps"])

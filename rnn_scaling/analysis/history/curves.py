@@ -222,7 +222,9 @@ def _group(entries: Sequence[Entry]) -> list[_Group]:
                 entry.machine,
             )
             if identity not in groups:
-                key = build_key(Options(configuration.options), configuration.unit)
+                # Entries leave out defaults, which are unknown for other programs.
+                options = {"num_devices": 1, **configuration.options}
+                key = build_key(Options(options), configuration.unit)
                 facts = tuple(sorted(configuration.facts.items()))
                 groups[identity] = _Group(key, facts, entry.machine.name, [])
             groups[identity].members.append((index, configuration))

@@ -48,6 +48,7 @@ class Observer:
     def _create(
         self, original: Any, optimizer: Any, *args: Any, **options: Any
     ) -> None:
+        """Record each gradient of a new optimizer as it is applied."""
         original(optimizer, *args, **options)
         update = optimizer.update_step
 
@@ -63,6 +64,8 @@ class Observer:
         optimizer.update_step = update_step
 
     def _call_model(self, original: Any, model: Any, *args: Any, **options: Any) -> Any:
+        """Record the input of the outermost model."""
+
         def record(values: Any) -> None:
             self._rows = values.numpy()
 
@@ -77,6 +80,7 @@ class Observer:
     def _apply(
         self, original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None
     ) -> Any:
+        """Record a step: weights and gradients before it, the rate after it."""
         if trainable_variables is None:
             trainable_variables = optimizer._trainable_variables
         variables = list(trainable_variables)

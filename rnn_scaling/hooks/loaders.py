@@ -122,6 +122,7 @@ class Loaders:
         setattr(owner, name, wrapper)
 
     def _create(self, original: Any, loader: Any, *args: Any, **options: Any) -> None:
+        """Number a new loader, and let it replay samples if the settings say so."""
         original(loader, *args, **options)
         self._on_create()
         number = self._number(loader)
@@ -152,6 +153,7 @@ class Loaders:
         return len(self._loaders) - 1
 
     def _iterate(self, original: Any, loader: Any) -> Any:
+        """Begin an epoch of a loader."""
         previous = getattr(loader, "_iterator", None)
         if previous is not None:  # persistent workers
             getattr(previous, QUEUE, collections.deque()).clear()
@@ -184,12 +186,14 @@ class Loaders:
             inner.__dict__.pop(_HELD, None)
 
     def _draw(self, original: Any, iterator: Any) -> Any:
+        """Queue the numbers of a batch when an iterator draws them."""
         with self._draws.paused():
             batch = original(iterator)
         iterator.__dict__.setdefault(QUEUE, collections.deque()).append(batch)
         return batch
 
     def _read(self, original: Any, iterator: Any) -> Any:
+        """Record a batch when the script gets it."""
         cut = self._settings.get("cut_batches")
         if cut and iterator.__dict__.get("_rnn_scaling_reads", 0) >= cut:
             raise StopIteration

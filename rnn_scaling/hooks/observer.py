@@ -158,6 +158,7 @@ class Observer:
         return None
 
     def _replace(self, owner: Any, name: str, replacement: Any) -> None:
+        """Replace a function or method; the replacement gets the original first."""
         original = getattr(owner, name, None)
         if original is None:  # an older torch
             return
@@ -173,6 +174,7 @@ class Observer:
         self._file.flush()
 
     def _start_step(self) -> None:
+        """Forget what belongs to the step that has ended."""
         self._micro: list[dict[str, Any]] = []
         self._clips: list[dict[str, float]] = []
         self._scheduler_calls = 0
@@ -201,6 +203,7 @@ class Observer:
     def _create_optimizer(
         self, original: Any, optimizer: Any, *args: Any, **options: Any
     ) -> None:
+        """Number a new optimizer and its parameters; their numbers are their keys."""
         original(optimizer, *args, **options)
         self._watch_libraries()
         self._draws.start()  # What was drawn before are weights and data.
@@ -211,6 +214,7 @@ class Observer:
                 self._add(parameter, f"{number}.{group_number}.{place}")
 
     def _add(self, parameter: torch.Tensor, key: str) -> str:
+        """Return the key of a parameter, and watch it if it is new."""
         key = self._keys.setdefault(id(parameter), key)
         if key not in self._parameters:
             self._parameters[key] = parameter
@@ -219,6 +223,8 @@ class Observer:
         return key
 
     def _watch_gradient(self, key: str, parameter: torch.Tensor) -> None:
+        """Sum the sketches of the gradients that backward passes add to a parameter."""
+
         def keep(gradient: torch.Tensor) -> None:
             if self._backward_depth:
                 values = sketch(gradient)
@@ -266,6 +272,7 @@ class Observer:
             self._watch_gradient(key, parameter)
 
     def _perturb(self, perturbation: Mapping[str, Any]) -> None:
+        """Change each weight by a relative `size`, up or down by chance."""
         generator = torch.Generator().manual_seed(perturbation["seed"])
         for parameter in self._parameters.values():
             if not parameter.is_floating_point():
@@ -276,6 +283,7 @@ class Observer:
                 parameter.mul_(_sharded_like(factor.to(parameter.device), parameter))
 
     def _start_record(self) -> dict[str, Any]:
+        """Return the first line: names, layers, weights and buffers."""
         roots = _root_modules()
         names = {}
         layers: dict[str, int] = {}
@@ -352,6 +360,7 @@ class Observer:
         return args, {**options, "closure": recorded_closure}
 
     def _record_gradients(self, optimizer: Any) -> None:
+        """Record all gradients that the optimizer is about to apply, and its state."""
         number = self._record["optimizer"]
         gradients = {}
         before = {}
@@ -378,6 +387,7 @@ class Observer:
         self._record["gradients"] = gradients
 
     def _after_step(self, optimizer: Any, args: Any, options: Any) -> None:
+        """Write the line of a step, and end the process after the last one."""
         self._step_depth -= 1
         if self._step_depth:
             return
@@ -449,6 +459,7 @@ class Observer:
     def _create_scheduler(
         self, original: Any, scheduler: Any, *args: Any, **options: Any
     ) -> None:
+        """Count the calls of a new scheduler's class."""
         # The class is changed, because a scheduler's attributes go to its checkpoints.
         for owner in type(scheduler).__mro__:
             if "step" in vars(owner):
@@ -467,6 +478,7 @@ class Observer:
     def _backward(
         self, original: Any, tensors: Any, *args: Any, **options: Any
     ) -> None:
+        """Record one backward pass as a micro-batch."""
         if self._backward_depth == 0:
             self._gradients = {}
             self._noise = self._draws.describe()
@@ -500,6 +512,7 @@ class Observer:
             self._eval_modules = [name for name, m in modules if not m.training]
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        """Note the input, rounding and dropout of a module in training."""
         if not module.training or not torch.is_grad_enabled():
             return
         self._begin()

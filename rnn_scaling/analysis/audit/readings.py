@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnn_scaling.analysis.audit.baselines import Choice, prints_one
 from rnn_scaling.analysis.audit.relations import Factor, Relation
-from rnn_scaling.records.tables.headers import CHOSEN, DERIVED, Quantity
+from rnn_scaling.records.tables.headers import CHOSEN
 from rnn_scaling.records.tables.measurements import (
     SMALLEST,
     Column,
@@ -177,18 +177,24 @@ class Reading:
             shares.append((factor, column, rows, (low, high)))
         return shares
 
-    def _mixes_marks(self, excluded: Collection[Quantity]) -> np.ndarray:
-        """Return by row whether some numbers have a mark, and others have none.
+    @functools.cached_property
+    def _mixes_marks(self) -> np.ndarray:
+        """By row, whether the numbers were measured or computed in different ways.
 
-        They were measured or computed in different ways.
-
-        Args:
-          excluded: Quantities of columns that do not count.
+        A derived number has a mark if a number has one from which it is computed. Other
+        numbers all have it, or none has.
         """
-        columns = [self.layout.columns[k] for k in self.columns]
-        marks = [c.is_marked for c in columns if c.quantity not in excluded]
-        if not marks:
+        marks = []
+        for factor, column, rows, _ in self.shares:
+            # The speedup of a baseline is 1 by definition, and has no mark.
+            is_base = factor.is_baseline and factor.name == self.relation.target
+            if column.quantity not in CHOSEN and not is_base:
+                marks.append((rows >= 0) & column.is_marked[rows])
+        if len(marks) < 2:
             return np.zeros(len(self.base), bool)
+        target, *sources = marks
+        if self.column.is_derived:
+            return target != np.any(sources, axis=0)
         return np.any(marks, axis=0) & ~np.all(marks, axis=0)
 
     @functools.cached_property
@@ -211,10 +217,7 @@ class Reading:
         low, high = np.sum([ends for _, _, _, ends in self.shares], axis=0)
         if self.relation.has_baseline:
             low = np.where(self._is_baseline, np.nan, low)
-            # The speedup of a baseline is 1 by definition, and has no mark.
-            mixed = self._mixes_marks((*CHOSEN, *DERIVED))
-            low = np.where(mixed[self.base], np.nan, low)
-        low = np.where(self._mixes_marks(CHOSEN), np.nan, low)
+        low = np.where(self._mixes_marks, np.nan, low)
         return low, high
 
     @functools.cached_property

@@ -325,7 +325,7 @@ def _read_turned_layout(table: Table) -> Iterator[Measurements]:
 
 
 def _make_measurements(
-    table: Table, all_texts: Iterable[_Texts], lines: Sequence[int]
+    table: Table, all_texts: Sequence[_Texts], lines: Sequence[int]
 ) -> Measurements:
     """Return the columns of numbers, and the names of each row."""
     columns: list[Column] = []
@@ -337,7 +337,9 @@ def _make_measurements(
         elif len(columns) < _MOST_COLUMNS:
             numbers = list(map(cell_numbers.parse_cell, column.texts))
             columns.append(_make_column(column, numbers))
-    if all(column.quantity != Quantity.DEVICES for column in columns):
+    # In "Speedup on 2 devices", the header names them; names may hold other counts.
+    names_devices = any(column.meaning.devices is not None for column in all_texts)
+    if not names_devices and all(c.quantity != Quantity.DEVICES for c in columns):
         columns += _take_devices(names)
     labels = zip(*(column.texts for column in names)) if names else ((),) * len(lines)
     return Measurements(table, _resolve_columns(columns), tuple(labels), tuple(lines))

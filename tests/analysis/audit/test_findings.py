@@ -209,6 +209,16 @@ def test_numbers_that_no_machine_reaches(rows, line):
         "GPUs|a.efficiency.spread|a.speedup.spread;2|1.34378|1.34378;2|1.4119|1.4119;"
         "2|1.0213|1.0213;4|1.0534|1.0534",
         "GPUs|speedups.steady.low|speedups.total.low;2|1.8|1.9;2|1.5|1.6;2|1.49|0.94",
+        # Headers name the devices, and names hold other counts.
+        "Series|Speedup on 2 devices|Efficiency on 2 devices (%)|Words/s on 2 devices|"
+        "Words/s on 1 device;a, threads=1|1.06|52.8|10,870|10,280;a, threads=2|1.77|88.5|"
+        "18,910|10,680;a, threads=3|1.76|88.0|19,200|10,920;a, threads=4|n/a|n/a|18,810|n/a",
+        "On 2 devices|Efficiency (%)|Speedup;threads=1|52.8|1.06;threads=2|88.5|1.77;"
+        "threads=3|88.0|1.76",
+        # Corrected numbers, which do not follow from the rates of one device alone.
+        "Series|Speedup on 2 devices|Efficiency on 2 devices (%)|Words/s on 2 devices|"
+        "Words/s on 1 device;a|2.28†|114†|23,500†|10,310;b|4.05†|202†|41,900†|10,360;"
+        "c|3.79†|190†|40,700†|10,740;d|n/a|n/a|36,300†|n/a",
         # Percentages above a total that are not parts of it.
         "Kind|Time (s)|Hidden|Time 2 (s);TP|42.5|34%|0.0;DP|14.2|7%|0.0;Total|54|28%|0",
     ],

@@ -50,7 +50,6 @@ class StartUp(NamedTuple):
     """The lines at the start that are left out, and the trend of the other lines."""
 
     lines: int
-    is_steady: bool = True
     slower_from: int = 0  # first line of a slower part; 0 without such a part
 
 
@@ -108,7 +107,7 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
         return StartUp(lines)
     state = terms.find_steady_state(costs, warmup=usual_start)
     if state.start is None:
-        return StartUp(lines, is_steady=state.kind != "no steady state")
+        return StartUp(lines)
     if not state.start:
         return StartUp(lines)
     start_cost = statistics.median(costs[: state.start])
@@ -140,42 +139,26 @@ def find_kinds(costs: Sequence[float]) -> Kinds:
 
     They differ by at least `_CLUSTER_FACTOR`, each is narrow, and both come back. The
     kind with more lines is training; if both have as many, the kind of the first line.
-    The first line may contain the start, and then belongs to neither kind.
     """
-    for first in (0, 1):
-        kinds = _split(costs, first)
-        if kinds is not None:
-            return Kinds([*range(first), *kinds.training], kinds.rarer)
-    return Kinds(range(len(costs)))
-
-
-def _split(costs: Sequence[float], first: int) -> Kinds | None:
-    logs = np.log(costs[first:])
+    everything = Kinds(range(len(costs)))
+    logs = np.log(costs)
     ordered = np.sort(logs)
     gaps = np.diff(ordered)
     if not len(gaps) or gaps.max() < math.log(_CLUSTER_GAP):
-        return None
+        return everything
     is_low = logs <= ordered[gaps.argmax()]
     low = logs[is_low]
     high = logs[~is_low]
-    if min(len(low), len(high)) < _FEWEST_OF_KIND:
-        return None
     distance = np.median(high) - np.median(low)
-    if distance < math.log(_CLUSTER_FACTOR):
-        return None
-    if max(_trimmed_range(low), _trimmed_range(high)) > distance / 2:
-        return None
-    kinds = [(first + np.flatnonzero(kind)).tolist() for kind in (is_low, ~is_low)]
+    is_far = distance >= math.log(_CLUSTER_FACTOR)
+    is_narrow = max(np.ptp(low), np.ptp(high)) <= distance / 2
+    if min(len(low), len(high)) < _FEWEST_OF_KIND or not (is_far and is_narrow):
+        return everything
+    kinds = [np.flatnonzero(kind).tolist() for kind in (is_low, ~is_low)]
     training, rarer = sorted(kinds, key=lambda kind: (-len(kind), kind[0]))
     num_cuts = sum(np.diff(rarer) > 1)
-    return Kinds(training, rarer) if num_cuts + 1 >= _FEWEST_STRETCHES else None
-
-
-def _trimmed_range(values: np.ndarray) -> float:
-    """Return the range of the values without the lowest and the highest tenth."""
-    tenth = len(values) // 10
-    ordered = np.sort(values)
-    return float(ordered[-1 - tenth] - ordered[tenth])
+    is_alternating = num_cuts + 1 >= _FEWEST_STRETCHES
+    return Kinds(training, rarer) if is_alternating else everything
 
 
 def find_running_average(

@@ -142,7 +142,6 @@ def measure_rank(
     result = _measure_lines(lines, training, start.lines, num_unusable)
 
     total = len(measurements)
-    half = len(training) // 2
     has_rates = "rate" in lines[0].numbers
     # The other rates and their kinds, with the lines that are counted and all lines.
     other_findings: list[tuple[LogFindingKind, int, int, float]] = []
@@ -162,9 +161,6 @@ def measure_rank(
         rate = mean_rate(training[start.slower_from :])
         count = start.slower_from
         other_findings.append((LogFindingKind.SLOWER, count, len(training), rate))
-    elif has_rates and not start.is_steady and average is None:
-        rate = mean_rate(training[half:])
-        other_findings.append((LogFindingKind.UNSTEADY, half, len(training), rate))
 
     findings = []
     for kind, count, all_lines, other_rate in other_findings:

@@ -12,7 +12,6 @@ never rename one.
 import contextlib
 import dataclasses
 import math
-import os
 import re
 import signal
 import statistics
@@ -441,11 +440,6 @@ def _find_evaluations(texts: Sequence[str]) -> set[int]:
       An empty set if all lines evaluate, because the user may want their rate.
     """
     evaluating = {index for index, text in enumerate(texts) if _is_evaluation(text)}
-    if len(evaluating) == len(texts):  # The word may be in the name of the run.
-        common = len(os.path.commonprefix(list(texts)))
-        evaluating = {
-            index for index, text in enumerate(texts) if _is_evaluation(text[common:])
-        }
     return evaluating if len(evaluating) < len(texts) else set()
 
 

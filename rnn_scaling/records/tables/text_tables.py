@@ -144,7 +144,7 @@ def _read_spaced_rows(block: Lines) -> list[Row]:
     lines = []
     for number, text in block:
         if not _UNITS.fullmatch(text) and not _is_rule(text.strip()):
-            bare = _strip_remark(_separate_fields(text.lstrip("# ")).strip())
+            bare = _separate_fields(text.lstrip("# ")).strip()
             lines.append((number, bare))
     splits: list[Callable[[str], list[str]]] = [lambda text: text.split(",")]
     splits += [gap.split for gap in _GAPS]
@@ -192,15 +192,6 @@ def _is_rule(text: str) -> bool:
         return True
     bare = text.strip("| \t").removeprefix(":")
     return bare.startswith("-") and not {"+", "="} & set(text)
-
-
-def _strip_remark(text: str) -> str:
-    """Return a line without a remark in brackets at its end."""
-    if not text.endswith(")"):
-        return text
-    text_before, _, remark = text.rpartition("(")
-    has_gap = text_before != text_before.rstrip()
-    return text_before.rstrip() if has_gap and ")" not in remark[:-1] else text
 
 
 def _read_html_table(

@@ -219,25 +219,17 @@ class Bar(LogFormat):
         line of a log that has one line per bar.
         """
         bars: list[list[_Drawing]] = []
-        # If no bar grows, each line is an epoch, except for a second drawing after a
-        # validation.
-        are_epochs = _count_growing(drawings) == 0
         previous: _Drawing | None = None
         for drawing in drawings:
-            measurement = drawing.measurement
-            if previous is None or drawing.is_single_line:
+            epoch = drawing.measurement.epoch
+            is_new = previous is None or drawing.is_single_line
+            if previous is not None and not is_new:
+                is_new = epoch != previous.measurement.epoch
+                is_new |= rates.is_new_epoch(drawing.step, previous.step)
+            if is_new:
                 bars.append([])
-            else:
-                last = previous.measurement
-                is_other_line = measurement.line.number != last.line.number
-                if (
-                    measurement.epoch != last.epoch
-                    or rates.is_new_epoch(drawing.step, previous.step)
-                    or (are_epochs and is_other_line and not drawing.is_validated)
-                ):
-                    bars.append([])
             previous = drawing
-            if "seconds" in measurement.numbers:
+            if "seconds" in drawing.measurement.numbers:
                 bars[-1].append(drawing)
         return [bar for bar in bars if bar]
 

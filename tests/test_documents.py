@@ -80,9 +80,16 @@ CHECK = runpy.run_path(str(ROOT / "tools" / "docs" / "check.py"))
 GROUPS = CHECK["groups_of"](DOCUMENTS)
 
 
+@pytest.fixture(scope="module")
+def served():
+    """Return the socket of a process that runs the suite's commands."""
+    with CHECK["server"]() as socket:
+        yield socket
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0][0].name)
-def test_a_page_shows_what_its_commands_print(group):
-    assert CHECK["faults_of"](group) == []
+def test_a_page_shows_what_its_commands_print(group, served):
+    assert CHECK["faults_of"](group, served) == []
 
 
 def test_the_load_of_the_machine_does_not_change_what_a_page_shows():
@@ -105,20 +112,21 @@ def test_pages_share_a_run_only_if_all_their_commands_are_equal(tmp_path):
     assert [[page for page, _ in group] for group in groups] == [pages[:2], pages[2:]]
 
 
-def test_a_served_command_has_the_folder_streams_and_status_of_its_client(tmp_path):
-    with CHECK["server"]() as socket:
-        for words, status, text in [
-            (["report", "none"], 2, "none"),
-            (["predict", "--help"], 0, "--num_devices"),
-        ]:
-            done = subprocess.run(
-                [*CHECK["program_words"](socket), *words],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == status
-            assert text in (done.stderr if status else done.stdout)
+@pytest.mark.parametrize(
+    "words, status, text",
+    [(["report", "none"], 2, "none"), (["predict", "--help"], 0, "--num_devices")],
+)
+def test_a_served_command_has_the_folder_streams_and_status_of_its_client(
+    served, tmp_path, words, status, text
+):
+    done = subprocess.run(
+        [*CHECK["program_words"](served), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == status
+    assert text in (done.stderr if status else done.stdout)
 
 
 def test_a_command_is_skipped_only_with_a_reason():

@@ -15,7 +15,6 @@ from rnn_scaling.config import registry
 from rnn_scaling.models.batch import TargetBatch
 from tests.support.training import (
     MAX_LEN,
-    MODEL,
     SMALL,
     TRANSFORMER,
     Serial,
@@ -34,18 +33,18 @@ STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 
 SMALL_LM = dataclasses.replace(SMALL, model="lm")
-FOUR_CELLS = dataclasses.replace(MODEL, direction="uni")
+THREE_CELLS = dataclasses.replace(SMALL_LM, num_encoder_layers=3)
 SMALL_TRANSFORMER = dataclasses.replace(
     TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1
 )
 # test_all_reduce compares every all-reduce with numpy. These have several rounds,
 # shards, or a choice by size.
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
-# Packs of three gradients and of one: the biases of FOUR_CELLS.
+# Packs of two gradients and of one: the biases of THREE_CELLS.
 AGGREGATED = {
     "variable_update": "replicated",
     "agg_small_grads_max_bytes": 200,
-    "agg_small_grads_max_group": 3,
+    "agg_small_grads_max_group": 2,
 }
 PARAMETER_SERVER = {"variable_update": "parameter_server"}
 REPLICATED = {"variable_update": "replicated"}
@@ -88,9 +87,9 @@ def trained(devices):
 def batches_of(model, num_towers):
     """Return `[step][tower]` batches.
 
-    The first tower of FOUR_CELLS and SMALL_LM has twice as many sentences.
+    The first tower of recurrent networks has twice as many sentences.
     """
-    if model not in (FOUR_CELLS, SMALL_LM):
+    if model is SMALL_TRANSFORMER:
         return make_batches(STEPS, num_towers, model)
     return [
         [concatenate([a, b]), *rest]
@@ -127,7 +126,7 @@ def serial(model, num_towers):
     [
         *REWRITTEN,
         *(("lm", each) for each in OF_ONE_SIDE),
-        ("nmt", AGGREGATED),
+        ("lm", AGGREGATED),
         ("transformer", SLICED_ON_DEVICE),
     ],
     ids=_name,
@@ -139,12 +138,8 @@ def test_synchronous_update_equals_serial_update_on_global_batch(
     if (workload, options) not in REWRITTEN:
         request.getfixturevalue("as_built")
     num_towers = 4 if options.get("all_reduce_spec") == BY_SIZE else 2
-    small = {
-        "nmt": SMALL,
-        "lm": SMALL_LM,
-    }.get(workload)
-    small = small or SMALL_TRANSFORMER
-    model = FOUR_CELLS if options is AGGREGATED else small
+    models = {"nmt": SMALL, "lm": SMALL_LM, "transformer": SMALL_TRANSFORMER}
+    model = THREE_CELLS if options is AGGREGATED else models[workload]
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
@@ -159,6 +154,7 @@ def test_one_tower_equals_serial_training(mode, trained):
     assert largest_difference(result["replicas"][0], serial(SMALL_LM, 1)[0]) < TOLERANCE
 
 
+@as_built
 def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
     result = trained(SMALL_LM, 2, variable_update="independent")
     for tower, replica in enumerate(result["replicas"]):
@@ -285,7 +281,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
 @pytest.mark.parametrize(
     "model, options, lengths",
     [
-        (FOUR_CELLS, AGGREGATED, ("source_length", "target_length")),
+        (SMALL, PARAMETER_SERVER, ("source_length", "target_length")),
         (SMALL_LM, REPLICATED_DENSE, ("target_length",)),
     ],
 )

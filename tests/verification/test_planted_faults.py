@@ -25,8 +25,10 @@ OPTIONS = {
     "src_max_len": 4,
     "tgt_max_len": 4,
 }
-OPTIONS |= {**vars(SMALL), "variable_update": "replicated", "batch_size": 3}
-EMBEDDING, DENSE = "tgt_embedding", "projection"
+# A network of one side is traced in half the time.
+OPTIONS |= {**vars(SMALL), "model": "lm"}
+OPTIONS |= {"variable_update": "replicated", "batch_size": 3}
+EMBEDDING, DENSE = "embedding", "projection"
 
 
 def resolve(**options):
@@ -316,7 +318,7 @@ class EqualDropout:
             "items left out",
             {"tower": 0, "got": 8, "expected": 12},
         ),
-        ({"dropout": 0.5, "seed": 2}, "another's dropout", {"tower": 1, "instead": 0}),
+        ({"dropout": 0.5, "seed": 3}, "another's dropout", {"tower": 1, "instead": 0}),
     ],
 )
 def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(

@@ -410,6 +410,7 @@ def test_our_process_becomes_the_process_of_the_framework(
     words = (
         "--framework=torch --num_units=4 --embedding_dim=4 --batch_size=2"
         " --src_max_len=3 --tgt_max_len=3 --src_vocab_size=9 --tgt_vocab_size=9"
+        " --num_encoder_layers=1 --num_decoder_layers=1 --direction=uni"
         " --num_batches=3 --num_warmup_batches=1 --malloc=keep"
         f" --result_file={tmp_path}/run.json"
     )

@@ -259,6 +259,7 @@ def step(devices):
 
     options = {"encoder_type": "dynamic_rnn", "variable_update": "parameter_server"}
     options |= {"num_devices": 2, "batch_size": 2, "trace_batches": 2}
+    options |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}
     options |= dict.fromkeys(("num_units", "embedding_dim"), 8)
     options |= dict.fromkeys(("src_vocab_size", "tgt_vocab_size"), 20)
     options |= dict.fromkeys(("src_max_len", "tgt_max_len"), 3)

@@ -11,7 +11,6 @@ from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
 from tests.support import forked
 from tests.support.gpu_graph import trace
 from tests.support.step_probe import (
-    ONE_CELL,
     TINY,
     Probe,
     by_type,
@@ -105,7 +104,7 @@ def test_the_graph_for_a_gpu_has_loops_with_dynamic_rnn_but_not_with_cudnn(tf):
         for length in (3, 7):
             options = {"tgt_max_len": length, "variable_update": "replicated"}
             options |= {"model": "lm", "encoder_type": encoder}
-            operations, _ = trace(tf, **ONE_CELL, **options)
+            operations, _ = trace(tf, **options)
             found.append(Counter(op.type for op in operations))
         assert found[0] == found[1]
         assert any(kind in LOOPS for kind in found[0]) is has_loops

@@ -42,6 +42,11 @@ def loss_and_gradients(tf, inputs):
 
 def traced(tf, inputs):
     """Run `loss_and_gradients` in a graph without static lengths and batch size."""
+    return trace(tf, inputs)(*inputs[1:])
+
+
+def trace(tf, inputs):
+    """Return `loss_and_gradients` as such a graph."""
 
     def dynamic_spec(tensor):
         static = list(tensor.shape[2:]) if tensor.dtype.is_floating else []
@@ -61,7 +66,7 @@ def traced(tf, inputs):
         watched = {**dense, **rows}
         return loss, dict(zip(watched, tf.gradients(loss, list(watched.values()))))
 
-    return step(dense, rows, batch)
+    return step
 
 
 def assert_equal(got, want, tolerance=2e-5):

@@ -13,6 +13,9 @@ GIVEN = {
     "device": "gpu",
     "num_units": 4,
     "embedding_dim": 4,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "direction": "uni",
     "batch_size": 2,
     "dropout": 0.3,
 }

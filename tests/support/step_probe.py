@@ -9,18 +9,15 @@ from typing import Any
 from rnn_scaling.inspection.operators import HOST, Node, TracedStep
 
 # One cell in the encoder and one in the decoder.
-ONE_CELL = {
-    "num_encoder_layers": 1,
-    "num_decoder_layers": 1,
-    "direction": "uni",
-}
 TINY = {
     "device": "cpu",
     "num_units": 6,
     "embedding_dim": 5,
     "src_vocab_size": 23,
     "tgt_vocab_size": 17,
-    **ONE_CELL,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "direction": "uni",
 }
 TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
 # For tests of towers that run in parallel: many kernels per tower, each of them long.

@@ -130,6 +130,17 @@ def pytest_configure(config):
         sys.modules["tensorflow"] = None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Collect no garbage meanwhile: modules and tests live until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_ignore_collect(collection_path, config):
     """Skip slow files under --quick, and unnamed cluster files without --clusters.
 
@@ -186,6 +197,8 @@ def pytest_runtest_teardown(item, nextitem):
         for name in names:
             del gradients[name]
         gc.collect()
+        if is_last:
+            gc.freeze()  # caches and modules that the file has left
         ctypes.CDLL(None).malloc_trim(0)
 
 

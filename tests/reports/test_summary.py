@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import (
     answer_text,
@@ -80,6 +81,11 @@ def test_the_first_batch_of_more_devices_has_more_items():
     for made in (baseline, two_devices):
         first_items = made.row.counted_runs[0].batches.items[0]
         assert first_items + made.steady * made.row.rate.value == pytest.approx(work)
+
+
+def test_names_of_files_keep_their_spelling():
+    statement = state("program-warnings", files=["mine-1.json"], warnings=["`slow`"])
+    assert "mine-1.json" in sentence_of(statement)
 
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():

@@ -400,13 +400,14 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
     for labelled in report.differences:
         difference = labelled.difference
         text = _difference_text(labelled, num_configurations)
-        if report.machines and describes_machine(difference):
+        is_unknown = difference.effect == NOT_RECORDED
+        if is_unknown and not difference.is_incomparable:
+            not_recorded[difference.name] = None
+        elif report.machines and describes_machine(difference):
             machines.append(difference)
         elif difference.is_incomparable:
             is_accepted = difference.name in report.accepted
             incomparable_notes.append(f"{text} (accepted)" if is_accepted else text)
-        elif difference.effect == NOT_RECORDED:
-            not_recorded[difference.name] = None
         else:
             cautions.append(text)
     return {

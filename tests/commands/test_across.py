@@ -76,6 +76,14 @@ def test_which_machine_is_faster_per_device_and_with_all(
     assert not (tmp_path / "old" / "table.md").exists()
 
 
+def test_facts_that_no_side_recorded_are_no_differences(go, tmp_path):
+    machine(tmp_path / "old", {1: 1.0}, resolved={})
+    machine(tmp_path / "new", {1: 0.8}, NEW, resolved={})
+    _, out, _ = go("--across=machine")
+    assert "unknown before, unknown after" not in out
+    assert out.count("inter-op threads") == 1
+
+
 def test_workers_are_devices_of_a_machine(compare_machines, tmp_path):
     options = {"variable_update": "collective_all_reduce"}
     for side, num_workers, environment in (("old", 2, {}), ("new", 4, NEW)):

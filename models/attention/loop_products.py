@@ -22,7 +22,7 @@ Product = Callable[[Tensor, Tensor], Tensor]
 _Gradient = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-class Plain:
+class PlainProducts:
     """Products with TensorFlow's own gradient; the loop stores nothing for them."""
 
     specs: tuple[tf.TensorSpec, ...] = ()
@@ -71,7 +71,7 @@ class DeferredProducts:
         """Return the function of x @ matrix + addends[t].
 
         Args:
-          matrix: See `Plain.product`.
+          matrix: See `PlainProducts.product`.
           addends: Float32 [T, B, N].
         """
         self._products.append(_DeferredProduct(matrix, addends))
@@ -92,6 +92,8 @@ class DeferredProducts:
 
 
 class _DeferredProduct:
+    """One product of `DeferredProducts`; calling it computes one step."""
+
     def __init__(self, matrix: Tensor, addends: Tensor) -> None:
         self._matrix = tf.stop_gradient(matrix)
         # Transposed once for all steps, because a product that reads it across is slower.
@@ -153,12 +155,13 @@ def outer_sum(x: Tensor, y: Tensor, rank: int) -> Tensor:
         sentences, [K, N].
     """
     if rank == 2:
-        x, y = (tf.reshape(z, [-1, z.shape[2]]) for z in (x, y))
-        return tf.matmul(x, y, transpose_a=True)
+        x_rows = tf.reshape(x, [-1, x.shape[2]])
+        y_rows = tf.reshape(y, [-1, y.shape[2]])
+        return tf.matmul(x_rows, y_rows, transpose_a=True)
     return tf.matmul(tf.transpose(x, [1, 2, 0]), tf.transpose(y, [1, 0, 2]))
 
 
-def repeated(bias: Tensor, num_steps: Tensor | int, batch: Tensor | int) -> Tensor:
+def repeat_bias(bias: Tensor, num_steps: Tensor | int, batch: Tensor | int) -> Tensor:
     """Return a bias [N] for every step and sentence, [T, B, N]."""
 
     @tf.custom_gradient

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 from tensorflow import Tensor
 
-from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
+from rnn_scaling.models.attention.loop_products import DeferredProducts, PlainProducts
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.loops import scan
 from rnn_scaling.models.workload import Tensors, VariableSpec
@@ -79,7 +79,7 @@ class Attention:
             self.v = _normalize_v(config, weights)
 
     def step_attention(
-        self, products: Plain | DeferredProducts
+        self, products: PlainProducts | DeferredProducts
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the attention for use inside of a loop over the target words.
 

@@ -29,7 +29,11 @@ from tensorflow import Tensor
 
 from rnn_scaling.models import kernels, seq2seq, stacks
 from rnn_scaling.models.attention import layers, packed_decoder, scores
-from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, repeated
+from rnn_scaling.models.attention.loop_products import (
+    DeferredProducts,
+    PlainProducts,
+    repeat_bias,
+)
 from rnn_scaling.models.attention.scores import Attention
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
@@ -229,7 +233,9 @@ class StepWise:
     def _decode_in_loop(self, inputs: _DecoderInputs) -> Sequence[Tensor]:
         """Decode like `_decode_by_operators`, with TensorFlow's operators."""
         num_steps, batch = _sizes(inputs.target)
-        products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
+        products = (
+            DeferredProducts(num_steps, batch) if self._is_fused else PlainProducts()
+        )
         attend = inputs.attention.step_attention(products)
         combine = products.product(inputs.output_matrix) if self._feeds_output else None
         run_cells = self._cell_steps(inputs, products)
@@ -264,7 +270,7 @@ class StepWise:
         return sequences[: len(widths)]
 
     def _cell_steps(
-        self, inputs: _DecoderInputs, products: Plain | DeferredProducts
+        self, inputs: _DecoderInputs, products: PlainProducts | DeferredProducts
     ) -> list[RunCell]:
         """Return each cell's step; the first one also reads the embedded words."""
         cells: list[RunCell] = []
@@ -295,7 +301,7 @@ class StepWise:
         kernel = tf.cast(weights[0], self._dtype)
         shape = tf.shape(inputs.target)
         biases = gate_biases(weights[1], self._config.forget_bias)
-        addends = repeated(biases, shape[0], shape[1])
+        addends = repeat_bias(biases, shape[0], shape[1])
         if words is not None:
             from_words, kernel = _words_product(kernel, words)
             addends += tf.cast(from_words, tf.float32)

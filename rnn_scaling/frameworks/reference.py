@@ -1,7 +1,8 @@
-"""The task of another framework: initial weights, constant batches and our own losses.
+"""The task of another framework: initial weights, constant batches and reference losses.
 
-The keys of a batch are the fields of our layout with `_lengths` for `_length`; the
-modules of the frameworks read them by these names.
+`starting` calls `make_task` in this suite's process, which trains the reference with
+TensorFlow. The keys of a batch are the fields of our layout with `_lengths` for
+`_length`; the modules of the frameworks read them by these names.
 """
 
 import dataclasses
@@ -67,12 +68,13 @@ def build_task(
     source = registry.load(registry.DATA_SOURCES, reference.data.data_source).build(
         feed
     )
+    batches = tuple(map(_name_fields, source.next_batches(None)))
     learning_rate, results = _train_reference(reference, engine)
     cores = resolved["cpu_affinity"]
     return Task(
         config=config.flat(),
         weights=benchmark.initial_weights(config, workload),
-        batches=tuple(map(_name_fields, source.next_batches(None))),
+        batches=batches,
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),
         reference_losses=tuple(

@@ -311,6 +311,7 @@ class _Field:
 
 
 def _make_part_decoder(kind: Any, rule: str) -> Decode:
+    """Return the function that decodes a JSON object as a part of this class."""
     hints = typing.get_type_hints(kind, include_extras=True)
     plan = []  # decided once per type, because a folder has many records
     keys = set()

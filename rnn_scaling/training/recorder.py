@@ -173,7 +173,11 @@ class Recorder:
         if self._rank == 0 and _shows_progress(progress):
             scope = " at rank 0" if num_ranks > 1 else ""
             self._display = Progress(
-                True, num_steps, num_warmup_batches, unit, scope=scope
+                enabled=True,
+                total=num_steps,
+                warmup=num_warmup_batches,
+                unit=unit,
+                scope=scope,
             )
         if self._rank == 0:
             record.write(self._unfinished_record(), self._path)

@@ -1,6 +1,7 @@
 """Facts of steps that may explain a wrong gradient, from the records alone. Pure.
 
-Features of signatures are made of these facts.
+`gradient_judge` makes the features of signatures of these facts, and `plan` asks for the
+scale of the reference.
 """
 
 from __future__ import annotations

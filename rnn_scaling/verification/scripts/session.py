@@ -17,7 +17,7 @@ from rnn_scaling.system.files.output_files import write_text
 from rnn_scaling.system.files.terminal import tell
 from rnn_scaling.system.processes import alive
 from rnn_scaling.verification.scripts import certificate, judge, script_command
-from rnn_scaling.verification.scripts.plan import Conductor, Request
+from rnn_scaling.verification.scripts.plan import Conductor, Record, Request
 from rnn_scaling.verification.scripts.runner import MARK, Runner, ScriptError
 from rnn_scaling.verification.scripts.verdict import Answer, Verdict
 
@@ -54,26 +54,10 @@ class ScriptRequest:
 
 def verify(request: ScriptRequest) -> int:
     """Verify a script and print the answer; return the exit status."""
-    command = script_command.parse(request.trainer)
     with tempfile.TemporaryDirectory(prefix="rnn-scaling-verify-") as folder_name:
         folder = Path(folder_name)
         try:
-            with Runner(
-                command,
-                folder,
-                request.timeout_s,
-                request.num_ranks,
-                request.framework,
-            ) as runner:
-                plan = Request(
-                    request.num_ranks,
-                    request.num_steps,
-                    shlex.split(request.reference),
-                    is_driven=request.framework == "torch",
-                )
-                conductor = Conductor(runner, plan, folder, _show_progress)
-                runs = conductor.conduct()
-                version = runner.version
+            runs, version = _run_script(request, folder)
         except ScriptError as e:
             return entry.fail(f"--trainer: {e}", status=_EXIT_CANNOT_TELL)
         for process in alive.leftovers(f"{MARK}={folder}"):
@@ -92,6 +76,27 @@ def verify(request: ScriptRequest) -> int:
         data = certificate.to_json(verdict, runs, facts)
         write_text(input_files.json_text(data, indent=None), request.result_file)
     return _answer(verdict, facts)
+
+
+def _run_script(request: ScriptRequest, folder: Path) -> tuple[dict[str, Record], str]:
+    """Return the records of all runs by name, and the version of the framework.
+
+    Raises:
+      ScriptError: If the hooks do not start, or do not answer.
+    """
+    command = script_command.parse(request.trainer)
+    sizes = Request(
+        request.num_ranks,
+        request.num_steps,
+        shlex.split(request.reference),
+        # Only the hooks of torch can change clipping and samples.
+        is_driven=request.framework == "torch",
+    )
+    with Runner(
+        command, folder, request.timeout_s, request.num_ranks, request.framework
+    ) as runner:
+        runs = Conductor(runner, sizes, folder, _show_progress).conduct()
+        return runs, runner.version
 
 
 def check(path: str) -> int:

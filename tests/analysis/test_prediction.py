@@ -142,10 +142,10 @@ def test_a_needed_factor_makes_the_step_that_short():
         (0.91, 0.95, 0.99, "predict-is-efficient"),
         (0.89, 0.95, 0.99, "predict-may-be-efficient"),
         (0.01, 0.36, 9.99, "predict-may-be-efficient"),
-        (0.85, 0.88, 0.89, "predict-needs"),
+        (0.85, 0.89, 0.99, "predict-needs"),
     ],
 )
-def test_a_change_is_needed_only_if_the_whole_interval_is_inefficient(
+def test_a_change_is_needed_unless_the_interval_is_efficient_or_wide(
     low, value, high, kind
 ):
     lost = {"exchange": 1 - value}

@@ -308,7 +308,8 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
     low, high = efficiency.ends or (efficiency.value, efficiency.value)
     if low >= _EFFICIENT:
         return Statement("predict-is-efficient", values=values)
-    if high >= _EFFICIENT:
+    may_be_efficient = high >= _EFFICIENT and _is_wide(efficiency)
+    if efficiency.value >= _EFFICIENT or may_be_efficient:
         return Statement("predict-may-be-efficient", values=values)
     if part is None or part == PARTS[-1]:
         values["factor"] = (1 / efficiency.value - 1) / (1 / _EFFICIENT - 1)

@@ -209,10 +209,8 @@ def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
             [run(1, 1000, data_source="text"), changed(wrong, workers=fields)],
         )
     ).findings
-    places = [place for finding in found for place in finding.places]
-    assert [(place.column, place.low) for place in places] == [
-        ("throughput.words", 60500)
-    ]
+    columns = [place.column for finding in found for place in finding.places]
+    assert columns == ["batches.items[12]"]
 
 
 def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(

@@ -20,7 +20,6 @@ _RULES = {
     "devices": 0.0,  # the fewest
     "named": 0.0,  # the name of the row, or the text instead of a number
     "first": 1.5,
-    "last": 5.0,
 }
 _PRINTED_ONE = 1.5  # bits if the baselines print 1, and price if they do not
 _MAX_LABELS = 4
@@ -130,8 +129,6 @@ def _choose(
             rows = sorted(with_devices, key=devices.__getitem__)
         elif rule == "named":
             rows = [row for row in rows if _names_baseline(layout, target, row)]
-        elif rule == "last":
-            rows = [] if with_devices else rows[::-1]
         if rows:
             base[group] = rows[0]
     return base

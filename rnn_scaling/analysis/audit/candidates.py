@@ -205,15 +205,10 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
         if k != target and not is_excluded and not source.meaning.is_end:
             usable.append(k)
     usable = sorted(sorted(usable, key=lambda k: abs(k - target))[:_NEAREST])
-    required_columns = layout.before_brackets(target)
     is_percent = column.factor == 0.01 and column.quantity != Quantity.EFFICIENCY
     may_change = column.quantity == Quantity.CHANGE or is_percent
     for relation in GENERIC if column.is_derived else GENERIC[:1]:
         column_tuples = list(itertools.permutations(usable, len(relation.sources)))
-        if required_columns is not None:
-            column_tuples = [
-                sources for sources in column_tuples if required_columns in sources
-            ]
         price = math.log2(max(1, len(column_tuples) / 2))
         if len(column_tuples) == 2 and column.quantity == Quantity.SPEEDUP:
             price = -_ONLY

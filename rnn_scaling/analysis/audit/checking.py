@@ -199,9 +199,9 @@ def _locate_cell(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
     """Return a cell with the bounds of the right number."""
     line, texts = layout.table.rows[cell[0]]
     k = cell[1] % len(layout.table.header)
-    column, row, item = layout.find(cell)
+    _, row, item = layout.find(cell)
     devices = float(layout.device_counts[row])
-    slip = slips.cheapest(item, fit, devices, column)
+    slip = slips.cheapest(item, fit, devices)
     names = [text for j, text in enumerate(texts) if text.strip() and j != k]
     return Place(
         line,

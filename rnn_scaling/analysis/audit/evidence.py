@@ -69,10 +69,9 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     (instance,) = reading.instances([row])
     devices = float(reading.layout.device_counts[row])
     prices = []
-    for k, term in enumerate(instance.terms):
+    for term in instance.terms:
         bounds = instance.fits(term.item.place)
-        column = None if k else reading.column
-        slip = slips.cheapest(term.item, bounds, devices, column)
+        slip = slips.cheapest(term.item, bounds, devices)
         if slip:
             prices.append(slip[0])
     price = min(prices, default=math.inf) + math.log2(len(instance.terms))

@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 
 from rnn_scaling.records.cell_numbers import PrintedNumber
-from rnn_scaling.records.tables.measurements import Column, Item
+from rnn_scaling.records.tables.measurements import Item
 
 _FACTOR_BITS = 8.0  # price of a factor or an inverse
 _DIGIT_BITS = 4.0
-_COPY_BITS = 5.0
 _MAX_DIGITS = 9
 
 
@@ -64,7 +63,6 @@ def cheapest(
     item: Item,
     bounds: tuple[float, float],
     devices: float,
-    column: Column | None = None,
 ) -> tuple[float, str] | None:
     """Return the likeliest slip from a number within bounds to the printed one.
 
@@ -72,7 +70,6 @@ def cheapest(
       item: The printed number; counts have no slips.
       bounds: The bounds, in the unit of its column.
       devices: The number of devices of its row.
-      column: Its column, if the number may be copied from another row.
 
     Returns:
       The price in bits and the name.
@@ -91,9 +88,6 @@ def cheapest(
             least, most = map(math.exp, slip.correct(*logs, math.log(devices)))
             if least <= high and low <= most:
                 candidates.append((_FACTOR_BITS, slip.name))
-    if column and column.value_counts[number.value] > 1:
-        bits = _COPY_BITS + math.log2(len(column.numbers))
-        candidates.append((bits, "copied from another row"))
     return min(candidates, default=None)
 
 

@@ -174,19 +174,6 @@ class Measurements:
         """Return the column, the row in this layout, and the number of a cell."""
         return self._cells[place]
 
-    def before_brackets(self, target: int) -> int | None:
-        """Return the column of the numbers before a column of numbers in brackets."""
-        bracketed = _table_column_indices(self.columns[target])
-        width = len(self.table.header)
-        for k, column in enumerate(self.columns):
-            if {index + width for index in _table_column_indices(column)} == bracketed:
-                return k
-        return None
-
-
-def _table_column_indices(column: Column) -> set[int]:
-    return {item.place[1] for item in column.items if item}
-
 
 def group_rows(keys: Iterable[Key]) -> dict[Key, list[int]]:
     """Return the rows of each key, given the key of every row."""

@@ -146,6 +146,14 @@ def test_an_unmeasured_split_is_wider_and_says_so():
     assert kinds[1] - kinds[0] == {"whatif-no-independent"}
 
 
+def test_measured_contention_splits_the_loss_of_another_program():
+    other_program = Knowledge(step_s=0.1, independent=ALONE)
+    found = sensitivity(prediction(knowledge=other_program), 8, [Change(EXCHANGE, 0.0)])
+    assert found.parts["contention"].value == pytest.approx(0.5 / 9, rel=0.01)
+    assert "not split" not in found.parts
+    assert "whatif-no-cause" not in {each.kind for each in found.statements}
+
+
 def test_a_tie_is_no_winner():
     changes_ = [Change(EXCHANGE, 0.0), Change(COMPUTE, 1.05)]
     assert sensitivity(prediction(), 8, changes_).statements[0].kind == "whatif-best"

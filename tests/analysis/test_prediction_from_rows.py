@@ -70,6 +70,16 @@ def test_each_series_has_its_points_with_their_errors():
     assert scalings == [WEAK, WEAK, STRONG]
 
 
+def test_independent_runs_of_another_program_have_no_exchange():
+    runs = [
+        timed(n, 100 * n, trainer="mine", variable_update=mode)
+        for n in (1, 2)
+        for mode in ("independent", "replicated")
+    ]
+    algorithms = [curve.knowledge.algorithm for curve in curves(runs)]
+    assert algorithms == ["none", ""]
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"sparse_gradients": "densify"}, {"compress_gradients": "int8"}]
 )

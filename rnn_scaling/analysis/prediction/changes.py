@@ -233,10 +233,20 @@ class _Step:
 
     def split_parts(self) -> dict[str, np.ndarray]:
         """Return the parts of the step; losses without a known cause are one part."""
-        if self._knowledge.algorithm:
+        if self._has_known_causes:
             return self.parts
         lost = np.sum([self.parts[name] for name in _LOSSES], axis=0)
         return {"compute": self.parts["compute"], "not split": lost}
+
+    @property
+    def _has_known_causes(self) -> bool:
+        """Whether the exchange is known, or contention was measured without it."""
+        return bool(self._knowledge.algorithm) or self._is_contention_measured
+
+    @property
+    def _is_contention_measured(self) -> bool:
+        counts = {point.devices for point in self._knowledge.independent}
+        return self._local_devices in counts
 
     def _draw(
         self, interval: Interval | None, normal: np.ndarray | None = None
@@ -408,10 +418,9 @@ class _Step:
             statements.append(Statement(kind))
         if self._devices == 1 or self._knowledge.algorithm == "none":
             return statements
-        if not self._knowledge.algorithm:
+        if not self._has_known_causes:
             return [*statements, Statement("whatif-no-cause")]
-        measured_counts = {point.devices for point in self._knowledge.independent}
-        if self._local_devices not in measured_counts:
+        if not self._is_contention_measured:
             values = {"devices": self._local_devices}
             statements.append(Statement("whatif-no-independent", values=values))
         if self._knowledge.hidden_share is None:

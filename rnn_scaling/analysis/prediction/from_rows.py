@@ -300,11 +300,13 @@ def _corrected_step(row: Row, step_s: float | None) -> float | None:
 
 
 def _algorithm(row: Row) -> str:
-    """Return the name in curves.ALGORITHMS; "" if unknown."""
-    if not row.is_ours:
-        return ""
+    """Return the name in curves.ALGORITHMS; "" if unknown.
+
+    Of the modes of other programs, only the one without an exchange is known.
+    """
     mode = registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
-    return mode.messages(_all_reduce(row)) if mode else ""
+    algorithm = mode.messages(_all_reduce(row)) if mode else ""
+    return algorithm if row.is_ours or algorithm == _NO_EXCHANGE else ""
 
 
 def _all_reduce(row: Row) -> str:

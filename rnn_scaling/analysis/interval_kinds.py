@@ -24,6 +24,7 @@ class Basis(enum.Enum):
     DRAWS = enum.auto()  # random draws
     MODELS = enum.auto()  # average of several models
     FURTHER_RUN = enum.auto()
+    BATCH_SIZE = enum.auto()
     SIMULATION = enum.auto()
     # Exact numbers.
     DEFINITION = enum.auto()

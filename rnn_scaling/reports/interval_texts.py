@@ -27,6 +27,7 @@ _BASES = {
     Basis.DRAWS: "95 % of the draws",
     Basis.MODELS: "average of models",
     Basis.FURTHER_RUN: "a further run",
+    Basis.BATCH_SIZE: "one batch size",
     Basis.SIMULATION: (
         "no interval: the standard error is that of the random numbers, and says"
         " nothing about what was assumed"

@@ -77,9 +77,13 @@ def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smal
         assert memory.value == pytest.approx(sum(peaks) / len(peaks) / 1024, rel=0.03)
 
 
-def test_one_batch_size_determines_no_other():
+def test_one_batch_size_gives_bounds_and_one_number_of_devices_nothing_beyond():
     rows = rows_of({(1, 16): (600, 601), (2, 16): (700, 702)})
-    assert memory_gib(rows[1, 16], [*rows.values()], 1, 2.0) is None
+    bounds = memory_gib(rows[1, 16], [*rows.values()], 1, 2.0)
+    assert bounds.low == pytest.approx(600.5 / 1024, rel=1e-3)
+    assert bounds.high == pytest.approx(
+        (600.5 + 600.5 - 4 * 40) / 1024, rel=1e-3
+    )  # variable, gradient, two slots
     assert memory_gib(rows[1, 16], [rows[1, 16]], 2) is None
 
 

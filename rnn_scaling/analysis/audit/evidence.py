@@ -22,6 +22,8 @@ from rnn_scaling.analysis.audit.readings import MIN_BITS, Reading
 _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
 _TOLERANCES = ((0.0, 0.0), (0.01, 3.0))
+# Relative difference by which the only computed number of a table must miss.
+_FAR = 0.1
 _PAIR = 2  # misses that often have one cause, such as exchanged numbers
 _MAX_CHANGES = 0.25  # per row
 _MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
@@ -108,7 +110,12 @@ def is_believed(reading: Reading) -> bool:
     and a baseline of 1 must suffice.
     """
     if reading.bits < MIN_BITS and len(reading.rows) < 2:
-        return reading.is_clean and not reading.relation.is_generic
+        if reading.is_clean:
+            return not reading.relation.is_generic
+        is_stated = (
+            reading.relation.sources == ("rate",) and reading.choice.rule == "devices"
+        )
+        return is_stated and not reading.holds(_FAR)[reading.rows].any()
     most_changes = max(2, _MAX_CHANGES * len(reading.rows))
     # A measured number follows from no other, unless its header says so.
     is_guess = reading.relation.bits < 0 and not reading.column.is_derived

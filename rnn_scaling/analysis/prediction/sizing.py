@@ -21,6 +21,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import scale
 
+_FLOAT_BYTES = 4  # bytes of a number that an optimizer keeps
 # Share of the memory by which a line is wrong, because memory is allocated in blocks.
 _BLOCK_ERROR = 0.01
 SECONDS = 3600  # seconds of an hour, the unit of prices
@@ -100,7 +101,8 @@ def memory_gib(
     """Return the peak memory of a process on n devices, or of the fullest GPU.
 
     The memory is linear in the devices of a process and in their samples. The interval
-    contains 95 % of further runs.
+    contains 95 % of further runs. If one batch size was measured, a different one needs
+    between the same and growth of all but parameters, gradients and optimizer.
 
     Args:
       row: The series.
@@ -110,8 +112,7 @@ def memory_gib(
       per_machine: Devices of a process; by default all.
 
     Returns:
-      None if the runs do not determine it, as for a different batch size if only one
-      was measured.
+      None if the runs do not determine it.
     """
     on_gpus = row.good_runs[0].resolved.device_type == "GPU"
 
@@ -145,7 +146,10 @@ def memory_gib(
     inverse = np.linalg.pinv(x, rcond=1e-9)
     weights = target @ inverse
     if not np.allclose(weights @ (x * scales), target * scales, rtol=1e-6):
-        return None
+        if batch_factor == 1:
+            return None
+        memory = memory_gib(row, rows, devices, 1.0, per_machine)
+        return memory and _bounds_for_batch(memory, row, batch_factor)
     value = float(weights @ y)
     degrees = len(y) - int(np.linalg.matrix_rank(x, tol=1e-9))
     if degrees < 1:
@@ -156,6 +160,23 @@ def memory_gib(
     margin = t_quantile(0.975, degrees) * error
     low = max(0.0, value - margin)
     return Interval(value, low, value + margin, IntervalKind(Basis.FURTHER_RUN), error)
+
+
+def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interval:
+    """Return the memory of a different batch size from that of the measured one.
+
+    It is between no growth and growth of all activations.
+    """
+    parameters = row.good_runs[0].parameters
+    fixed_gib = 0.0
+    if parameters:
+        gradients = 2 * parameters.bytes
+        fixed_gib = (gradients + _FLOAT_BYTES * (parameters.optimizer or 0)) / GIB
+    activations = max(0.0, memory.value - fixed_gib)
+    grown = memory.value + (batch_factor - 1) * activations
+    low, high = sorted((memory.value, grown))
+    middle = math.fsum((low, high)) / 2
+    return Interval(middle, low, high, IntervalKind(Basis.BATCH_SIZE))
 
 
 def compute_sizes(

@@ -129,6 +129,9 @@ class Loaders:
         loader.__dict__["_rnn_scaling_number"] = number
         if not isinstance(loader.dataset, data.IterableDataset):
             self._probe(loader.dataset)
+        if loader.num_workers == 0 and loader.collate_fn is not None:
+            collate = self._recorded(loader.collate_fn)
+            object.__setattr__(loader, "collate_fn", collate)
         replay = self._settings.get("replay")
         if replay and replay["loader"] == number and loader.batch_sampler is not None:
             sampler = ReplaySampler(
@@ -136,6 +139,16 @@ class Loaders:
             )
             # A DataLoader refuses this attribute after its creation.
             object.__setattr__(loader, "batch_sampler", sampler)
+
+    def _recorded(self, collate: Any) -> Any:
+        """Return a function that joins samples; its noise, such as masks, counts."""
+
+        @functools.wraps(collate)
+        def recorded(samples: Any) -> Any:
+            with self._draws.resumed():
+                return collate(samples)
+
+        return recorded
 
     def _number(self, loader: Any) -> int:
         """Return the number of a new loader, and store it.
@@ -160,6 +173,7 @@ class Loaders:
         number = loader.__dict__["_rnn_scaling_number"]
         if isinstance(loader.batch_sampler, ReplaySampler):
             loader.batch_sampler.epoch = self._num_epochs[number]
+        self._draws.fix()
         with self._draws.paused():
             iterator = original(loader)
         iterator.__dict__["_rnn_scaling_epoch"] = (number, self._num_epochs[number])
@@ -199,7 +213,8 @@ class Loaders:
             raise StopIteration
         self._is_reading = True
         try:
-            content = original(iterator)
+            with self._draws.paused():
+                content = original(iterator)
         finally:
             self._is_reading = False
         queue = iterator.__dict__.get(QUEUE)

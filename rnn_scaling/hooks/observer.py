@@ -59,7 +59,7 @@ class Observer:
     def __init__(self, settings: Mapping[str, Any], file: IO[str]) -> None:
         self._settings = settings
         self._file = file
-        self._draws = Draws()
+        self._draws = Draws(bool(settings.get("fixed_noise")))
         self._loaders = Loaders(settings, self._watch_libraries, self._draws)
         self._libraries = Libraries(
             {
@@ -249,6 +249,7 @@ class Observer:
             return
         self._watch_libraries()
         self._has_begun = True
+        self._draws.fix()
         with self._draws.paused():
             self._set_weights()
             self._write(self._start_record())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,9 +90,8 @@ class Evidence:
 
     def relation(self, parallel: str, reference: str) -> Relation:
         """Return how the samples of a reference relate to the ranks' samples."""
-        if self.is_random_data() or self.has_local_norm():
-            return Relation.OTHER
-        if self.own_noise is not OwnNoise.NONE:
+        has_noise = self.own_noise is not OwnNoise.NONE
+        if has_noise or self.is_random_data() or self.has_local_norm():
             return Relation.OTHER
         ranks = self.runs[parallel]["ranks"]
         step = self.runs[reference]["ranks"][0]["steps"][0]
@@ -100,6 +99,9 @@ class Evidence:
         rows, reference_rows = samples.rows_of_steps(steps, [step])
         if rows and rows == reference_rows:
             return Relation.SAME
+        # A random mixture of a batch, such as mixup, differs for parts of the batch.
+        if "noisy" in self.runs and not rows & reference_rows:
+            return Relation.OTHER
         if self.joint.is_known and not self._has_row_per_sample(step, reference_rows):
             return Relation.SAME
         has_fewer = rows and rows.total() < reference_rows.total()
@@ -130,36 +132,54 @@ class Evidence:
 
     def is_random_data(self) -> bool:
         """Return whether samples that were read twice differ in any run."""
-        probes: list[list[str]] = []
-        for rank in (*self.ranks, self.serial):
-            probes += (rank["end"] or {}).get("probes", [])
-        return any(map(is_random, probes))
+        return has_random_data([*self.ranks, self.serial])
 
     @functools.cached_property
     def own_noise(self) -> OwnNoise:
-        """How the random numbers of all steps but the first are related.
-
-        The first step may include numbers of weights and data.
-        """
-        found = OwnNoise.NONE
-        num_steps = min(self.num_steps, len(self.reference["steps"]))
-        for number in range(min(1, num_steps - 1), num_steps):
-            expected = self.reference["steps"][number].get("noise")
-            noise = [rank["steps"][number].get("noise") for rank in self.ranks]
-            if any(one != noise[0] for one in noise):
-                return OwnNoise.DIFFERENT
-            if not noise[0] or noise[0] == expected:
-                continue
-            is_share = expected and 0 < noise[0]["count"] < expected["count"]
-            if not is_share:
-                return OwnNoise.DIFFERENT
-            found = OwnNoise.EQUAL
-        return found
+        """How the random numbers of the ranks are related to one process."""
+        # Fixed numbers are comparable from the first step on.
+        first = 0 if "noisy" in self.runs else 1
+        return relation_of_noise(self.ranks, self.reference, first)
 
     def has_local_norm(self) -> bool:
         """Return whether layers use the statistics of one rank's batch."""
         layers = self.ranks[0]["start"]["layers"]
         return any(layers.get(name) for name in _NORM_LAYERS)
+
+
+def has_random_data(ranks: Sequence[Record]) -> bool:
+    """Return whether samples that were read twice differ on any rank."""
+    probes: list[list[str]] = []
+    for rank in ranks:
+        probes += (rank["end"] or {}).get("probes", [])
+    return any(map(is_random, probes))
+
+
+def relation_of_noise(
+    ranks: Sequence[Record], one_process: Record, first: int = 1
+) -> OwnNoise:
+    """Return how the random numbers of ranks and of one process are related.
+
+    Args:
+      ranks: The ranks of a run.
+      one_process: The run of one process.
+      first: The first step that is compared, unless it is the only one. Step 0 may
+        include numbers of weights and data.
+    """
+    found = OwnNoise.NONE
+    num_steps = min(len(rank["steps"]) for rank in (*ranks, one_process))
+    for number in range(min(first, num_steps - 1), num_steps):
+        expected = one_process["steps"][number].get("noise")
+        noise = [rank["steps"][number].get("noise") for rank in ranks]
+        if any(one != noise[0] for one in noise):
+            return OwnNoise.DIFFERENT
+        if not noise[0] or noise[0] == expected:
+            continue
+        is_share = expected and 0 < noise[0]["count"] < expected["count"]
+        if not is_share:
+            return OwnNoise.DIFFERENT
+        found = OwnNoise.EQUAL
+    return found
 
 
 def previous_step(rank: Record, number: int) -> Record | None:

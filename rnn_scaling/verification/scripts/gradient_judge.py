@@ -347,7 +347,7 @@ class GradientJudge:
         reference_run = self._evidence.runs[wrong.reference]
         reference_step = reference_run["ranks"][0]["steps"][number]
         features, values = self._factor_features(wrong, step)
-        if self._is_right_elsewhere(wrong):
+        if features.part is Part.ALL and self._is_right_elsewhere(wrong):
             features = dataclasses.replace(features, part=Part.SOME)
         found = self._find_weights(wrong, ranks, steps)
         values |= found.values()

@@ -22,7 +22,9 @@ from rnn_scaling.verification.scripts.evidence import (
     OwnNoise,
     Record,
     Relation,
+    has_random_data,
     is_random,
+    relation_of_noise,
 )
 from rnn_scaling.verification.scripts.gradient_judge import GradientJudge
 from rnn_scaling.verification.scripts.verdict import (
@@ -253,11 +255,17 @@ class _Judge:
 
     def _random_samples(self) -> Check | None:
         """Judge whether random numbers differ between ranks; None if none are drawn."""
-        noise = self._evidence.own_noise
-        if not self._evidence.is_random_data() and noise is OwnNoise.NONE:
+        runs = self._evidence.runs
+        ranks = self._evidence.ranks
+        one_process = self._evidence.reference
+        if "noisy" in runs:  # The others have fixed numbers.
+            ranks = runs["noisy"]["ranks"]
+            one_process = runs["noisy_serial"]["ranks"][0]
+        noise = relation_of_noise(ranks, one_process)
+        if not has_random_data(ranks) and noise is OwnNoise.NONE:
             return None
         probes = []
-        for rank in self._evidence.ranks:
+        for rank in ranks:
             digests = (rank["end"] or {}).get("probes", [])
             probes.append([digest for digest in digests if is_random(digest)])
         are_equal = noise is OwnNoise.EQUAL

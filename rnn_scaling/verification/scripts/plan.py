@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.verification.scripts import facts, judge, samples
+from rnn_scaling.verification.scripts.evidence import OwnNoise, relation_of_noise
 from rnn_scaling.verification.scripts.runner import Runner
 
 _UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
@@ -70,6 +71,7 @@ class Conductor:
         self._folder = folder
         self._tell = tell
         self._number = 0
+        self._has_fixed_noise = False
         self.runs: dict[str, Record] = {}
 
     def conduct(self) -> dict[str, Record]:
@@ -80,8 +82,12 @@ class Conductor:
         parallel = self._run(
             "parallel", self._request.num_ranks, {**first, "save_weights": weights}
         )
-        if not all(rank["steps"] for rank in serial["ranks"] + parallel["ranks"]):
+        ranks = parallel["ranks"] + serial["ranks"]
+        if not all(rank["steps"] for rank in ranks):
             return self.runs
+        noise = relation_of_noise(parallel["ranks"], serial["ranks"][0])
+        if noise is not OwnNoise.NONE:
+            serial, parallel = self._fix_noise(first, weights)
         reference = self._reference(parallel, weights)
         self._run("reference", 1, reference)
         scale = facts.scale_of_reference(self.runs, "parallel", "reference")
@@ -102,6 +108,24 @@ class Conductor:
             self._perturb(reference, range(1, _MAX_PERTURBED))
         return self.runs
 
+    def _fix_noise(self, conditions: Record, weights: str) -> tuple[Record, Record]:
+        """Run again with random numbers that do not depend on the rank."""
+        own = {name: self.runs[name] for name in ("serial", "parallel")}
+        self._has_fixed_noise = self._request.is_driven
+        conditions = {**conditions, **self._conditions()}
+        if self._has_fixed_noise:
+            serial = self._run("serial", 1, conditions)
+            conditions["save_weights"] = weights
+            parallel = self._run("parallel", self._request.num_ranks, conditions)
+            ranks = serial["ranks"] + parallel["ranks"]
+            if all(rank["steps"] and not rank["status"] for rank in ranks):
+                self.runs["noisy_serial"] = own["serial"]
+                self.runs["noisy"] = own["parallel"]
+                return serial, parallel
+        self._has_fixed_noise = False
+        self.runs.update(own)
+        return own["serial"], own["parallel"]
+
     def _is_repeated(self, reference: Record) -> bool:
         """Return whether the first serial run has the conditions of the reference."""
         serial = self.runs["serial"]["ranks"][0]
@@ -117,6 +141,7 @@ class Conductor:
             "num_steps": self._request.num_steps,
             "dropout_off": True,
             "clip": _UNBOUNDED,
+            "fixed_noise": self._has_fixed_noise,
         }
 
     def _run(self, name: str, num_ranks: int, settings: Mapping[str, Any]) -> Record:

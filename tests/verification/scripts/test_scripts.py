@@ -160,6 +160,13 @@ NOISY = SCRIPT.replace(
 ).replace(
     "for epoch", "noise = torch.Generator().manual_seed(dist.get_rank())\nfor epoch", 1
 )
+# Each process mixes pairs of its batch by its own random share.
+MIXING = SCRIPT.replace("import os", "import os, random").replace(
+    "model(inputs)", "model(inputs.lerp(inputs.flip(0), share.random()))"
+)
+MIXING = MIXING.replace(
+    "for epoch", "share = random.Random(1 + dist.get_rank())\nfor epoch", 1
+)
 # A closure computes the gradients three times per step, and averages them.
 CLOSURE = SCRIPT.replace("optim.SGD(", "optim.LBFGS(max_iter=3, params=").replace(
     """        optimizer.zero_grad()
@@ -198,6 +205,8 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (CLOSURE, ("", ""), None),
         (RESTORED, ("range(4)", "range(2)"), None),
         (NOISY, ("", ""), None),
+        (NOISY, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
+        (MIXING, ("", ""), None),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
         (GATHERING, ("", ""), "values-without-gradient"),
     ],

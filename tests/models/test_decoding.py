@@ -23,13 +23,21 @@ ATTENTION = dataclasses.replace(MODEL, model="nmt_attention")
 BAHDANAU = dataclasses.replace(
     ATTENTION, attention="bahdanau", normalize_attention=True
 )
+# The other models have several layers and directions.
+ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}
 MODELS = {
     "nmt": MODEL,
     "nmt of GRUs, batch-major": dataclasses.replace(
-        MODEL, unit_type="gru", encoder_type="dynamic_rnn", time_major=False
+        MODEL,
+        **ONE_CELL,
+        unit_type="gru",
+        encoder_type="dynamic_rnn",
+        time_major=False,
     ),
     "luong": ATTENTION,
-    "bahdanau": dataclasses.replace(BAHDANAU, biases_per_gate=2, time_major=False),
+    "bahdanau": dataclasses.replace(
+        BAHDANAU, **ONE_CELL, biases_per_gate=2, time_major=False
+    ),
     "gnmt_v2": dataclasses.replace(
         BAHDANAU,
         attention_architecture="gnmt_v2",

@@ -45,6 +45,7 @@ NORMALIZED = {"attention": "bahdanau", "normalize_attention": True}
 NORMALIZED |= {"biases_per_gate": 2}
 GNMT = {"attention_architecture": "gnmt_v2"}
 GNMT |= {"num_encoder_layers": 3, "num_decoder_layers": 3}
+TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 LAYER_NORM = {"unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"}
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
 BATCH_MAJOR_DECODER = {"decoder_type": "dynamic_rnn", "time_major": False}
@@ -63,14 +64,14 @@ VARIANTS = [
     ("nmt_attention", {**NORMALIZED, **SHARED}),
     ("nmt_attention", {**NORMALIZED, "decoder_type": "dynamic_rnn"}),
     ("nmt_attention", {**NORMALIZED, **GNMT, **SHARED, "direction": "bi"}),
-    ("nmt_attention", {**GNMT, "time_major": False}),
+    ("nmt_attention", {**GNMT, **TWO_LAYERS, "time_major": False}),
 ]
 RIGHT = [
     MODEL,
-    TRANSFORMER,
+    dataclasses.replace(TRANSFORMER, num_encoder_layers=1),
     dataclasses.replace(TRANSFORMER, num_decoder_layers=1, label_smoothing=0.2),
     dataclasses.replace(LM, encoder_type="cudnn_lstm"),
-    dataclasses.replace(MODEL, model="nmt_attention"),
+    dataclasses.replace(SMALL, model="nmt_attention", **TWO_LAYERS),
     *(
         dataclasses.replace(SMALL, model=model, **options)
         for model, options in VARIANTS

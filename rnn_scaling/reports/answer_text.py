@@ -22,6 +22,8 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escaped
 
+# How an interval is written -> the text that shows that a table contains one.
+_SIGNS_OF_INTERVALS = {"±": " ± ", "[low, high]": " ["}
 _MAX_COMMANDS = 3
 _MAX_LEARNED = 2
 
@@ -51,13 +53,13 @@ def brief_text(summary: Summary, folder: Path) -> str:
     if commands := conclusions.all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
     headlines, details = conclusions.answer_paragraphs(summary)
+    tables = markdown(brief_sections(summary), level=3)
     paragraphs = [
-        _footnote(summary),
+        _footnote(summary, tables),
         "\n".join(headlines),
         _bulleted([*details, *map(sentence, statements)]),
         _page_text("page-written", folder),
     ]
-    tables = markdown(brief_sections(summary), level=3)
     return escaped(tables) + "".join(f"\n{text}\n" for text in paragraphs if text)
 
 
@@ -102,16 +104,24 @@ def _page_text(kind: str, folder: Path) -> str:
     return sentence(state(kind, page=str(folder / "report.html")))
 
 
-def _footnote(summary: Summary) -> str:
-    """Return the meaning of ± and of the units, and which kernels ran on CPUs."""
+def _footnote(summary: Summary, tables: str) -> str:
+    """Return the meaning of intervals and units, and which kernels ran on CPUs.
+
+    Args:
+      summary: The report.
+      tables: Its tables, whose intervals are explained.
+    """
     run_counts: set[int] = set()
     for row in summary.rows:
         if row.rate and has_interval(row.rate):
             run_counts.update(row.rate.run_counts)
+    signs = [sign for sign, mark in _SIGNS_OF_INTERVALS.items() if mark in tables]
     statements = []
-    if run_counts:
+    if run_counts and signs:
         kind = "plus-minus" if len(run_counts) == 1 else "plus-minus-range"
-        statements.append(state(kind, least=min(run_counts), most=max(run_counts)))
+        statements.append(
+            state(kind, signs=signs, least=min(run_counts), most=max(run_counts))
+        )
     measured = [row for row in summary.rows if row.good_runs]
     statements += cautions.unit_statements(measured)
     return sentences([*statements, *cautions.kernel_statements(summary)])

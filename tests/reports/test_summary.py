@@ -83,6 +83,17 @@ def test_the_first_batch_of_more_devices_has_more_items():
         assert first_items + made.steady * made.row.rate.value == pytest.approx(work)
 
 
+@pytest.mark.parametrize(
+    ("factors", "signs"),
+    [((0.99, 1.0, 1.01), ["±"]), ((0.7, 1.0, 1.4), ["[low, high]"])],
+)
+def test_the_footnote_explains_the_intervals_of_the_table(factors, signs):
+    runs = [timed(n, 100 * n * factor) for n in (1, 2) for factor in factors]
+    text = answer_text.brief_text(of(runs), Path("out"))
+    footnote = text.partition("95 %")[0].splitlines()[-1]
+    assert [sign for sign in ("±", "[low, high]") if sign in footnote] == signs
+
+
 def test_names_of_files_keep_their_spelling():
     statement = state("program-warnings", files=["mine-1.json"], warnings=["`slow`"])
     assert "mine-1.json" in sentence_of(statement)

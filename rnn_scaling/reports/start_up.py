@@ -104,8 +104,9 @@ def _start_up(row: Row, baseline: Row) -> StartUp:
     phases_of_runs = [record.phases.parts for record in row.counted_runs]
     phases = {}
     for name in phases_of_runs[0]:
-        if name != "cluster" or row.is_distributed:
-            seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
+        seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
+        # A single process has no cluster, but a program with a Recorder may have ranks.
+        if name != "cluster" or row.is_distributed or any(seconds):
             phases[name] = _mean_seconds(seconds)
     items = statistics.mean(sum(run.batches.items) for run in baseline.counted_runs)
     first_items = statistics.mean(_first_items(run) for run in row.counted_runs)

@@ -73,6 +73,15 @@ def test_the_seconds_of_the_start_up_are_geometric_means():
     assert one.initialisation == pytest.approx(4.0)
 
 
+def test_ranks_of_another_program_wait_for_each_other_in_the_initialisation():
+    made = timed(2, 180.0)
+    phases = {**made.phases.parts, "cluster": 4.0}
+    made = altered(made, phases={**phases, "total": sum(phases.values())})
+    _, two_devices = start_up.start_ups(of([timed(1, 100.0), made]).rows)
+    own = phases["start"] + phases["build"]
+    assert two_devices.initialisation == pytest.approx(own + 4.0)
+
+
 def test_the_first_batch_of_more_devices_has_more_items():
     baseline, two_devices = start_up.start_ups(
         of([timed(1, 100.0), timed(2, 180.0)]).rows

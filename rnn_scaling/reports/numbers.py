@@ -26,6 +26,7 @@ _OF_INTERVAL = 2  # significant digits of the number after ±
 _MIN_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 _UNEVEN = 0.15
+_ROUNDING = 1e-9  # relative half-width that is due to floating point only
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 # Marks after a number; `reports.marks` has the line that explains each below a table.
 MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡", Note.DISTURBED: "§"}
@@ -56,7 +57,8 @@ def _unmarked(interval: Interval, digits: int | None) -> str:
     value = interval.value
     if digits is None:
         digits = max(1, 1 - _first_digit_power(value))
-    if not interval.half_width or interval.ends is None:
+    is_plain = not (interval.is_wide or has_interval(interval))
+    if is_plain or interval.ends is None:
         return plain(value, digits)
     if interval.is_wide:
         known_digits = _WITHOUT_INTERVAL - 1 - _first_digit_power(value)
@@ -102,7 +104,9 @@ def spread_text(interval: Interval) -> str:
 
 def has_interval(interval: Interval | None) -> bool:
     """Return whether an interval is printed with the number."""
-    return interval is not None and bool(interval.half_width) and not interval.is_wide
+    if interval is None or interval.half_width is None or interval.is_wide:
+        return False
+    return interval.half_width > _ROUNDING * abs(interval.value)
 
 
 def has_ends(interval: Interval) -> bool:

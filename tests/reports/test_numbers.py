@@ -34,6 +34,12 @@ def test_an_interval_says_how_many_digits_its_number_has(
     assert numbers.plus_minus(interval(value, low, high), digits) == text
 
 
+def test_rounding_errors_are_no_interval():
+    runs = interval_over_runs([0.3, 0.1 + 0.2, 0.3])
+    assert runs.half_width > 0
+    assert numbers.plus_minus(runs.scaled(1000), 1) == "300.0"
+
+
 def test_a_number_without_an_interval_has_four_digits():
     assert [numbers.plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)] == [
         "13,830",

@@ -44,6 +44,9 @@ _METHODS = (
 )
 
 
+_MAX_PLACES = 1000  # draws of a step that have seeds of their own
+
+
 class Draws:
     """The random numbers of one step."""
 
@@ -170,7 +173,9 @@ class Draws:
     def _draw(self, original: Any, *args: Any, **options: Any) -> Any:
         if self._is_paused:
             return original(*args, **options)
-        if self._are_fixed:
+        # A fixed order would be the same in each epoch.
+        is_order = getattr(original, "__name__", "") == "randperm"
+        if self._are_fixed and not is_order:
             values = self._draw_fixed(original, *args, **options)
             self._place += 1
         else:
@@ -178,7 +183,7 @@ class Draws:
         if isinstance(values, torch.Tensor):
             self._has_drawn = True
             if self._are_fixed:
-                row = values[:1] if _has_rows(original, values) else values
+                row = values[:1] if values.dim() and not is_order else values
                 self._content.update(digest(row).encode())
                 return values
             self._count += values.numel()
@@ -188,22 +193,16 @@ class Draws:
     def _draw_fixed(self, original: Any, *args: Any, **options: Any) -> Any:
         generator = options.get("generator") or torch.default_generator
         state = generator.get_state()
-        generator.manual_seed(self._place)
+        generator.manual_seed(_MAX_PLACES * self._num_steps + self._place)
         try:
             values = original(*args, **options)
         finally:
             generator.set_state(state)
-        if _has_rows(original, values):
+        has_rows = isinstance(values, torch.Tensor) and values.dim() > 0
+        if has_rows and len(values):
             with torch.no_grad():
                 values.copy_(values[:1].clone().expand_as(values))
         return values
-
-
-def _has_rows(function: Any, values: Any) -> bool:
-    """Return whether the rows of numbers can be equal; an order has none."""
-    if not isinstance(values, torch.Tensor) or not values.dim() or not len(values):
-        return False
-    return getattr(function, "__name__", "") != "randperm"
 
 
 def _short(state: str) -> str:

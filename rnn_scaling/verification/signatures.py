@@ -304,6 +304,12 @@ _GRADIENT_TABLE = (
     _gradients(Cause.SOME_NOT_SYNCHRONISED, over_micro=MicroWeights.SOME_OWN),
     _gradients(Cause.MICRO_BATCH_REPEATED, over_micro=MicroWeights.REPEATED),
     # The ranks disagree. A factor would be that of one rank.
+    _gradients(
+        Cause.PARAMETER_NOT_SYNCHRONISED,
+        part=Part.SPARSE,
+        ranks_agree=False,
+        over_ranks=RankWeights.OWN,
+    ),
     _gradients(Cause.SPARSE_NOT_AVERAGED, part=Part.SPARSE),
     _gradients(
         Cause.WEIGHTS_AVERAGED,

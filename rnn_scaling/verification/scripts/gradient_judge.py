@@ -135,13 +135,18 @@ class GradientJudge:
         return wrong_check(Subject.GRADIENTS, "gradients", 1, cause, values)
 
     def _by_parts(self) -> Check:
-        """Judge the first step of each optimizer without a reference."""
+        """Judge all steps without a reference.
+
+        Later steps of an optimizer only show faults, such as those of unequal batches.
+        """
         known: set[int] = set()
         checks = []
-        for number, step in enumerate(self._evidence.ranks[0]["steps"]):
-            if step["optimizer"] not in known and number < self._evidence.num_steps:
+        steps = self._evidence.ranks[0]["steps"][: self._evidence.num_steps]
+        for number, step in enumerate(steps):
+            check = self._step_by_parts(number)
+            if step["optimizer"] not in known or check.result is Result.WRONG:
                 known.add(step["optimizer"])
-                checks.append(self._step_by_parts(number))
+                checks.append(check)
         # A wrong step first, then one that cannot be judged.
         return max(checks, key=lambda check: _URGENCY.index(check.result))
 
@@ -223,7 +228,7 @@ class GradientJudge:
         weights = weighting.weights
         serial_steps = [
             step
-            for step in self._evidence.reference["steps"]
+            for step in self._evidence.reference["steps"][number:]
             if step["optimizer"] == steps[0]["optimizer"]
         ]
         found = accounting.balance(steps, serial_steps, weights)

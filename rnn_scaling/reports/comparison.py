@@ -447,9 +447,10 @@ def _list_machine_notes(differences: Iterable[Difference]) -> list[str]:
 
 
 def _list_side_differences(differences: Iterable[Difference]) -> list[str]:
-    """Return the differences between runs of one side."""
+    """Return the differences between runs of one side, without what all runs share."""
     lines = []
-    for texts in map(describe, differences):
+    varied = [each for each in differences if each.first != each.second]
+    for texts in map(describe, varied):
         values = " and ".join(dict.fromkeys((texts.first, texts.second)))
         lines.append(f"{texts.name}: {values}; {texts.effect}")
     return lines

@@ -164,6 +164,15 @@ def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):
     assert (values["batches"], values["measured"], values["runs"]) == (12, 40, 2)
 
 
+def test_runs_with_equal_load_do_not_differ(tmp_path, capsys):
+    sides = []
+    for name in ("before", "after"):
+        runs = [loaded(1000, 0.5) for _ in range(3)]
+        sides.append(str(write(tmp_path / name, runs)))
+    compare.main(sides)
+    assert "differ among" not in capsys.readouterr().out
+
+
 def test_a_comparison_uses_the_quiet_batches(tmp_path, capsys):
     for side, disturbed in (("before", ()), ("after", (0, 1, 2, 3, 4))):
         runs = [with_windows(rate, disturbed) for rate in (1000, 1002, 998)]

@@ -524,7 +524,7 @@ BUGS_4 = [
         "sparse skipped",
         "buckets",
         bug={"            p.grad = p.grad.to_dense()\n": "            continue\n"},
-        cause="sparse",
+        cause="sparse|not synchronised",
     ),
 ]
 RIGHT_4 = [

@@ -398,7 +398,7 @@ run() {
   esac
   (main "$@")
   case "${2:-}" in
-    test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=2 --dist=loadfile "${@:3}" ;;
+    test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=3 --dist=loadfile "${@:3}" ;;
   esac
   exec "$(python_of "$1")" "$1/rnn_scaling/system/processes/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
 }

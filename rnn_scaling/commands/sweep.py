@@ -78,7 +78,7 @@ def main(
     if result.exit_status is not None:
         return result.exit_status
     # The progress lines end here; the answer follows.
-    print(file=sys.stderr)
+    print(file=sys.stderr, flush=True)
     status = _report(result)
     for remark in result.remarks:
         print(remark, file=sys.stderr)

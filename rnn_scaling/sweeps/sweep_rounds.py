@@ -30,7 +30,7 @@ MAX_BUDGET_ROUNDS = 5
 PRECISION_GOAL = 5
 # With a time budget, the first stage gets more rounds than the others until its
 # efficiencies are known to so many points.
-_FIRST_STAGE_GOAL = 8
+_FIRST_STAGE_GOAL = 7
 _MAX_FIRST_STAGE_ROUNDS = 4
 
 

@@ -1,7 +1,7 @@
 """Record the random numbers that a script draws itself, such as the noise of a GAN.
 
-Numbers of dropout, samplers and data sets do not count, which often are data; the caller
-excludes them.
+`observer` and `loaders` pause a `Draws` while dropout, samplers and data sets draw,
+because numbers of data sets often are the data.
 
 Numbers can be fixed: each draw of a step then has equal rows, which depend only on its
 place in the step. So one process draws the same rows as several.
@@ -42,8 +42,6 @@ _METHODS = (
     "random_",
     "multinomial",
 )
-
-
 _MAX_PLACES = 1000  # draws of a step that have seeds of their own
 
 
@@ -95,6 +93,7 @@ class Draws:
             self._host_states = self._states()
 
     def _seed_host(self) -> None:
+        """Seed the generators of Python and NumPy with the number of the step."""
         random.seed(self._num_steps)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
@@ -149,6 +148,7 @@ class Draws:
         return created
 
     def _add_host_numbers(self) -> None:
+        """Note whether Python or NumPy have drawn since the last call."""
         states = self._states()
         for state, before in zip(states, self._host_states):
             if state != before:
@@ -171,6 +171,7 @@ class Draws:
         return [_short(state) for state in states]
 
     def _draw(self, original: Any, *args: Any, **options: Any) -> Any:
+        """Draw numbers by a function of torch, and add them to the digest."""
         if self._is_paused:
             return original(*args, **options)
         # A fixed order would be the same in each epoch.
@@ -191,6 +192,7 @@ class Draws:
         return values
 
     def _draw_fixed(self, original: Any, *args: Any, **options: Any) -> Any:
+        """Draw with a seed of this place in the step, and repeat the first row."""
         generator = options.get("generator") or torch.default_generator
         state = generator.get_state()
         generator.manual_seed(_MAX_PLACES * self._num_steps + self._place)

@@ -4,9 +4,7 @@ An iterator draws the numbers of a batch before it returns the batch, with worke
 batches earlier. So each iterator has a queue of drawn batches, and a batch counts as
 read when the script gets it.
 
-`observer` patches the loaders with a `Loaders`. Runs in the user's Python.
-
-`observer` uses `Loaders`. Needs only torch.
+`observer` replaces the methods of `DataLoader` by those of a `Loaders`. Needs only torch.
 """
 
 import collections

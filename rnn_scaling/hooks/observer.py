@@ -24,8 +24,10 @@ from torch.optim.optimizer import (
 
 from rnn_scaling.hooks import checkpoints, ranks
 from rnn_scaling.hooks.draws import Draws
+from rnn_scaling.hooks.exchanges import Exchanges, Moment
 from rnn_scaling.hooks.libraries import Libraries
 from rnn_scaling.hooks.loaders import Loaders
+from rnn_scaling.hooks.schedules import Schedules
 from rnn_scaling.hooks.sketches import digest, plain, row_digests, sketch
 
 _CRITERIA = (
@@ -61,11 +63,13 @@ class Observer:
         self._file = file
         self._draws = Draws(bool(settings.get("fixed_noise")))
         self._loaders = Loaders(settings, self._watch_libraries, self._draws)
+        self._schedules = Schedules(self._replace)
+        self._exchanges = Exchanges()
         self._libraries = Libraries(
             {
                 "read_ahead": self._loaders.iterate_ahead,
                 "dispatch": self._loaders.iterate_ahead,
-                "step_by_samples": self._step_by_samples,
+                "step_by_samples": self._schedules.step_by_samples,
                 "clip": self._clip,
             }
         )
@@ -84,8 +88,6 @@ class Observer:
         self._modules: dict[str, torch.nn.Module] = {}
         self._forward_state = ""
         self._is_clipping = False
-        self._counted_schedulers: set[type] = set()
-        self._schedule: Any = None  # the newest one
         # The last backward passes, and the optimizers that have used their gradients.
         self._shared_micro: list[dict[str, Any]] = []
         self._sharing: set[int] = set()
@@ -118,8 +120,7 @@ class Observer:
             self._replace(torch.distributed, "broadcast", self._broadcast)
             for name in GATHERS:
                 self._replace(torch.distributed, name, self._gather)
-        scheduler = torch.optim.lr_scheduler.LRScheduler
-        self._replace(scheduler, "__init__", self._create_scheduler)
+        self._schedules.install()
 
     def finish(self, reason: str) -> None:
         """Write the last line and wait for the other ranks."""
@@ -135,27 +136,6 @@ class Observer:
         )
         self._file.close()
         ranks.wait_for_all(self._settings["folder"])
-
-    def _lost_state(self, optimizer: Any) -> str | None:
-        """Return what a loaded checkpoint has and the script has not restored.
-
-        It is asked at the first step after the checkpoint was loaded. The state of
-        another model, which is a start for this one, does not fit the optimizer.
-        """
-        shapes: checkpoints.Shapes = []
-        for group in optimizer.param_groups:
-            shapes += [tuple(parameter.shape) for parameter in group["params"]]
-        own = sorted(shapes)
-        fits = own in checkpoints.loaded_states
-        if fits:
-            checkpoints.loaded_states.remove(own)
-        if not optimizer.state:
-            return "optimizer" if fits else None
-        epochs = checkpoints.loaded_epochs.copy()
-        checkpoints.loaded_epochs.clear()
-        if fits and epochs and self._schedule is not None:
-            return "schedule" if self._schedule.last_epoch < max(epochs) else None
-        return None
 
     def _replace(self, owner: Any, name: str, replacement: Any) -> None:
         """Replace a function or method; the replacement gets the original first."""
@@ -177,8 +157,7 @@ class Observer:
         """Forget what belongs to the step that has ended."""
         self._micro: list[dict[str, Any]] = []
         self._clips: list[dict[str, float]] = []
-        self._scheduler_calls = 0
-        self._steps_by_samples = False
+        self._schedules.start_step()
         self._dropout_state: str | None = None
         self._noise: dict[str, Any] | None = None
         self._draws.start()
@@ -186,17 +165,12 @@ class Observer:
         self._buffers_before: dict[str, str] = {}
         self._rows: list[list[str]] = []
         self._length = 0  # of the second dimension of the input
-        self._forget_exchanges()
+        self._exchanges.start()
         self._criteria: list[dict[str, Any]] = []
         self._criterion_depth = 0
         self._eval_modules: list[str] = []
         # Elements reduced by each operation, such as "SUM".
         self._reduced: dict[str, int] = {}
-
-    def _forget_exchanges(self) -> None:
-        self._exchanges = False  # of values without their gradient
-        self._exchanges_in_function = False
-        self._exchanges_backward = False
 
     # Optimizers.
 
@@ -336,7 +310,7 @@ class Observer:
             "optimizer": self._optimizers.index(optimizer),
             "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
             "options": [_numbers(group) for group in optimizer.param_groups],
-            "lost": self._lost_state(optimizer),
+            "lost": checkpoints.lost_state(optimizer, self._schedules.newest),
         }
         prescribed = self._settings.get("rates") or []
         self._own_rates = []
@@ -409,8 +383,8 @@ class Observer:
                 "clips": self._clips,
                 "eval_modules": self._eval_modules,
                 "reduced": self._reduced,
-                "scheduler_calls": self._scheduler_calls,
-                "steps_by_samples": self._steps_by_samples,
+                "scheduler_calls": self._schedules.num_calls,
+                "steps_by_samples": self._schedules.by_samples,
                 "dropout": self._dropout_state,
                 "noise": self._noise,
                 "weights": self._describe_all(weights),
@@ -450,32 +424,6 @@ class Observer:
     def _watch_libraries(self) -> None:
         self._libraries.watch()
 
-    def _step_by_samples(
-        self, original: Any, scheduler: Any, *args: Any, **options: Any
-    ) -> Any:
-        """Note that Accelerate steps a schedule once per batch of one process."""
-        self._steps_by_samples = True
-        return original(scheduler, *args, **options)
-
-    def _create_scheduler(
-        self, original: Any, scheduler: Any, *args: Any, **options: Any
-    ) -> None:
-        """Count the calls of a new scheduler's class."""
-        # The class is changed, because a scheduler's attributes go to its checkpoints.
-        for owner in type(scheduler).__mro__:
-            if "step" in vars(owner):
-                if owner not in self._counted_schedulers:
-                    self._counted_schedulers.add(owner)
-                    self._replace(owner, "step", self._step_schedule)
-                break
-        self._schedule = scheduler
-        original(scheduler, *args, **options)
-        self._scheduler_calls = 0  # a new scheduler steps once
-
-    def _step_schedule(self, original: Any, *args: Any, **options: Any) -> Any:
-        self._scheduler_calls += 1
-        return original(*args, **options)
-
     def _backward(
         self, original: Any, tensors: Any, *args: Any, **options: Any
     ) -> None:
@@ -494,7 +442,6 @@ class Observer:
         if self._backward_depth == 0 and not is_repeated:
             root = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
             loss = float(root.detach().double().sum())
-            is_one_way = self._exchanges_in_function and not self._exchanges_backward
             self._micro.append(
                 {
                     "loss": loss,
@@ -502,12 +449,12 @@ class Observer:
                     "rows": self._rows,
                     "length": self._length,
                     "criteria": self._criteria,
-                    "exchanges": self._exchanges or is_one_way,
+                    "exchanges": self._exchanges.has_lost_gradients,
                 }
             )
             self._forward_state = ""
             self._rows = []
-            self._forget_exchanges()
+            self._exchanges.start()
             self._criteria = []
             modules = self._modules.items()
             self._eval_modules = [name for name, m in modules if not m.training]
@@ -568,19 +515,13 @@ class Observer:
         return original(*args, **options)
 
     def _note_exchange(self, tensor: torch.Tensor) -> None:
-        """Note that a forward pass uses values of other ranks without their gradient.
-
-        Functions with a gradient of their own must exchange in the backward pass too.
-        Single numbers, such as numbers of tokens, have no gradient.
-        """
-        if not tensor.is_floating_point() or tensor.numel() == 1:
-            return
+        """Note an exchange in a forward or backward pass."""
         if self._backward_depth:
-            self._exchanges_backward = True
-        elif self._forward_state and torch.is_grad_enabled():
-            self._exchanges = True
+            self._exchanges.note(tensor, Moment.BACKWARD)
         elif self._forward_state:
-            self._exchanges_in_function = True
+            with_gradients = torch.is_grad_enabled()
+            inside = Moment.FORWARD_WITHOUT_GRADIENTS
+            self._exchanges.note(tensor, Moment.FORWARD if with_gradients else inside)
 
     def _note_dropout(self) -> None:
         if self._dropout_state is None:

@@ -373,11 +373,12 @@ def common_fault(
     groups: list[list[tuple[str, str, Statement]]] = []
     for replica, explanations in by_replica.items():
         for name, statement in explanations.items():
-            alike = [group for group in groups if _are_alike(group[0][2], statement)]
-            if not alike:
-                groups.append([])
-            group = alike[0] if alike else groups[-1]
-            group.append((replica, name, statement))
+            for group in groups:
+                if _are_alike(group[0][2], statement):
+                    group.append((replica, name, statement))
+                    break
+            else:
+                groups.append([(replica, name, statement)])
     if not groups:
         return [Statement("update-growing", "unequal")]
     largest = max(groups, key=lambda group: (group[0][2] is not _UNKNOWN, len(group)))

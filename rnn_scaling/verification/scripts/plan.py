@@ -2,6 +2,8 @@
 
     serial             one process, as the script is written
     parallel           all ranks
+    noisy_serial       "serial" and "parallel" with the script's own noise, if it has any;
+    noisy              the other runs then have noise that does not depend on the rank
     reference          one process that computes the steps of "parallel"
     repeated           the reference again, which shows randomness
     perturbed0, ...    the reference with weights that are changed by one rounding

@@ -12,6 +12,10 @@ import html
 import math
 import re
 
+# Marks of numbers in this suite's reports; reports explain them.
+CORRECTED_MARK = "†"
+ALL_BATCHES_MARK = "‡"
+DISTURBED_MARK = "§"
 _TIMES_S = {
     1e-9: "ns nanos nanoseconds",
     1e-6: "us µs μs usec micros microseconds",

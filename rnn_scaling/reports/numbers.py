@@ -18,6 +18,7 @@ from rnn_scaling.analysis.interval_kinds import (
     IntervalKind,
     Note,
 )
+from rnn_scaling.records import cell_numbers
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.system.files.terminal import counted, three_digits
 
@@ -29,7 +30,11 @@ _UNEVEN = 0.15
 _ROUNDING = 1e-9  # relative half-width that is due to floating point only
 _MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
 # Marks after a number; `reports.marks` has the line that explains each below a table.
-MARKS = {Note.CORRECTED: "†", Note.ALL_BATCHES: "‡", Note.DISTURBED: "§"}
+MARKS = {
+    Note.CORRECTED: cell_numbers.CORRECTED_MARK,
+    Note.ALL_BATCHES: cell_numbers.ALL_BATCHES_MARK,
+    Note.DISTURBED: cell_numbers.DISTURBED_MARK,
+}
 
 
 def plus_minus(interval: Interval | None, digits: int | None) -> str:

@@ -25,7 +25,11 @@ from rnn_scaling.system.files import input_files
 
 _MAX_LINE_BYTES = 1 << 20  # bytes of a line that are read
 _FIRST_LINES = 20  # lines in which the syntax is recognized
-_MARKS = {"corrected": "†", "all_batches": "‡"}  # by the key of an interval
+# By the key of an interval in this suite's JSON.
+_MARKS = {
+    "corrected": cell_numbers.CORRECTED_MARK,
+    "all_batches": cell_numbers.ALL_BATCHES_MARK,
+}
 # Columns of this suite's CSV that contain corrected numbers, by the column that says so.
 _CORRECTED_COLUMNS = {
     "rate_corrected": re.compile(r"(?!measured_)\w+_per_second(?:_low|_high)?"),
@@ -185,7 +189,7 @@ def _mark_corrected(rows: list[Row]) -> list[Row]:
                 continue
             for k, (title, text) in enumerate(zip(header, cells)):
                 if text and _CORRECTED_COLUMNS[name].fullmatch(title):
-                    texts[k] = f"{text}{_MARKS['corrected']}"
+                    texts[k] = f"{text}{cell_numbers.CORRECTED_MARK}"
         marked_rows.append((number, tuple(texts)))
     return marked_rows
 

@@ -39,7 +39,7 @@ _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
 _CPU = re.compile(r"\bcpu\b")
 _COMPARED = re.compile(r"\b(?:vs|over|relative|than)\b")
 _UNCORRECTED = "measured_"  # start of the column of rates before the correction
-_MARKS = re.compile("[†‡]")
+_MARKS = re.compile(f"[{cell_numbers.CORRECTED_MARK}{cell_numbers.ALL_BATCHES_MARK}]")
 _UNITS = ("", "%", "x")  # every column may mix these
 _BRACKETS = re.compile(
     # Three repeats without bounds take cubic time in a cell of digits and commas.

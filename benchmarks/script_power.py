@@ -27,8 +27,9 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.right_scripts import RIGHT
 from benchmarks.script_batches import BATCHES
-from benchmarks.script_table import BUGS, DDP, MANUAL, RIGHT, UNSEEN, WEAK, Script
+from benchmarks.script_table import BUGS, DDP, MANUAL, UNSEEN, WEAK, Script
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "benchmarks/scripts"

@@ -129,14 +129,17 @@ def read_price_lists(
     path = path or _DEFAULT_PATH
     machines = {priced.name: priced for priced in _read_machines(path)}
     chosen_names = names.split(",") if "," in names else [names] * num_folders
+    if len(chosen_names) != num_folders:
+        raise entry.Refusal(
+            f"--machine={names}: expected one name, or one per folder;"
+            f" got {len(chosen_names)} names for {num_folders} folders"
+        )
     unknown_names = [name for name in chosen_names if name and name not in machines]
-    surplus_names = chosen_names[num_folders:]
-    wrong_names = unknown_names or surplus_names
-    if wrong_names:
+    if unknown_names:
         choices = ", ".join(machines) or "no machine"
         raise entry.Refusal(
-            f"--machine={names}: expected one name, or one per folder, out of {choices};"
-            f" got {wrong_names[0]}"
+            f"--machine={names}: {unknown_names[0]} is not a machine of {path};"
+            f" expected {choices}"
         )
     all_machines = tuple(machines.values())
     return [

@@ -91,7 +91,7 @@ def test_names_choose_machines_for_all_folders_or_for_each(read):
         price_lists = read(names=names, folders=2)
         found = [price_list.match(made_on(None)).name for price_list in price_lists]
         assert found == expected.split()
-    for names, count in (("five", 1), ("four,small,eight", 2)):
+    for names, count in (("five", 1), ("four,small,eight", 2), ("four,small", 3)):
         with pytest.raises(entry.Refusal, match="--machine="):
             read(names=names, folders=count)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rnn_scaling.records.importers.formats import FORMATS
@@ -10,6 +12,16 @@ from tests.support import log_samples
 from tests.support.log_samples import ALL
 
 NAMES = sorted(FORMATS)
+# Logs of public projects that are not the sample of their format.
+REAL_LOGS = {
+    "gnmt_mlperf": "gnmt",
+    "keras_verbose2": "keras",
+    "lightning_tqdm": "lightning",
+    "mlperf_v05": "mlperf",
+    "tf_cnn_async": "tf_cnn_benchmarks",
+    "tf_cnn_command": "tf_cnn_benchmarks",
+    "tqdm": "tqdm",
+}
 
 
 def parse(name, text):
@@ -28,6 +40,31 @@ def parse(name, text):
 
 def test_every_format_has_a_sample():
     assert sorted(ALL) == NAMES
+
+
+def numbers_of(log):
+    """Return the JSON of all that a log contains, without the notes for users."""
+    runs = []
+    for run in log.runs:
+        fields = {"line": run.line, "unit": run.record.unit, "options": run.options}
+        if run.rate:
+            limits = (run.rate.value, run.rate.low, run.rate.high)
+            fields["rate"] = [round(limit, 9) for limit in limits]
+        extra = {name: number.value for name, number in run.extra.items()}
+        runs.append({**fields, "extra": extra})
+    tables = []
+    for table in log.tables:
+        rows = [dict(zip(table.columns, row)) for row in table.rows]
+        tables.append({"title": table.title, "rows": rows})
+    return json.dumps({"runs": runs, "tables": tables}, indent=1) + "\n"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(f"{log}.log" for log in REAL_LOGS)])
+def test_the_numbers_of_a_log_are_those_of_the_golden_file(name, is_golden):
+    log = name.removesuffix(".log")
+    text = ALL[name] if name in ALL else log_samples.raw(log)
+    reading = parse(REAL_LOGS[log] if name.endswith(".log") else name, text)
+    assert is_golden(f"imports/{name}.json", numbers_of(reading))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ on two processes of PyTorch 2.13; arguments and other kinds of events were cut.
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -55,6 +56,15 @@ def kernel(start_us, end_us, name="gemm"):
     return event(name, "kernel", start_us, end_us)
 
 
+def in_steps(make_events, num_steps=3, clock_us=0):
+    """Return steps of 1,000 us with the events that begin at their start."""
+    events = []
+    for number in range(num_steps):
+        start = 1000 * number + clock_us
+        events += [step(number, start, start + 1000), *make_events(start)]
+    return events
+
+
 def write(folder, rank, events, world_size=2, header=None, name=None):
     """Write a trace as PyTorch does; return its path."""
     content = {
@@ -66,6 +76,14 @@ def write(folder, rank, events, world_size=2, header=None, name=None):
     path = folder / (name or f"rank{rank}.json")
     path.write_text(json.dumps(content, indent=2))
     return path
+
+
+def job_of(folder, *events_of_ranks):
+    """Write a trace per rank; return the job that is read from them."""
+    paths = []
+    for rank, events in enumerate(events_of_ranks):
+        paths.append(write(folder, rank, events, world_size=len(events_of_ranks)))
+    return read_job(paths)
 
 
 def kinds(job):
@@ -105,18 +123,10 @@ def test_clocks_of_machines_may_differ(tmp_path):
 
 def test_parts_of_a_cpu(tmp_path):
     # Rank 1 arrives 300 us later; its clock is 7 us ahead.
-    first = []
-    second = []
-    for number in range(3):
-        start = 1000 * number
-        first += [
-            step(number, start, start + 1000),
-            event(
-                "enumerate(DataLoader)#_Iter.__next__",
-                "user_annotation",
-                start + 10,
-                start + 60,
-            ),
+    def first(start):
+        loader = "enumerate(DataLoader)#_Iter.__next__"
+        return [
+            event(loader, "user_annotation", start + 10, start + 60),
             operator(start + 100, start + 300, "aten::linear"),
             operator(start + 120, start + 280),
             # The exchange begins during compute; an operator only waits for it.
@@ -124,12 +134,11 @@ def test_parts_of_a_cpu(tmp_path):
             operator(start + 250, start + 260, "c10d::allreduce_"),
             operator(start + 600, start + 700, "_c10d_functional::wait_tensor"),
         ]
-        second += [
-            step(number, start + 7, start + 1007),
-            operator(start + 7, start + 507),
-            gloo(start + 507, start + 707),
-        ]
-    job = read_job([write(tmp_path, 0, first), write(tmp_path, 1, second)])
+
+    def second(start):
+        return [operator(start, start + 500), gloo(start + 500, start + 700)]
+
+    job = job_of(tmp_path, in_steps(first), in_steps(second, clock_us=7))
     assert job.alignment.clocks[1].offset_ns == 7000
     expected = {
         "compute": 190,
@@ -148,21 +157,20 @@ def test_parts_of_a_cpu(tmp_path):
 
 def test_parts_of_a_gpu(tmp_path):
     nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    for rank in (0, 1):
-        events = [step(1, 0, 1000), step(2, 1000, 2000), step(3, 2000, 3000)]
-        late = 100 * rank
-        for start in (0, 1000, 2000):
-            events += [
-                # Operators of the host only launch kernels.
-                operator(start, start + 900),
-                event("Memcpy HtoD", "gpu_memcpy", start + 50, start + 120),
-                kernel(start + 100, start + 300 + late),
-                kernel(start + 350 + late, start + 600, nccl),
-                kernel(start + 400 + late, start + 450 + late),
-                event("ProfilerStep#1", "gpu_user_annotation", start, start + 900),
-            ]
-        write(tmp_path, rank, events)
-    job = read_job(sorted(tmp_path.iterdir()))
+
+    def events(late, start):
+        return [
+            # Operators of the host only launch kernels.
+            operator(start, start + 900),
+            event("Memcpy HtoD", "gpu_memcpy", start + 50, start + 120),
+            kernel(start + 100, start + 300 + late),
+            kernel(start + 350 + late, start + 600, nccl),
+            kernel(start + 400 + late, start + 450 + late),
+            event("ProfilerStep#1", "gpu_user_annotation", start, start + 900),
+        ]
+
+    ranks = [in_steps(functools.partial(events, late)) for late in (0, 100)]
+    job = job_of(tmp_path, *ranks)
     assert job.traces[0].uses_gpu
     assert part_us(job, 0, "copies") == [50] * 3
     # Rank 1 arrives at 450; from 400 to 450, rank 0 computes.
@@ -173,18 +181,12 @@ def test_parts_of_a_gpu(tmp_path):
 
 
 def test_the_root_of_a_broadcast_may_leave_early(tmp_path):
-    for rank in (0, 1):
-        events = []
-        for number in range(3):
-            start = 1000 * number
-            events += [step(number, start, start + 1000)]
-            if rank:
-                events += [gloo(start + 500, start + 600, "gloo:broadcast")]
-            else:
-                events += [gloo(start + 100, start + 150, "gloo:broadcast")]
-            events += [gloo(start + 800, start + 900)]
-        write(tmp_path, rank, events)
-    job = read_job(sorted(tmp_path.iterdir()))
+    def events(first, left, start):
+        broadcast = gloo(start + first, start + left, "gloo:broadcast")
+        return [broadcast, gloo(start + 800, start + 900)]
+
+    root = in_steps(functools.partial(events, 100, 150))
+    job = job_of(tmp_path, root, in_steps(functools.partial(events, 500, 600)))
     assert part_us(job, 0, "waits_for_ranks") == [0] * 3
     assert part_us(job, 1, "transfer") == [200] * 3
     assert kinds(job)[0] == "kineto-balanced"
@@ -212,15 +214,14 @@ def test_ranks_of_different_groups_are_aligned_through_others(tmp_path):
 
 def verdict(folder, arrivals):
     """Return the verdict about ranks with these arrivals in us, [ranks][steps]."""
-    for rank, starts in enumerate(arrivals):
-        events = []
-        for number, start in enumerate(starts):
-            first = 1000 * number
-            # A quick call shows the clocks.
-            events += [step(number, first, first + 1000), gloo(first, first + 1)]
-            events.append(gloo(first + start, first + 900))
-        write(folder, rank, events, world_size=len(arrivals))
-    return statements(read_job(sorted(folder.iterdir())))[0]
+
+    def events(arrivals_of_rank, start):
+        # A quick call shows the clocks.
+        arrival = arrivals_of_rank[start // 1000]
+        return [gloo(start, start + 1), gloo(start + arrival, start + 900)]
+
+    ranks = [in_steps(functools.partial(events, own), 4) for own in arrivals]
+    return statements(job_of(folder, *ranks))[0]
 
 
 @pytest.mark.parametrize(
@@ -277,19 +278,13 @@ def test_gpus_whose_traces_start_at_different_steps_are_not_judged(tmp_path):
 
 def test_waiting_for_a_rank_that_waits_counts_for_the_late_rank(tmp_path):
     # Rank 1 is late. Rank 0 waits for it in a broadcast, and rank 2 waits for rank 0.
-    calls = {0: [(100, 500), (520, 600)], 1: [(500, 501), (505, 600)]}
-    calls[2] = [(100, 110), (120, 600)]
-    for rank, ((first, left), (second, end)) in calls.items():
-        events = []
-        for number in range(4):
-            start = 1000 * number
-            events += [
-                step(number, start, start + 1000),
-                gloo(start + first, start + left, "gloo:broadcast"),
-                gloo(start + second, start + end),
-            ]
-        write(tmp_path, rank, events, world_size=3)
-    late = statements(read_job(sorted(tmp_path.iterdir())))[0]
+    def events(first, left, second, start):
+        broadcast = gloo(start + first, start + left, "gloo:broadcast")
+        return [broadcast, gloo(start + second, start + 600)]
+
+    times = [(100, 500, 520), (500, 501, 505), (100, 110, 120)]
+    ranks = [in_steps(functools.partial(events, *own), 4) for own in times]
+    late = statements(job_of(tmp_path, *ranks))[0]
     assert (late.kind, late.values["ranks"]) == ("kineto-late", ["1"])
 
 
@@ -297,18 +292,13 @@ def test_waiting_ends_with_the_collective():
     own = Collective(0, 50, "", "gloo:all_reduce")
     # The estimated clock puts the arrival of rank 1 after the end on rank 0.
     call = {0: own, 1: own._replace(start_ns=60, end_ns=70)}
-    assert last_arrival(call, 0) == 50
-    assert last_arrival(call, 1) == 60
-    # Of a broadcast, an arrival long after the end did not end the wait.
-    for arrival, expected in ((54, 50), (60, 0)):
-        sent = own._replace(name="gloo:broadcast")
-        call = {0: sent, 1: sent._replace(start_ns=arrival, end_ns=70)}
-        assert last_arrival(call, 0) == expected
+    assert [last_arrival(call, rank) for rank in (0, 1)] == [50, 60]
 
 
 def test_parts_agree_with_counting_every_microsecond(tmp_path):
     generator = random.Random(0)
-    for rank in (0, 1):
+    ranks = []
+    for _ in range(2):
         events = [step(number, 100 * number, 100 * number + 100) for number in range(3)]
         for _ in range(12):
             start = generator.randrange(300)
@@ -316,16 +306,13 @@ def test_parts_agree_with_counting_every_microsecond(tmp_path):
         for number in range(3):
             start = 100 * number + generator.randrange(60)
             events.append(gloo(start, 100 * number + 90))
-        write(tmp_path, rank, events)
-    job = read_job(sorted(tmp_path.iterdir()))
+        ranks.append(events)
+    job = job_of(tmp_path, *ranks)
     for rank in (0, 1):
         names = {"aten::mm": set(), "gloo:all_reduce": set()}
-        for entry in json.loads((tmp_path / f"rank{rank}.json").read_text())[
-            "traceEvents"
-        ]:
-            if entry["name"] in names:
-                span = range(entry["ts"], entry["ts"] + entry["dur"])
-                names[entry["name"]].update(span)
+        for entry in ranks[rank][3:]:
+            span = range(entry["ts"], entry["ts"] + entry["dur"])
+            names[entry["name"]].update(span)
         for number, split in enumerate(job.splits[rank]):
             window = set(range(100 * number, 100 * number + 100))
             computes = names["aten::mm"] & window
@@ -335,47 +322,41 @@ def test_parts_agree_with_counting_every_microsecond(tmp_path):
             assert round(split.exposed_s * 1e6) == len(exchanges - computes)
 
 
-def test_inconclusive_traces(tmp_path):
-    def trace(name, rank, steps=3, shift=0, calls=1, **options):
-        events = []
-        for number in range(steps):
-            start = 1000 * number
-            events.append(step(number, start, start + 1000))
-            for call in range(calls):
-                moved = start + 100 * call + shift * number
-                events.append(gloo(moved + 400, moved + 450))
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        write(folder, rank, events, **options)
-        return folder
+def calls_in_steps(num_steps=3, shift=0, calls=1):
+    """Return steps with short calls; each step's calls are later by `shift` us."""
 
-    def found(name):
-        first, *doubts = kinds(read_job(sorted((tmp_path / name).iterdir())))
-        assert first == "kineto-inconclusive"
-        return doubts
+    def events(start):
+        starts = [start + 100 * call + shift * start // 1000 for call in range(calls)]
+        return [gloo(moved + 400, moved + 450) for moved in starts]
 
-    trace("short", 0, steps=2)
-    trace("short", 1, steps=2)
-    assert "kineto-few-steps" in found("short")
-    trace("missing", 0)
-    assert "kineto-ranks-missing" in found("missing")
-    trace("clocks", 0)
-    trace("clocks", 1, shift=200)
-    assert "kineto-clocks" in found("clocks")
-    trace("silent", 0, calls=0)
-    trace("silent", 1, calls=0)
-    assert "kineto-clocks" in found("silent")
-    trace("unequal", 0, calls=2)
-    trace("unequal", 1)
-    assert "kineto-unmatched" in found("unequal")
+    return in_steps(events, num_steps)
+
+
+@pytest.mark.parametrize(
+    "ranks, doubt",
+    [
+        ([calls_in_steps(2)] * 2, "few-steps"),
+        ([calls_in_steps()], "ranks-missing"),
+        ([calls_in_steps(), calls_in_steps(shift=200)], "clocks"),
+        ([calls_in_steps(calls=0)] * 2, "clocks"),
+        ([calls_in_steps(calls=2), calls_in_steps()], "unmatched"),
+    ],
+)
+def test_inconclusive_traces(tmp_path, ranks, doubt):
+    paths = [write(tmp_path, rank, events) for rank, events in enumerate(ranks)]
+    first, *doubts = kinds(read_job(paths))
+    assert first == "kineto-inconclusive" and f"kineto-{doubt}" in doubts
+
+
+def test_calls_of_nccl_without_kernels_are_named(tmp_path):
     nccl = event("nccl:all_reduce", "user_annotation", 0, 5)
-    write(tmp_path, 0, [step(1, 0, 10), step(2, 10, 20), step(3, 20, 30), nccl], 1)
-    assert "kineto-no-kernels" in kinds(read_job([tmp_path / "rank0.json"]))
+    job = job_of(tmp_path, [*in_steps(lambda start: []), nccl])
+    assert "kineto-no-kernels" in kinds(job)
 
 
 def test_one_rank_has_no_verdict_about_waiting(tmp_path):
-    path = write(tmp_path, 0, [step(n, 10 * n, 10 * n + 10) for n in range(3)], 1)
-    assert kinds(read_job([path])) == ["kineto-one-rank"]
+    job = job_of(tmp_path, in_steps(lambda start: []))
+    assert kinds(job) == ["kineto-one-rank"]
 
 
 def bad_files(folder):
@@ -439,11 +420,11 @@ def test_an_endless_value_does_not_fill_the_memory(tmp_path, monkeypatch):
 
 
 def test_impossible_times_are_counted(tmp_path):
-    events = [step(n, 10 * n, 10 * n + 10) for n in range(3)]
+    events = in_steps(lambda start: [])
     for wrong in (1e300, "1", None, True):
         events.append({**operator(0, 5), "ts": wrong})
     events.append({**operator(0, 5), "dur": -1})
-    job = read_job([write(tmp_path, 0, [*events, "no event"], 1)])
+    job = job_of(tmp_path, [*events, "no event"])
     assert job.traces[0].num_left_out == 4
 
 

@@ -8,14 +8,12 @@ from collections import Counter
 import pytest
 
 from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
-from tests.support import forked
 from tests.support.gpu_graph import trace
 from tests.support.step_probe import (
     TINY,
     Probe,
     by_type,
     every,
-    of_two_towers,
 )
 
 LENGTHS = (2, 3, 5)
@@ -175,32 +173,3 @@ def test_every_kernel_except_plumbing_has_an_owner_and_steps_are_equal(probe, na
         assert kernel.tower is None or kernel.name.split("/")[1] == "counts"
     for kernel in first.kernels:
         assert "::" not in kernel.type + kernel.name
-
-
-def test_only_the_highest_level_of_the_profiler_records_all_kernels(probe):
-    from rnn_scaling.inspection import tracing, xplane
-
-    small = probe(2, **LOOP)
-    (complete,) = small.every(1)
-    light = xplane.read(tracing.trace(small.step, 2).space, small.nodes).steps[0]
-    assert len(light.kernels) < len(complete.kernels) / 2
-    # Control flow is never expensive.
-    assert by_type(complete).keys() >= set(CONTROL_FLOW)
-    assert not by_type(light).keys() & set(CONTROL_FLOW)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Return the results of a separate process by number of inter-op threads."""
-    return {threads: forked.call(of_two_towers, threads) for threads in (1, 3)}
-
-
-def test_two_processes_count_the_same_whatever_their_threads(processes):
-    assert processes[1]["sum"] > 1000
-    assert processes[1]["by_type"] == processes[3]["by_type"]
-
-
-def test_one_thread_runs_the_towers_one_after_the_other_and_more_do_not(processes):
-    """If one thread dispatches both towers, their kernels do not overlap."""
-    assert processes[1]["together"] == 0
-    assert processes[3]["together"] > 0

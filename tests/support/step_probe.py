@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.inspection.operators import HOST, Node, TracedStep
+from rnn_scaling.inspection.operators import Node, TracedStep
 
 # One cell in the encoder and one in the decoder.
 TINY = {
@@ -20,8 +20,6 @@ TINY = {
     "direction": "uni",
 }
 TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
-# For tests of towers that run in parallel: many kernels per tower, each of them long.
-LONGER = {"model": "lm", "num_units": 256, "batch_size": 16, "tgt_max_len": 5}
 
 
 class Probe:
@@ -70,40 +68,3 @@ def every(
 def by_type(step: TracedStep) -> Counter[str]:
     """Count the kernels that ran, by type."""
     return Counter(kernel.type for kernel in step.kernels)
-
-
-def together(steps: list[TracedStep]) -> int:
-    """Count the kernels that overlap a kernel of another tower."""
-    found = 0
-    for step in steps:
-        events = [k for k in step.kernels if k.tower is not None and k.kind == HOST]
-        for tower in {k.tower for k in events}:
-            others = [k for k in events if k.tower != tower]
-            last_end, position = 0, 0
-            # Events are in the order of their starts.
-            for kernel in (k for k in events if k.tower == tower):
-                while (
-                    position < len(others) and others[position].start_ns < kernel.end_ns
-                ):
-                    last_end = max(last_end, others[position].end_ns)
-                    position += 1
-                found += last_end > kernel.start_ns
-    return found
-
-
-def of_two_towers(inter_op_threads: int) -> dict[str, Any]:
-    """Count the kernels of a step of two towers with `inter_op_threads` threads.
-
-    This sets up TensorFlow, which must not have started before.
-
-    Returns:
-      "by_type": kernels of one step by type; "sum": their sum; "together": kernels
-      that overlapped a kernel of the other tower, in three steps.
-    """
-    from rnn_scaling.training.engines import local
-
-    engine = local.start(local.Request("cpu", 2, inter_op_threads, 1))
-    probe = Probe(list(engine.devices), encoder_type="dynamic_rnn", **LONGER)
-    steps = probe.every(3)
-    counts = by_type(steps[0])
-    return {"by_type": counts, "sum": sum(counts.values()), "together": together(steps)}

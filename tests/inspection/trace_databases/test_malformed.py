@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -28,27 +29,25 @@ def one_error(capsys, file, *options):
     return err.removeprefix(f"error: {file}: ").rstrip("\n")
 
 
+def write_other_database(file):
+    with changing(file) as db:
+        db.execute("CREATE TABLE mail (subject TEXT)")
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "write", "reason"),
     [
-        ("empty.sqlite", b"", "not an SQLite database"),
-        ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
-        ("magic alone", b"SQLite format 3\0", "file is not a database"),
-        ("other", None, "expected an Nsight"),
+        ("empty.sqlite", Path.touch, "not an SQLite database"),
+        ("a.nsys-rep", lambda file: file.write_bytes(b"\0\1QD" * 99), "nsys export"),
+        ("magic", lambda file: file.write_text("SQLite format 3\0"), "not a database"),
+        ("other", write_other_database, "expected an Nsight"),
+        ("none", lambda file: None, "No such file"),
+        ("pipe", os.mkfifo, "a named pipe"),  # which is not waited for
     ],
 )
-def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):
-    file = tmp_path / name
-    if content is None:
-        with changing(file) as db:
-            db.execute("CREATE TABLE mail (subject TEXT)")
-    else:
-        file.write_bytes(content)
-    assert reason in one_error(capsys, file)
-
-
-def test_files_that_cannot_be_opened(tmp_path, capsys):
-    assert "No such file" in one_error(capsys, tmp_path / "none")
+def test_files_that_are_no_trace_database(tmp_path, capsys, name, write, reason):
+    write(tmp_path / name)
+    assert reason in one_error(capsys, tmp_path / name)
 
 
 def test_a_file_cut_short_and_a_schema_without_events(tmp_path, capsys):
@@ -91,11 +90,6 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
     # Closing merged the log; the file is still in that mode.
     assert inspect.main([str(tmp_path / "db")]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["db"]
-
-
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe")
-    assert one_error(capsys, tmp_path / "pipe").startswith("a named pipe")
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])

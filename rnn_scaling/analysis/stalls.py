@@ -11,10 +11,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from rnn_scaling.records.early_steps import LONG_RATIO
 from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
 
 _MIN_STEPS = 5  # fewer steps show nothing
-_LONG_RATIO = 8.0  # steps that waited never differ by this ratio
 _REGULAR_SHARE = 0.8  # share of the gaps between long steps
 _LONG_SHARE = 0.5  # share of the time that few steps took
 
@@ -52,7 +52,7 @@ def find_early_steps(
         return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
 
     # A report takes microseconds, and sometimes a few more.
-    long_s = max(_LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
+    long_s = max(LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
     long_steps = [number for number, time_s in enumerate(item_s) if time_s > long_s]
     in_long_s = math.fsum(step_s[number] for number in long_steps)
     if in_long_s > _LONG_SHARE * total_s:
@@ -61,7 +61,7 @@ def find_early_steps(
         if _is_regular(long_steps):
             return pattern(EarlyStepsKind.FEW_LONG, len(long_steps), in_long_s)
 
-    if end_s > _LONG_SHARE * total_s and end_s > _LONG_RATIO * max(step_s):
+    if end_s > _LONG_SHARE * total_s and end_s > LONG_RATIO * max(step_s):
         return pattern(EarlyStepsKind.LONG_END, 0, end_s)
     return None
 
@@ -70,7 +70,7 @@ def _count_fast_steps_at_start(item_s: Sequence[float]) -> int:
     """Return the number of steps before the first one that is about as slow as most."""
     later_s = statistics.median(item_s[len(item_s) // 2 :])
     for number, time_s in enumerate(item_s):
-        if time_s * _LONG_RATIO > later_s:
+        if time_s * LONG_RATIO > later_s:
             return number
     return 0
 

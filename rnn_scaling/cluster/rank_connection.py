@@ -353,7 +353,7 @@ class RankConnection:
                 failure = Failure(FailureKind.LOST, 0, text)
                 channel.send(wire.encode("gave_up", failure=failure.to_json()))
                 self._fail(failure)
-            if pulse.is_due():
+            if pulse.claim_beat():
                 channel.send(wire.encode("beat"))
 
     def _receive(self, channel: wire.Channel) -> bool:

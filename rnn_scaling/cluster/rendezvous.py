@@ -161,7 +161,7 @@ class Rendezvous:
                     self._forgive_silence(now)
                 for key, events in ready:
                     self._serve(key.data, events)
-                if pulse.is_due():
+                if pulse.claim_beat():
                     self._send_all(wire.encode("beat"))
                 # This looks at every rank, so it does not run after every message.
                 if now - watched_at >= tick_s / 4:

@@ -21,7 +21,7 @@ Message = dict[str, Any]
 # Lengths of a line: before the sender is known to be a rank, and afterwards.
 MAX_STRANGER_BYTES = 1 << 18
 MAX_BYTES = 1 << 28
-_BEATS = 4  # heartbeats within the silence that counts as a loss
+_NUM_BEATS = 4  # heartbeats within the silence that counts as a loss
 _READ_BYTES = 1 << 18  # bytes read by one call
 Value = TypeVar("Value")
 
@@ -30,20 +30,23 @@ class Pulse:
     """The heartbeats of one side of a connection, and the sleep of its process."""
 
     def __init__(self, heartbeat_s: float) -> None:
-        self.period_s = heartbeat_s / _BEATS
+        self.period_s = heartbeat_s / _NUM_BEATS
         self._longest_sleep_s = heartbeat_s / 2
         self._beat_at = -math.inf
         self._woke_at = time.monotonic()
 
     def wake(self) -> bool:
-        """Return whether this process itself was frozen, so that no peer is late."""
+        """Note that this process runs; return whether it was frozen until now.
+
+        After a freeze no peer is late, because nothing was read meanwhile.
+        """
         now = time.monotonic()
         was_frozen = now - self._woke_at > self._longest_sleep_s
         self._woke_at = now
         return was_frozen
 
-    def is_due(self) -> bool:
-        """Return whether to send the next heartbeat."""
+    def claim_beat(self) -> bool:
+        """Return whether a heartbeat is due, and count it as sent."""
         if self._woke_at - self._beat_at < self.period_s:
             return False
         self._beat_at = self._woke_at
@@ -141,7 +144,7 @@ class Channel:
 
     Attributes:
       max_line_bytes: Longer lines are refused.
-      heard_at: time.monotonic() of the last bytes that came.
+      heard_at: time.monotonic() when the last bytes came.
       unsent: The bytes that wait until the connection has room.
     """
 
@@ -165,7 +168,7 @@ class Channel:
     def send(self, line: bytes) -> None:
         """Send a line now or as soon as there is room.
 
-        It is lost without an error if the connection is closed.
+        The line is lost without an error if the connection is closed.
         """
         with self._lock:
             if self.is_open:

@@ -54,30 +54,30 @@ def run(
         request_file.write_text(json.dumps(dict(request)))
         result_file = Path(folder, "result")
         task = process.Task([*worker, str(request_file), str(result_file)])
-        ended = process.run_together([task], timeout_s, read_progress)
+        process_end = process.run_together([task], timeout_s, read_progress)
         outcome = WorkerOutcome()
         if result_file.exists():
             outcome = pickle.loads(result_file.read_bytes())
     error = ""
-    if ended.timed_out:
+    if process_end.timed_out:
         error = (
             f"it did not finish within --timeout={timeout_s:g} s (last step: {step}); "
             "its process was ended"
         )
-    elif ended.returncode:
-        error = _failure_line(ended)
+    elif process_end.returncode:
+        error = _failure_line(process_end)
     elif not (outcome.series or outcome.products):
         error = "it ended without a result"
-    return dataclasses.replace(outcome, error=error, timed_out=ended.timed_out)
+    return dataclasses.replace(outcome, error=error, timed_out=process_end.timed_out)
 
 
-def _failure_line(ended: process.Ended) -> str:
+def _failure_line(process_end: process.ProcessOutcome) -> str:
     """Return the last error line of a process, or its exit status and last line."""
-    lines = [line for line in ended.lines if not line.startswith("progress ")]
+    lines = [line for line in process_end.lines if not line.startswith("progress ")]
     errors = [line for line in lines if line.startswith("error: ")]
     if errors:
         return errors[-1].removeprefix("error: ")
-    status = f"exit status {ended.returncode}"
-    if ended.returncode < 0:
-        status = f"ended by {signal.Signals(-ended.returncode).name}"
+    status = f"exit status {process_end.returncode}"
+    if process_end.returncode < 0:
+        status = f"ended by {signal.Signals(-process_end.returncode).name}"
     return f"{status}: {lines[-1][:300]}" if lines else status

@@ -73,14 +73,14 @@ _OPTIONAL_LISTS = (
     "tower_items",
     "tower_positions",
 )
-# The window of rank 0 includes leaving the barriers: milliseconds, but longer on a
-# loaded machine.
-_WINDOW_SHARE = 0.10
-_WINDOW_S = 5.0
+# The window of rank 0 may differ by so much from the measured batches, because it
+# includes leaving the barriers: milliseconds, but longer on a loaded machine.
+_MAX_WINDOW_DIFFERENCE = 0.10  # as a share of the batches
+_MAX_WINDOW_DIFFERENCE_S = 5.0
 
 
-def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Check the options.
+def find_config_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of the options.
 
     An option that this version does not have may be any number or text.
     """
@@ -104,7 +104,7 @@ def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_value_faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Check that each value is null, a text or a finite number."""
+    """Yield a fault for each value that is not null, a text or a finite number."""
     for name, value in config.items():
         if isinstance(value, (int, float)):
             if not abs(value) <= sys.float_info.max:  # also false for NaN
@@ -114,7 +114,7 @@ def _find_value_faults(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_option_faults(name: str, value: Any) -> Iterator[str]:
-    """Check a value against the type, choices and minimum of its option."""
+    """Yield a fault if a value breaks the type, choices or minimum of its option."""
     field = configs.OPTIONS[name]
     if value in _FORMER_CHOICES.get(name, ()):
         return
@@ -131,8 +131,8 @@ def _find_option_faults(name: str, value: Any) -> Iterator[str]:
         yield f"config.{name} is {quote(value)}; expected at least {minimum:g}"
 
 
-def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
-    """Check that the unit is the one that the network counts."""
+def find_unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
+    """Yield a fault if the network counts another unit."""
     model = config.get("model", configs.OPTIONS["model"].default)
     if TRAINER in config or not isinstance(model, str) or model not in WORKLOADS:
         return
@@ -141,8 +141,8 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
         yield f"unit is {quote(unit)}; expected {expected!r}, which --model={model} counts"
 
 
-def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
-    """Check the sums of the phases."""
+def find_phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
+    """Yield the phases whose sum differs from the total or from the batches."""
     if batches is None or not phases.total:
         return
     sum_s = math.fsum(phases.parts.values())
@@ -162,10 +162,10 @@ def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
         )
 
 
-def batch_faults(
+def find_batch_faults(
     batches: Batches, throughput: Throughput | None, towers: int | None, noun: str
 ) -> Iterator[str]:
-    """Check the batches of a run that measured something.
+    """Yield the faults of the batches of a run that measured something.
 
     Args:
       batches: The batches.
@@ -207,7 +207,7 @@ def batch_faults(
 def _find_tower_faults(
     batches: Batches, num_towers: int | None, noun: str
 ) -> Iterator[str]:
-    """Check the items and positions of the towers."""
+    """Yield the faults of the items and positions of the towers."""
     count = len(batches.seconds)
     items_path = f"batches.tower_{noun}"
     positions_path = "batches.tower_positions"
@@ -259,8 +259,8 @@ def _find_accuracy_faults(batches: Batches) -> Iterator[str]:
             return
 
 
-def rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
-    """Check that a throughput contains items and seconds."""
+def find_rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
+    """Yield a fault for items and for seconds if the throughput lacks them."""
     for name, value in ((noun, throughput.items), ("seconds", throughput.seconds)):
         if value is None:
             yield (
@@ -288,8 +288,8 @@ def _find_throughput_faults(
             )
 
 
-def load_faults(load_windows: Mapping[str, LoadWindows]) -> Iterator[str]:
-    """Check that each list has a number for every window.
+def find_load_faults(load_windows: Mapping[str, LoadWindows]) -> Iterator[str]:
+    """Yield each list that does not have one number per window.
 
     Args:
       load_windows: The windows of each process, by their path.
@@ -305,8 +305,8 @@ def load_faults(load_windows: Mapping[str, LoadWindows]) -> Iterator[str]:
                 )
 
 
-def clock_faults(clocks: Clocks) -> Iterator[str]:
-    """Check that each sample contains every device."""
+def find_clock_faults(clocks: Clocks) -> Iterator[str]:
+    """Yield a fault if a sample lacks a device."""
     num_devices = len(clocks.devices)
     for i, sample in enumerate(clocks.samples):
         if len(sample.devices) != num_devices:
@@ -317,8 +317,8 @@ def clock_faults(clocks: Clocks) -> Iterator[str]:
             return
 
 
-def trace_faults(trace: Trace, allowed_towers: Collection[int]) -> Iterator[str]:
-    """Check the part `trace`.
+def find_trace_faults(trace: Trace, allowed_towers: Collection[int]) -> Iterator[str]:
+    """Yield the faults of the part `trace`.
 
     Args:
       trace: The part.
@@ -331,10 +331,10 @@ def trace_faults(trace: Trace, allowed_towers: Collection[int]) -> Iterator[str]
         if not getattr(trace.cost, name):
             yield f"trace.cost.{name} is []; expected seconds of each traced step"
     for i, step in enumerate(trace.steps):
-        yield from _step_faults(f"trace.steps[{i}]", step, allowed_towers)
+        yield from _find_step_faults(f"trace.steps[{i}]", step, allowed_towers)
 
 
-def _step_faults(
+def _find_step_faults(
     path: str, step: TimedStep, allowed_towers: Collection[int]
 ) -> Iterator[str]:
     if allowed_towers and len(step.towers) not in allowed_towers:
@@ -374,10 +374,10 @@ def _is_timeline_bar(letters: str) -> bool:
     return len(letters) == TIMELINE_BINS and set(letters) <= set(LETTERS)
 
 
-def graph_faults(graph: Graph) -> Iterator[str]:
-    """Check that a graph with a part about placement contains all of them.
+def find_graph_faults(graph: Graph) -> Iterator[str]:
+    """Yield the missing parts about placement if the graph has one of them.
 
-    The tables of devices need all of them.
+    The tables of devices need all of these parts.
     """
     if graph.placement is None and graph.copies is None:
         return
@@ -393,8 +393,8 @@ def graph_faults(graph: Graph) -> Iterator[str]:
             )
 
 
-def rank_faults(workers: Workers) -> Iterator[str]:
-    """Check the numbers and roles of the ranks, and the staleness."""
+def find_rank_faults(workers: Workers) -> Iterator[str]:
+    """Yield the faults of the ranks' numbers and roles, and of the staleness."""
     for name, ranks in (("ranks", workers.ranks), ("lost", workers.lost)):
         numbers = set()
         for i, rank in enumerate(ranks):
@@ -419,8 +419,8 @@ def rank_faults(workers: Workers) -> Iterator[str]:
             break
 
 
-def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str]:
-    """Check the batches of a run of several processes that measured something."""
+def find_window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str]:
+    """Yield the faults of the batches of a run of several processes."""
     count = len(batches.seconds)
     timed_ranks = {}
     # A coordinator counts the batches itself.
@@ -441,7 +441,7 @@ def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str
             )
             break
     if timed_ranks and 0 <= batches.warmup < count:
-        yield from _sum_faults([*timed_ranks.values()], batches, noun)
+        yield from _find_sum_faults([*timed_ranks.values()], batches, noun)
     if workers.window_seconds:
         yield from _find_window_length_faults(workers.window_seconds, batches)
 
@@ -458,8 +458,10 @@ def _find_length_fault(path: str, rank: Rank, count: int) -> str:
     return ""
 
 
-def _sum_faults(ranks: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
-    """Check that the batches follow from the batches of the ranks."""
+def _find_sum_faults(
+    ranks: Sequence[Rank], batches: Batches, noun: str
+) -> Iterator[str]:
+    """Yield the batches that do not follow from the batches of the ranks."""
     count = len(batches.seconds)
     rounding_s = ROUNDING * math.fsum(batches.seconds)
     expected_lists: dict[str, Sequence] = {
@@ -488,13 +490,14 @@ def _quote_entry(entry: Any) -> str:
 
 
 def _find_window_length_faults(window_s: float, batches: Batches) -> Iterator[str]:
-    """Check the length of the window by the clock of rank 0."""
+    """Yield a fault if rank 0 timed a window that differs from the measured batches."""
     measured_s = math.fsum(batches.seconds[batches.warmup :])
-    if abs(window_s - measured_s) > max(_WINDOW_S, _WINDOW_SHARE * measured_s):
+    limit_s = max(_MAX_WINDOW_DIFFERENCE_S, _MAX_WINDOW_DIFFERENCE * measured_s)
+    if abs(window_s - measured_s) > limit_s:
         yield (
             f"workers.window_seconds is {window_s:.9g}, but the measured batches take "
-            f"{measured_s:.9g}; expected a difference within {_WINDOW_S:g} s or "
-            f"{100 * _WINDOW_SHARE:g} %"
+            f"{measured_s:.9g}; expected a difference within "
+            f"{_MAX_WINDOW_DIFFERENCE_S:g} s or {100 * _MAX_WINDOW_DIFFERENCE:g} %"
         )
 
 

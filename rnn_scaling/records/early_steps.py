@@ -8,23 +8,26 @@ from collections.abc import Mapping
 
 from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
 
-_QUESTION = "was step() called before the devices had finished?"
-_FASTER_STEPS = "the others are 8 times as fast or more"
+# Steps that waited for the devices never differ by this ratio. `analysis.stalls` finds
+# early steps with it.
+LONG_RATIO = 8.0
 _TEMPLATES: Mapping[str, str] = {
     EarlyStepsKind.FAST_START: (
-        "the first {steps} measured steps are more than 8 times as fast as the later "
-        f"ones; {_QUESTION}"
+        "the first {steps} measured steps are more than {ratio:g} times as fast as the "
+        "later ones; was step() called before the devices had finished?"
     ),
     EarlyStepsKind.FEW_LONG: (
-        "{steps} of {total_steps} steps have {share:.0%} of the time, and "
-        f"{_FASTER_STEPS}; {_QUESTION}"
+        "{steps} of {total_steps} steps take {share:.0%} of the time, and the others "
+        "are {ratio:g} times as fast or more; was step() called before the devices had "
+        "finished?"
     ),
     EarlyStepsKind.LONG_LAST: (
-        f"the last step has {{share:.0%}} of the time, and {_FASTER_STEPS}; {_QUESTION}"
+        "the last step takes {share:.0%} of the time, and the others are {ratio:g} "
+        "times as fast or more; was step() called before the devices had finished?"
     ),
     EarlyStepsKind.LONG_END: (
         "{seconds:.3g} s passed after the last step, and all {total_steps} steps took "
-        f"{{total_seconds:.3g}} s; {_QUESTION}"
+        "{total_seconds:.3g} s; was step() called before the devices had finished?"
     ),
 }
 # A newer version may have written another kind.
@@ -34,8 +37,9 @@ _UNKNOWN_KIND = (
 
 
 def describe(early_steps: EarlySteps) -> str:
-    """Return the sign of early steps as the beginning of a sentence."""
+    """Describe how the step times show early steps, as the first clause of a sentence."""
     return _TEMPLATES.get(early_steps.kind, _UNKNOWN_KIND).format(
+        ratio=LONG_RATIO,
         steps=early_steps.steps,
         seconds=early_steps.seconds,
         share=early_steps.seconds / max(early_steps.total_seconds, 1e-9),

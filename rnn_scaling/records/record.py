@@ -293,7 +293,7 @@ def _decode(
     faults += _find_rate_faults(run, fields, check_derived, noun)
     faults += _find_part_faults(run, check_derived)
     if check_derived and not faults and run.status == "ok":
-        faults += _run_check(checks.window_faults, run.workers, run.batches, noun)
+        faults += _run_check(checks.find_window_faults, run.workers, run.batches, noun)
     return None if faults else run
 
 
@@ -322,11 +322,11 @@ def _find_rate_faults(
     """Check batches and throughput; a record of a log may contain only the rate."""
     if run.log_format is not None and run.batches == Batches():
         return []
-    faults = _run_check(checks.rate_faults, run.throughput, noun)
+    faults = _run_check(checks.find_rate_faults, run.throughput, noun)
     if run.batches and (run.status == "ok" or run.throughput):
         throughput = run.throughput if check_derived else None
         faults += _run_check(
-            checks.batch_faults, run.batches, throughput, _count_towers(run), noun
+            checks.find_batch_faults, run.batches, throughput, _count_towers(run), noun
         )
         if fields.get("throughput", {}) == {}:
             faults.append(
@@ -342,13 +342,15 @@ def _find_part_faults(run: RunRecord, check_derived: bool) -> list[str]:
     traced_towers = {run.options["num_devices"], towers} if towers else ()
     batches = run.batches if check_derived else None
     return [
-        *_run_check(checks.unit_faults, run.config or None, run.unit),
-        *_run_check(checks.rank_faults, run.workers),
-        *_run_check(checks.phase_faults, run.phases, batches),
-        *_run_check(checks.load_faults, _load_windows(run)),
-        *_run_check(checks.clock_faults, run.environment and run.environment.clocks),
-        *_run_check(checks.trace_faults, run.trace, traced_towers),
-        *_run_check(checks.graph_faults, run.graph),
+        *_run_check(checks.find_unit_faults, run.config or None, run.unit),
+        *_run_check(checks.find_rank_faults, run.workers),
+        *_run_check(checks.find_phase_faults, run.phases, batches),
+        *_run_check(checks.find_load_faults, _load_windows(run)),
+        *_run_check(
+            checks.find_clock_faults, run.environment and run.environment.clocks
+        ),
+        *_run_check(checks.find_trace_faults, run.trace, traced_towers),
+        *_run_check(checks.find_graph_faults, run.graph),
     ]
 
 
@@ -410,7 +412,7 @@ def _decode_options(value: Any, name: str, faults: list[str]) -> Options:
     if not isinstance(value, dict):
         faults.append(f"{name} is {quote(value)}; expected the run's options")
         return Options({})
-    faults += _run_check(checks.config_faults, value)
+    faults += _run_check(checks.find_config_faults, value)
     return Options(dict(zip(map(sys.intern, value), value.values())))
 
 

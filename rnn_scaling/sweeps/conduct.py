@@ -36,7 +36,7 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.processes import alive
-from rnn_scaling.system.processes.process import Ended
+from rnn_scaling.system.processes.process import ProcessOutcome
 
 Records = Mapping[str, RunRecord]
 
@@ -390,24 +390,24 @@ def run_job(
     # result, and a full disk is noticed.
     record.write(unfinished, job.path)
     next_run = (following.run, following.path) if following else None
-    ended = trainer.run(job.run, job.path, limit, on_line, next_run)
+    outcome = trainer.run(job.run, job.path, limit, on_line, next_run)
     folder.remove_leftovers([job])
     # Through a link nothing could be written below.
     written = None if job.path.is_symlink() else record.find(job.path)
     if written is None and os.path.lexists(job.path):  # also a folder, for example
         folder.set_aside(job.path)
-    result = trainer.judge(job.run, job.path, written, ended)
+    result = trainer.judge(job.run, job.path, written, outcome)
     if result is None:
-        error = trainer.explain(job.run, ended, limit)
-        result = _make_failed_record(job, written or unfinished, ended, error)
+        error = trainer.explain(job.run, outcome, limit)
+        result = _make_failed_record(job, written or unfinished, outcome, error)
     if result is not written:
         record.write(result, job.path)
-    _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
+    _keep_stderr(job.path, outcome.lines if result.status != "ok" else [])
     return result
 
 
 def _make_failed_record(
-    job: Job, written: RunRecord, ended: Ended, error: RunError
+    job: Job, written: RunRecord, outcome: ProcessOutcome, error: RunError
 ) -> RunRecord:
     """Return the record of a run without a result.
 
@@ -417,7 +417,7 @@ def _make_failed_record(
       OSError: If the trainer could not write its record. A full disk is not the run's
         failure: its placeholder stays, so that the run is repeated.
     """
-    if write_error := failure.find_write_error(ended.lines):
+    if write_error := failure.find_write_error(outcome.lines):
         raise OSError(write_error)
     # A user's command may not write all options that identify the run.
     options = dict(written.config)

@@ -52,7 +52,7 @@ from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.cores import available_cores, first_cores
 from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.processes import alive, process
-from rnn_scaling.system.processes.process import Ended, OnLine
+from rnn_scaling.system.processes.process import OnLine, ProcessOutcome
 
 # Parts of an environment that describe this process and not the user's program.
 _OWN_PARTS = ("python", "packages", "cuda", "commit")
@@ -146,7 +146,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         limit: Limit,
         on_line: OnLine,
         following: object = None,
-    ) -> Ended:
+    ) -> ProcessOutcome:
         """Run the program, and keep its output in a log."""
         output = _Output()
         self._output = output
@@ -173,35 +173,35 @@ class ProgramTrainer(Trainer[ProgramRun]):
                     line = failure.progress_line(progress, run.unit)
                 return on_line(line)
 
-            is_alive = bool if limit.is_rough else None
-            ended = process.run_together(
+            is_progress = bool if limit.is_rough else None
+            outcome = process.run_together(
                 [command.task(reads_stdout=True)],
                 limit.seconds,
                 read_line,
-                is_alive,
+                is_progress,
                 output.arrivals,
             )
         _warn_about_leftovers(run, result_file)
         output.load = meter.read()
-        return ended
+        return outcome
 
     def _run_copies(
         self, run: ProgramRun, result_file: Path, limit: Limit, on_line: OnLine
-    ) -> Ended:
+    ) -> ProcessOutcome:
         """Run copies of the command for one device at the same time."""
         tasks = program_copies.build_tasks(run, result_file)
         cores = first_cores(run.num_cores) if run.num_cores else available_cores()
         meter = load.LoadMeter(cores, load.sample_with_descendants)
-        ended = process.run_together(tasks, limit.seconds, on_line)
+        outcome = process.run_together(tasks, limit.seconds, on_line)
         self._output.load = meter.read()
-        last_line = program_copies.last_line(run, result_file, ended.task)
-        return dataclasses.replace(ended, lines=[last_line])
+        last_line = program_copies.last_line(run, result_file, outcome.task)
+        return dataclasses.replace(outcome, lines=[last_line])
 
     def _judge_copies(
-        self, run: ProgramRun, result_file: Path, ended: Ended
+        self, run: ProgramRun, result_file: Path, outcome: ProcessOutcome
     ) -> RunRecord | None:
         """Return the record of copies; None if one of them failed."""
-        if any(ended.returncodes) or ended.timed_out:
+        if any(outcome.returncodes) or outcome.timed_out:
             return None
 
         def read_log(log: Path, terms: Terms) -> ImportedRun:
@@ -217,8 +217,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
         return dataclasses.replace(
             measured,
             resolved=_resolve(run),
-            phases=Phases(total=ended.seconds),
-            environment=self._read_environment(time.time() - ended.seconds),
+            phases=Phases(total=outcome.seconds),
+            environment=self._read_environment(time.time() - outcome.seconds),
         )
 
     def judge(
@@ -226,27 +226,27 @@ class ProgramTrainer(Trainer[ProgramRun]):
         run: ProgramRun,
         result_file: Path,
         written: RunRecord | None,
-        ended: Ended,
+        outcome: ProcessOutcome,
     ) -> RunRecord | None:
         """Return the program's record with the sweep's options, or one from its log."""
         if run.num_copies:
-            return self._judge_copies(run, result_file, ended)
+            return self._judge_copies(run, result_file, outcome)
         log = _log_path(result_file)
         if folder.is_result(written):
-            return self._complete(run, written, ended, log.name)
+            return self._complete(run, written, outcome, log.name)
         is_interrupted = written is not None and written.status == "interrupted"
-        if ended.returncode or ended.timed_out or is_interrupted:
+        if outcome.returncode or outcome.timed_out or is_interrupted:
             return None
         # The placeholder that was written before the run is gone.
         if written is None:
             file = f"{result_file.name}.unreadable"
-            return self._fail(run, ended, f"its record cannot be read: {file}")
+            return self._fail(run, outcome, f"its record cannot be read: {file}")
         if self._output.is_cut:
             limit = f"--max_file_mb={input_files.allowed_mb()}"
             reason = f"wrote no record, and printed more than {limit} keeps"
-            return self._fail(run, ended, reason)
+            return self._fail(run, outcome, reason)
         try:
-            return self._read_log(run, log, ended)
+            return self._read_log(run, log, outcome)
         except record.RecordError as e:
             reason = f"its output is contradictory: {'. '.join(e.faults)}"
         except OSError as e:
@@ -256,13 +256,15 @@ class ProgramTrainer(Trainer[ProgramRun]):
             # A pattern's errors quote the line that is wrong.
             is_pattern = run.terms.formats.startswith(REGEX)
             if is_pattern and not isinstance(e, NoMatch):
-                return self._fail(run, ended, reason, quotes_line=True)
-        return self._fail(run, ended, reason)
+                return self._fail(run, outcome, reason, quotes_line=True)
+        return self._fail(run, outcome, reason)
 
-    def explain(self, run: ProgramRun, ended: Ended, limit: Limit) -> RunError:
-        last_output = self._output.errors.summarize(ended.lines)
+    def explain(
+        self, run: ProgramRun, outcome: ProcessOutcome, limit: Limit
+    ) -> RunError:
+        last_output = self._output.errors.summarize(outcome.lines)
         error = failure.explain_end(
-            ended.returncode, ended.timed_out, [last_output], limit
+            outcome.returncode, outcome.timed_out, [last_output], limit
         )
         return dataclasses.replace(error, message=_name_log(run, error.message))
 
@@ -293,7 +295,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         return lines
 
     def _complete(
-        self, run: ProgramRun, written: RunRecord, ended: Ended, log: str
+        self, run: ProgramRun, written: RunRecord, outcome: ProcessOutcome, log: str
     ) -> RunRecord:
         """Add the sweep's options to a record; fail it if it contradicts them."""
         if contradiction := _find_contradiction(run, written.config, "its record"):
@@ -309,7 +311,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         config = dict(written.config)
         config.pop("num_batches", None)
         end = written.ended
-        problem = _describe_exit(ended)
+        problem = _describe_exit(outcome)
         if written.status == "ok" and problem:
             self.notes.append(
                 f"{run.label}: its program failed after it wrote its record ({problem}); "
@@ -326,12 +328,14 @@ class ProgramTrainer(Trainer[ProgramRun]):
             ended=end,
         )
 
-    def _read_log(self, run: ProgramRun, log: Path, ended: Ended) -> RunRecord:
+    def _read_log(
+        self, run: ProgramRun, log: Path, outcome: ProcessOutcome
+    ) -> RunRecord:
         """Return the record of a run that left only a log."""
         terms = dataclasses.replace(
             run.terms,
             arrivals=self._output.arrivals,
-            seconds=ended.seconds,
+            seconds=outcome.seconds,
             launch_s=self._launch_s or 0.0,
             find_steady_state=self._find_steady_state,
         )
@@ -339,10 +343,10 @@ class ProgramTrainer(Trainer[ProgramRun]):
         for note in self._importing.list_notes(reading):
             if note not in self.notes:
                 self.notes.append(note)
-        return self._build_record(run, imported, ended)
+        return self._build_record(run, imported, outcome)
 
     def _build_record(
-        self, run: ProgramRun, imported: ImportedRun, ended: Ended
+        self, run: ProgramRun, imported: ImportedRun, outcome: ProcessOutcome
     ) -> RunRecord:
         """Return a log as a record; a failed one if the log contradicts the sweep."""
         logged = imported.record
@@ -356,16 +360,16 @@ class ProgramTrainer(Trainer[ProgramRun]):
         if warnings := self._output.warnings.lines():
             output = dataclasses.replace(output or PrintedOutput(), warnings=warnings)
         # If the log is from another run, this process has a different duration.
-        total_s = ended.seconds
+        total_s = outcome.seconds
         if output is not None and plausibility.exceeds_process(output):
             total_s = 0.0
         complete = dataclasses.replace(
             logged,
             options=Options({**sizes, **run.options}),
             resolved=_resolve(run),
-            phases=Phases(total=total_s, extra_fields={"process": ended.seconds}),
+            phases=Phases(total=total_s, extra_fields={"process": outcome.seconds}),
             output=output,
-            environment=self._read_environment(time.time() - ended.seconds),
+            environment=self._read_environment(time.time() - outcome.seconds),
             unit=str(run.config.get("unit") or logged.unit or run.unit),
         )
         return record.from_json(complete.to_json())
@@ -389,13 +393,17 @@ class ProgramTrainer(Trainer[ProgramRun]):
         return build(Environment, fields)
 
     def _fail(
-        self, run: ProgramRun, ended: Ended, reason: str, quotes_line: bool = False
+        self,
+        run: ProgramRun,
+        outcome: ProcessOutcome,
+        reason: str,
+        quotes_line: bool = False,
     ) -> RunRecord:
         """Return the failed record of a program that ended well but has no result."""
         message = f"ended with exit status 0, but {reason}"
         errors = self._output.errors
         if errors.has_errors or not quotes_line:
-            message += f"; last output: {errors.summarize(ended.lines)}"
+            message += f"; last output: {errors.summarize(outcome.lines)}"
         return _make_failed_record(run, "NoRecord", _name_log(run, message))
 
 
@@ -460,13 +468,13 @@ def _find_contradiction(
     )
 
 
-def _describe_exit(ended: Ended) -> str | None:
+def _describe_exit(outcome: ProcessOutcome) -> str | None:
     """Return how a program failed, or None if it did not."""
-    if ended.timed_out:
+    if outcome.timed_out:
         return "killed at its time limit"
-    if ended.returncode < 0:
-        return failure.describe_signal(-ended.returncode)
-    return f"exit status {ended.returncode}" if ended.returncode else None
+    if outcome.returncode < 0:
+        return failure.describe_signal(-outcome.returncode)
+    return f"exit status {outcome.returncode}" if outcome.returncode else None
 
 
 def _make_failed_record(run: ProgramRun, kind: str, message: str) -> RunRecord:

@@ -1,7 +1,7 @@
 """The ranks of a run: how they start, here or by a launcher, and which of them failed.
 
-`Starter.tasks` returns the tasks in the order of the ranks, because `Ended.task` is read
-as the number of the rank that failed.
+`Starter.tasks` returns the tasks in the order of the ranks, because
+`ProcessOutcome.task` is read as the number of the rank that failed.
 """
 
 import contextlib
@@ -19,7 +19,12 @@ from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, TRAINER, CommandLine
 from rnn_scaling.sweeps.estimate import Limit
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process
-from rnn_scaling.system.processes.process import Ended, IsAlive, OnLine, Task
+from rnn_scaling.system.processes.process import (
+    IsProgress,
+    OnLine,
+    ProcessOutcome,
+    Task,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +45,8 @@ class Starter:
         flags: Sequence[str],
         timeout_s: float,
         on_line: OnLine = lambda line: None,
-        is_alive: IsAlive | None = None,
-    ) -> Ended:
+        is_progress: IsProgress | None = None,
+    ) -> ProcessOutcome:
         """Run all ranks to their ends.
 
         Args:
@@ -50,14 +55,14 @@ class Starter:
           timeout_s: Time limit in seconds; 0 for no limit.
           on_line: Called with each line of output, and with None if only time has
             passed.
-          is_alive: Returns whether a line of output restarts the time limit; None if
+          is_progress: Returns whether a line of output restarts the time limit; None if
             no line does.
         """
         if self.launch or config.num_processes == 1:
             task = self.command(config, flags).task()
-            return process.run_together([task], timeout_s, on_line, is_alive)
+            return process.run_together([task], timeout_s, on_line, is_progress)
         with private_network(config, self.tasks(config, flags)) as tasks:
-            return process.run_together(tasks, timeout_s, on_line, is_alive)
+            return process.run_together(tasks, timeout_s, on_line, is_progress)
 
     def can_start_early(self, config: RunConfig) -> bool:
         """Return whether the process of a run can start before its turn.
@@ -76,10 +81,10 @@ class Starter:
         try:
             tasks = self.tasks(config, flags, has_streams=True)
             with private_network(config, tasks) as private_tasks:
-                ended = process.run_together(private_tasks, 0.0, print_line)
+                outcome = process.run_together(private_tasks, 0.0, print_line)
         except OSError as e:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
-        return report_end(ended, config)
+        return report_end(outcome, config)
 
     def tasks(
         self, config: RunConfig, flags: Sequence[str], has_streams: bool = False
@@ -168,64 +173,64 @@ def _line_prefix(name: str) -> str:
     return f"[{name}] "
 
 
-def explain(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
+def explain(outcome: ProcessOutcome, config: RunConfig, limit: Limit) -> RunError:
     """Return why a run has no result, and which rank failed if it was not rank 0."""
-    lines = ended.lines
-    if ended.task:
-        lines = _rank_lines(ended, config)
-    error = failure.explain_end(ended.returncode, ended.timed_out, lines, limit)
-    if not ended.task:
+    lines = outcome.lines
+    if outcome.task:
+        lines = _rank_lines(outcome, config)
+    error = failure.explain_end(outcome.returncode, outcome.timed_out, lines, limit)
+    if not outcome.task:
         return error
-    message = f"{_rank_title(ended, config)}: {error.message}"
+    message = f"{_rank_title(outcome, config)}: {error.message}"
     return dataclasses.replace(error, message=message)
 
 
-def describe_killed_rank(ended: Ended, config: RunConfig) -> str:
+def describe_killed_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
     """Return which rank was killed, or an empty text.
 
     The other ranks cannot know this.
     """
-    if ended.returncode >= 0 or ended.timed_out or len(ended.returncodes) < 2:
+    if outcome.returncode >= 0 or outcome.timed_out or len(outcome.returncodes) < 2:
         return ""
-    cause = failure.describe_signal(-ended.returncode)
-    return f"{_rank_title(ended, config)} was {cause}"
+    cause = failure.describe_signal(-outcome.returncode)
+    return f"{_rank_title(outcome, config)} was {cause}"
 
 
-def _rank_title(ended: Ended, config: RunConfig) -> str:
-    return f"{rank_names(config)[ended.task]} (rank {ended.task})"
+def _rank_title(outcome: ProcessOutcome, config: RunConfig) -> str:
+    return f"{rank_names(config)[outcome.task]} (rank {outcome.task})"
 
 
-def report_end(ended: Ended, config: RunConfig) -> int:
+def report_end(outcome: ProcessOutcome, config: RunConfig) -> int:
     """Print which rank failed and why; return the exit status.
 
     An error that rank 0 has printed is not repeated.
     """
-    if not ended.returncode:
+    if not outcome.returncode:
         return entry.EXIT_OK
-    has_printed = ended.returncodes[0] > 0
-    line = describe_killed_rank(ended, config)
+    has_printed = outcome.returncodes[0] > 0
+    line = describe_killed_rank(outcome, config)
     if not line and not has_printed:
-        line = _find_lost_rank(ended, config)
-        line = line or explain(ended, config, Limit(0.0, "")).message
+        line = _find_lost_rank(outcome, config)
+        line = line or explain(outcome, config, Limit(0.0, "")).message
     if has_printed and line:
         print(line, file=sys.stderr)
     elif line:
         entry.fail(line)
-    return ended.returncode if ended.returncode > 0 else entry.EXIT_FAILED
+    return outcome.returncode if outcome.returncode > 0 else entry.EXIT_FAILED
 
 
-def _find_lost_rank(ended: Ended, config: RunConfig) -> str:
+def _find_lost_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
     """Return the error of the failed rank about a rank that it lost, or an empty text."""
-    for line in reversed(_rank_lines(ended, config)):
+    for line in reversed(_rank_lines(outcome, config)):
         if line.startswith("error: rank "):
             return line.removeprefix("error: ")
     return ""
 
 
-def _rank_lines(ended: Ended, config: RunConfig) -> list[str]:
+def _rank_lines(outcome: ProcessOutcome, config: RunConfig) -> list[str]:
     """Return the lines that the failed rank printed."""
-    prefix = _line_prefix(rank_names(config)[ended.task])
-    lines = [line for line in ended.lines if line.startswith(prefix)]
+    prefix = _line_prefix(rank_names(config)[outcome.task])
+    lines = [line for line in outcome.lines if line.startswith(prefix)]
     return [line.removeprefix(prefix) for line in lines]
 
 

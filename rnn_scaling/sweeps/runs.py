@@ -13,7 +13,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.command_lines import CommandLine
 from rnn_scaling.sweeps.estimate import Estimator, Identity, Limit
-from rnn_scaling.system.processes.process import Ended, OnLine
+from rnn_scaling.system.processes.process import OnLine, ProcessOutcome
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Trainer(abc.ABC, Generic[R]):
         limit: Limit,
         on_line: OnLine,
         following: tuple[R, Path] | None = None,
-    ) -> Ended:
+    ) -> ProcessOutcome:
         """Make a run.
 
         Args:
@@ -91,7 +91,11 @@ class Trainer(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def judge(
-        self, run: R, result_file: Path, written: RunRecord | None, ended: Ended
+        self,
+        run: R,
+        result_file: Path,
+        written: RunRecord | None,
+        outcome: ProcessOutcome,
     ) -> RunRecord | None:
         """Return the result of a run.
 
@@ -99,14 +103,14 @@ class Trainer(abc.ABC, Generic[R]):
           run: The run.
           result_file: The file of its record.
           written: The record in this file; None if it cannot be read.
-          ended: How its processes ended.
+          outcome: How the processes of the run ended.
 
         Returns:
           The record, or None; then `explain` has the reason.
         """
 
     @abc.abstractmethod
-    def explain(self, run: R, ended: Ended, limit: Limit) -> RunError:
+    def explain(self, run: R, outcome: ProcessOutcome, limit: Limit) -> RunError:
         """Return why a run has no result."""
 
     @abc.abstractmethod

@@ -20,7 +20,7 @@ from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.early_start import EarlyProcess
-from rnn_scaling.system.processes.process import Ended, OnLine
+from rnn_scaling.system.processes.process import OnLine, ProcessOutcome
 
 # A process that starts early and loads for longer is ended, and starts in its turn.
 _MAX_LOADING_S = 60.0
@@ -49,9 +49,9 @@ class SuiteTrainer(Trainer[Run]):
         limit: Limit,
         on_line: OnLine,
         following: tuple[Run, Path] | None = None,
-    ) -> Ended:
+    ) -> ProcessOutcome:
         """Run the trainer's ranks; start the next run early if possible."""
-        is_alive = failure.PROGRESS.match if limit.is_rough else None
+        is_progress = failure.PROGRESS.match if limit.is_rough else None
         words = self._early_command(run, result_file)
         next_words = self._early_command(*following) if following else None
         present = self._next_process
@@ -61,7 +61,7 @@ class SuiteTrainer(Trainer[Run]):
         if present is None:
             flags = run.arguments(result_file)
             return self._starter.run(
-                run.config, flags, limit.seconds, on_line, is_alive
+                run.config, flags, limit.seconds, on_line, is_progress
             )
 
         self._next_process = present.begin(next_words)
@@ -76,7 +76,7 @@ class SuiteTrainer(Trainer[Run]):
                 self.close()
             on_line(line)
 
-        return process.run_together([present.child], limit.seconds, watch, is_alive)
+        return process.run_together([present.child], limit.seconds, watch, is_progress)
 
     def _early_command(self, run: Run, result_file: Path) -> list[str] | None:
         """Return the command of a run whose process can start early, or None."""
@@ -90,7 +90,11 @@ class SuiteTrainer(Trainer[Run]):
             self._next_process = None
 
     def judge(
-        self, run: Run, result_file: Path, written: RunRecord | None, ended: Ended
+        self,
+        run: Run,
+        result_file: Path,
+        written: RunRecord | None,
+        outcome: ProcessOutcome,
     ) -> RunRecord | None:
         """Return the record that the trainer has written.
 
@@ -98,15 +102,15 @@ class SuiteTrainer(Trainer[Run]):
         """
         if not folder.is_result(written):
             return None
-        cause = ranks.describe_killed_rank(ended, run.config)
+        cause = ranks.describe_killed_rank(outcome, run.config)
         if not written.error or not cause:
             return written
         message = f"{written.error.message} ({cause})"
         error = dataclasses.replace(written.error, message=message)
         return dataclasses.replace(written, error=error)
 
-    def explain(self, run: Run, ended: Ended, limit: Limit) -> RunError:
-        return ranks.explain(ended, run.config, limit)
+    def explain(self, run: Run, outcome: ProcessOutcome, limit: Limit) -> RunError:
+        return ranks.explain(outcome, run.config, limit)
 
     def estimator(self) -> Estimator:
         rough = functools.partial(

@@ -45,7 +45,7 @@ _PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "yaml": "pyyaml",
 }
-# Packages that only some commands need, by module.
+# Commands that install packages which only some commands need, by module.
 _SET_UP_BY = {
     "horovod": "./run.sh setup-horovod",
     "jax": "./run.sh setup-frameworks jax",

@@ -30,7 +30,7 @@ def check(options: Mapping[str, Any], **fields: Any) -> None:
     Raises:
       ValueError: If a reader would not accept one of them; the message names it.
     """
-    if faults := list(checks.config_faults(options)):
+    if faults := list(checks.find_config_faults(options)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
     if fault := _record_fault(RunRecord("failed", None, Options(options), **fields)):
         raise ValueError(fault)

@@ -230,7 +230,7 @@ def _read(folder: Path) -> _SavedRun:
         if not isinstance(content, dict) or content.get("schema") != _SCHEMA:
             raise ValueError(f"{_RUN} is not a {_SCHEMA}")
         saved_run = build(_SavedRun, content, _RUN)
-        if faults := list(checks.config_faults(saved_run.config)):
+        if faults := list(checks.find_config_faults(saved_run.config)):
             raise ValueError(f"{_RUN}: {'. '.join(faults)}")
         if not saved_run.ranks:
             raise ValueError(f"{_RUN} has no rank")

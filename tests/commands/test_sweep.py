@@ -127,9 +127,9 @@ def test_the_limit_is_ten_times_what_runs_take_and_says_so(
     """Expect this only for the default limit; a limit set by the user is kept."""
     asked = []
 
-    def hung(tasks, timeout_s, on_line, is_alive):
-        asked.append((timeout_s, is_alive is not None))
-        return process.Ended(-9, True, [])
+    def hung(tasks, timeout_s, on_line, is_progress):
+        asked.append((timeout_s, is_progress is not None))
+        return process.ProcessOutcome(-9, True, [])
 
     monkeypatch.setattr(process, "run_together", hung)
     one = [*SMALL, "--num_devices=1"]

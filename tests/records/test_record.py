@@ -326,7 +326,7 @@ def test_an_exception_in_a_check_is_a_fault(monkeypatch):
         yield
 
     text = make_record().to_json()
-    for name in ("batch_faults", "config_faults", "phase_faults"):
+    for name in ("find_batch_faults", "find_config_faults", "find_phase_faults"):
         with monkeypatch.context() as patched:
             patched.setattr(checks, name, broken)
             with pytest.raises(record.RecordError, match="ZeroDivisionError"):

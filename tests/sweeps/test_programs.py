@@ -193,9 +193,9 @@ def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
 def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     asked = []
 
-    def hung(tasks, timeout_s, on_line, is_alive, arrivals):
-        asked.append((timeout_s, is_alive is not None, tasks[0].reads_stdout))
-        return process.Ended(-15, True, ["epoch 1", "=====", "step 7"])
+    def hung(tasks, timeout_s, on_line, is_progress, arrivals):
+        asked.append((timeout_s, is_progress is not None, tasks[0].reads_stdout))
+        return process.ProcessOutcome(-15, True, ["epoch 1", "=====", "step 7"])
 
     monkeypatch.setattr(process, "run_together", hung)
     words = ["--axis:how=x", "--num_devices=1"]
@@ -326,7 +326,7 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     )
     assert (
         ProgramTrainer()
-        ._complete(two, written, process.Ended(0, False, []), "")
+        ._complete(two, written, process.ProcessOutcome(0, False, []), "")
         .resolved.device_type
         == "GPU"
     ), "a Recorder's default is no word"

@@ -10,13 +10,15 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps import cluster_options, ranks
 from rnn_scaling.sweeps.estimate import user_limit
-from rnn_scaling.system.processes.process import Ended
+from rnn_scaling.system.processes.process import ProcessOutcome
 from tests.sweeps.test_early_checks import resolved
 
 MODE = registry.UpdateMode("no.module", engine="collective")
 ASYNC = registry.UpdateMode("no.module", engine="coordinator")
 SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
-LOST = Ended(-9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9))
+LOST = ProcessOutcome(
+    -9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9)
+)
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     assert ranks.describe_killed_rank(LOST, config) == f"worker 2 (rank 2) was {remedy}"
     assert ranks.report_end(LOST, config) == 1
     assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n"
-    assert ranks.report_end(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
+    assert ranks.report_end(ProcessOutcome(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
     assert (
         ranks.explain(LOST, config, user_limit(0)).message
@@ -120,14 +122,14 @@ def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(ca
         "[worker 1] error: no such device",
         "[worker 2] error: else",
     ]
-    assert ranks.report_end(Ended(3, False, said, 1, (-9, 3, 1)), config) == 3
+    assert ranks.report_end(ProcessOutcome(3, False, said, 1, (-9, 3, 1)), config) == 3
     line = "worker 1 (rank 1): ended with exit status 3 and no result: no such device"
     assert capsys.readouterr().err == f"error: {line}\n"
-    assert ranks.report_end(Ended(3, False, said, 1, (1, 3, 1)), config) == 3
-    assert ranks.report_end(Ended(0, False, said, 0, (0, 0, 0)), config) == 0
+    assert ranks.report_end(ProcessOutcome(3, False, said, 1, (1, 3, 1)), config) == 3
+    assert ranks.report_end(ProcessOutcome(0, False, said, 0, (0, 0, 0)), config) == 0
     assert capsys.readouterr().err == ""
     said = ["[worker 1] error: rank 0 (host a) is frozen"]
-    assert ranks.report_end(Ended(1, False, said, 1, (-9, 1, 1)), config) == 1
+    assert ranks.report_end(ProcessOutcome(1, False, said, 1, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == "error: rank 0 (host a) is frozen\n"
 
 

@@ -1,7 +1,10 @@
-"""Collective operations: what programs print about them, and whether it is consistent.
+"""The timings of collective operations that nccl-tests and rccl-tests print.
 
-The numbers are those of nccl-tests and rccl-tests (NVIDIA/nccl-tests,
-doc/PERFORMANCE.md).
+`nccl_tests` and `nccl_json` make timings with `read_timing`, check them with
+`add_timing`, and end with `make_timings_reading`. The first fields of
+`CollectiveTiming` are the cells of COLUMNS, in this order: change both together.
+
+Source of the numbers: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 """
 
 import dataclasses
@@ -35,19 +38,20 @@ _JSON_STEP = 1e-6  # last digit of printf's "%lf" and std::to_string
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """An operation: its bandwidths, and the columns that its program fills.
+    """The bandwidths of an operation, and the columns that its program fills.
 
     Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md, "Summary", and each test's GetBw.
     """
 
-    shares: float | None = (
-        None  # busbw / algbw as a multiple of (n-1)/n; None if it is 1
-    )
-    # Other programs leave the columns redop and root empty, or print "none" and -1.
+    # busbw / algbw as a multiple of (n-1)/n; None if busbw is algbw.
+    shares: float | None = None
+    # Programs without a reduction or a root leave these columns empty, or print "none"
+    # and -1.
     has_redop: bool = False
     has_root: bool = False
-    # alltoallv counts the largest share, and hypercube multiplies by n - 1.
-    divides_size: bool = True  # algbw is size / time
+    # Whether algbw is size / time. alltoallv divides the largest share, and hypercube
+    # multiplies by n - 1.
+    divides_size: bool = True
 
 
 OPERATIONS = {
@@ -90,6 +94,8 @@ class CollectiveTiming(NamedTuple):
     # The error that old releases print instead of a count; infinite for NaN.
     largest_error: float | None
     line: int
+    # With --report_cputime the time ends at the last launch, but algbw is still computed
+    # from the time until the operations have finished, so the two cannot be compared.
     is_cpu_time: bool
 
     @property
@@ -110,7 +116,7 @@ class CollectiveTiming(NamedTuple):
         """The bounds of algbw in GB/s."""
         return self.algbw.low, self.algbw.high
 
-    def fits(self, factor: float, algbw: tuple[float, float]) -> bool:
+    def has_busbw(self, factor: float, algbw: tuple[float, float]) -> bool:
         """Return whether busbw is factor * algbw, within the bounds of an algbw."""
         low, high = algbw
         return self.busbw.low <= high * factor and self.busbw.high >= low * factor
@@ -181,7 +187,7 @@ def find_operation(text: str) -> str:
     return next((NAMES[name] for name in names if name in NAMES), "")
 
 
-def factor(operation: Operation, ranks: int) -> float:
+def busbw_factor(operation: Operation, ranks: int) -> float:
     """Return busbw / algbw of an operation."""
     if operation.shares is None:
         return 1.0
@@ -189,77 +195,86 @@ def factor(operation: Operation, ranks: int) -> float:
 
 
 def add_timing(
-    row: CollectiveTiming, rows: list[CollectiveTiming], problems: Problems
+    timing: CollectiveTiming, timings: list[CollectiveTiming], problems: Problems
 ) -> None:
-    """Add a row, and report its faults."""
-    rows.append(row)
-    _check(row, problems)
+    """Append a timing to the list, and report its faults."""
+    timings.append(timing)
+    _check(timing, problems)
 
 
-def _check(row: CollectiveTiming, problems: Problems) -> None:
+def _check(timing: CollectiveTiming, problems: Problems) -> None:
     """Report wrong results, and bandwidths that differ by more than their rounding."""
-    timing = f"{row.operation or 'operation'} of {row.size} B, {row.place}"
-    if row.wrong:
-        text = f"{timing}: {row.wrong} wrong values; do not trust the operation"
-        problems.add(row.line, text, "wrong")
-    operation = OPERATIONS.get(row.operation or "")
+    title = f"{timing.operation or 'operation'} of {timing.size} B, {timing.place}"
+    if timing.wrong:
+        text = f"{title}: {timing.wrong} wrong values; do not trust the operation"
+        problems.add(timing.line, text, "wrong")
+    operation = OPERATIONS.get(timing.operation or "")
     divides_size = operation is None or operation.divides_size
-    if divides_size and not row.is_cpu_time and row.time.low > 0:
-        low, high = row.computed_algbw
-        if not row.algbw.low <= high or not low <= row.algbw.high:
-            rate = row.size / row.time.value / 1e3
+    if divides_size and not timing.is_cpu_time and timing.time.low > 0:
+        low, high = timing.computed_algbw
+        if timing.algbw.low > high or timing.algbw.high < low:
+            algbw = timing.size / timing.time.value / 1e3
             text = (
-                f"{timing}: algbw {row.algbw.text} is not size / time = {rate:.4g} GB/s"
+                f"{title}: algbw {timing.algbw.text} is not size / time = "
+                f"{algbw:.4g} GB/s"
             )
-            problems.add(row.line, text, "algbw")
-    if operation is None or not row.ranks:
+            problems.add(timing.line, text, "algbw")
+    if operation is None or not timing.ranks:
         return
-    expected = factor(operation, row.ranks)
-    if row.fits(expected, row.printed_algbw):
+    expected = busbw_factor(operation, timing.ranks)
+    if timing.has_busbw(expected, timing.printed_algbw):
         return
     text = (
-        f"{timing}: busbw {row.busbw.text} is not algbw {row.algbw.text} * "
-        f"{expected:.4g} ({row.ranks} ranks)"
+        f"{title}: busbw {timing.busbw.text} is not algbw {timing.algbw.text} * "
+        f"{expected:.4g} ({timing.ranks} ranks)"
     )
-    if row.busbw.text == row.algbw.text and expected != 1:
+    if timing.busbw.text == timing.algbw.text and expected != 1:
         text += "; nccl-tests before June 2020 had the factor in algbw already"
-    problems.add(row.line, text, "busbw")
+    problems.add(timing.line, text, "busbw")
 
 
-def possible_operations(rows: Sequence[CollectiveTiming]) -> list[str]:
-    """Return the operations whose factor and columns fit all rows of a run.
+def possible_operations(timings: Sequence[CollectiveTiming]) -> list[str]:
+    """Return the names of the operations that all timings of a run may be about.
+
+    Three rules are tried in this order: columns and factor; columns and the factor of
+    releases that had it in algbw already; only the factor.
 
     Returns:
       Names of operations; empty if the number of ranks is unknown or 1.
     """
-    ranks = rows[0].ranks
+    ranks = timings[0].ranks
     if ranks is None or ranks < 2:
         return []
-    has_redop = any(row.redop not in ("", "none") for row in rows)
-    has_root = any(row.root not in ("", "-1") for row in rows)
-    timed_rows = [row for row in rows if row.time.low > 0]
-    by_columns = []
-    by_factor = []
-    by_time = []
+    has_redop = any(timing.redop not in ("", "none") for timing in timings)
+    has_root = any(timing.root not in ("", "-1") for timing in timings)
+    timed = [timing for timing in timings if timing.time.low > 0]
+    names_with_columns = []
+    names_with_factor = []
+    names_with_time = []
     for name, operation in OPERATIONS.items():
         if not operation.divides_size:
             continue
-        expected = factor(operation, ranks)
+        expected = busbw_factor(operation, ranks)
         if (has_redop, has_root) == (operation.has_redop, operation.has_root):
-            by_columns.append(name)
-        if all(row.fits(expected, row.printed_algbw) for row in rows):
-            by_factor.append(name)
+            names_with_columns.append(name)
+        if all(timing.has_busbw(expected, timing.printed_algbw) for timing in timings):
+            names_with_factor.append(name)
         # Releases before June 2020 have the factor in algbw already.
-        if all(row.fits(expected, row.computed_algbw) for row in timed_rows):
-            by_time.append(name)
-    for fitting in (by_factor, by_time):
-        by_both = [name for name in by_columns if name in fitting]
-        if by_both:
-            return by_both
-    return by_factor
+        if all(timing.has_busbw(expected, timing.computed_algbw) for timing in timed):
+            names_with_time.append(name)
+    for names in (names_with_factor, names_with_time):
+        names_with_both = [name for name in names_with_columns if name in names]
+        if names_with_both:
+            return names_with_both
+    return names_with_factor
 
 
-def time_notes(average: str) -> list[str]:
+def make_time_notes(average: str) -> list[str]:
+    """Return the sentences below the table about time, algbw and busbw.
+
+    Args:
+      average: "mean" or "median", the average over iterations that the program prints.
+    """
     return [
         f"time is the {average} of the iterations of one operation; algbw = size / "
         "time, GB/s = 10**9 B/s.",
@@ -269,13 +284,14 @@ def time_notes(average: str) -> list[str]:
 
 def make_timings_reading(
     name: str,
-    rows: Sequence[CollectiveTiming],
+    timings: Sequence[CollectiveTiming],
     notes: Iterable[str],
     problems: Problems,
 ) -> Reading:
-    has_errors = any(row.largest_error is not None for row in rows)
+    """Return the reading with one table of all timings, in the order of COLUMNS."""
+    has_errors = any(timing.largest_error is not None for timing in timings)
     columns = (*COLUMNS, _LARGEST_ERROR) if has_errors else COLUMNS
-    cells = tuple(row.cells[: len(columns)] for row in rows)
+    cells = tuple(timing.cells[: len(columns)] for timing in timings)
     table = Table("Collective operations (nccl-tests)", columns, cells)
-    nothing = f"this file contains no result of {name}"
-    return make_reading(name, problems, nothing, tables=[table], notes=notes)
+    empty_message = f"this file contains no result of {name}"
+    return make_reading(name, problems, empty_message, tables=[table], notes=notes)

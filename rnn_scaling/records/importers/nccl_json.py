@@ -19,9 +19,9 @@ from rnn_scaling.records.importers.collectives import (
     CollectiveTiming,
     add_timing,
     find_operation,
+    make_time_notes,
     make_timings_reading,
     read_timing,
-    time_notes,
 )
 from rnn_scaling.records.importers.json_stream import JsonFault, read_items
 from rnn_scaling.records.importers.reading import (
@@ -57,7 +57,7 @@ class NcclJson(LogFormat):
                 members = input_files.parse_json(document)
                 break
         members = members if isinstance(members, dict) else {}
-        notes = [*time_notes("mean"), *_read_members(members, problems)]
+        notes = [*make_time_notes("mean"), *_read_members(members, problems)]
         arguments = members.get("args")
         program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
         operation = find_operation(program)
@@ -67,16 +67,15 @@ class NcclJson(LogFormat):
             line: int, result: Mapping[str, Any]
         ) -> Iterator[CollectiveTiming]:
             for place in ("out of place", "in place"):
-                timing = result.get(place.replace(" ", "_"))
-                if timing is not None:
-                    yield read_timing(
-                        line, operation, ranks, place, {**result, **timing}
-                    )
+                place_values = result.get(place.replace(" ", "_"))
+                if place_values is not None:
+                    values = {**result, **place_values}
+                    yield read_timing(line, operation, ranks, place, values)
 
-        rows: list[CollectiveTiming] = []
+        timings: list[CollectiveTiming] = []
         if results:
-            rows = _read_all(read_items(text, results.end()), read_result, problems)
-        return make_timings_reading(self.name, rows, notes, problems)
+            timings = _read_all(read_items(text, results.end()), read_result, problems)
+        return make_timings_reading(self.name, timings, notes, problems)
 
 
 class RcclJson(LogFormat):
@@ -91,8 +90,10 @@ class RcclJson(LogFormat):
         """Return the objects one by one; of a truncated file, the complete ones."""
         problems = Problems()
         objects = _read_objects("".join(lines), problems)
-        rows = _read_all(objects, _read_object, problems)
-        return make_timings_reading(self.name, rows, time_notes("mean"), problems)
+        timings = _read_all(objects, _read_object, problems)
+        return make_timings_reading(
+            self.name, timings, make_time_notes("mean"), problems
+        )
 
 
 def _read_object(line: int, result: Mapping[str, Any]) -> Iterator[CollectiveTiming]:
@@ -132,19 +133,19 @@ def _read_all(
     problems: Problems,
 ) -> list[CollectiveTiming]:
     """Return the timings of objects; a fault of one does not affect the others."""
-    rows: list[CollectiveTiming] = []
+    timings: list[CollectiveTiming] = []
     try:
         for line, result in objects:
             try:
-                for row in read(line, result):
-                    add_timing(row, rows, problems)
+                for timing in read(line, result):
+                    add_timing(timing, timings, problems)
             except KeyError as e:
                 problems.add(line, f"{e.args[0]} is missing; left out", "bad result")
             except (ValueError, TypeError, AttributeError) as e:
                 problems.add(line, f"{e}; left out", "bad result")
     except JsonFault as e:
         problems.add(e.line, str(e))
-    return rows
+    return timings
 
 
 def _read_members(members: Mapping[str, Any], problems: Problems) -> list[str]:

@@ -12,10 +12,10 @@ from rnn_scaling.records.importers.collectives import (
     CollectiveTiming,
     add_timing,
     find_operation,
+    make_time_notes,
     make_timings_reading,
     possible_operations,
     read_timing,
-    time_notes,
 )
 from rnn_scaling.records.importers.reading import (
     LogFormat,
@@ -50,7 +50,7 @@ class _Run:
     trailing: Sequence[str] = ()  # columns of rccl-tests behind the halves
     average: float | None = None
     is_own: bool = False  # printed by `rnn_scaling.links`, whose times are medians
-    rows: list[CollectiveTiming] = dataclasses.field(default_factory=list)
+    timings: list[CollectiveTiming] = dataclasses.field(default_factory=list)
 
     @property
     def ranks(self) -> int | None:
@@ -60,8 +60,8 @@ class _Run:
 
     @property
     def largest_error(self) -> float | None:
-        """The largest error of all rows; None if the log prints counts."""
-        errors = [row.largest_error for row in self.rows]
+        """The largest error of all timings; None if the log prints counts."""
+        errors = [timing.largest_error for timing in self.timings]
         return max((error for error in errors if error is not None), default=None)
 
 
@@ -80,26 +80,26 @@ class NcclText(LogFormat):
         runs = [_Run()]
         for line in log_lines(lines):
             try:
-                for row in _read_line(line.text, line.number, runs, problems):
-                    add_timing(row, runs[-1].rows, problems)
+                for timing in _read_line(line.text, line.number, runs, problems):
+                    add_timing(timing, runs[-1].timings, problems)
                     last_line = line.number
             except ValueError as e:
                 problems.add(line.number, f"{e}; line left out", "bad row")
-        if any(run.rows for run in runs) and runs[-1].average is None:
+        if any(run.timings for run in runs) and runs[-1].average is None:
             reason = "the line with the average bus bandwidth is missing: the log is cut short"
             problems.add(last_line, reason)
-        notes = time_notes("median" if any(run.is_own for run in runs) else "mean")
-        rows: list[CollectiveTiming] = []
+        notes = make_time_notes("median" if any(run.is_own for run in runs) else "mean")
+        timings: list[CollectiveTiming] = []
         for run in runs:
             notes += _infer_operation(run)
-            rows += run.rows
+            timings += run.timings
         averages = [f"{run.average:g}" for run in runs if run.average is not None]
         if averages:
             notes.append(
                 f"Average bus bandwidth as printed: {', '.join(averages)} GB/s, the "
                 "mean over all sizes, small ones included."
             )
-        return make_timings_reading(self.name, rows, dict.fromkeys(notes), problems)
+        return make_timings_reading(self.name, timings, dict.fromkeys(notes), problems)
 
 
 def _read_line(
@@ -116,7 +116,7 @@ def _read_line(
         run.has_repeated_ranks |= int(rank[1]) in run.groups
         run.groups[int(rank[1])] = int(rank[2] or 0)
     elif _HEADER.fullmatch(text):
-        if run.rows:  # The program is repeated, or it prints no "Rank" lines.
+        if run.timings:  # The program is repeated, or it prints no "Rank" lines.
             run = _Run(operation=run.operation, groups=run.groups)
             runs.append(run)
         _read_header(text.lstrip("# ").split(), run)
@@ -217,12 +217,14 @@ def _infer_operation(run: _Run) -> list[str]:
             "Largest error is the largest difference from the right value; this "
             "release does not count wrong values."
         )
-    if run.operation or not run.rows:
+    if run.operation or not run.timings:
         return notes
-    possible_names = possible_operations(run.rows)
+    possible_names = possible_operations(run.timings)
     text = "The log does not name the operation (releases before 2025)"
     if len(possible_names) == 1:
-        run.rows = [row._replace(operation=possible_names[0]) for row in run.rows]
+        run.timings = [
+            timing._replace(operation=possible_names[0]) for timing in run.timings
+        ]
         text += f"; busbw / algbw and the columns are those of {possible_names[0]}."
     elif possible_names:
         text += f"; busbw / algbw leaves {' and '.join(possible_names)}."

@@ -211,12 +211,12 @@ def find_unit(line: str, start: int, end: int) -> PrintedUnit | None:
 
 
 def is_per_device(line: str, start: int, end: int) -> bool:
-    """Return whether the number at line[start:end] is printed as that of one device."""
+    """Return whether the number at line[start:end] is printed as a rate per device."""
     return _is_of_part(_DEVICE, line, start, end)
 
 
 def is_per_node(line: str, start: int, end: int) -> bool:
-    """Return whether the number at line[start:end] is printed as that of one node."""
+    """Return whether the number at line[start:end] is printed as a rate per node."""
     return _is_of_part(_NODE, line, start, end)
 
 

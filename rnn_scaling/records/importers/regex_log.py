@@ -1,12 +1,18 @@
 """A log that is read by a pattern: each match is a step, a stretch of steps, or a run.
 
-Groups: rate (items/s) or device_rate (items/s of one device); items and seconds of a
-stretch; or seconds, or ms, of one step whose items the user names; step (the number of
-the last step of a stretch), total (the number of all steps), loss. Without rate,
-seconds and ms, the arrival of the lines times the steps.
+The pattern may have these groups:
+- rate: items/s of all devices.
+- device_rate: items/s per device.
+- items and seconds: the items and the duration of a stretch of steps.
+- seconds or ms without items: the duration of one step, whose items the user names.
+- step: the number of the last step of a stretch.
+- total: the number of all steps.
+- loss: the training loss.
 
-`importing` calls it for --log_format=regex:...; users write the names of the groups, so
-never rename one.
+Without rate, seconds and ms, the steps are timed by the arrival of the lines.
+
+`importing` calls `read` for --log_format=regex:...; users write the names of the groups,
+so never rename one.
 """
 
 import contextlib
@@ -52,11 +58,13 @@ _OPTIONAL = frozenset(("step", "total", "loss"))
 _COMBINATIONS = {
     frozenset(names.split()) for names in ("rate", "items seconds", "seconds")
 }
-MOST_MATCHES = 100_000
-_MOST_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
-LIMIT_S = 60.0  # for all searches of a pattern; some patterns take years for one line
-_SEARCHED = 400  # characters of a line in which another rate is looked for
-_MOST_COMPARED = 500  # lines, evenly chosen, in which other rates are looked for
+MAX_MATCHES = 100_000  # matches per device that are read
+_MAX_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
+# The time limit for all searches of a pattern; some patterns take years for one line.
+MAX_SEARCH_S = 60.0
+# Other rates are looked for in so many lines, evenly chosen, and so far into each line.
+_MAX_COMPARED_LINES = 500
+_MAX_SEARCHED_CHARACTERS = 400
 
 _EVALUATION = re.compile(
     r"(?<![A-Za-z])(?i:valid(?:ation|ating|ate)?|val|eval(?:uation|uating|uate)?|"
@@ -113,7 +121,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
       NoMatch: If nothing matches.
       ValueError: If the matches are not numbers of a run.
     """
-    with time_limit(LIMIT_S):
+    with time_limit(MAX_SEARCH_S):
         matches = _find_matches(lines, pattern, terms)
     if not matches:
         raise NoMatch(
@@ -133,17 +141,11 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             [rank_rate] * len(ranks), terms, counts_items=False
         )
 
-    unit = terms.unit or _common_unit(training) or _counted_items(training)
-    is_sum = terms.ranks == Ranks.SUM and len(ranks) > 1
+    unit = terms.unit or _find_common_prefix(training) or _find_counted_items(training)
     if terms.num_devices != 1 and any(map(_is_node_rate, training)):
-        unit = _check_node_rates(unit, terms.num_devices)
+        unit = _name_node_unit(unit, terms.num_devices)
     elif _reads_device_rates(pattern, training):
-        if is_sum:
-            _check_rank_count(len(ranks), terms.num_devices)
-        elif terms.num_devices is None:
-            unit = f"{unit or 'items'} per device"
-        else:
-            rank_rate = rates.rate_of_all_devices(rank_rate, terms.num_devices)
+        rank_rate, unit = _scale_to_all_devices(rank_rate, unit, len(ranks), terms)
 
     findings = list(rank_rate.findings)
     if evaluating:
@@ -169,6 +171,24 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     return make_reading(
         REGEX + pattern, Problems(), "", runs=[run], notes=rank_rate.notes
     )
+
+
+def _scale_to_all_devices(
+    device_rate: RankRate, unit: str, num_ranks: int, terms: Terms
+) -> tuple[RankRate, str]:
+    """Return the rate of all devices and its unit from rates that were per device.
+
+    If the number of devices is unknown, the rate is unchanged, and the unit says so.
+
+    Raises:
+      ValueError: If the ranks were summed, but not every device is a rank.
+    """
+    if terms.ranks == Ranks.SUM and num_ranks > 1:
+        _check_rank_count(num_ranks, terms.num_devices)
+        return device_rate, unit
+    if terms.num_devices is None:
+        return device_rate, f"{unit or 'items'} per device"
+    return rates.rate_of_all_devices(device_rate, terms.num_devices), unit
 
 
 def _measure_speeds(
@@ -213,7 +233,7 @@ def _find_matches(
         if has_groups and not measurement.numbers:
             continue  # An alternative without any group matched.
         matches.append(measurement)
-        if len(matches) == MOST_MATCHES * (terms.num_devices or 1):
+        if len(matches) == MAX_MATCHES * (terms.num_devices or 1):
             break
     return matches
 
@@ -287,18 +307,20 @@ def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
     Raises:
       ValueError: If more matches at the start are unusable than are left out.
     """
-    limit = warmup
-    if limit is None:
-        limit = max(cost_series.USUAL_START, len(lines) // 2)
-    for count, match in enumerate(lines[:_MOST_UNUSABLE]):
+    max_unusable = warmup
+    if max_unusable is None:
+        max_unusable = max(cost_series.USUAL_START, len(lines) // 2)
+    last_fault = ""
+    for count, match in enumerate(lines[:_MAX_UNUSABLE]):
         try:
             _check(match, _SPEEDS)
         except LineError as e:
-            fault = f"{e}; --log_warmup={count + 1} leaves it out"
-        else:
-            if count > limit:
-                raise ValueError(fault)
-            return count
+            last_fault = f"{e}; --log_warmup={count + 1} leaves it out"
+            continue
+        if count > max_unusable:
+            raise ValueError(last_fault)
+        return count
+    # No usable match follows soon: keep all, so that the caller refuses the first one.
     return 0
 
 
@@ -365,8 +387,12 @@ def _group_by_rank(
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _common_unit(lines: Sequence[Measurement]) -> str:
-    """Return the unit of all rates if it has a prefix, such as "MB"; else ""."""
+def _find_common_prefix(lines: Sequence[Measurement]) -> str:
+    """Return the unit of all rates if it has a prefix, such as "MB"; else "".
+
+    Raises:
+      ValueError: If the units of the rates differ.
+    """
     first_lines: dict[str, int] = {}
     for measurement in lines:
         first_lines.setdefault(measurement.unit, measurement.line.number)
@@ -382,7 +408,7 @@ def _common_unit(lines: Sequence[Measurement]) -> str:
 
 
 def _reads_device_rates(pattern: str, lines: Sequence[Measurement]) -> bool:
-    """Return whether the rates are those of one device, by their group or their text."""
+    """Return whether rates are per device, by the group's name or the lines' text."""
     if log_numbers.DEVICE_RATE in pattern:
         return True
     return "rate" in _group_names(pattern) and all(map(_is_device_rate, lines))
@@ -397,7 +423,7 @@ def _check_rank_count(num_ranks: int, num_devices: int | None) -> None:
         )
 
 
-def _check_node_rates(unit: str, num_devices: int | None) -> str:
+def _name_node_unit(unit: str, num_devices: int | None) -> str:
     """Return the unit of rates of one node.
 
     Raises:
@@ -406,8 +432,8 @@ def _check_node_rates(unit: str, num_devices: int | None) -> str:
     if num_devices is None:
         return f"{unit or 'items'} per node"
     raise ValueError(
-        "its rates are those of one node, and the number of nodes is unknown; let the "
-        "program print the rate of all devices, or of one device"
+        "its rates are per node, and the number of nodes is unknown; let the program "
+        "print the rate of all devices, or of one device"
     )
 
 
@@ -421,8 +447,8 @@ def _is_device_rate(measurement: Measurement) -> bool:
     return printed_units.is_per_device(measurement.line.text, *measurement.span)
 
 
-def _counted_items(lines: Sequence[Measurement]) -> str:
-    """Return what all rates count according to the text next to them; "" if unknown."""
+def _find_counted_items(lines: Sequence[Measurement]) -> str:
+    """Return the items that all rates count, by the text next to them; "" if unknown."""
     plurals = set()
     for measurement in lines:
         unit = printed_units.find_unit(measurement.line.text, *measurement.span)
@@ -456,7 +482,7 @@ def _is_evaluation(text: str) -> bool:
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """End a search that takes longer; only the main thread can be interrupted."""
+    """Raise ValueError if the body takes longer; this works only in the main thread."""
 
     def end(number: int, frame: object) -> None:
         raise ValueError(
@@ -514,7 +540,7 @@ def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
     If a line has several other rates, the one that differs most counts.
     """
     ratios = []
-    for line in lines[:: max(1, len(lines) // _MOST_COMPARED)]:
+    for line in lines[:: max(1, len(lines) // _MAX_COMPARED_LINES)]:
         other_ratios = list(_find_other_rate_ratios(line))
         if other_ratios:
             ratios.append(max(other_ratios, key=lambda ratio: abs(math.log(ratio))))
@@ -522,21 +548,21 @@ def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
 
 
 def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
-    """Yield the other rates with the same unit in a line by the rate that was read."""
+    """Yield the ratio of each other rate with the same unit to the rate that was read."""
     rate = measurement.value("rate")
     start, end = measurement.span
-    text = measurement.line.text[:_SEARCHED]
+    text = measurement.line.text[:_MAX_SEARCHED_CHARACTERS]
     unit = printed_units.find_unit(text, start, end)
     if not rate or unit is None or not unit.name:
         return
-    is_of_device = printed_units.is_per_device(text, start, end)
+    is_device_rate = printed_units.is_per_device(text, start, end)
     for match in _NUMBER.finditer(text):
         other_unit = printed_units.find_unit(text, *match.span())
         is_other = match.end() <= start or end <= match.start()
         if not is_other or other_unit is None or other_unit.name != unit.name:
             continue
         # "512 tokens/s, 256 tokens/s/GPU" are two rates of the same step.
-        if printed_units.is_per_device(text, *match.span()) is is_of_device:
+        if printed_units.is_per_device(text, *match.span()) is is_device_rate:
             value = _parse(match[0]).value
             if SMALLEST <= value <= LARGEST:
                 yield value / rate

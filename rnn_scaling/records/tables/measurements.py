@@ -111,27 +111,31 @@ class Column:
         return np.array([item.high if item else np.nan for item in self.items])
 
     @property
-    def middle(self) -> np.ndarray:
-        """The printed number of each row; NaN without one."""
+    def printed_values(self) -> np.ndarray:
+        """The printed number of each row; NaN without one.
+
+        `low` is half a digit below the number, and `high` is a whole digit above it.
+        """
         return (2.0 * self.low + self.high) / 3.0
 
     @functools.cached_property
     def inner_range(self) -> float:
-        """log(second largest / second smallest) of its positive numbers, at most 1."""
-        values = np.sort(self.middle[self.middle > 0])
+        """log(second largest / second smallest) of the positive numbers, at most 1."""
+        printed_values = self.printed_values
+        values = np.sort(printed_values[printed_values > 0])
         if len(values) > 4:
             values = values[1:-1]
         return min(1.0, float(np.log(values[-1] / values[0]))) if len(values) else 0.0
 
     @functools.cached_property
     def is_derived(self) -> bool:
-        """Whether the header or the numbers show that it is computed from others."""
+        """Whether the header or the numbers show that it follows from other columns."""
         num_times = sum(number.unit == "x" for number in self.numbers)
         return self.quantity in DERIVED or num_times > 1
 
     @functools.cached_property
     def is_exact(self) -> bool:
-        """Whether it holds counts, which are not rounded."""
+        """Whether the column contains counts, which are not rounded."""
         return all(item.low == item.high for item in self.items if item)
 
 

@@ -87,12 +87,12 @@ def run_ranks(
                 variables = environment(nodes, rank, description)
                 commands.append(CommandLine(words, variables))
             tasks = ranks.rank_tasks(config, commands, has_streams=True)
-            ended = process.run_together(tasks, 0.0, ranks.print_line)
+            outcome = process.run_together(tasks, 0.0, ranks.print_line)
         except network.CallFailed as e:
             return entry.fail(f"cannot measure the limited links: {e}")
         except OSError as e:
             return entry.fail(f"cannot start a process: {e.strerror or e}")
-    return ranks.report_end(ended, config)
+    return ranks.report_end(outcome, config)
 
 
 def environment(

@@ -368,7 +368,7 @@ def _table(topology: Topology) -> str:
 def _groups_text(topology: Topology) -> str:
     if len(topology.devices) < 2:
         return ""
-    lines = ["GPUs that hang together by a kind of link or nearer ones"]
+    lines = ["GPUs connected by this kind of link or a nearer one"]
     for level, members in groups(topology).items():
         texts = [", ".join(map(str, group)) for group in members]
         groups_text = " ".join(f"{{{text}}}" for text in texts)

@@ -20,15 +20,15 @@ from typing import IO
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import parent_death_launcher
 
-TICK_S = 0.5  # interval of checks whether children have ended while stderr is silent
-_BLIND_TICK_S = 0.05  # the same if the stderr of a child is not read
-LINES_KEPT = 200
+TICK_S = 0.5  # how often to check for ended children while stderr is silent
+_BLIND_TICK_S = 0.05  # how often to check if a child has no stderr to read
+MAX_KEPT_LINES = 200
 MAX_LINE_BYTES = 65536
-_READS_AT_END = 64
+_MAX_READS_AT_END = 64  # reads per child after all children were killed
 _INTERRUPT_GRACE_S = 1.0
 TIMEOUT_GRACE_S = 2.0
-# Instead of these for several children: they share the cores while the first writes its
-# results.
+# The least grace if there are several children, because they share the cores while the
+# first one writes its results.
 SEVERAL_GRACE_S = 5.0
 # After the end of one of several children: time for the first other child to report the
 # cause, and then for all others to end.
@@ -39,7 +39,7 @@ START = Path(__file__).with_name("start.py")
 
 
 OnLine = Callable[[str | None], None]
-IsAlive = Callable[[str], object]
+IsProgress = Callable[[str], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Task:
     Attributes:
       command: The program and its arguments.
       environment: Variables in addition to those of this process.
-      cores: The cores it is bound to; empty for no binding.
-      prefix: The beginning of each of its lines.
-      may_fail: Whether the others continue after its failure.
-      has_streams: Whether it shares stdout and stderr with this process. Otherwise
-        stdout is discarded and stderr is read.
+      cores: The cores that the child may use; empty for all.
+      prefix: A text that is put before each line of the child.
+      may_fail: Whether the other children continue if this one fails.
+      has_streams: Whether the child shares stdout and stderr with this process.
+        Otherwise stdout is discarded and stderr is read.
       reads_stdout: Whether stdout is read like stderr.
     """
 
@@ -67,14 +67,14 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
-    """The end of the first child that failed, or of the first child.
+class ProcessOutcome:
+    """How the first child that failed ended, or the first child if none failed.
 
     Attributes:
       returncode: The exit status, or minus the number of a signal.
-      timed_out: Whether the time limit ended it.
+      timed_out: Whether the time limit ended the child.
       lines: The last lines of stderr of all children.
-      task: The index of its task.
+      task: The index of the child's task.
       returncodes: The return codes of all children.
       seconds: The time from the start of the first child to the end of all.
     """
@@ -96,22 +96,23 @@ def run_together(
     tasks: Sequence["Task | Child"],
     timeout_s: float,
     on_line: OnLine = lambda line: None,
-    is_alive: IsAlive | None = None,
+    is_progress: IsProgress | None = None,
     arrivals: list[float] | None = None,
-) -> Ended:
+) -> ProcessOutcome:
     """Run commands, each in its own process group, until all have ended.
 
-    When the first of them ends, or one fails that must not, the others have some seconds
-    to end. No process of the groups is left when this returns or raises.
+    When the first command ends, or a command without `may_fail` fails, the others get
+    some seconds to end. No process of the groups is left when this returns or raises.
 
     Args:
       tasks: The commands; a `Child` has started already.
-      timeout_s: Time limit in seconds; 0 for none. Then the group of the first that
-        still runs gets SIGTERM, so that a trainer can write its state and let the
-        others end, and all get SIGKILL some seconds later.
-      on_line: Gets each line of stderr, and None at least every TICK_S.
-      is_alive: Returns whether a line restarts the time limit; None if no line does.
-      arrivals: Gets the time of each line, by time.monotonic().
+      timeout_s: Time limit in seconds; 0 for none. At the limit, the group of the first
+        child that still runs gets SIGTERM, so that a trainer can write its state and
+        let the others end. All groups get SIGKILL some seconds later.
+      on_line: Called with each line of stderr, and with None at least every TICK_S.
+      is_progress: Returns whether a line restarts the time limit; None if no line does.
+      arrivals: A list to which the arrival time of each line is appended
+        (time.monotonic()).
 
     Raises:
       OSError: If a process cannot be started.
@@ -119,13 +120,15 @@ def run_together(
         SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
-        children = _Children(selector, on_line, is_alive, arrivals)
+        children = _Children(selector, on_line, is_progress, arrivals)
         began = time.monotonic()
         timed_out = False
         try:
             children.start(tasks)
-            timed_out = not children.wait(timeout_s or math.inf, children.is_decided)
-            children.is_alive = None  # No line extends the time from now on.
+            timed_out = not children.wait(
+                timeout_s or math.inf, children.find_decisive_child
+            )
+            children.is_progress = None  # No line extends the time from now on.
             if timed_out or not children.end_by_themselves():
                 children.end_first(signal.SIGTERM, TIMEOUT_GRACE_S)
         except KeyboardInterrupt:
@@ -135,7 +138,7 @@ def run_together(
             returncodes = children.end()
     task = children.decisive
     seconds = time.monotonic() - began
-    return Ended(
+    return ProcessOutcome(
         returncodes[task],
         timed_out=timed_out,
         lines=list(children.lines),
@@ -146,21 +149,23 @@ def run_together(
 
 
 class _Children:
+    """The running children, their output, and the child whose end is reported."""
+
     def __init__(
         self,
         selector: selectors.BaseSelector,
         on_line: OnLine,
-        is_alive: IsAlive | None,
+        is_progress: IsProgress | None,
         arrivals: list[float] | None,
     ) -> None:
         self._selector = selector
         self._on_line = on_line
         self._arrivals = arrivals
-        self.is_alive = is_alive
-        self._alive_at = time.monotonic()
-        self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+        self.is_progress = is_progress
+        self._progress_at = time.monotonic()
+        self.lines: collections.deque[str] = collections.deque(maxlen=MAX_KEPT_LINES)
         self._all: list[Child] = []
-        # The child whose end is reported, and whether it failed.
+        # The index of the child whose end is reported, and whether it failed.
         self.decisive = 0
         self._has_failed = False
 
@@ -172,18 +177,22 @@ class _Children:
                 self._selector.register(child.stderr, selectors.EVENT_READ, child)
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
-        """Read until `is_over`; return False after this many seconds without a sign of life."""
-        self._alive_at = time.monotonic()
+        """Read until `is_over`; return False after this many seconds without progress."""
+        self._progress_at = time.monotonic()
         while not is_over():
-            left = self._alive_at + seconds - time.monotonic()
+            left = self._progress_at + seconds - time.monotonic()
             if left <= 0:
                 return False
             self._read(min(left, TICK_S))
             self._on_line(None)
         return True
 
-    def is_decided(self) -> bool:
-        """Return whether the first child has ended, or one has failed that must not."""
+    def find_decisive_child(self) -> bool:
+        """Set the child whose end is reported, and whether it failed.
+
+        Returns:
+          Whether the first child has ended, or a child without `may_fail` has failed.
+        """
         statuses = [child.status() for child in self._all]
         failed = [
             number
@@ -198,19 +207,19 @@ class _Children:
         return self._has_failed or statuses[0] is not None
 
     def end_by_themselves(self) -> bool:
-        """Wait until all have ended; return whether they have."""
+        """Wait until all children have ended; return whether they have."""
         ended = self.wait(REPORT_GRACE_S, self._has_reported) and self.wait(
             OTHERS_GRACE_S, self._have_ended
         )
         if not self._has_failed:
-            # One may have failed after the first ended successfully.
-            self.is_decided()
+            # A child may have failed after the first one ended successfully.
+            self.find_decisive_child()
         return ended
 
     def _has_reported(self) -> bool:
         """Return whether the first child that can report a cause has ended.
 
-        A child that a signal has killed or stopped cannot.
+        A child that a signal has killed or stopped cannot report a cause.
         """
         for child in self._all:
             if not child.is_stopped():
@@ -235,11 +244,11 @@ class _Children:
     def end(self) -> list[int]:
         """Kill all groups; return the return codes of the children."""
         for child in self._all:
-            # After it is reaped its number could belong to another process.
+            # After the child is reaped, its number could belong to another process.
             child.signal(signal.SIGKILL)
         returncodes = [child.reap() for child in self._all]
         # The number of reads is limited: a process that left its group may still write.
-        for _ in range(_READS_AT_END * len(self._all)):
+        for _ in range(_MAX_READS_AT_END * len(self._all)):
             if not self._selector.get_map() or not self._read(0.0):
                 break
         for child in self._all:
@@ -282,8 +291,8 @@ class _Children:
             if self._arrivals is not None:
                 self._arrivals.append(child.arrived_at)
             self.lines.append(text)
-            if self.is_alive is not None and self.is_alive(text):
-                self._alive_at = time.monotonic()
+            if self.is_progress is not None and self.is_progress(text):
+                self._progress_at = time.monotonic()
             self._on_line(text)
 
 
@@ -293,7 +302,7 @@ class Child:
     def __init__(
         self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()
     ) -> None:
-        """Start the process; it inherits the file descriptors `passed`."""
+        """Start the process, which inherits the file descriptors `passed`."""
         self.task = task
         self.incomplete_line = b""
         # The arrival of the incomplete line, by time.monotonic().
@@ -332,11 +341,11 @@ class Child:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def is_stopped(self) -> bool:
-        """Return whether a signal such as SIGSTOP has stopped it."""
+        """Return whether a signal such as SIGSTOP has stopped the process."""
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         try:
             return os.waitid(os.P_PID, self._process.pid, options) is not None
-        except ChildProcessError:  # It has ended.
+        except ChildProcessError:  # The process has ended.
             return False
 
     def signal(self, number: int) -> None:
@@ -352,7 +361,7 @@ class Child:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its stdin, which must be a pipe."""
+        """The stdin of the process, which must be a pipe."""
         assert self._process.stdin is not None
         return self._process.stdin
 

@@ -105,7 +105,7 @@ def test_a_pattern_without_seconds_has_this_clock(tmp_path):
 
 
 def test_thinning_a_long_log_keeps_each_rank(tmp_path, monkeypatch):
-    monkeypatch.setattr(regex_log, "MOST_MATCHES", 10)
+    monkeypatch.setattr(regex_log, "MAX_MATCHES", 10)
     path = tmp_path / "log.txt"
     path.write_text("".join(f"[rank{k % 2}]: step {k // 2}\n" for k in range(21)))
     arrivals = [float(k // 2) for k in range(21)]

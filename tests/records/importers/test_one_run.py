@@ -75,7 +75,7 @@ def test_what_tells_no_rate_says_why(tmp_path, text, formats, reason):
 
 
 def test_a_pattern_that_never_ends_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(regex_log, "LIMIT_S", 0.05)
+    monkeypatch.setattr(regex_log, "MAX_SEARCH_S", 0.05)
     with pytest.raises(ValueError, match="more than 0.05 s"):
         read(tmp_path, f"{'a' * 60}\n", "regex:(a+)+(?P<rate>b)")
     monkeypatch.undo()

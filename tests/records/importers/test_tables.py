@@ -50,7 +50,7 @@ def test_nccl_factors(operation, ranks):
     sent = {"all_reduce": 2 * (ranks - 1), "broadcast": ranks, "reduce": ranks}.get(
         operation, ranks - 1
     )
-    assert collectives.factor(
+    assert collectives.busbw_factor(
         collectives.OPERATIONS[operation], ranks
     ) == pytest.approx(sent / ranks)
 

@@ -19,9 +19,9 @@ from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
 
 
-def run(code, timeout_s=0.0, on_line=lambda line: None, is_alive=None):
+def run(code, timeout_s=0.0, on_line=lambda line: None, is_progress=None):
     task = Task([sys.executable, "-c", code])
-    return process.run_together([task], timeout_s, on_line, is_alive)
+    return process.run_together([task], timeout_s, on_line, is_progress)
 
 
 def test_exit_status_and_lines():
@@ -47,7 +47,7 @@ def test_a_flood_without_end_of_line_is_read_and_bounded():
     ended = run(code, on_line=lambda line: heard.append(len(line or "")))
     assert ended.returncode == 0 and sum(heard) == 64 * 65536 + 10000
     assert max(heard) <= 2 * process.MAX_LINE_BYTES
-    assert len(ended.lines) == process.LINES_KEPT and ended.lines[-1] == "y"
+    assert len(ended.lines) == process.MAX_KEPT_LINES and ended.lines[-1] == "y"
 
 
 def test_the_last_line_before_the_end_is_read(tmp_path):
@@ -152,21 +152,21 @@ def test_a_group_ends_with_its_program(tmp_path, end):
 
 
 @pytest.mark.parametrize(
-    "is_alive", [None, lambda line: line.startswith("measuring: ")]
+    "is_progress", [None, lambda line: line.startswith("measuring: ")]
 )
-def test_each_sign_of_life_restarts_the_limit(monkeypatch, is_alive):
+def test_each_sign_of_life_restarts_the_limit(monkeypatch, is_progress):
     """Every line takes a hundred seconds; without signs of life the child is ended."""
     lines: list[str] = []
     clock = types.SimpleNamespace(
         monotonic=lambda: 100.0 * len(lines), sleep=time.sleep
     )
     monkeypatch.setattr(process, "time", clock)
-    then = "" if is_alive else "; time.sleep(60)"
+    then = "" if is_progress else "; time.sleep(60)"
     code = f"import time; [print('measuring:', i, file=__import__('sys').stderr) for i in range(5)]{then}"
     ended = run(
-        code, 150.0, lambda line: lines.append(line) if line else None, is_alive
+        code, 150.0, lambda line: lines.append(line) if line else None, is_progress
     )
-    assert ended.timed_out == (is_alive is None) and len(lines) <= 5
+    assert ended.timed_out == (is_progress is None) and len(lines) <= 5
 
 
 def test_no_line_after_the_limit_extends_it(monkeypatch):

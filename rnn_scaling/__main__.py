@@ -26,8 +26,8 @@ def main(words: Sequence[str]) -> int:
     if not name:
         print(_page(table.GROUPS))
         return entry.EXIT_USAGE
-    if name in table.MOVED:
-        new_words = table.MOVED[name]
+    if name in table.RENAMED:
+        new_words = table.RENAMED[name]
         command = new_words.split()[0]
         raise entry.Refusal(
             f"{name} is now a part of {command}: {entry.program()} {new_words}"

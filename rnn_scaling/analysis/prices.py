@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.machines import identify_machine, nodes
-from rnn_scaling.records.decoding import Length, Name, Part, PositiveCount, decode
+from rnn_scaling.records.decoding import (
+    Name,
+    Part,
+    PositiveCount,
+    PositiveNumber,
+    decode,
+)
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -34,9 +40,9 @@ class PricedMachine(Part):
     gpu: Name = ""
     gpus: PositiveCount = 0
     nodes: PositiveCount = 0
-    price_per_hour: Length = 0.0
+    price_per_hour: PositiveNumber = 0.0
     currency: Name = ""
-    power_w: Length = 0.0
+    power_w: PositiveNumber = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """python -m rnn_scaling audit FILE...: contradictions in tables of scaling results.
 
-It only reads flags and prints: `analysis.audit` finds, and `reports.audit_report`
-shows.
+This module reads the flags and prints. `analysis.audit` finds contradictions, and
+`reports.audit_report` renders them.
 """
 
 import dataclasses
@@ -55,9 +55,8 @@ class AuditOptions:
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = flags.read(words, USAGE, AuditOptions, "audit")
-    from rnn_scaling.analysis.audit import (
-        auditing,  # late: help and mistakes do not wait for it
-    )
+    # Imported here, so that --help and wrong flags do not wait for it.
+    from rnn_scaling.analysis.audit import auditing
     from rnn_scaling.reports import audit_report
     from rnn_scaling.system.files import terminal
 
@@ -66,14 +65,19 @@ def main(words: Sequence[str]) -> int:
         for file in auditing.list_files(path) or [path]:
             reports.append(auditing.audit(file, options.max_numbers))
     has_comparisons = any(report.comparisons for report in reports)
-    for report in reports:
-        if report.error and not (report.is_empty and has_comparisons):
-            print(entry.plain(f"error: {report.error}"), file=sys.stderr)
+    # A file without tables is an error only if no other file has any.
+    errors = [
+        report.error
+        for report in reports
+        if report.error and not (report.is_empty and has_comparisons)
+    ]
+    for error in errors:
+        print(entry.plain(f"error: {error}"), file=sys.stderr)
     text = audit_report.RENDER[options.format](reports)
-    terminal.tell(f"{text}\n") if options.format == "text" else print(text)
+    if options.format == "text":
+        terminal.print_fitted(f"{text}\n")
+    else:
+        print(text)
     if any(report.findings for report in reports):
         return entry.EXIT_FAILED
-    is_clean = has_comparisons and not any(
-        report.error for report in reports if not report.is_empty
-    )
-    return entry.EXIT_OK if is_clean else entry.EXIT_USAGE
+    return entry.EXIT_OK if has_comparisons and not errors else entry.EXIT_USAGE

@@ -221,7 +221,7 @@ def _show(options: ShowOptions) -> int:
     }
     renders["history.html"] = functools.partial(page.render, timeline, name, address)
     report_files.write_files(renders, target, force=False)
-    terminal.tell(
+    terminal.print_fitted(
         f"{report.text(timeline)}\n{target / 'history.html'} has the curves.\n"
     )
     return entry.EXIT_OK
@@ -234,7 +234,10 @@ def _check(options: CheckOptions) -> int:
     folder = _history_folder(options)
     report = curves.check(str(folder), _read_timeline(folder), options.max_regression)
     text = f"{comparison.RENDER[options.format](report)}\n"
-    terminal.tell(text) if options.format == "text" else print(text, end="")
+    if options.format == "text":
+        terminal.print_fitted(text)
+    else:
+        print(text, end="")
     return report.exit_status
 
 

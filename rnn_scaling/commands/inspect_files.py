@@ -24,7 +24,7 @@ from rnn_scaling.inspection.trace_databases.layouts import detect_layout
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_bytes
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 
 _PICTURES = (".png", ".svg")
 # Endings of profilers' files. A report must be exported first.
@@ -179,7 +179,7 @@ def _answer_kineto(files: Sequence[Path], options: ReadingOptions) -> int:
     except OSError as e:
         return entry.fail(f"{e.filename}: {e.strerror or e}")
     if options.format == "text":
-        tell(report.text(job, options.top))
+        print_fitted(report.text(job, options.top))
     elif options.format == "json":
         print(report.as_json(job), end="", flush=True)
     else:
@@ -215,7 +215,7 @@ def _answer_runs(options: ReadingOptions) -> int:
     if shown_runs and options.format == "json":
         print(phases.as_json(shown_runs), end="", flush=True)
     elif shown_runs:
-        tell(phases.text(shown_runs))
+        print_fitted(phases.text(shown_runs))
     if options.picture and any(run.parts for run in shown_runs):
         kind = options.picture.suffix.lower().removeprefix(".")
         try:

@@ -52,7 +52,7 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
         ) from None
     # These load numpy and matplotlib, so a wrong flag is reported first.
     from rnn_scaling.links import measuring, table
-    from rnn_scaling.system.files.terminal import tell
+    from rnn_scaling.system.files.terminal import print_fitted
     from rnn_scaling.system.machine.environment import read_environment
 
     environment = read_environment()
@@ -60,7 +60,7 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     measuring.keep_peaks(measurements.products, environment)
     # Written before the table is printed, because the pipe may close.
     is_written = measuring.write(out, measurements, planned, environment)
-    tell(table.render(measurements))
+    print_fitted(table.render(measurements))
     entry.fail(*measurements.errors)
     if measurements.interrupted:
         print(measurements.interrupted, file=sys.stderr)

@@ -246,7 +246,7 @@ def _print(
     if options.format == "json":
         print(next(iter(files.values()))().decode(), end="")
     else:
-        terminal.tell(lines)
+        terminal.print_fitted(lines)
 
 
 def _refine(prediction: Prediction) -> Prediction:

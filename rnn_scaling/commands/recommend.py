@@ -9,7 +9,7 @@ from rnn_scaling.config import flags
 from rnn_scaling.sweeps import recommend
 from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 
 _USAGE = """\
 Measures the update modes that train one model on all devices of this machine and prints the command that trains
@@ -78,7 +78,7 @@ def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
 
     text = recommendation.RENDER[request.options.format](advice)
     if request.options.format == "text":
-        tell(text)
+        print_fitted(text)
     else:
         print(text, end="", flush=True)
     if outcome.records:

@@ -39,8 +39,8 @@ GROUPS = {
     },
 }
 
-# Old names, which the help does not show, and the words to type instead.
-MOVED = {
+# Old names, which the help does not show, and the command lines that replace them.
+RENAMED = {
     "decode": "train --decode ...",
     "netlab": "local-cluster --link_mbit=200 ...",
     "phases": "inspect RUN ...",

@@ -99,7 +99,7 @@ def _print_result(result: RunResult) -> None:
     """Print the table of a run on stdout, and cautions about it on stderr."""
     from rnn_scaling.analysis import learning
     from rnn_scaling.reports import steady_state, table
-    from rnn_scaling.system.files.terminal import tell
+    from rnn_scaling.system.files.terminal import print_fitted
 
     record = result.record
     entry.warn(*result.cautions)
@@ -107,7 +107,7 @@ def _print_result(result: RunResult) -> None:
         entry.note(steady_state.run_text(record))
     if growth := learning.find_loss_growth(record.batches.loss):
         entry.warn(f"the loss grew {growth:,.3g}-fold: {learning.REMEDY}")
-    tell(table.render_runs([record]))
+    print_fitted(table.render_runs([record]))
 
 
 def configuration(

@@ -141,8 +141,8 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             )
             if options.machine and config.num_processes > 1:
                 raise entry.Refusal(
-                    "--machine checks the devices of one process, got "
-                    f"{config.num_processes}"
+                    "--machine checks the devices of one process, but this run has "
+                    f"{config.num_processes} processes; leave out --machine"
                 )
             if config.num_processes > 1:
                 starter = ranks.Starter(verifier)

@@ -28,7 +28,7 @@ from rnn_scaling.frameworks import handoff
 from rnn_scaling.frameworks.handoff import Task
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 from rnn_scaling.system.processes.process import PARENT_DEATH_LAUNCHER
 from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.recorder import Recorder
@@ -369,7 +369,7 @@ def _print_result(result: RunRecord) -> None:
 
     if result.steady_state:
         entry.note(steady_state.run_text(result))
-    tell(table.render_runs([result]))
+    print_fitted(table.render_runs([result]))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from rnn_scaling.records.decoding import (
     Count,
-    Length,
     Number,
     Part,
     PositiveCount,
+    PositiveNumber,
     Seconds,
     Single,
     Sparse,
@@ -48,7 +48,7 @@ class LoadWindows(Sparse):
     """
 
     batches: tuple[PositiveCount, ...]
-    seconds: tuple[Length, ...]
+    seconds: tuple[PositiveNumber, ...]
     others: tuple[Number, ...]
     steal: tuple[Number, ...]
     # Shares that the run's own process used; None in older records.
@@ -185,8 +185,8 @@ class Resolved(Sparse):
     logical_devices: bool | None = None
     encoder_kernel: str | None = None
     decoder_kernel: str | None = None
-    compile_s: Length | None = None  # of torch.compile, before the second batch
+    compile_s: PositiveNumber | None = None  # of torch.compile, before the second batch
     learning_rate: Single | None = None
     all_reduce: tuple[ReduceSegment, ...] | None = None
     variable_placement: Mapping[str, Count] | None = None
-    peak_flops_per_second: Length | None = None
+    peak_flops_per_second: PositiveNumber | None = None

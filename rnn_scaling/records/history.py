@@ -15,12 +15,12 @@ from typing import Any
 from rnn_scaling.config import scale
 from rnn_scaling.records import sealed_files
 from rnn_scaling.records.decoding import (
-    Length,
     Magnitude,
     Name,
     Number,
     Part,
     PositiveCount,
+    PositiveNumber,
 )
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -64,7 +64,9 @@ class Configuration(Part):
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unit: Name
     num_devices: PositiveCount
-    rates: tuple[Length, ...]  # one per run, like the loads and values of each metric
+    rates: tuple[
+        PositiveNumber, ...
+    ]  # one per run, like the loads and values of each metric
     # Share of one device's cores that other processes took; None if it was not recorded.
     # Empty in older files.
     loads: tuple[Magnitude | None, ...] = ()

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from rnn_scaling.records.decoding import (
     Count,
     Joules,
-    Length,
     Loss,
     Magnitude,
     Name,
     Number,
     Part,
     PositiveCount,
+    PositiveNumber,
     Seconds,
     Single,
     Sparse,
@@ -98,7 +98,7 @@ class Batches(Sparse):
 
     warmup: int = 0
     measured: int = 0
-    seconds: tuple[Length, ...] = ()
+    seconds: tuple[PositiveNumber, ...] = ()
     items: tuple[PositiveCount, ...] = dataclasses.field(
         default=(), metadata={"older": "words"}
     )
@@ -130,8 +130,10 @@ class Throughput(Part):
     """
 
     items: PositiveCount | None = dataclasses.field(metadata={"older": "words"})
-    seconds: Length | None
-    items_per_second: Length = dataclasses.field(metadata={"older": "words_per_second"})
+    seconds: PositiveNumber | None
+    items_per_second: PositiveNumber = dataclasses.field(
+        metadata={"older": "words_per_second"}
+    )
 
 
 class LogFindingKind(str, enum.Enum):
@@ -162,11 +164,11 @@ class LogFinding(Sparse):
     kind: Name
     count: Count  # ranks, or lines that were left out or differ
     total: Count  # all lines, of which `count` is a part; 0 if there is no such total
-    taken: Length  # items/s in the record
-    other: Length | None = None  # items/s by the other way; None if unknown
+    taken: PositiveNumber  # items/s in the record
+    other: PositiveNumber | None = None  # items/s by the other way; None if unknown
     # Mean milliseconds in the two kinds of lines; None if they print rates.
-    taken_ms: Length | None = None
-    other_ms: Length | None = None
+    taken_ms: PositiveNumber | None = None
+    other_ms: PositiveNumber | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,10 +201,10 @@ class PrintedOutput(Sparse):
     span_s: Seconds | None = None  # between the arrivals of the first and the last one
     process_s: Seconds | None = None  # duration of the whole program
     printed_s: Seconds | None = None  # sum of the printed seconds; None if not printed
-    lowest_rate: Length | None = None  # items/s, after the warm-up
-    highest_rate: Length | None = None
+    lowest_rate: PositiveNumber | None = None  # items/s, after the warm-up
+    highest_rate: PositiveNumber | None = None
     # Median of: another rate of the same unit in the same line / the rate that counts.
-    other_rate_ratio: Length | None = None
+    other_rate_ratio: PositiveNumber | None = None
     warnings: tuple[str, ...] | None = None  # the program's own lines of warnings
 
 

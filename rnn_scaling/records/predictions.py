@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.records import sealed_files
-from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount
+from rnn_scaling.records.decoding import (
+    Name,
+    Number,
+    Part,
+    PositiveCount,
+    PositiveNumber,
+)
 
 SCHEMA = "rnn_scaling.prediction/1"
 FOLDER = "predictions"  # in the folder of the runs
@@ -24,7 +30,7 @@ class Fitted(Part):
     """The rates of the runs on a number of devices, or the one in a table."""
 
     devices: PositiveCount
-    rates: tuple[Length, ...]
+    rates: tuple[PositiveNumber, ...]
 
     @property
     def keys(self) -> set[Key]:
@@ -37,10 +43,10 @@ class Predicted(Part):
     """The predicted rate on a number of devices."""
 
     devices: PositiveCount
-    rate: Length
+    rate: PositiveNumber
     # The ends of the 95 % interval of the rate.
-    low: Length
-    high: Length
+    low: PositiveNumber
+    high: PositiveNumber
     efficiency: Number | None = None  # 1 is 100 %
     # The parts of the efficiency loss, as shares of 1.
     parts: Mapping[str, Number] = dataclasses.field(default_factory=dict)

@@ -25,8 +25,8 @@ from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import (
     Fraction,
-    Length,
     Name,
+    PositiveNumber,
     decode,
     encode,
     not_null,
@@ -114,7 +114,9 @@ class RunRecord:
     graph: Graph | None = None
     trace: Trace | None = None
     unit: Name = "words"  # name of one item, plural
-    flops_per_item: Length | None = None  # forward and backward; None if unknown
+    flops_per_item: PositiveNumber | None = (
+        None  # forward and backward; None if unknown
+    )
     workers: Workers | None = None  # None for a run of one process
     certificate: Certificate | None = None  # None without a serial comparison
     energy: Energy | None = None  # None without counters

@@ -7,7 +7,14 @@ decoding.py. PHASES, PARTS and LETTERS are stored too: never change a name or a 
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Length, Name, Part, Seconds, Sparse
+from rnn_scaling.records.decoding import (
+    Count,
+    Name,
+    Part,
+    PositiveNumber,
+    Seconds,
+    Sparse,
+)
 
 INPUT = "input"
 FORWARD = "forward"
@@ -207,9 +214,9 @@ class Kernels(Sparse):
 class TraceCost(Part):
     """The cost of tracing, in seconds."""
 
-    untraced_s: Length  # one batch
-    timed_s: tuple[Length, ...]
-    counted_s: tuple[Length, ...]
+    untraced_s: PositiveNumber  # one batch
+    timed_s: tuple[PositiveNumber, ...]
+    counted_s: tuple[PositiveNumber, ...]
     start_s: Seconds
     stop_s: Seconds
 
@@ -238,7 +245,7 @@ class Timeline(Part):
 class TimedStep(Part):
     """One timed step."""
 
-    seconds: Length
+    seconds: PositiveNumber
     towers: tuple[TowerStep, ...]
     concurrency: Seconds | None  # mean number of towers that compute at the same time
     kernels: Count

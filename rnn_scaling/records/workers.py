@@ -13,11 +13,11 @@ from itertools import accumulate
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import (
     Count,
-    Length,
     Loss,
     Name,
     Number,
     PositiveCount,
+    PositiveNumber,
     Seconds,
     Sparse,
 )
@@ -46,7 +46,7 @@ class Rank(Sparse):
     host: str | None = None
     pid: Count | None = None
     cpu_affinity: tuple[int, ...] | None = None
-    seconds: tuple[Length, ...] = ()
+    seconds: tuple[PositiveNumber, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
     loss_items: tuple[PositiveCount, ...] = ()  # the loss of each batch is their mean
@@ -74,7 +74,9 @@ class Workers(Sparse):
 
     launcher: str | None = None  # program that started them
     window: str | None = None  # how the common window was defined
-    window_seconds: Length | None = None  # between its barriers, by the clock of rank 0
+    window_seconds: PositiveNumber | None = (
+        None  # between its barriers, by the clock of rank 0
+    )
     link: str | None = None  # the emulated network between them
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()

@@ -82,10 +82,10 @@ def compare(
     report = read_and_judge(path_before, path_after, question)
     sides = BEFORE_AFTER
     if answer is not None:
-        terminal.tell(f"{answer(report)}\n\n")
+        terminal.print_fitted(f"{answer(report)}\n\n")
         sides = A_AND_B
     if format == "text":
-        terminal.tell(f"{render_text(report, sides)}\n")
+        terminal.print_fitted(f"{render_text(report, sides)}\n")
     else:
         print(RENDER[format](report), flush=True)
     return report.exit_status
@@ -136,9 +136,9 @@ def print_machines(
             "give --machines=FILE (docs/compare.md)"
         )
     for report in reports:
-        terminal.tell(f"{render_text(report)}\n")
+        terminal.print_fitted(f"{render_text(report)}\n")
     if costs and len(reports) > 1:
-        terminal.tell(f"\nresult: {sentences(statements(costs))}\n")
+        terminal.print_fitted(f"\nresult: {sentences(statements(costs))}\n")
     if output is not None:
         machine_costs.write(costs, output, force)
     return max(report.exit_status for report in reports)

@@ -24,7 +24,7 @@ from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, mark
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 
 _SCHEMA = "rnn_scaling.inspect/1"
 _TOP_TYPES = 15
@@ -64,7 +64,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
         placed.values(), key=lambda labelled: labelled[1].options["num_devices"]
     )
     placement = placement_table.section(label, widest, variables=False)
-    tell(markdown([*sections(inspection), placement], level=3))
+    print_fitted(markdown([*sections(inspection), placement], level=3))
 
     details = sections(inspection, is_full=True)
     details += [placement_table.section(*labelled) for labelled in placed.values()]

@@ -64,7 +64,7 @@ def report(
     )
     write_files(file_renderers(summary), target, force)
     text = answer_text.full_text if full else answer_text.brief_text
-    terminal.tell(text(summary, target))
+    terminal.print_fitted(text(summary, target))
 
 
 def refuse_without_runs(source: Path, records: folder.Folder) -> None:
@@ -92,7 +92,7 @@ def print_table(source: Path, stream: TextIO) -> None:
         raise _refuse(f"{source}: {records.empty_reason}")
     summary = summarise(records, str(source))
     text = markdown(answer_text.brief_sections(summary), level=3)
-    terminal.tell(f"\n{escaped(text)}\n", stream)
+    terminal.print_fitted(f"\n{escaped(text)}\n", stream)
 
 
 def _add_track_record(source: Path, summary: Summary) -> Summary:

@@ -20,7 +20,7 @@ from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import has_interval, plus_minus, without_marks
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 
 _SCHEMA = "rnn_scaling.threads/1"
 
@@ -46,7 +46,7 @@ def report(
     page = f"# Threads that dispatch operators\n\n{markdown(sections(probes))}"
     data = json_text(content(probes))
     if output_format == "text":
-        tell(markdown(sections(probes), level=3))
+        print_fitted(markdown(sections(probes), level=3))
     else:
         text = page if output_format == "markdown" else data
         print(text, end="", flush=True)

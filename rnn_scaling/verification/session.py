@@ -13,7 +13,7 @@ from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 from rnn_scaling.training import run as training
 from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
 from rnn_scaling.training.progress import ProgressLine
@@ -86,7 +86,7 @@ def verify(
     certificate = result.record.certificate
     if certificate is None:
         return entry.EXIT_FAILED
-    tell(certificates.table(certificate))
+    print_fitted(certificates.table(certificate))
     if result.exit_status == entry.EXIT_OK and not certificate.holds:
         return entry.EXIT_FAILED
     return result.exit_status

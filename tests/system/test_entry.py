@@ -15,7 +15,7 @@ import pytest
 
 import rnn_scaling
 from rnn_scaling import __main__
-from rnn_scaling.commands.table import COMMANDS, GROUPS, MOVED, module_name
+from rnn_scaling.commands.table import COMMANDS, GROUPS, RENAMED, module_name
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import START
 from tests.support.paths import ROOT
@@ -396,7 +396,7 @@ def test_run_sh_refuses_a_command_that_does_not_exist():
 @pytest.mark.parametrize("door", [program, run_sh])
 def test_an_old_name_prints_what_to_type_instead(door):
     endings = ([], ["--help"], ["--no_such_flag=1", "--", "--seed=1"])
-    for (name, new_words), words in zip(MOVED.items(), endings):
+    for (name, new_words), words in zip(RENAMED.items(), endings):
         command = new_words.split()[0]
         done = door(name, *words)
         assert (done.returncode, done.stdout) == (2, ""), name
@@ -404,9 +404,9 @@ def test_an_old_name_prints_what_to_type_instead(door):
         assert done.stderr.endswith(f" {new_words}\n")
 
 
-@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("name", RENAMED)
 def test_what_replaces_an_old_name_exists(name, capsys):
-    command, *flags_and_words = MOVED[name].split()
+    command, *flags_and_words = RENAMED[name].split()
     assert name not in COMMANDS and command in COMMANDS
     assert __main__.main([command, "--help=all"]) == 0
     help_text = capsys.readouterr().out

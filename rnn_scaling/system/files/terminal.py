@@ -2,7 +2,7 @@
 
 In a pipe or a file there are plain lines instead of the bar, and tables stay Markdown.
 
-Commands print all text for people with `tell`.
+Commands print all text for people with `print_fitted`.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"`[^`]+`")
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 
-def tell(text: str, stream: TextIO | None = None) -> None:
+def print_fitted(text: str, stream: TextIO | None = None) -> None:
     """Print a text with Markdown tables.
 
     On a terminal, tables are drawn to fit its width and long lines of prose are

@@ -14,7 +14,7 @@ from typing import Any
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import tell
+from rnn_scaling.system.files.terminal import print_fitted
 from rnn_scaling.system.processes import alive
 from rnn_scaling.verification.scripts import certificate, judge, script_command
 from rnn_scaling.verification.scripts.plan import Conductor, Record, Request
@@ -117,7 +117,7 @@ def check(path: str) -> int:
 
 
 def _answer(verdict: Verdict, facts: dict[str, Any]) -> int:
-    tell(certificate.text(verdict, facts["num_ranks"], facts["num_steps"]))
+    print_fitted(certificate.text(verdict, facts["num_ranks"], facts["num_steps"]))
     return STATUSES[verdict.answer]
 
 

@@ -18,7 +18,7 @@ from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display
 from rnn_scaling.system.files.markdown import markdown_table
-from rnn_scaling.system.files.terminal import Board, tell, three_digits
+from rnn_scaling.system.files.terminal import Board, print_fitted, three_digits
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
 
@@ -171,7 +171,7 @@ def test_a_narrow_terminal_keeps_the_devices_of_a_run():
 def fitted(text, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
-    tell(text, stream)
+    print_fitted(text, stream)
     return stream.getvalue().split("\n")
 
 
@@ -230,7 +230,7 @@ def test_a_table_of_any_form_loses_no_number(monkeypatch):
 
 def test_a_terminal_shows_what_markdown_escapes():
     stream = Terminal()
-    tell(
+    print_fitted(
         "| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n",
         stream,
     )
@@ -301,7 +301,7 @@ def test_prose_keeps_numbers_with_their_intervals_and_commands_whole():
     for text, columns in itertools.product(texts, range(40, 60)):
         stream = Terminal()
         with mock.patch.dict(os.environ, COLUMNS=str(columns)):
-            tell(f"{text}{sentence_text}\n", stream)
+            print_fitted(f"{text}{sentence_text}\n", stream)
         lines = stream.getvalue().splitlines()
         for whole in ("15,150 ± 260", "7.1 %", "`./run.sh report --full`"):
             assert any(whole in line for line in lines), (columns, whole)

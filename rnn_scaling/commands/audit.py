@@ -14,19 +14,21 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 USAGE = """\
-Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding. It
-finds speedups that are not the ratio of their rates, and efficiencies that are not speedup / devices. It also finds
-swapped headings, rates of one device printed as totals, and outliers.
+Finds numbers in tables of scaling results that contradict other numbers of the same
+table by more than rounding. It finds speedups that are not the ratio of their rates,
+and efficiencies that are not speedup / devices. It also finds swapped headings, rates
+of one device printed as totals, and outliers.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
     ./run.sh audit docs                              every document in a folder
     ./run.sh audit results/default --format=json     a folder of run records
 
-It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and this suite's records and reports.
-docs/audit.md lists the header words and the relations.
+It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and
+this suite's records and reports. docs/audit.md lists the header words and the
+relations.
 
-Exit status: 0 compared and nothing found; 1 findings, even if another file could not be read; 2 nothing to compare, an
-unreadable file, or wrong use."""
+Exit status: 0 compared and nothing found; 1 findings, even if another file could not be
+read; 2 nothing to compare, an unreadable file, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

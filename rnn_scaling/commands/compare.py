@@ -19,24 +19,27 @@ if TYPE_CHECKING:
 
 HISTORY = Path("history")  # used if it exists
 USAGE = """\
-Is AFTER slower than BEFORE, and are there enough runs to tell? BEFORE and AFTER are folders of run records, as a sweep
-writes them, or single records. Configurations that both contain are compared one by one. An option that differs
-between all runs before and all runs after is the change.
+Is AFTER slower than BEFORE, and are there enough runs to tell? BEFORE and AFTER are
+folders of run records, as a sweep writes them, or single records. Configurations that
+both contain are compared one by one. An option that differs between all runs before and
+all runs after is the change.
 
     ./run.sh compare results/main results/branch
     ./run.sh compare results/ab/a results/ab/b --paired --max_regression=2%
     ./run.sh compare results/old_machine results/new_machine --across=machine
 
-If the sides were measured at different times, the interval includes the drift of the machine between two sessions.
---history=DIR shows how large it is; ./run.sh ab alternates between the sides and avoids it.
+If the sides were measured at different times, the interval includes the drift of the
+machine between two sessions. --history=DIR shows how large it is; ./run.sh ab
+alternates between the sides and avoids it.
 
-With one run per side, no change can be shown, because any two runs differ. Repeat them with ./run.sh sweep
---repeats=5, or with ./run.sh ab, which alternates between the sides. docs/compare.md explains the verdicts, and
-docs/statistics.md the test.
+With one run per side, no change can be shown, because any two runs differ. Repeat them
+with ./run.sh sweep --repeats=5, or with ./run.sh ab, which alternates between the
+sides. docs/compare.md explains the verdicts, and docs/statistics.md the test.
 
-Exit status: 0 a slow-down beyond the limit is excluded everywhere; 1 a configuration is slower by more than the
-limit; 2 cannot judge: too few runs or too much noise, incomparable runs, configurations missing or failed after,
-nothing in common, or wrong use. With --across=machine: 0 every series was judged; 2 one was not."""
+Exit status: 0 a slow-down beyond the limit is excluded everywhere; 1 a configuration is
+slower by more than the limit; 2 cannot judge: too few runs or too much noise,
+incomparable runs, configurations missing or failed after, nothing in common, or wrong
+use. With --across=machine: 0 every series was judged; 2 one was not."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,20 +26,24 @@ if TYPE_CHECKING:
 
 FOLDER = Path("history")
 USAGE = """\
-Keeps results per commit, date and machine in a folder that git can track, and shows where the rate changed.
+Keeps results per commit, date and machine in a folder that git can track, and shows
+where the rate changed.
 
     ./run.sh history add results/mine --label="new loop"
     ./run.sh history import results          the same for all subfolders
     ./run.sh history show                    table, change points, history.html, .csv, .json, .png
     ./run.sh history check --max_regression=5%
 
---history=DIR names the folder of the history for all of them (default: history). `add` writes one small file for each
-commit and machine, and skips runs that the history already has. Files are never changed. `./run.sh sweep --history=DIR`
-adds its results after the report. `show` and `check` list configurations by machine, then by network, update mode and
-devices. docs/history.md explains the search for change points and its error rates.
+--history=DIR names the folder of the history for all of them (default: history). `add`
+writes one small file for each commit and machine, and skips runs that the history
+already has. Files are never changed. `./run.sh sweep --history=DIR` adds its results
+after the report. `show` and `check` list configurations by machine, then by network,
+update mode and devices. docs/history.md explains the search for change points and its
+error rates.
 
-Exit status: 0 success; 1 a file cannot be written; 2 nothing to add or to show, or wrong use. Of check: 0 a slow-down
-beyond the limit is excluded everywhere; 1 there is one; 2 cannot judge, or wrong use."""
+Exit status: 0 success; 1 a file cannot be written; 2 nothing to add or to show, or
+wrong use. Of check: 0 a slow-down beyond the limit is excluded everywhere; 1 there is
+one; 2 cannot judge, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,9 @@ from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.system import entry
 
 USAGE = """\
-Reads the output of other benchmarks, detects each file's format, and prints the rates as one table. The table has
-speedup and efficiency if it contains a run on one device. Bandwidths, topology and timelines follow if a format has
-them.
+Reads the output of other benchmarks, detects each file's format, and prints the rates
+as one table. The table has speedup and efficiency if it contains a run on one device.
+Bandwidths, topology and timelines follow if a format has them.
 
     ./run.sh import_log logs/horovod_*.txt --audit
     mpirun ... | tee run.log;  ./run.sh import_log run.log --output=csv
@@ -24,11 +24,13 @@ them.
     ./run.sh import_log logs/*.txt --records=results/imported;  ./run.sh report results/imported
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
-Tables go to stdout. A line that cannot be used is reported on stderr as "error: FILE:LINE: reason", and the other lines
-are still printed. If several ranks print a rate, a sentence names the rate that is used; --ranks chooses.
-docs/importers.md lists for each format the lines that are read and the meaning of every number.
+Tables go to stdout. A line that cannot be used is reported on stderr as "error:
+FILE:LINE: reason", and the other lines are still printed. If several ranks print a
+rate, a sentence names the rate that is used; --ranks chooses. docs/importers.md lists
+for each format the lines that are read and the meaning of every number.
 
-Exit status: 0 everything was read; 1 a line could not be used or the audit found something; 2 wrong use."""
+Exit status: 0 everything was read; 1 a line could not be used or the audit found
+something; 2 wrong use."""
 
 
 def _parse_formats(text: str) -> str:

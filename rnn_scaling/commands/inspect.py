@@ -24,8 +24,9 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.machine.gpus import machine_size
 
 USAGE = f"""\
-How many operators does the graph have, how many kernels does a step run, and where does a step go? Without SOURCE,
-runs the trainer for every combination of the values, counts, and compares. Defaults:
+How many operators does the graph have, how many kernels does a step run, and where does
+a step go? Without SOURCE, runs the trainer for every combination of the values, counts,
+and compares. Defaults:
 
     --encoder_type={",".join(kernels.kernels_for("lstm"))}, or the encoders of --unit_type, --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
@@ -35,10 +36,12 @@ runs the trainer for every combination of the values, counts, and compares. Defa
     ./run.sh inspect --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
     ./run.sh inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
 
-Any flag of the trainer (./run.sh train --help) accepts a list. Counts come from TensorFlow's own graphs and profiler
-(docs/inspect.md). They must be the same in every run of a configuration; runs that differ are named. Prints the
-tables and the operators of each device. The records, inspect.md (everything, with the place of each variable) and
-inspect.json are written to --out. Every run is a process. The same command continues where it stopped.
+Any flag of the trainer (./run.sh train --help) accepts a list. Counts come from
+TensorFlow's own graphs and profiler (docs/inspect.md). They must be the same in every
+run of a configuration; runs that differ are named. Prints the tables and the operators
+of each device. The records, inspect.md (everything, with the place of each variable)
+and inspect.json are written to --out. Every run is a process. The same command
+continues where it stopped.
 
 With SOURCE, it reads earlier measurements:
 
@@ -48,22 +51,26 @@ With SOURCE, it reads earlier measurements:
     ./run.sh inspect report1.sqlite --from=2.0 --to=2.5
     ./run.sh inspect traces/                traces of the PyTorch profiler, one per rank
 
-For a traced run it shows the parts of each tower's step: forward, backward, update, exposed exchange, waiting and
-idle. It also shows the last tower, kernels by phase and the cost of tracing. The seconds of the whole run are shown by
-rank if there are several. LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev. docs/inspect.md explains
-every part.
+For a traced run it shows the parts of each tower's step: forward, backward, update,
+exposed exchange, waiting and idle. It also shows the last tower, kernels by phase and
+the cost of tracing. The seconds of the whole run are shown by rank if there are
+several. LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev.
+docs/inspect.md explains every part.
 
-SOURCE may be a database of Nsight Systems (nsys export --type=sqlite REPORT) or of nvprof (-o). Then it shows time by
-kernel and by copy kind, busy and idle time of each device, hidden and exposed communication, and gaps. TIME is in
-seconds after the first event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns. docs/inspect.md
-explains every number.
+SOURCE may be a database of Nsight Systems (nsys export --type=sqlite REPORT) or of
+nvprof (-o). Then it shows time by kernel and by copy kind, busy and idle time of each
+device, hidden and exposed communication, and gaps. TIME is in seconds after the first
+event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns.
+docs/inspect.md explains every number.
 
-SOURCE may be traces of the PyTorch profiler (export_chrome_trace), one per rank: a folder or the files. Then it shows
-compute, copies, exposed transfer, waiting for the last rank and host time of each rank's steps. It names the ranks
-that the others wait for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (docs/inspect.md).
+SOURCE may be traces of the PyTorch profiler (export_chrome_trace), one per rank: a
+folder or the files. Then it shows compute, copies, exposed transfer, waiting for the
+last rank and host time of each rank's steps. It names the ranks that the others wait
+for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (docs/inspect.md).
 
-Exit status: 0 counted or shown; 1 a run failed, counts differ between repeats, a SOURCE could not be used, or a file
-cannot be written; 2 the flags conflict, the folder is in use or holds records of other flags; 130 interrupted."""
+Exit status: 0 counted or shown; 1 a run failed, counts differ between repeats, a SOURCE
+could not be used, or a file cannot be written; 2 the flags conflict, the folder is in
+use or holds records of other flags; 130 interrupted."""
 
 _MAX_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 _DEFAULTS: dict[str, list[Any]] = {

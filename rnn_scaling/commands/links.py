@@ -14,23 +14,26 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.machine.gpus import DeviceError
 
 USAGE = """\
-Measures the limits of the exchange of gradients: the host's memory, copies between host and GPUs or between GPUs, and
-TensorFlow's all-reduce with every --all_reduce_spec. Copies are pinned and pageable, one way and both ways. Each is
-fitted to time = alpha + bytes / beta, and the sums of every all-reduce are checked. Matrix products show the peak rate
-of a step's arithmetic; it is stored for later runs on this machine.
+Measures the limits of the exchange of gradients: the host's memory, copies between host
+and GPUs or between GPUs, and TensorFlow's all-reduce with every --all_reduce_spec.
+Copies are pinned and pageable, one way and both ways. Each is fitted to time = alpha +
+bytes / beta, and the sums of every all-reduce are checked. Matrix products show the
+peak rate of a step's arithmetic; it is stored for later runs on this machine.
 
     ./run.sh links                                     everything (minutes)
     ./run.sh links --measure=memory                    seconds, without TensorFlow
     ./run.sh links --measure=compute                   half a minute, on an idle machine
     ./run.sh links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
 
-Prints the tables. It writes to --out: links.md (the same with every size), links.json (all raw times), all_reduce.txt,
-links.png and links.svg. all_reduce.txt has the format of nccl-tests, which ./run.sh import_log also reads. Each
-all-reduce runs in its own process: one that does not return within --timeout is ended and named, and the others
+Prints the tables. It writes to --out: links.md (the same with every size), links.json
+(all raw times), all_reduce.txt, links.png and links.svg. all_reduce.txt has the format
+of nccl-tests, which ./run.sh import_log also reads. Each all-reduce runs in its own
+process: one that does not return within --timeout is ended and named, and the others
 continue. docs/links.md explains every number.
 
-Exit status: 0 everything was measured and correct; 1 a measurement failed, a sum was wrong or a file was not written;
-2 wrong use; 130 interrupted by Ctrl-C or SIGTERM (finished measurements are written)."""
+Exit status: 0 everything was measured and correct; 1 a measurement failed, a sum was
+wrong or a file was not written; 2 wrong use; 130 interrupted by Ctrl-C or SIGTERM
+(finished measurements are written)."""
 
 
 @entry.command

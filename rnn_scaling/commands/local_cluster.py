@@ -14,9 +14,10 @@ from rnn_scaling.system import entry
 _MODES = ", ".join(registry.distributed_modes())
 
 _USAGE = f"""\
-Runs the trainer as a cluster on this machine: every worker, parameter server and coordinator is a process. They
-communicate over a loopback interface that other machines cannot reach; if Linux allows a private network, other
-programs cannot reach it either. The trainer's flags (./run.sh train --help) follow --. They are the same for all
+Runs the trainer as a cluster on this machine: every worker, parameter server and
+coordinator is a process. They communicate over a loopback interface that other machines
+cannot reach; if Linux allows a private network, other programs cannot reach it either.
+The trainer's flags (./run.sh train --help) follow --. They are the same for all
 processes and are checked before any starts.
 
     ./run.sh local-cluster -- --num_devices=1                       two workers, {cluster_options.DEFAULT_MODE}
@@ -27,17 +28,19 @@ processes and are checked before any starts.
 
 Modes of several processes: {_MODES}.
 
-Rank 0 prints the table and the progress and writes the record; lines of other ranks begin with their name, such as
-[worker 1]. Workers share the cores of this machine: start at most as many as it has cores. On several machines,
-mpirun, srun and Kubernetes start the same trainer (docs/cluster.md). The first process that fails ends the run and is
-named.
+Rank 0 prints the table and the progress and writes the record; lines of other ranks
+begin with their name, such as [worker 1]. Workers share the cores of this machine:
+start at most as many as it has cores. On several machines, mpirun, srun and Kubernetes
+start the same trainer (docs/cluster.md). The first process that fails ends the run and
+is named.
 
-With --link_mbit or --link_latency_ms the network is slower: each process gets its own network namespace,
-behind a link to a common switch. This needs root, iproute2 and iperf3, which measures the links before the run; the
-record contains the result. Nothing is left on the machine, even after kill -9.
+With --link_mbit or --link_latency_ms the network is slower: each process gets its own
+network namespace, behind a link to a common switch. This needs root, iproute2 and
+iperf3, which measures the links before the run; the record contains the result. Nothing
+is left on the machine, even after kill -9.
 
-Exit status: 0 done; 1 a process failed or the links could not be measured; 2 the flags conflict or this machine lacks
-a tool; 130 interrupted."""
+Exit status: 0 done; 1 a process failed or the links could not be measured; 2 the flags
+conflict or this machine lacks a tool; 130 interrupted."""
 
 GROUPS = (cluster_options.ProcessCounts, limited_links.LinkOptions)
 

@@ -12,8 +12,8 @@ from rnn_scaling.system import entry
 from rnn_scaling.training.native_log import NativeLog
 
 _USAGE = """\
-Makes a small set of JPEGs in ImageNet's TFRecord format, to try --data_source=tfrecord. Each image is a coloured
-pattern with noise. The same flags make the same images.
+Makes a small set of JPEGs in ImageNet's TFRecord format, to try --data_source=tfrecord.
+Each image is a coloured pattern with noise. The same flags make the same images.
 
     ./run.sh make_tfrecords --out=images
     ./run.sh train --model=alexnet --data_source=tfrecord --data_dir=images

@@ -12,9 +12,10 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
 USAGE = """\
-Predicts the rate on more devices than were measured, with 95 % intervals. SOURCE is a folder of run records, or a file
-with any table of rates, speedups or seconds over numbers of devices. Markdown, HTML, CSV and all other formats that
-audit reads are accepted.
+Predicts the rate on more devices than were measured, with 95 % intervals. SOURCE is a
+folder of run records, or a file with any table of rates, speedups or seconds over
+numbers of devices. Markdown, HTML, CSV and all other formats that audit reads are
+accepted.
 
     ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
@@ -22,30 +23,36 @@ audit reads are accepted.
     ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
-Without --num_devices, twice the largest measured number is predicted, on twice the machines. More than 8 times that
-number is only predicted with --far. At least two numbers of devices must be measured; one, two and four give narrower
-intervals. Each prediction from a folder is kept in its subfolder predictions. When a predicted number of devices is
-measured later, predict and report say whether the interval held. docs/predict.md explains the intervals.
+Without --num_devices, twice the largest measured number is predicted, on twice the
+machines. More than 8 times that number is only predicted with --far. At least two
+numbers of devices must be measured; one, two and four give narrower intervals. Each
+prediction from a folder is kept in its subfolder predictions. When a predicted number
+of devices is measured later, predict and report say whether the interval held.
+docs/predict.md explains the intervals.
 
---what_if says which change would help most: for each change alone and for all together, the rate and the efficiency,
-largest gain first. One device must be among the measured numbers.
+--what_if says which change would help most: for each change alone and for all together,
+the rate and the efficiency, largest gain first. One device must be among the measured
+numbers.
 
     ./run.sh predict results/mine --what_if                  no exchange, no jitter, twice the batch, device or link
     ./run.sh predict results/mine --what_if=batch_size=2x,exchange=half
     ./run.sh predict results/mine --what_if=link_gbit=100 --links=results/links/links.json
 
---simulate simulates steps on --num_devices devices, event by event: each computes with jitter, waits for the others,
-and exchanges gradients over links. It prints what jitter, stragglers, failures and links cost. A folder gives step
-times, contention and the exchange; without one, --step_ms and the exchange are stated. Simulated rates have no
-intervals, because the error of the assumptions is unknown. The same --seed gives the same result.
+--simulate simulates steps on --num_devices devices, event by event: each computes with
+jitter, waits for the others, and exchanges gradients over links. It prints what jitter,
+stragglers, failures and links cost. A folder gives step times, contention and the
+exchange; without one, --step_ms and the exchange are stated. Simulated rates have no
+intervals, because the error of the assumptions is unknown. The same --seed gives the
+same result.
 
     ./run.sh predict --simulate results/mine --num_devices=64,512 --stragglers=1% --link_failures=0.01%
     ./run.sh predict --simulate --step_ms=100 --exchange_mb=100 --link_gbit=25 --jitter=5% --num_devices=8,64
 
---output writes prediction.json, .html and .png, or whatif and simulation instead of prediction.
+--output writes prediction.json, .html and .png, or whatif and simulation instead of
+prediction.
 
-Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 no series was answered, or wrong use.
-With --track_record: 0, even without predictions."""
+Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 no series
+was answered, or wrong use. With --track_record: 0, even without predictions."""
 
 _QUESTIONS = ("what_if", "simulate", "track_record")
 # Options that a question does not use. The question without a flag uses all of them.

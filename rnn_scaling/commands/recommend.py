@@ -12,8 +12,9 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import print_fitted
 
 _USAGE = """\
-Measures the update modes that train one model on all devices of this machine and prints the command that trains
-fastest. Every flag of the trainer (./run.sh train --help) may be given; a list of values is compared.
+Measures the update modes that train one model on all devices of this machine and prints
+the command that trains fastest. Every flag of the trainer (./run.sh train --help) may
+be given; a list of values is compared.
 
     ./run.sh recommend
     ./run.sh recommend --model=lm --num_units=512 --minutes=20
@@ -22,23 +23,26 @@ fastest. Every flag of the trainer (./run.sh train --help) may be given; a list 
     ./run.sh recommend --largest_batch --model=lm
     ./run.sh recommend --threads --num_devices=1,2 --repeats=5
 
-Each configuration runs two or three times, in interleaved rounds. The records, recommend.md and recommend.json go to
---out. The same command continues where it stopped. docs/recommend.md has the rules.
+Each configuration runs two or three times, in interleaved rounds. The records,
+recommend.md and recommend.json go to --out. The same command continues where it
+stopped. docs/recommend.md has the rules.
 
---largest_batch searches for the largest --batch_size that fits in memory. A run that exceeds --memory_gib is ended at
-once (Linux), before the machine swaps.
+--largest_batch searches for the largest --batch_size that fits in memory. A run that
+exceeds --memory_gib is ended at once (Linux), before the machine swaps.
 
---threads finds, for each number of devices, the smallest number of threads with which dispatch does not limit the
-speed. TensorFlow hands operators to these threads; with too few, towers wait for each other. A trace of
---trace_batches=5 batches shows how many towers compute at once. threads.md and threads.json go to --out. Defaults:
+--threads finds, for each number of devices, the smallest number of threads with which
+dispatch does not limit the speed. TensorFlow hands operators to these threads; with too
+few, towers wait for each other. A trace of --trace_batches=5 batches shows how many
+towers compute at once. threads.md and threads.json go to --out. Defaults:
 
     --inter_op_parallelism_threads=1,...,N,N+1,N+2,2N and the trainer's own choice; 8 numbers at most
     --num_devices=1,2,...    the GPUs, or one CPU device per core; 1,2,4,... above 8
     --encoder_type=dynamic_rnn         it has more to dispatch
     --variable_update=independent      no exchange that could limit the speed
 
-Exit status: 0 done; 1 nothing was measured, a run of --threads failed or the folder cannot be written; 2 the flags
-conflict, the folder is in use or holds records of other flags; 130 interrupted."""
+Exit status: 0 done; 1 nothing was measured, a run of --threads failed or the folder
+cannot be written; 2 the flags conflict, the folder is in use or holds records of other
+flags; 130 interrupted."""
 
 
 @entry.command

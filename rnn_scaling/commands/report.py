@@ -21,8 +21,9 @@ _EXPORTS = "\n".join(
     for name, export in registry.EXPORTS.items()
 )
 USAGE = f"""\
-Shows how well the runs of a folder scale and where efficiency is lost. Reads the run records (*.json) in DIR, prints a
-table and the answer, and writes these files to DIR or to --output:
+Shows how well the runs of a folder scale and where efficiency is lost. Reads the run
+records (*.json) in DIR, prints a table and the answer, and writes these files to DIR or
+to --output:
 
 {_FILES}
     words_per_second.svg, speedup.svg, efficiency.svg
@@ -33,12 +34,13 @@ table and the answer, and writes these files to DIR or to --output:
     ./run.sh report results/copy --target_accuracy=0.9
     ./run.sh report results/machine_a results/machine_b --machines=machines.toml --output=results/machines
 
-With a target, or with runs that used --accuracy, it also shows how long learning takes. It then draws
-accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the loss.
+With a target, or with runs that used --accuracy, it also shows how long learning takes.
+It then draws accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the
+loss.
 
-With several folders it compares the other machines with the first folder's machine, like compare --across=machine.
-Prices in machines.toml (docs/compare.md) add costs, and --output then writes machines.png and machines.html: cost
-over speed.
+With several folders it compares the other machines with the first folder's machine,
+like compare --across=machine. Prices in machines.toml (docs/compare.md) add costs, and
+--output then writes machines.png and machines.html: cost over speed.
 
 --export=FORMAT writes the runs for another tool, to DESTINATION, and no report:
 
@@ -47,11 +49,11 @@ over speed.
     ./run.sh report results/default --export=prometheus /var/lib/node_exporter/scaling.prom
     ./run.sh report results/default --archive=scaling.tar.gz
 
---archive=FILE bundles records, outputs of failed runs, report and checksums in one file, so that somebody else can
-check every number.
+--archive=FILE bundles records, outputs of failed runs, report and checksums in one
+file, so that somebody else can check every number.
 
-Subfolders are not read. Invalid records are named and left out. Files of these names from other programs are
-overwritten only with --force.
+Subfolders are not read. Invalid records are named and left out. Files of these names
+from other programs are overwritten only with --force.
 
 Exit status: 0 success; 1 nothing to report or a file cannot be written; 2 wrong usage."""
 

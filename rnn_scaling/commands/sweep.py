@@ -25,8 +25,8 @@ from rnn_scaling.system import entry
 
 _ENCODERS = kernels.default_sweep(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
-Runs the trainer for every combination of the values: any of its flags (./run.sh train --help) accepts a list.
-Defaults:
+Runs the trainer for every combination of the values: any of its flags (./run.sh train
+--help) accepts a list. Defaults:
 
     --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept_modes())}
     --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
@@ -39,31 +39,38 @@ Other defaults depend on these flags:
     --num_workers=1,2,4              --variable_update={",".join(registry.swept_modes(distributed=True))}
                                      --num_devices=1; --launch="srun -K" starts each run with srun -K -n PROCESSES
 
-A flag that only some runs read is passed only to them. The records and the report go to --out.
+A flag that only some runs read is passed only to them. The records and the report go to
+--out.
 
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
-Without flags of the trainer, the sweep takes {DEFAULT_MINUTES:g} minutes. It first runs {_ENCODERS[0]} with
-independent and replicated on 1 and N devices, then the other modes, then the other encoders. It prints a first table
-after one round, and repeats runs that other processes disturbed. At the end it prints the command that adds the runs
-for which there was no time. --minutes=X sets the time of any sweep, and --minutes=0 removes the limit.
+Without flags of the trainer, the sweep takes {DEFAULT_MINUTES:g} minutes. It first runs
+{_ENCODERS[0]} with independent and replicated on 1 and N devices, then the other modes,
+then the other encoders. It prints a first table after one round, and repeats runs that
+other processes disturbed. At the end it prints the command that adds the runs for which
+there was no time. --minutes=X sets the time of any sweep, and --minutes=0 removes the
+limit.
 
-Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed
-row with its reason; the others continue. All runs are made {MIN_ROUNDS} times, in a random order and then in reverse.
-More rounds follow, up to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (without a
-baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N rounds. After Ctrl-C the same
-command continues. More values or repeats with the same --out add runs (docs/sweeps.md). --certify first compares each
-configuration with serial training (./run.sh verify --help) and marks a mode whose updates are wrong.
+Every run is a process. A run that crashes, is killed, runs out of memory or exceeds
+--run_timeout becomes a failed row with its reason; the others continue. All runs are
+made {MIN_ROUNDS} times, in a random order and then in reverse. More rounds follow, up
+to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (without
+a baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N
+rounds. After Ctrl-C the same command continues. More values or repeats with the same
+--out add runs (docs/sweeps.md). --certify first compares each configuration with serial
+training (./run.sh verify --help) and marks a mode whose updates are wrong.
 
-A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and other
-values in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from its output.
+A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with
+{{num_devices}} and other values in braces. Its numbers come from the record of a
+Recorder at {{result_file}}, or from its output.
 
     ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
     ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \\
         --log_format="regex:words/s: {{number}}" --unit=words
 
-Exit status: 0 all runs done; 1 a run failed, the updates of a mode are wrong, or the folder cannot be written; 2 the
-flags conflict, the folder is in use or holds records of other flags; 130 interrupted."""
+Exit status: 0 all runs done; 1 a run failed, the updates of a mode are wrong, or the
+folder cannot be written; 2 the flags conflict, the folder is in use or holds records of
+other flags; 130 interrupted."""
 
 
 @entry.command

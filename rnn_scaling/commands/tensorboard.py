@@ -19,17 +19,19 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.system import entry
 
 USAGE = """\
-Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs and Text, and with --profile the
-trace of --trace_batches. All other flags are passed on to TensorBoard; --helpfull lists them.
+Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs and
+Text, and with --profile the trace of --trace_batches. All other flags are passed on to
+TensorBoard; --helpfull lists them.
 
     ./run.sh train --num_devices=2 --variable_update=replicated --log_dir=logs/replicated-2
     ./run.sh tensorboard                          http://localhost:6006
     ./run.sh tensorboard --logdir=logs/replicated-2 --port=6010
 
-docs/inspect.md describes each tab. `./run.sh report DIR` makes the report of a folder of records.
+docs/inspect.md describes each tab. `./run.sh report DIR` makes the report of a folder
+of records.
 
-Exit status: 0 after --help, --helpfull, --version_tb or --inspect; 1 it could not start; 2 wrong use; 130 stopped with
-Ctrl-C."""
+Exit status: 0 after --help, --helpfull, --version_tb or --inspect; 1 it could not
+start; 2 wrong use; 130 stopped with Ctrl-C."""
 
 # These flags replace --logdir.
 _WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rnn_scaling.training.run import RunResult
 
 USAGE = """\
-Trains a network on one or more devices and reports its speed in words, tokens or images per second.
+Trains a network on one or more devices and reports its speed in words, tokens or images
+per second.
 
     ./run.sh train
     ./run.sh train --variable_update=replicated --num_devices=2

@@ -29,34 +29,39 @@ from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
 USAGE = """\
-Is your distributed training in PyTorch, JAX or Keras right? Runs your script on one process and on several, compares
-samples, gradients, weights, clipping and random states at every step, and names the fault (docs/verify.md).
+Is your distributed training in PyTorch, JAX or Keras right? Runs your script on one
+process and on several, compares samples, gradients, weights, clipping and random states
+at every step, and names the fault (docs/verify.md).
 
     ./run.sh verify --trainer="python3 my.py" --num_devices=1,2
     ./run.sh verify --trainer="python3 my.py" --reference="--accum=1" --result_file=certificate.json
     ./run.sh verify --trainer="python3 my_jax.py" --framework=jax   the script calls rnn_scaling.hooks.jax.observe
     ./run.sh verify --check=certificate.json                        repeats the verdict from its numbers
 
-Without --trainer: does a mode of this suite train correctly? Trains in that mode and, batch by batch, serially on one
-device. Serial training computes the batches of all towers at the same weights, and makes one update from the mean
-gradient. Compares losses and all weights, and prints a verdict such as "equal within 1e-5". "Stale by 1 step" is
-right for relaxed and staged modes. A fault is described: "sum" if a mean is expected, which variable, which
-tower, from which batch.
+Without --trainer: does a mode of this suite train correctly? Trains in that mode and,
+batch by batch, serially on one device. Serial training computes the batches of all
+towers at the same weights, and makes one update from the mean gradient. Compares losses
+and all weights, and prints a verdict such as "equal within 1e-5". "Stale by 1 step" is
+right for relaxed and staged modes. A fault is described: "sum" if a mean is expected,
+which variable, which tower, from which batch.
 
     ./run.sh verify                                                 replicated on 2 devices
     ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
     ./run.sh verify --variable_update=collective_all_reduce --num_workers=2     starts its own cluster here
     ./run.sh verify --machine --device=gpu --num_devices=0          run this first on a new machine
 
-Accepts the flags of the trainer (./run.sh train --help). Defaults that differ: --variable_update=replicated
---num_devices=2, or --variable_update=collective_all_reduce with --num_workers; --optimizer=sgd, because Adam hides a
-factor of the gradient; --learning_rate=0.5 (0.05 for images, 0.002 without batch normalisation, more if
---max_gradient_norm is below 0.02); 12 batches (--num_warmup_batches=1 --num_batches=11); --random_lengths
---ragged_batches; a small network of odd sizes (--num_units=31). --result_file stores the certificate. ./run.sh sweep
---certify verifies each configuration. docs/verify.md lists what is compared, how closely, and what is not.
+Accepts the flags of the trainer (./run.sh train --help). Defaults that differ:
+--variable_update=replicated --num_devices=2, or --variable_update=collective_all_reduce
+with --num_workers; --optimizer=sgd, because Adam hides a factor of the gradient;
+--learning_rate=0.5 (0.05 for images, 0.002 without batch normalisation, more if
+--max_gradient_norm is below 0.02); 12 batches (--num_warmup_batches=1
+--num_batches=11); --random_lengths --ragged_batches; a small network of odd sizes
+(--num_units=31). --result_file stores the certificate. ./run.sh sweep --certify
+verifies each configuration. docs/verify.md lists what is compared, how closely, and
+what is not.
 
-Exit status: 0 the mode or script is right; 1 it is wrong or a process failed; 2 the flags conflict; 3 cannot tell
-(only with --trainer); 130 interrupted."""
+Exit status: 0 the mode or script is right; 1 it is wrong or a process failed; 2 the
+flags conflict; 3 cannot tell (only with --trainer); 130 interrupted."""
 
 # Nothing is timed or traced, and every batch is compared.
 _REFUSED = ("log_dir", *SINGLE_RUN_OPTIONS, *REFUSED_OPTIONS)

@@ -15,8 +15,10 @@ from rnn_scaling.analysis import folder_rows, rows, stalls
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import cluster, conclusions, summary_builder, table
 from rnn_scaling.sweeps import failure
+from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 from rnn_scaling.system.machine import load
 from rnn_scaling.training import progress
+from rnn_scaling.training.recording import Recording
 from tests.support.paths import ROOT
 
 
@@ -352,6 +354,19 @@ def test_steps_that_did_not_wait_are_recorded_and_reported(
     (remark,) = cluster.worker_statements(row, "mine")
     assert remark.kind == "steps-not-waited-for"
     assert f"warning: {remark.values['text']} " in capsys.readouterr().err
+
+
+def test_a_sweep_reports_the_load_instead_of_the_program(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Recording, "load_caution", lambda self, record: "busy")
+
+    def run():
+        with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:
+            recorder.step(items=1)
+        return capsys.readouterr().err
+
+    assert "warning: busy" in run()
+    monkeypatch.setenv(RESULT_VARIABLE, str(tmp_path / "run.json"))
+    assert "busy" not in run()
 
 
 def test_the_sentence_of_an_older_record_is_still_reported(tmp_path):

@@ -18,7 +18,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps import placeholders
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import PROGRESS
+from rnn_scaling.system.files.terminal import PROGRESS, RESULT_VARIABLE
 from rnn_scaling.system.machine import gpus
 from rnn_scaling.system.machine.cores import first_cores
 from rnn_scaling.system.processes import process
@@ -28,7 +28,6 @@ TRAINER = process.our_module("rnn_scaling.train")
 LOCAL_CLUSTER = "local-cluster"
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 # With these variables a program of the user gets the facts of its run.
-RESULT_VARIABLE = "RNN_SCALING_RESULT_FILE"
 DEVICES_VARIABLE = "RNN_SCALING_NUM_DEVICES"
 _REPEAT_VARIABLE = "RNN_SCALING_REPEAT"
 

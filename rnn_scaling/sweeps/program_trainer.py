@@ -38,7 +38,6 @@ from rnn_scaling.sweeps import (
 from rnn_scaling.sweeps.axes import parse_number
 from rnn_scaling.sweeps.command_lines import (
     DEVICES_VARIABLE,
-    RESULT_VARIABLE,
     CommandLine,
     program_command,
 )
@@ -48,6 +47,7 @@ from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
+from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.cores import available_cores, first_cores
 from rnn_scaling.system.machine.environment import read_commit, read_environment

@@ -34,7 +34,7 @@ from rnn_scaling.records.workers import (
     find_ranks_sharing_cores,
 )
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import PROGRESS
+from rnn_scaling.system.files.terminal import PROGRESS, RESULT_VARIABLE
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.processes import alive
@@ -401,7 +401,10 @@ class Recorder:
         """Warn about a run that may not be trusted."""
         error = result.error
         if error is None:
-            cautions = [self.recording.load_caution(result)]
+            cautions = []
+            # A sweep finds the load in the record.
+            if os.environ.get(RESULT_VARIABLE) != str(self._path.absolute()):
+                cautions.append(self.recording.load_caution(result))
             if self._early_steps is not None:
                 sign = early_steps.describe(self._early_steps)
                 cautions.insert(0, f"{sign} {_EARLY_STEPS_REMEDY}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.sweeps.command_lines import RESULT_VARIABLE
+from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 

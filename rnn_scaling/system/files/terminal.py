@@ -18,6 +18,8 @@ from typing import Any, TextIO
 
 # The environment variable by which a sweep asks a user's program for lines of progress.
 PROGRESS = "RNN_SCALING_PROGRESS"
+# The variable with the path of the record that a sweep reads.
+RESULT_VARIABLE = "RNN_SCALING_RESULT_FILE"
 DEFAULT_COLUMNS = 80
 _GAP = 2  # between columns
 # Escapes of Markdown, which a terminal does not render.

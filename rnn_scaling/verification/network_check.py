@@ -184,12 +184,18 @@ def _compare_gradients(
         "part": "attention" if is_attention else "network",
     }
     # np.max returns NaN if any difference is NaN.
+    largest = float(np.max(list(differences.values())))
+    fault = Statement("network-gradient", "wrong gradient", values)
+    if np.isnan(largest):
+        nan_names = [name for name in wrong_names if np.isnan(differences[name])]
+        place = f"gradient of {', '.join(nan_names)}"
+        fault = Statement("network-nan", "wrong gradient", {"place": place})
     return _make_comparison(
         "network gradient",
         "the same against central differences",
-        float(np.max(list(differences.values()))),
+        largest,
         _TOLERANCE,
-        Statement("network-gradient", "wrong gradient", values),
+        fault,
     )
 
 
@@ -281,20 +287,24 @@ def _find_loss_fault(
     The loss function is checked first, then the cells; if both are right, the rest of the
     network is wrong.
     """
+    kind = "network-part"
+    place = network.part_around_cells(model)
+    subject = f"wrong {place}"
+    values: dict[str, Any] = {"part": place, "off": difference}
     if not _is_loss_function_right(model.label_smoothing, random):
-        return Statement("network-cross-entropy", "wrong loss", {"off": difference})
-    if network.num_directions(model):
-        outputs_name = _name_wrong_outputs(model, device_type, random)
-        if outputs_name:
-            cell_values = {
-                "wrong": outputs_name,
-                "cell": model.unit_type,
-                "off": difference,
-            }
-            return Statement("network-cell", "wrong cell", cell_values)
-    layer_name = network.part_around_cells(model)
-    layer_values = {"part": layer_name, "off": difference}
-    return Statement("network-part", f"wrong {layer_name}", layer_values)
+        kind = "network-cross-entropy"
+        place = "loss"
+        subject = "wrong loss"
+    elif network.num_directions(model) and (
+        outputs_name := _name_wrong_outputs(model, device_type, random)
+    ):
+        kind = "network-cell"
+        place = f"{outputs_name} of {model.unit_type} cells"
+        subject = "wrong cell"
+        values |= {"wrong": outputs_name, "cell": model.unit_type}
+    if np.isnan(difference):
+        return Statement("network-nan", subject, {"place": place})
+    return Statement(kind, subject, values)
 
 
 def _is_loss_function_right(
@@ -317,8 +327,9 @@ def _is_loss_function_right(
     fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
     losses = cross_entropy.losses(logits, ids, label_smoothing)
     loss_sums = (fused.loss_sum, tf.reduce_sum(losses * word_weights))
-    return not any(
-        abs(float(loss_sum) - expected) > _TOLERANCE * expected
+    # A NaN is not within the tolerance.
+    return all(
+        abs(float(loss_sum) - expected) <= _TOLERANCE * expected
         for loss_sum in loss_sums
     )
 
@@ -362,7 +373,7 @@ def _name_wrong_outputs(
 
 
 def _differs(array: np.ndarray, reference: np.ndarray) -> bool:
-    return bool(np.abs(array - reference).max() > _TOLERANCE)
+    return not np.abs(array - reference).max() <= _TOLERANCE  # includes NaN
 
 
 def _find_wrong_weights(

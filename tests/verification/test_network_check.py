@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import sys
 import types
 
@@ -192,6 +193,35 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
         lambda lengths, words: tf.zeros([tf.size(lengths), words]),
     )
     assert verdicts_of(BAHDANAU) == ["wrong attention"]
+
+
+@pytest.mark.parametrize(
+    ("module_name", "name", "place"),
+    [
+        ("cross_entropy", "word_weights", "loss"),
+        ("encoders.block_lstm", "_large_products", "gradient of src_embedding"),
+        ("encoders.block_lstm", "_block_forward", "outputs of lstm cells"),
+    ],
+)
+def test_a_number_that_is_nan_is_named_with_its_place(
+    tf, monkeypatch, module_name, name, place
+):
+    from rnn_scaling.verification import network_check
+
+    module = importlib.import_module(f"rnn_scaling.models.{module_name}")
+    real = getattr(module, name)
+    monkeypatch.setattr(
+        module,
+        name,
+        lambda *given: tf.nest.map_structure(lambda x: x * np.nan, real(*given)),
+    )
+    model = dataclasses.replace(SMALL, encoder_type="cudnn_lstm")
+    comparisons = network_check._compare_parts(model, "CPU", "CPU:0", 1)
+    faults = []
+    for comparison in comparisons:
+        faults += comparison.faults
+    assert [fault.kind for fault in faults] == ["network-nan"]
+    assert place in faults[0].values["place"]
 
 
 def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):

@@ -4,16 +4,35 @@ The hooks call `redirect` before the script starts, and `observer` asks whether 
 state was lost. Needs only torch.
 """
 
+import dataclasses
 import hashlib
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 Shapes = list[tuple[int, ...]]
-# The sorted shapes in each nonempty optimizer state of loaded checkpoints.
-_loaded_states: list[Shapes] = []
+# The first rate of a schedule, if it is known, and the rate of a step.
+_RATES = ("initial_lr", "lr")
+_MAX_RATE_RATIO = 1.5  # between two steps of a schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class _LoadedState:
+    """A nonempty optimizer state of a loaded checkpoint.
+
+    Attributes:
+      shapes: The sorted shapes of the parameters.
+      groups: The groups of parameters with their options.
+    """
+
+    shapes: Shapes
+    groups: list[dict[str, Any]]
+
+
+_loaded_states: list[_LoadedState] = []
 # The last epochs of schedules in loaded checkpoints.
 _loaded_epochs: list[int] = []
 
@@ -46,8 +65,8 @@ def redirect(folder: str) -> None:
 def lost_state(optimizer: Any, schedule: Any) -> str | None:
     """Return what a loaded checkpoint has and the script has not restored.
 
-    The first step after a checkpoint was loaded asks. The state of another model, which
-    is a start for this one, does not fit the optimizer.
+    The first step after a checkpoint was loaded asks. A checkpoint may also be the start
+    of another training, with another model or a new optimizer.
 
     Args:
       optimizer: The optimizer that is about to step.
@@ -59,17 +78,47 @@ def lost_state(optimizer: Any, schedule: Any) -> str | None:
     shapes: Shapes = []
     for group in optimizer.param_groups:
         shapes += [tuple(parameter.shape) for parameter in group["params"]]
-    own_shapes = sorted(shapes)
-    fits = own_shapes in _loaded_states
-    if fits:
-        _loaded_states.remove(own_shapes)
+    fitting = [state for state in _loaded_states if state.shapes == sorted(shapes)]
+    if fitting:
+        _loaded_states.remove(fitting[0])
     if not optimizer.state:
-        return "optimizer" if fits else None
+        continues = schedule is not None and schedule.last_epoch > 0
+        for state in fitting[:1]:
+            continues |= _have_equal_options(state.groups, optimizer.param_groups)
+        return "optimizer" if fitting and continues else None
     epochs = _loaded_epochs.copy()
     _loaded_epochs.clear()
-    if fits and epochs and schedule is not None:
+    if fitting and epochs and schedule is not None:
         return "schedule" if schedule.last_epoch < max(epochs) else None
     return None
+
+
+def _have_equal_options(
+    groups: list[dict[str, Any]], other_groups: list[dict[str, Any]]
+) -> bool:
+    """Return whether two optimizers have equal groups, apart from their schedules."""
+    if len(groups) != len(other_groups):
+        return False
+    for group, other in zip(groups, other_groups):
+        if len(group["params"]) != len(other["params"]):
+            return False
+        # Versions of torch have different options.
+        names = group.keys() & other.keys() - {"params", *_RATES}
+        if any(group[name] != other[name] for name in names):
+            return False
+        if not any(_are_near_rates(group, other, name) for name in _RATES):
+            return False
+    return True
+
+
+def _are_near_rates(
+    group: Mapping[str, Any], other: Mapping[str, Any], name: str
+) -> bool:
+    """Return whether both groups have a learning rate of the same schedule."""
+    if name not in group or name not in other:
+        return False
+    ratio = float(other[name]) / max(float(group[name]), 1e-30)
+    return 1 / _MAX_RATE_RATIO < ratio < _MAX_RATE_RATIO
 
 
 def _note_states(content: Any) -> None:
@@ -78,7 +127,9 @@ def _note_states(content: Any) -> None:
         return
     if "param_groups" in content:
         if content.get("state"):
-            _loaded_states.append(_shapes(content["state"]))
+            shapes = _shapes(content["state"])
+            groups = content["param_groups"]
+            _loaded_states.append(_LoadedState(shapes, groups))
     elif "last_epoch" in content and "_step_count" in content:
         _loaded_epochs.append(content["last_epoch"])
     else:

@@ -240,9 +240,9 @@ class Loaders:
 
     def _describe(self, loader: Any) -> dict[str, Any]:
         facts: dict[str, Any] = {"size": None, "length": None, "epoch": None}
-        sampler = loader.sampler
-        facts["sampler"] = type(sampler).__name__
-        facts["drop_last"] = bool(loader.drop_last)
+        batches = loader.batch_sampler
+        owners = (loader, loader.sampler, batches, getattr(batches, "sampler", None))
+        facts["drop_last"] = any(getattr(each, "drop_last", False) for each in owners)
         if isinstance(loader.dataset, data.IterableDataset):
             return facts
         try:

@@ -50,6 +50,7 @@ _MAX_DIFFERENCE_OF_REPEATS = 1e-3
 # Share of the samples that are missing, and of those read twice, if each of two ranks
 # shuffles by itself; it is a quarter on average.
 _MIN_OVERLAP = 0.1
+_MAX_CHANGE_OF_RATE = 0.5  # of a learning rate between two steps of a schedule
 
 
 def judge(runs: Mapping[str, Record]) -> Verdict:
@@ -198,7 +199,10 @@ class _Judge:
         min_repeated = max(step_size, self._evidence.num_ranks)
         features = SampleFeatures(
             missing=samples.leaves_out_too_many(
-                missing, total, self._evidence.runs["parallel"], self._evidence.joint
+                missing,
+                self._evidence.runs["parallel"],
+                self._evidence.runs["serial"],
+                self._evidence.joint,
             ),
             repeated=repeated >= min_repeated,
             shards=self._relation_of_shards(missing, repeated, total),
@@ -529,16 +533,16 @@ class _Judge:
         return wrong_check(Subject.CLIPPING, "driven", 1, cause, values)
 
 
-def _are_near(first: list[float], second: list[float]) -> bool:
-    """Return whether two ranks clip the same number of equal norms."""
-    return len(first) == len(second) and np.allclose(first, second, rtol=1e-3)
+def _are_near(first: list[float], second: list[float], tolerance: float = 1e-3) -> bool:
+    """Return whether there are equally many numbers, which differ by little."""
+    return len(first) == len(second) and np.allclose(first, second, rtol=tolerance)
 
 
 def _lost_state(steps: list[Record]) -> tuple[int, bool] | None:
     """Return the first step with a lost state, and whether it is a schedule's.
 
     A loaded state that is not restored is lost. A new optimizer without state that
-    takes the place of one with state counts too.
+    takes the place of an equal one with state counts too.
     """
     states: dict[int, int] = {}
     for number, step in enumerate(steps):
@@ -549,9 +553,24 @@ def _lost_state(steps: list[Record]) -> tuple[int, bool] | None:
         if count < states.get(optimizer, 0):
             return number, False
         is_new = optimizer not in states and optimizer > max(states, default=optimizer)
-        later = {other["optimizer"] for other in steps[number:]}
-        had_state = [old for old, value in states.items() if value and old not in later]
-        if is_new and count == 0 and had_state:
+        if is_new and count == 0 and _replaces_equal_optimizer(steps, number):
             return number, False
         states[optimizer] = count
     return None
+
+
+def _replaces_equal_optimizer(steps: list[Record], number: int) -> bool:
+    """Return whether an optimizer with state, which ends before a step, is like its own.
+
+    Another phase of training, such as fine-tuning, has other options or learning rates.
+    """
+    new = steps[number]
+    later = {step["optimizer"] for step in steps[number:]}
+    for step in steps[:number]:
+        if step["optimizer"] in later or not step["num_states"]:
+            continue
+        if step.get("options") == new.get("options") and _are_near(
+            step["rates"], new["rates"], _MAX_CHANGE_OF_RATE
+        ):
+            return True
+    return False

@@ -288,33 +288,29 @@ def missing_and_repeated(
 
 
 def leaves_out_too_many(
-    missing: int, total: int, parallel: Record, joint: JointBatches
+    missing: int, parallel: Record, serial: Record, joint: JointBatches
 ) -> bool:
-    """Return whether the ranks leave out more samples of an epoch than they need to.
+    """Return whether the ranks leave out more samples of an epoch than they may.
 
-    A script may drop an incomplete step, or some samples to give each rank equally many.
+    A script may declare `drop_last`, or always drop an incomplete step itself.
 
     Args:
       missing: Number of missing samples; see `missing_and_repeated`.
-      total: Samples of an epoch of one process.
       parallel: The run on several ranks.
-      joint: The samples of this run.
+      serial: The run of one process.
+      joint: The samples of the ranks.
     """
     num_ranks = len(parallel["ranks"])
     if missing >= max(num_ranks, *map(num_samples, joint.steps())):
         return True
-    counts = set()
-    largest = 0
     has_incomplete_batch = False
-    for rank in parallel["ranks"]:
-        facts = describe_loader(rank, training_loader(rank) or 0)
-        sizes = [len(batch or ()) for batch in (facts or {}).get("epoch") or ()]
-        counts.add(sum(sizes))
-        largest = max([largest, *sizes])
-        has_incomplete_batch |= len(set(sizes)) > 1
-    if not has_incomplete_batch or missing >= largest:
-        return False
-    return missing > (total % num_ranks if len(counts) == 1 else 0)
+    for rank in (*parallel["ranks"], *serial["ranks"]):
+        facts = describe_loader(rank, training_loader(rank) or 0) or {}
+        if facts.get("drop_last"):
+            return False
+        sizes = {len(batch or ()) for batch in facts.get("epoch") or ()}
+        has_incomplete_batch |= len(sizes) > 1
+    return missing > 0 and has_incomplete_batch
 
 
 def has_unequal_shares(run: Record) -> bool:

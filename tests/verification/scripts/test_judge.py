@@ -156,6 +156,22 @@ def lose_state(runs):
         rank["steps"][2]["num_states"] = 0
 
 
+def restart_optimizer(runs, rate=0.081):
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][2] |= {"optimizer": 1, "num_states": 0, "rates": [rate]}
+
+
+def test_another_phase_with_a_new_optimizer_has_lost_nothing():
+    runs = Recorded().runs()
+    restart_optimizer(runs, rate=0.01)
+    (state,) = [
+        check
+        for check in judge.judge(runs).checks
+        if check.subject is signatures.Subject.STATE
+    ]
+    assert state.cause is None
+
+
 def read_same_shard(runs):
     first, second = runs["parallel"]["ranks"]
     second["end"] = first["end"]
@@ -347,6 +363,7 @@ OTHER_FAULTS = [
     (start_elsewhere, Cause.INITIAL_WEIGHTS),
     (drift, Cause.REPLICAS_DRIFT),
     (lose_state, Cause.STATE_LOST),
+    (restart_optimizer, Cause.STATE_LOST),
     (read_same_shard, Cause.SAME_SAMPLES),
     (leave_out_shard, Cause.SAMPLES_MISSING),
 ]

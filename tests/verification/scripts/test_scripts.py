@@ -257,6 +257,34 @@ def test_a_script_resumes_from_its_own_checkpoint(tmp_path, lost, cause):
     assert verdict["answer"] == ("wrong" if cause else "right")
 
 
+# Another file has weights and the state of their optimizer.
+TUNED = SCRIPT.replace("DIVISOR", "dist.get_world_size()").replace(
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    """optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+state = torch.load("trained.pt")
+model.load_state_dict(state["model"])
+""",
+)
+
+
+@pytest.mark.parametrize(("rate", "cause"), [(0.1, "state-lost"), (0.01, None)])
+def test_a_new_optimizer_with_another_rate_tunes_a_trained_model(tmp_path, rate, cause):
+    program = f"""
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr={rate})
+model(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+state = {{"model": model.state_dict(), "optimizer": optimizer.state_dict()}}
+torch.save(state, "trained.pt")
+"""
+    subprocess.run([PYTHON, "-c", program], cwd=tmp_path, check=True)
+    verify(tmp_path, TUNED, "--result_file=certificate.json")
+    verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
+    assert verdict["cause"] == cause
+    assert verdict["answer"] == ("wrong" if cause else "right")
+
+
 def test_summed_gradients_are_found_and_named(tmp_path):
     text = SCRIPT.replace("DIVISOR", "1")
     done = verify(tmp_path, text, "--result_file=certificate.json")

@@ -99,8 +99,10 @@ class Evidence:
         rows, reference_rows = samples.rows_of_steps(steps, [step])
         if rows and rows == reference_rows:
             return Relation.SAME
-        # A random mixture of a batch, such as mixup, differs for parts of the batch.
-        if "noisy" in self.runs and not rows & reference_rows:
+        # A random mixture of a batch, such as mixup, differs for parts of the batch, but
+        # may leave some samples as they are.
+        num_equal = (rows & reference_rows).total()
+        if "noisy" in self.runs and 2 * num_equal < rows.total():
             return Relation.OTHER
         if self.joint.is_known and not self._has_row_per_sample(step, reference_rows):
             return Relation.SAME
@@ -118,6 +120,28 @@ class Evidence:
             return Relation.OTHER
         is_first_only = np.abs(weighting.weights[1:]).max(initial=0.0) < 1e-3
         return Relation.OTHER if is_first_only else Relation.SAME
+
+    def has_other_rows(self) -> bool:
+        """Return whether one process computes with other inputs of the same samples."""
+        steps = [rank["steps"][0] for rank in self.ranks]
+        rows, reference_rows = samples.rows_of_steps(
+            steps, [self.reference["steps"][0]]
+        )
+        return rows.total() == reference_rows.total() and rows != reference_rows
+
+    def mixes_batch(self) -> bool:
+        """Return whether a sample's input depends on the other samples of its batch.
+
+        Then one process makes the last rank's inputs of its samples, but only of them.
+        """
+        isolated = self.runs.get("isolated", {"ranks": [{"steps": ()}]})
+        steps = isolated["ranks"][0]["steps"]
+        if not steps:
+            return False
+        rows, isolated_rows = samples.rows_of_steps(
+            [self.ranks[-1]["steps"][0]], [steps[0]]
+        )
+        return rows == isolated_rows
 
     def _has_row_per_sample(self, step: Record, rows: Counter[str]) -> bool:
         """Return whether the rows of a step's input are its samples.

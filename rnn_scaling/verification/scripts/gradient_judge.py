@@ -115,7 +115,10 @@ class GradientJudge:
             return self._miscounted()
         if relation is Relation.OTHER:
             return self._by_parts()
-        return self.against_reference("parallel", "reference")
+        check = self.against_reference("parallel", "reference")
+        if check.result is Result.WRONG and self._evidence.mixes_batch():
+            return self._by_parts()
+        return check
 
     def _miscounted(self) -> Check:
         """Return the check of ranks that leave out samples, or read some twice."""
@@ -183,8 +186,11 @@ class GradientJudge:
 
     def _not_comparable(self) -> Check:
         """Return the check of gradients whose parts do not explain them either."""
-        is_noisy = self._evidence.own_noise is OwnNoise.DIFFERENT
-        kind = "other-noise" if is_noisy else "other-samples"
+        kind = "other-samples"
+        if self._evidence.own_noise is OwnNoise.DIFFERENT:
+            kind = "other-noise"
+        elif self._evidence.mixes_batch():
+            kind = "mixed-batches"
         return Check(Subject.GRADIENTS, Result.NOT_COVERED, kind)
 
     def _by_parameter(

@@ -8,6 +8,7 @@
     repeated           the reference again, which shows randomness
     perturbed0, ...    the reference with weights that are changed by one rounding
     accumulated        the reference without `reference_words`, if there are any
+    isolated           one process on the first batch of the last rank, if its inputs differ
     driven             "parallel" with active clipping and short epochs
     driven_reference   the reference of "driven"
 
@@ -20,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.verification.scripts import facts, judge, samples
-from rnn_scaling.verification.scripts.evidence import OwnNoise, relation_of_noise
+from rnn_scaling.verification.scripts.evidence import (
+    Evidence,
+    OwnNoise,
+    relation_of_noise,
+)
 from rnn_scaling.verification.scripts.runner import Runner
 
 _UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
@@ -106,6 +111,9 @@ class Conductor:
         if self._request.is_driven:
             self._drive(parallel, weights)
         fault = judge.judge(self.runs).fault
+        if fault and Evidence(self.runs).has_other_rows():
+            self._isolate(parallel, reference)
+            fault = judge.judge(self.runs).fault
         if fault and fault.ratio and fault.ratio < _CERTAIN_RATIO:
             self._perturb(reference, range(1, _MAX_PERTURBED))
         return self.runs
@@ -205,6 +213,19 @@ class Conductor:
             perturbation = {"size": max(roundings), "seed": seed}
             settings = {**reference, "perturb": perturbation}
             self._run(f"perturbed{seed}", 1, settings)
+
+    def _isolate(self, parallel: Record, reference: Record) -> None:
+        """Let one process read the first batch of the last rank alone."""
+        joint = samples.JointBatches(parallel, self.runs["serial"])
+        if not joint.is_known:
+            return
+        own_steps = joint.ranks[-1][:1]
+        replay = {
+            "loader": joint.loader,
+            "epochs": samples.replay(own_steps, len(own_steps[0])),
+            "length": len(own_steps[0]),
+        }
+        self._run("isolated", 1, {**reference, "num_steps": 1, "replay": replay})
 
     def _drive(self, parallel: Record, weights: str) -> None:
         """Run again with active clipping and short epochs."""

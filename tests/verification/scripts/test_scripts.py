@@ -193,6 +193,8 @@ RESTORED = RESTORED.replace(
     torch.save(content, path)
     sampler.set_epoch""",
 )
+# Each process mixes its samples with their neighbours, without random numbers.
+ROLLING = SCRIPT.replace("model(inputs)", "model(inputs.lerp(inputs.roll(1, 0), 0.3))")
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -207,6 +209,8 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (NOISY, ("", ""), None),
         (NOISY, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
         (MIXING, ("", ""), None),
+        (ROLLING, ("", ""), None),
+        (ROLLING, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
         (GATHERING, ("", ""), "values-without-gradient"),
     ],

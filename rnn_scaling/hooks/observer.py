@@ -351,6 +351,7 @@ class Observer:
                     gradients[key] = {
                         "sketch": sketch(parameter.grad),
                         "norm": float(plain(parameter.grad).double().norm()),
+                        "peak": _peak(parameter.grad),
                         "digest": digest(parameter.grad),
                         "is_sparse": parameter.grad.layout != torch.strided,
                     }
@@ -644,6 +645,12 @@ def _root_modules() -> list[torch.nn.Module]:
 
 def _digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     return {name: digest(tensor) for name, tensor in tensors.items()}
+
+
+def _peak(gradient: torch.Tensor) -> float:
+    """Return the largest absolute value of a gradient."""
+    values = plain(gradient)
+    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def _sharded_like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

@@ -467,14 +467,18 @@ class GradientJudge:
         return bool(difference.parameters)
 
     def _clips_by_itself(self, reference: str) -> bool:
-        """Return whether norms of gradients of one process are at a bound."""
+        """Return whether norms or elements of gradients of one process are at a bound."""
         steps = self._evidence.runs[reference]["ranks"][0]["steps"][:2]
         totals = []
         for step in steps:
             lengths = [value["norm"] for value in step["gradients"].values()]
             totals.append(math.hypot(*lengths))
+            peaks = [value.get("peak", 0.0) for value in step["gradients"].values()]
             longest = sorted(lengths)[-2:]
+            highest = sorted(peaks)[-2:]
             if len(lengths) > 2 and math.isclose(longest[0], longest[1], rel_tol=1e-5):
+                return True
+            if len(peaks) > 1 and highest[0] == highest[1] > 0:
                 return True
         return len(totals) > 1 and math.isclose(totals[0], totals[1], rel_tol=1e-5)
 

@@ -314,7 +314,7 @@ def leaves_out_too_many(
 
 
 def has_unequal_shares(run: Record) -> bool:
-    """Return whether a batch has other sizes on other ranks.
+    """Return whether a batch has other sizes on other ranks, or in other micro-batches.
 
     The batches are those of an epoch, and otherwise those of the recorded steps.
     """
@@ -326,11 +326,19 @@ def has_unequal_shares(run: Record) -> bool:
             shares.append([len(batch or ()) for batch in epoch])
     if len(shares) < len(run["ranks"]):
         num_steps = min(len(rank["steps"]) for rank in run["ranks"])
-        shares = []
-        for rank in run["ranks"]:
-            steps = rank["steps"][:num_steps]
-            shares.append([rows_of_steps([step])[0].total() for step in steps])
+        shares = [_batch_sizes(rank["steps"][:num_steps]) for rank in run["ranks"]]
+    steps = run["ranks"][0]["steps"]
+    if max((len(step["micro"]) for step in steps), default=1) > 1:
+        return len({size for share in shares for size in share}) > 1
     return any(share != shares[0] for share in shares[1:])
+
+
+def _batch_sizes(steps: Sequence[Record]) -> list[int]:
+    """Return the rows of input in each backward pass."""
+    sizes = []
+    for step in steps:
+        sizes += [len(micro.get("rows", ())) for micro in step["micro"]]
+    return sizes
 
 
 def repeats_order(rank: Record, loader: int) -> bool | None:

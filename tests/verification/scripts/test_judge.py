@@ -317,6 +317,15 @@ def clip_the_sum(runs):
                 rescale(step["gradients"], scale)
 
 
+def clip_values(runs):
+    """Clip the values of the gradients of one process, and of the ranks' own ones."""
+    for run in runs.values():
+        for rank in run["ranks"]:
+            for value in rank["steps"][0]["gradients"].values():
+                value["peak"] = 0.1
+    disturb_and_note(runs)
+
+
 def rescale(gradients, length):
     total = np.hypot(*(value["norm"] for value in gradients.values()))
     for value in gradients.values():
@@ -360,6 +369,7 @@ OTHER_FAULTS = [
     (add_statistics_of_ranks, Cause.MEAN_OF_RANKS),
     (step_schedule_twice, Cause.SCHEDULE_STEPPED_OFTEN),
     (draw_equal_dropout, Cause.EQUAL_DROPOUT),
+    (clip_values, Cause.CLIPPED_LOCALLY),
     (start_elsewhere, Cause.INITIAL_WEIGHTS),
     (drift, Cause.REPLICAS_DRIFT),
     (lose_state, Cause.STATE_LOST),

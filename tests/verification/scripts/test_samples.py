@@ -72,6 +72,15 @@ def test_ranks_may_only_leave_out_samples_for_a_reason(
     assert left_out is is_wrong
 
 
+def test_micro_batches_have_unequal_shares_if_a_batch_is_incomplete(runs):
+    parallel = runs["parallel"]
+    for rank in parallel["ranks"]:
+        rank["end"]["loaders"][0]["epoch"] = [[0] * 4, [0] * 2]
+        for step in rank["steps"]:
+            step["micro"] *= 2
+    assert samples.has_unequal_shares(parallel)
+
+
 @pytest.mark.parametrize(
     ("epochs", "is_unequal"),
     [

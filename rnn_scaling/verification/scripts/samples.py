@@ -329,7 +329,7 @@ def has_unequal_shares(run: Record) -> bool:
         shares = [_batch_sizes(rank["steps"][:num_steps]) for rank in run["ranks"]]
     steps = run["ranks"][0]["steps"]
     if max((len(step["micro"]) for step in steps), default=1) > 1:
-        return len({size for share in shares for size in share}) > 1
+        return len(set().union(*shares)) > 1
     return any(share != shares[0] for share in shares[1:])
 
 

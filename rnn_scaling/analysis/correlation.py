@@ -15,7 +15,7 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 # With five families, the interval of a perfect order contains 0.
 MIN_FAMILIES = 6
@@ -109,20 +109,20 @@ def state_efficiency_trend(
         "fewest": MIN_FAMILIES,
     }
     if num_families < FEWEST_FOR_INTERVAL:
-        return Statement("too-few-models", values=values)
+        return state("too-few-models", **values)
     numbers = [*ratios, *efficiencies]
     if any(number.standard_error is None for number in numbers):
-        return Statement("trend-of-single-runs", values=values)
+        return state("trend-of-single-runs", **values)
     correlation = rank_correlation_with_errors(ratios, efficiencies, num_families)
     values |= interval_values(correlation)
     low, high = correlation.ends or (-1.0, 1.0)
     if low > 0:
-        return Statement("efficiency-follows", values=values)
+        return state("efficiency-follows", **values)
     if high < 0:
-        return Statement("efficiency-falls", values=values)
+        return state("efficiency-falls", **values)
     if num_families < MIN_FAMILIES:
-        return Statement("too-few-families", values=values)
-    return Statement("efficiency-does-not-follow", values=values)
+        return state("too-few-families", **values)
+    return state("efficiency-does-not-follow", **values)
 
 
 def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.ndarray:

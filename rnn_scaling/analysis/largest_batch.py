@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.statements import Statement, Word
+from rnn_scaling.analysis.statements import Statement, Word, state
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.system import GIB
@@ -141,18 +141,18 @@ def statements(
       samples: What a batch contains, in the plural.
     """
     if not tries:
-        return [Statement("batch-untried")]
+        return [state("batch-untried")]
     sizes = {attempt.batch_size: attempt for attempt in tries}
     values: dict[str, Any]
     for attempt in tries:
         if attempt.outcome == FAILED:
             values = {"batch_size": attempt.batch_size, "reason": attempt.message}
-            return [Statement("batch-failed", values=values)]
+            return [state("batch-failed", **values)]
     limits = bounds(tries)
     statements = []
     if limits.largest is None:
         values = {"batch_size": min(sizes), "samples": samples}
-        statements.append(Statement("batch-none", values=values))
+        statements.append(state("batch-none", **values))
     else:
         peak_bytes = sizes[limits.largest].peak_bytes or 0
         values = {
@@ -164,7 +164,7 @@ def statements(
         kind = "batch-fits"
         if peak_bytes:
             kind = "batch-fits-limit" if limit_bytes else "batch-fits-peak"
-        statements.append(Statement(kind, values=values))
+        statements.append(state(kind, **values))
         if limits.too_large is not None:
             reason = sizes[limits.too_large].message or TOO_LARGE.value
             values = {
@@ -172,9 +172,9 @@ def statements(
                 "samples": samples,
                 "reason": reason,
             }
-            statements.append(Statement("batch-too-large", values=values))
+            statements.append(state("batch-too-large", **values))
     if not is_finished:
-        statements.append(Statement("batch-unfinished"))
+        statements.append(state("batch-unfinished"))
     return statements
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.importers.matrices import Link, LinkMatrix
 from rnn_scaling.records.importers.reading import Reading
 
@@ -57,8 +57,13 @@ def _matrix_statement(
     kind: str, source: str, matrix: LinkMatrix, values: Mapping[str, object]
 ) -> Statement:
     unit = "us" if matrix.is_time else "GB/s"
-    statement_values = {"title": matrix.title, **values, "unit": unit}
-    return Statement(f"import-{kind}", f"{source}:{matrix.line}", statement_values)
+    return state(
+        f"import-{kind}",
+        f"{source}:{matrix.line}",
+        title=matrix.title,
+        **values,
+        unit=unit,
+    )
 
 
 def _slow_peer_copy_statements(

@@ -12,7 +12,7 @@ from typing import Any
 from rnn_scaling.analysis.audit.auditing import FileReport
 from rnn_scaling.analysis.audit.finding import Finding, Place
 from rnn_scaling.analysis.audit.relations import EFFICIENCIES, INVERSE
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports import wording
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import markdown_table
@@ -82,9 +82,9 @@ def make_statements(finding: Finding) -> list[Statement]:
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_RELATIONS:
         kind = f"audit-column-{finding.relation}"
-    statements = [Statement(kind, finding.source, values)]
+    statements = [state(kind, finding.source, **values)]
     if first.hint and finding.kind == "number":
-        statements.append(Statement("audit-hint", finding.source, {"hint": first.hint}))
+        statements.append(state("audit-hint", finding.source, hint=first.hint))
     return statements
 
 

@@ -21,7 +21,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import (
     is_above,
 )
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import network_family, program_key
 from rnn_scaling.config.spelling import command
@@ -143,7 +143,7 @@ def answer_statements(summary: Summary) -> list[Statement]:
     Weak and strong scaling have an answer each, because they are never compared.
     """
     if not summary.measured:
-        return [Statement("no-run-succeeded")]
+        return [state("no-run-succeeded")]
     answer = [*certificates.alarms(summary), *training_differences.alarms(summary)]
     if summary.has_many_models:
         for name, series in summary.tables:
@@ -158,9 +158,9 @@ def answer_statements(summary: Summary) -> list[Statement]:
         name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
     ]
     if loaded:
-        answer.append(Statement("loaded-runs", values={"files": loaded}))
+        answer.append(state("loaded-runs", files=loaded))
     if trainers := summary.trainers_of_unknown_work:
-        answer.append(Statement("unknown-work", values={"trainers": trainers}))
+        answer.append(state("unknown-work", trainers=trainers))
     return [*answer, *summary.checked_predictions]
 
 
@@ -181,7 +181,7 @@ def _answered_scalings(summary: Summary) -> list[Scaling]:
 
 
 def _title_statement(summary: Summary, name: str) -> list[Statement]:
-    return [Statement("scaling", name)] if len(summary.scalings) > 1 else []
+    return [state("scaling", name)] if len(summary.scalings) > 1 else []
 
 
 def _model_statements(
@@ -194,8 +194,8 @@ def _model_statements(
     """
     model_statements = []
     if len(summary.tables) > 1 or _answered_scalings(summary):
-        model_statements.append(Statement("scaling", name))
-    without_range = Statement("none-on-several", values={"series": len(series)})
+        model_statements.append(state("scaling", name))
+    without_range = state("none-on-several", series=len(series))
     model_statements += _range_statements(series) or [without_range]
     model_statements += _unranked_statements(series)
     if not registry.mode_of(series[0].mode).trains_one_model:
@@ -229,22 +229,22 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     if not parallel:
         sound_series, excluded = _select_sound([s for s in series if s.row_on(1)])
         first = fastest(sound_series, 1) if len(sound_series) > 1 else []
-        none = Statement("none-on-several", values={"series": len(series)})
+        none = state("none-on-several", series=len(series))
         return [*first, *excluded, none, *unranked]
 
     rivals = _select_one_model(parallel) or parallel
     candidates, excluded = _select_sound(rivals)
     if len(rivals) < len(parallel):
-        excluded = [Statement("ranked-one-model"), *excluded]
+        excluded = [state("ranked-one-model"), *excluded]
     if not candidates:
-        none = Statement("none-sound", values={"series": len(rivals)})
+        none = state("none-sound", series=len(rivals))
         return [none, *excluded, *unranked]
 
     sound, _ = _select_sound(parallel)
     fastest_statements = headline.statements(sound)
     fastest_statements += _fastest_on_one_device(candidates)
     if len(candidates) == 1:
-        only_one = Statement("one-ranked", values={"series": len(series)})
+        only_one = state("one-ranked", series=len(series))
         excluded = [only_one, *excluded]
     ranked = _fastest_on_several(candidates)
     if any(each.kind in headline.DECISIONS for each in fastest_statements):
@@ -278,14 +278,17 @@ def _cost_statements(
     if not priced:
         return []
     cost, cheapest, machine = min(priced, key=lambda item: item[0].value)
-    values = {
-        "cost": interval_values(cost),
-        "currency": machine.currency,
-        "machine": machine.name,
-        "unit": cheapest.unit,
-        "devices": cheapest.devices,
-    }
-    return [Statement("lowest-cost", summary.row_titles[cheapest], values)]
+    return [
+        state(
+            "lowest-cost",
+            summary.row_titles[cheapest],
+            cost=cost,
+            currency=machine.currency,
+            machine=machine.name,
+            unit=cheapest.unit,
+            devices=cheapest.devices,
+        )
+    ]
 
 
 def _unranked_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -294,7 +297,7 @@ def _unranked_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     for member in series:
         if kind := _reason_not_ranked(member):
             names.setdefault(kind, []).append(member.title)
-    return [Statement(kind, values={"names": titles}) for kind, titles in names.items()]
+    return [state(kind, names=titles) for kind, titles in names.items()]
 
 
 def _reason_not_ranked(series: SeriesSummary) -> str:
@@ -318,7 +321,7 @@ def _select_sound(
     """
     stable = [member for member in series if not member.num_diverged]
     sound = [member for member in stable if not certificates.trains_wrong(member)]
-    return sound, [Statement("ranked-right")] if len(sound) < len(stable) else []
+    return sound, [state("ranked-right")] if len(sound) < len(stable) else []
 
 
 def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
@@ -334,7 +337,7 @@ def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
         return one_series.statements(candidates[0])
     common_counts = set.intersection(*map(measured_counts, candidates)) - {1}
     if not common_counts:
-        return [Statement("no-common-devices"), *conditions(candidates, None)]
+        return [state("no-common-devices"), *conditions(candidates, None)]
     return fastest(candidates, max(common_counts))
 
 
@@ -364,18 +367,24 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
             _efficiency(judged_series[0]),
             len(judged_series),
         ):
-            range_statements.append(Statement("range-within-noise"))
+            range_statements.append(state("range-within-noise"))
     if len(single_run_series) > 1 and not judged_series:
         range_statements += [
             _range_statement(single_run_series),
-            Statement("single-runs"),
+            state("single-runs"),
         ]
     elif single_run_series:
-        values = {"single": len(single_run_series), "series": len(series)}
-        range_statements.append(Statement("series-of-single-runs", values=values))
+        range_statements.append(
+            state(
+                "series-of-single-runs",
+                single=len(single_run_series),
+                series=len(series),
+            )
+        )
     if num_unjudged := len(series) - len(judged_series) - len(single_run_series):
-        values = {"unjudged": num_unjudged, "series": len(series)}
-        range_statements.append(Statement("series-unjudged", values=values))
+        range_statements.append(
+            state("series-unjudged", unjudged=num_unjudged, series=len(series))
+        )
     return range_statements
 
 
@@ -393,9 +402,9 @@ def _range_statement(ordered: Sequence[SeriesSummary]) -> Statement:
         "high_devices": devices_text([high], most_devices(high)),
     }
     if most_devices(low) != most_devices(high):
-        return Statement("efficiency-range-mixed", values=values)
+        return state("efficiency-range-mixed", **values)
     values["devices"] = devices_text([low, high], most_devices(low))
-    return Statement("efficiency-range", values=values)
+    return state("efficiency-range", **values)
 
 
 def missing_run_commands(series: SeriesSummary) -> list[str]:
@@ -453,16 +462,19 @@ def _disturbed_left_out(summary: Summary) -> list[Statement]:
                 loads.append(disturbance.load(run))
     left_out_facts = []
     if files:
-        values = {
-            "files": files,
-            "runs": num_good,
-            "share": max(loads),
-            "threshold": NOTICEABLE_LOAD,
-        }
-        left_out_facts.append(Statement("disturbed-left-out", values=values))
+        left_out_facts.append(
+            state(
+                "disturbed-left-out",
+                files=files,
+                runs=num_good,
+                share=max(loads),
+                threshold=NOTICEABLE_LOAD,
+            )
+        )
     if batches := disturbance.batches_left_out(counted_runs):
-        values = {**batches, "threshold": NOTICEABLE_LOAD}
-        left_out_facts.append(Statement("batches-left-out", values=values))
+        left_out_facts.append(
+            state("batches-left-out", **batches, threshold=NOTICEABLE_LOAD)
+        )
     return left_out_facts
 
 

@@ -98,8 +98,15 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
         kind = finding.kind
         if kind == "cpu-devices" and not has_gpus:
             kind = "cpu-devices-only"
-        runs = {"runs": counts[key], "total": len(records)}
-        found.append(state(kind, finding.subject, **runs, **finding.values))
+        found.append(
+            state(
+                kind,
+                finding.subject,
+                runs=counts[key],
+                total=len(records),
+                **finding.values,
+            )
+        )
     return sorted(found, key=lambda statement: _KINDS.index(statement.kind))
 
 

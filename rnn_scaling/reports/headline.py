@@ -14,7 +14,7 @@ from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effect
 from rnn_scaling.analysis.ranking import NEGLIGIBLE_DIFFERENCE, TOO_NOISY
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import MAX_REPEATS
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.config import registry
 from rnn_scaling.config.naming import NAMED, program_key
 from rnn_scaling.config.spelling import spell
@@ -119,11 +119,12 @@ def _speedup_statements(
         place = devices_text(series, count)
         speedup_statements += _range_statements(judged_rows, count, place)
     if hidden:
-        statement = Statement("all-speedups-hidden-by-load")
+        statement = state("all-speedups-hidden-by-load")
         if judged_rows:
             names = [member.title for member in hidden]
-            values = {"names": names, "series": len(series)}
-            statement = Statement("speedups-hidden-by-load", values=values)
+            statement = state(
+                "speedups-hidden-by-load", names=names, series=len(series)
+            )
         speedup_statements += [statement, repeat_quietly(hidden)]
     return speedup_statements
 
@@ -146,11 +147,11 @@ def _range_statements(rows: Sequence[Row], count: int, place: str) -> list[State
     }
     is_alike = round(ordered[0], 2) == round(ordered[-1], 2)
     kind = "speedup-alike" if is_alike else "speedup-range"
-    statements = [Statement(kind, place, values)]
+    statements = [state(kind, place, **values)]
     if num_corrected := sum(map(is_corrected, rows)):
         points = math.ceil(max(map(_half_width_percent, speedups)) / count)
         values = {"corrected": num_corrected, "series": len(rows), "points": points}
-        statements.append(Statement("speedups-corrected", values=values))
+        statements.append(state("speedups-corrected", **values))
     return statements
 
 
@@ -189,20 +190,20 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     }
     take_any = []
     if _can_replace_each_other(effect):
-        take_any.append(Statement("take-any", values={"others": len(names) - 1}))
+        take_any.append(state("take-any", others=len(names) - 1))
     if effect.max_difference <= NEGLIGIBLE_DIFFERENCE:
-        return [Statement("effect-equal", values=values), *take_any]
+        return [state("effect-equal", **values), *take_any]
     if effect.is_significant and is_precise(effect.ratio):
         kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
-        effect_statements = [Statement(kind, names[0], values)]
+        effect_statements = [state(kind, names[0], **values)]
         if _gains_by_exchange(effect):
-            effect_statements.append(Statement("effect-without-exchange", names[-1]))
+            effect_statements.append(state("effect-without-exchange", names[-1]))
         return effect_statements
     if effect.max_difference > TOO_NOISY:
         return []
-    effect_statements = [Statement("effect-open", values=values)]
+    effect_statements = [state("effect-open", **values)]
     if has_corrected:
-        return [*effect_statements, Statement("effect-needs-quiet-runs")]
+        return [*effect_statements, state("effect-needs-quiet-runs")]
     repeats = effect.needed_repeats
     seen_values = {
         "seen": effect.seen_difference,
@@ -213,9 +214,9 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
         return [
             *effect_statements,
             *take_any,
-            Statement("seen-effect-too-small", values=seen_values),
+            state("seen-effect-too-small", **seen_values),
         ]
-    return [*effect_statements, Statement("seen-effect", values=seen_values)]
+    return [*effect_statements, state("seen-effect", **seen_values)]
 
 
 def _values_train_one_model(effect: OptionEffect) -> list[bool]:

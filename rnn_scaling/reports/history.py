@@ -60,8 +60,11 @@ def _disturbed_statements(timeline: Timeline) -> list[Statement]:
     if not disturbed:
         return []
     mark = MARKS[Note.DISTURBED]
-    values = {"entries": len(disturbed), "threshold": NOTICEABLE_LOAD}
-    return [state("history-left-out", mark, **values)]
+    return [
+        state(
+            "history-left-out", mark, entries=len(disturbed), threshold=NOTICEABLE_LOAD
+        )
+    ]
 
 
 def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statement]:

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import group_by_series
 from rnn_scaling.analysis.slow_links import slow_link_statements
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records.cell_numbers import PrintedNumber
 from rnn_scaling.records.importers.mlperf import Mlperf
@@ -201,7 +201,7 @@ def statements(imported: Imported) -> list[Statement]:
         results += _smallest_baseline_statements(series)
     for row in imported.rows:
         if _has_lent_baseline(row):
-            results.append(Statement("import-lent-baseline", _label(row)))
+            results.append(state("import-lent-baseline", _label(row)))
     return results
 
 
@@ -218,15 +218,16 @@ def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
         limit = outliers.slow_limit(rates)
         for member, rate in zip(repeats, rates):
             if rate < limit:
-                values = {
-                    "rate": rate,
-                    "usual": statistics.median(rates),
-                    "count": len(rates) - 1,
-                    "unit": member.unit,
-                    "series": _label(row),
-                    "devices": row.num_devices,
-                }
-                slow_repeat = Statement("import-slow-repeat", member.location, values)
+                slow_repeat = state(
+                    "import-slow-repeat",
+                    member.location,
+                    rate=rate,
+                    usual=statistics.median(rates),
+                    count=len(rates) - 1,
+                    unit=member.unit,
+                    series=_label(row),
+                    devices=row.num_devices,
+                )
                 results.append(slow_repeat)
     return results
 
@@ -241,13 +242,16 @@ def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
     assert first.rate
     assert last.rate
     speedup = ratio(last.rate, first.rate)
-    values = {
-        "first": first.num_devices,
-        "last": last.num_devices,
-        "speedup": speedup.value,
-        "percent": 100 * speedup.value * first.num_devices / last.num_devices,
-    }
-    return [Statement("import-from-smallest", _label(first), values)]
+    return [
+        state(
+            "import-from-smallest",
+            _label(first),
+            first=first.num_devices,
+            last=last.num_devices,
+            speedup=speedup.value,
+            percent=100 * speedup.value * first.num_devices / last.num_devices,
+        )
+    ]
 
 
 def _has_lent_baseline(row: Row) -> bool:

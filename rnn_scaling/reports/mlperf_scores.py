@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import outliers
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.reading import Reading
 from rnn_scaling.system.files.markdown import Table, Value
@@ -48,15 +48,28 @@ def find_scores(readings: Sequence[Reading]) -> tuple[Table | None, list[Stateme
         limit = outliers.slow_limit([1 / seconds for seconds in times])
         for source, seconds in runs:
             if seconds is not None and 1 / seconds < limit:
-                slow_values = {"seconds": seconds, "usual": statistics.median(times)}
-                outlying.append(Statement("import-slow-run", source, slow_values))
+                outlying.append(
+                    state(
+                        "import-slow-run",
+                        source,
+                        seconds=seconds,
+                        usual=statistics.median(times),
+                    )
+                )
         if num_failed:
             failed_sources = ", ".join(
                 source for source, seconds in runs if seconds is None
             )
             group = ", ".join(str(value) for value in key if value is not None)
-            counts = {"count": num_failed, "total": len(runs), "group": group}
-            outlying.append(Statement("import-no-score", failed_sources, counts))
+            outlying.append(
+                state(
+                    "import-no-score",
+                    failed_sources,
+                    count=num_failed,
+                    total=len(runs),
+                    group=group,
+                )
+            )
     return Table("MLPerf scores (time to target)", _COLUMNS, tuple(rows)), outlying
 
 

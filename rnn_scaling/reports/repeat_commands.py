@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.spelling import command
@@ -70,8 +70,8 @@ def repeat_quietly(series: Sequence[SeriesSummary]) -> Statement:
     """Return the advice to measure some series again without other programs."""
     command = _repeat_series_command(series)
     if command:
-        return Statement("repeat-on-quiet-machine", values={"command": command})
-    return Statement("quiet-machine")
+        return state("repeat-on-quiet-machine", command=command)
+    return state("quiet-machine")
 
 
 def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:

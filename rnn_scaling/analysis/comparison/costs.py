@@ -18,7 +18,7 @@ from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.metrics import BILLION
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.analysis.significance import is_above
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,16 +102,16 @@ def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     fastest = max(complete, key=_max_rate)
     answer = []
     if len(complete) > 1:
-        values = {"series": len(complete)}
-        answer.append(Statement("machines-series", fastest[0].series, values))
+        answer.append(state("machines-series", fastest[0].series, series=len(complete)))
     if any(cost.rate.ends is None for cost in fastest):
-        return [*answer, Statement("machines-without-interval")]
+        return [*answer, state("machines-without-interval")]
     num_others = sum(
         _cheapest_folder(series) != _cheapest_folder(fastest) for series in complete
     )
     if num_others:
-        values = {"others": num_others, "series": len(complete)}
-        answer.append(Statement("machines-series-differ", values=values))
+        answer.append(
+            state("machines-series-differ", others=num_others, series=len(complete))
+        )
     return [*answer, *_cheapest_statements(fastest), _fastest_statement(fastest)]
 
 
@@ -138,27 +138,27 @@ def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
         "second_cost": interval_values(second.cost),
     }
     if tied_names:
-        return [Statement("machines-cheapest-unclear", first.machine, values)]
+        return [state("machines-cheapest-unclear", first.machine, **values)]
     price_ratio = second.price * second.nodes / first.nodes
     price = ratio(first.rate, second.rate).scaled(price_ratio)
-    price_values = {**common, "price": interval_values(price)}
     return [
-        Statement("machines-cheapest", first.machine, values),
-        Statement("machines-break-even", first.machine, price_values),
+        state("machines-cheapest", first.machine, **values),
+        state("machines-break-even", first.machine, **common, price=price),
     ]
 
 
 def _fastest_statement(costs: Sequence[MachineCost]) -> Statement:
     first, second, tied_names = _rank_machines(costs, lambda cost: cost.rate)
-    values = {
-        "rate": interval_values(first.rate),
-        "ratio": interval_values(ratio(first.rate, second.rate)),
-        "second": second.machine,
-        "unit": first.unit,
-        "tied": tied_names,
-    }
     kind = "machines-fastest-unclear" if tied_names else "machines-fastest"
-    return Statement(kind, first.machine, values)
+    return state(
+        kind,
+        first.machine,
+        rate=first.rate,
+        ratio=ratio(first.rate, second.rate),
+        second=second.machine,
+        unit=first.unit,
+        tied=tied_names,
+    )
 
 
 def _rank_machines(

@@ -26,7 +26,7 @@ from rnn_scaling.analysis.facts.table import (
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import compared_options
 from rnn_scaling.analysis.metrics import common_unit
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import END_OPTIONS
 from rnn_scaling.config.naming import TRAINER, recorded_work
@@ -154,7 +154,7 @@ def missing_configurations(labels: Sequence[str]) -> Difference:
     return Difference(
         "missing configurations",
         (join_some(labels, "; "),),
-        (Statement("no-run-after"),),
+        (state("no-run-after"),),
         "missing-configurations",
         INCOMPARABLE,
     )
@@ -422,7 +422,7 @@ def _compare_variables(a: Side, b: Side) -> list[Difference]:
     is_recorded_a = _has_variables(a)
     is_recorded_b = _has_variables(b)
     if not is_recorded_a or not is_recorded_b:
-        recorded = Statement("recorded")
+        recorded = state("recorded")
         first = (recorded if is_recorded_a else UNKNOWN,)
         second = (recorded if is_recorded_b else UNKNOWN,)
         name = "environment variables"
@@ -523,13 +523,14 @@ def _disturbed_run_loads(runs: Side) -> list[Difference]:
         if not noticeable_loads:
             continue
         values: dict[str, object] = {"load": _load_statement(noticeable_loads)}
-        usual_statement = Statement("load-of-all-runs", values=values)
+        usual_statement = state("load-of-all-runs", **values)
         disturbed_statement = usual_statement
         if num_quiet := len(loads) - len(noticeable_loads):
-            quiet_values = {"threshold": NOTICEABLE_LOAD, "runs": num_quiet}
-            usual_statement = Statement("quiet-runs", values=quiet_values)
+            usual_statement = state(
+                "quiet-runs", threshold=NOTICEABLE_LOAD, runs=num_quiet
+            )
             values = {**values, "runs": len(noticeable_loads)}
-            disturbed_statement = Statement("load-in-runs", values=values)
+            disturbed_statement = state("load-in-runs", **values)
         differences.append(
             Difference(
                 name, (usual_statement,), (disturbed_statement,), "load", CAUTION
@@ -541,5 +542,4 @@ def _disturbed_run_loads(runs: Side) -> list[Difference]:
 def _load_statement(loads: Sequence[_Load]) -> Statement:
     shares = [load.share for load in loads]
     kind = "load-of-runs" if len(shares) > 1 else "load-of-run"
-    values = {"mean": statistics.fmean(shares), "most": max(shares)}
-    return Statement(kind, values=values)
+    return state(kind, mean=statistics.fmean(shares), most=max(shares))

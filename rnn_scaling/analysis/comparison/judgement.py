@@ -45,7 +45,7 @@ from rnn_scaling.analysis.metrics import (
 )
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.analysis.significance import Gate, Verdict
-from rnn_scaling.analysis.statements import Statement, Word
+from rnn_scaling.analysis.statements import Statement, Word, state
 from rnn_scaling.analysis.training_differences import (
     ChangedTraining,
     find_changed_training,
@@ -424,7 +424,7 @@ def _judge_all(
         ]
         if names and result.reason is None:
             facts = ", ".join(dict.fromkeys(names))
-            reason = Statement("incomparable", values={"facts": facts})
+            reason = state("incomparable", facts=facts)
             result = dataclasses.replace(result, reason=reason)
         results.append(result)
     results = verdicts.conclude(results, question.max_regression)

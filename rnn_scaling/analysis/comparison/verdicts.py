@@ -24,7 +24,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.significance import Comparison, Gate, Verdict
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 
@@ -139,7 +139,7 @@ def measure(
 
 def _leave_unjudged(result: Result, kind: str, **values: object) -> Result:
     """Return the result with the reason why it cannot be judged."""
-    return dataclasses.replace(result, reason=Statement(kind, values=values))
+    return dataclasses.replace(result, reason=state(kind, **values))
 
 
 def _describe_missing_data(
@@ -148,16 +148,16 @@ def _describe_missing_data(
     """Return why a side has no value of the metric; None if it has one."""
     values: dict[str, object] = {"side": name, "metric": metric.title}
     if side is None:
-        return Statement("no-run", values=values)
+        return state("no-run", **values)
     if side.good_runs and (metric.ideal is None or side.baseline):
         return None
     if side.good_runs:
-        return Statement("no-run-on-one-device", values=values)
+        return state("no-run-on-one-device", **values)
     if len(side.records) > 1:
-        return Statement("no-good-run", values={**values, "runs": len(side.records)})
+        return state("no-good-run", **values, runs=len(side.records))
     status = side.records[0].status
     kind = "only-run-unmeasured" if status == "ok" else "only-run-failed"
-    return Statement(kind, values={**values, "status": status})
+    return state(kind, **values, status=status)
 
 
 def _use_own_scatter(row: Row, has_drift: bool = False) -> Row:
@@ -342,8 +342,7 @@ def _conclude(
             kind = "undecided-runs-needed"
         elif num_runs_needed is None and result.drift is not None:
             kind = "undecided-drift"
-        values = {"limit": 100 * max_regression, "needed": num_runs_needed}
-        reason = Statement(kind, values=values)
+        reason = state(kind, limit=100 * max_regression, needed=num_runs_needed)
     return dataclasses.replace(
         result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason
     )
@@ -366,7 +365,7 @@ def _measure_pairs(
         return _leave_unjudged(result, "ambiguous-pairs", repeat=min(ambiguous))
     repeats = sorted(values_before.keys() & values_after.keys())
     if unpaired := len(values_before) + len(values_after) - 2 * len(repeats):
-        note = Statement("runs-without-partner", values={"runs": unpaired})
+        note = state("runs-without-partner", runs=unpaired)
         result = dataclasses.replace(result, notes=(*result.notes, note))
     result = dataclasses.replace(result, runs=(len(repeats), len(repeats)))
     if not repeats:
@@ -444,12 +443,12 @@ def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
             continue
         error = bad_runs[0].error or RunError(type=bad_runs[0].status)
         message = " ".join(error.message.split())[:_MAX_ERROR_LENGTH]
-        values = {
-            "bad": len(bad_runs),
-            "runs": len(side.records),
-            "side": name,
-            "status": bad_runs[0].status,
-            "file": configuration.names[id(bad_runs[0])],
-            "why": f"{error.type}: {message}".rstrip(": "),
-        }
-        yield Statement("bad-runs", values=values)
+        yield state(
+            "bad-runs",
+            bad=len(bad_runs),
+            runs=len(side.records),
+            side=name,
+            status=bad_runs[0].status,
+            file=configuration.names[id(bad_runs[0])],
+            why=f"{error.type}: {message}".rstrip(": "),
+        )

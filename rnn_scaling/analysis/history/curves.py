@@ -28,7 +28,7 @@ from rnn_scaling.analysis.history.levels import Levels, find_levels
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key
 from rnn_scaling.analysis.metrics import RATE, common_unit
-from rnn_scaling.analysis.statements import Statement, Word
+from rnn_scaling.analysis.statements import Word, state
 from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.options import Options
@@ -363,7 +363,7 @@ def _measure(curve: Curve) -> Result:
             curve.title,
             (_num_processes(points), len(latest.configuration.rates)),
             after=latest.rate,
-            reason=Statement("disturbed-entry", values={"threshold": NOTICEABLE_LOAD}),
+            reason=state("disturbed-entry", threshold=NOTICEABLE_LOAD),
         )
     levels = curve.levels
     last = len(points) - 1
@@ -385,7 +385,7 @@ def _measure(curve: Curve) -> Result:
             curve.title,
             runs,
             after=points[-1].rate,
-            reason=Statement("too-few-entries"),
+            reason=state("too-few-entries"),
         )
     change = levels.change(level_before, level_after, stop)
     error = change.relative_error or 1.0

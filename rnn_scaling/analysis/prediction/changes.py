@@ -26,7 +26,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.models import ENOUGH_STEPS, longest_share
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 _DRAWS = 4_000
 _NORMAL_QUANTILE = 1.96
@@ -103,7 +103,7 @@ def changes_to_compare(
       CannotPredict: If the step of one device is unknown, or no change is left.
     """
     if curve.points[0].devices != 1:
-        raise CannotPredict(Statement("whatif-no-baseline", curve.name))
+        raise CannotPredict(state("whatif-no-baseline", curve.name))
     outermost = curve.knowledge.links[-1:]
     present = [link for link in outermost if math.isfinite(link.bytes_per_s)]
     if user_changes:
@@ -111,7 +111,7 @@ def changes_to_compare(
             change for change in user_changes if present or not change.link
         ]
         if not possible_changes:
-            raise CannotPredict(Statement("whatif-no-link", curve.name))
+            raise CannotPredict(state("whatif-no-link", curve.name))
         return possible_changes
     standard = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
     if curve.knowledge.algorithm != "none":
@@ -176,7 +176,7 @@ def sensitivity(
         devices,
         shares,
         (effects[_NOW], *ranked, *together),
-        (Statement(kind, values=values), *step.assumptions(changes, fixed_share)),
+        (state(kind, **values), *step.assumptions(changes, fixed_share)),
     )
 
 
@@ -415,16 +415,17 @@ class _Step:
         if any(change.kind == BATCH for change in changes):
             is_known = fixed_share is not None
             kind = "whatif-batch" if is_known else "whatif-batch-unknown"
-            statements.append(Statement(kind))
+            statements.append(state(kind))
         if self._devices == 1 or self._knowledge.algorithm == "none":
             return statements
         if not self._has_known_causes:
-            return [*statements, Statement("whatif-no-cause")]
+            return [*statements, state("whatif-no-cause")]
         if not self._is_contention_measured:
-            values = {"devices": self._local_devices}
-            statements.append(Statement("whatif-no-independent", values=values))
+            statements.append(
+                state("whatif-no-independent", devices=self._local_devices)
+            )
         if self._knowledge.hidden_share is None:
-            statements.append(Statement("whatif-overlap"))
+            statements.append(state("whatif-overlap"))
         return statements
 
 

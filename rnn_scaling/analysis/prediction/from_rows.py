@@ -30,7 +30,7 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.rows import Row, count_all_batches
 from rnn_scaling.analysis.series_titles import group_by_series, make_titles
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.config import registry
 from rnn_scaling.system.machine import topology
@@ -113,13 +113,13 @@ class MeasuredSeries:
             "is_device": not self.curve.counts_machines,
         }
         if too_far and len(too_far) == len(devices):
-            refusal = Statement("prediction-too-far", self.curve.name, values)
+            refusal = state("prediction-too-far", self.curve.name, **values)
             raise curves.CannotPredict(refusal)
         accepted = [n for n in devices if n not in too_far]
         prediction = predicting.predict(self.curve, accepted)
         statements = [*self.assumptions, *prediction.statements]
         if too_far:
-            left_out = Statement("prediction-left-out-far", self.curve.name, values)
+            left_out = state("prediction-left-out-far", self.curve.name, **values)
             statements.append(left_out)
         return dataclasses.replace(
             prediction, statements=tuple(statements), machines=self.machines
@@ -148,12 +148,13 @@ class MeasuredSeries:
             knowledge, devices_per_machine=per_machine, links=links
         )
         predicted_machines = _DEFAULT_FACTOR * num_machines
-        values = {
-            "machines": predicted_machines,
-            "devices": per_machine,
-            "measured": num_machines,
-        }
-        assumption = Statement("predict-machines", self.curve.name, values)
+        assumption = state(
+            "predict-machines",
+            self.curve.name,
+            machines=predicted_machines,
+            devices=per_machine,
+            measured=num_machines,
+        )
         return dataclasses.replace(
             self,
             curve=dataclasses.replace(self.curve, knowledge=knowledge),
@@ -188,7 +189,7 @@ def measured_series(
         )
         refusal = None
         if links.stated and curve.knowledge.summed_bytes is None:
-            refusal = Statement("predict-unknown-bytes", title)
+            refusal = state("predict-unknown-bytes", title)
         all_series.append(MeasuredSeries(curve, series_rows, refusal, load_statements))
     return all_series
 
@@ -208,7 +209,7 @@ def _select_alike(
     def add(kind: str, affected: Sequence[Row]) -> None:
         if affected:
             devices = [row.num_devices for row in affected]
-            statements.append(Statement(kind, title, {"devices": devices}))
+            statements.append(state(kind, title, devices=devices))
 
     if slowed and len(usable) < _LEAST_POINTS:
         add("predict-with-load", slowed)

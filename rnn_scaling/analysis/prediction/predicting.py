@@ -31,7 +31,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.models import loss_part
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 # Share of the largest measured n; the last gain is measured from the point below it.
 _WINDOW = 0.75
@@ -96,12 +96,16 @@ def _check(curve: Curve, devices: Sequence[int]) -> None:
         _refuse("prediction-few-points", curve, devices=measured_counts)
     too_few = [n for n in devices if n < measured_counts[0]]
     if too_few:
-        values = {"devices": too_few, "smallest": measured_counts[0]}
-        _refuse("prediction-below-measured", curve, **values)
+        _refuse(
+            "prediction-below-measured",
+            curve,
+            devices=too_few,
+            smallest=measured_counts[0],
+        )
 
 
 def _refuse(kind: str, curve: Curve, **values: Any) -> NoReturn:
-    raise CannotPredict(Statement(kind, curve.name, values))
+    raise CannotPredict(state(kind, curve.name, **values))
 
 
 def _check_growth(curve: Curve, average_model: Average) -> None:
@@ -180,7 +184,7 @@ def _statements(
     def add(kind: str, devices: Sequence[int], **values: Any) -> None:
         if devices:
             values = {**common, **values, "devices": list(devices)}
-            statements.append(Statement(kind, curve.name, values))
+            statements.append(state(kind, curve.name, **values))
 
     beyond = [point.devices for point in points if point.devices > last]
     add("prediction-superlinear", superlinear(curve))
@@ -200,13 +204,19 @@ def _statements(
     if len(curve.points) == 2:
         add("prediction-two-points", [point.devices for point in curve.points])
     if len(curve.points) > MAX_FITTED:
-        counts = {"fitted": len(fitted_points(curve)), "measured": len(curve.points)}
-        statements.append(Statement("prediction-sampled", curve.name, counts))
+        statements.append(
+            state(
+                "prediction-sampled",
+                curve.name,
+                fitted=len(fitted_points(curve)),
+                measured=len(curve.points),
+            )
+        )
     fastest = max(point.rate for point in curve.points)
     for point in points:
         if point.devices > last and point.rate.value < fastest:
             values = {**common, "devices": point.devices}
-            statements.append(Statement("prediction-falls", curve.name, values))
+            statements.append(state("prediction-falls", curve.name, **values))
             break
     return statements
 
@@ -255,16 +265,23 @@ def answer(prediction: Prediction) -> list[Statement]:
         point for point in prediction.points if point.devices not in measured_counts
     ]
     if not new_points:
-        is_device = {"is_device": not curve.counts_machines}
-        return [Statement("predict-measured", curve.name, is_device)]
+        return [
+            state("predict-measured", curve.name, is_device=not curve.counts_machines)
+        ]
     last = new_points[-1]
     narrow = [point for point in new_points if not _is_wide(point.rate)]
     point = narrow[-1] if narrow else last
     statements = [_rate_statement(curve, point)]
     if point.efficiency:
         percent = interval_values(point.efficiency.scaled(100))
-        values: dict[str, Any] = {"devices": point.devices, "efficiency": percent}
-        statements.append(Statement("predict-efficiency", curve.name, values))
+        statements.append(
+            state(
+                "predict-efficiency",
+                curve.name,
+                devices=point.devices,
+                efficiency=percent,
+            )
+        )
         statements.append(_needs_statement(point, point.efficiency))
     if point is not last:
         statements.append(_rate_statement(curve, last))
@@ -273,19 +290,20 @@ def answer(prediction: Prediction) -> list[Statement]:
 
 def _rate_statement(curve: Curve, point: PredictedPoint) -> Statement:
     """Return the predicted number as the source prints its numbers."""
-    values: dict[str, Any] = {
-        "devices": point.devices,
-        "is_device": not curve.counts_machines,
-        "unit": curve.time.unit if curve.time else curve.unit,
-        "rate": interval_values(curve.to_source_unit(point.devices, point.rate)),
-    }
     if curve.time:
         kind = "predict-time"
     elif curve.unit == SPEEDUP:
         kind = "predict-speedup"
     else:
         kind = "predict-rate"
-    return Statement(kind, curve.name, values)
+    return state(
+        kind,
+        curve.name,
+        devices=point.devices,
+        is_device=not curve.counts_machines,
+        unit=curve.time.unit if curve.time else curve.unit,
+        rate=curve.to_source_unit(point.devices, point.rate),
+    )
 
 
 def _is_wide(rate: Interval) -> bool:
@@ -307,23 +325,23 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
     }
     low, high = efficiency.ends or (efficiency.value, efficiency.value)
     if low >= _EFFICIENT:
-        return Statement("predict-is-efficient", values=values)
+        return state("predict-is-efficient", **values)
     may_be_efficient = high >= _EFFICIENT and _is_wide(efficiency)
     if efficiency.value >= _EFFICIENT or may_be_efficient:
-        return Statement("predict-may-be-efficient", values=values)
+        return state("predict-may-be-efficient", **values)
     if part is None or part == PARTS[-1]:
         values["factor"] = (1 / efficiency.value - 1) / (1 / _EFFICIENT - 1)
-        return Statement("predict-needs-unsplit", values=values)
+        return state("predict-needs-unsplit", **values)
     lost = point.parts[part]
     # Ideal time over the remaining time of the step.
     improved = efficiency.value / (1 - lost)
     if improved <= _EFFICIENT:
         values["without"] = improved
-        return Statement("predict-needs-more", values=values)
+        return state("predict-needs-more", **values)
     part_time = lost / efficiency.value
     excess_time = 1 / efficiency.value - 1 / _EFFICIENT
     values["factor"] = part_time / (part_time - excess_time)
-    return Statement("predict-needs", values=values)
+    return state("predict-needs", **values)
 
 
 def largest_part(parts: Mapping[str, float]) -> str | None:
@@ -346,10 +364,16 @@ def assumptions(prediction: Prediction) -> list[Statement]:
     if not prediction.is_simulated:
         weights = prediction.weights
         shares = [f"{name} ({100 * weights[name]:.0f} %)" for name in weights]
-        values = {"models": shares[:_MAX_NAMED_MODELS], "count": len(weights)}
-        statements.append(Statement("predict-models", curve.name, values))
+        statements.append(
+            state(
+                "predict-models",
+                curve.name,
+                models=shares[:_MAX_NAMED_MODELS],
+                count=len(weights),
+            )
+        )
         if all(point.error is None for point in curve.points):
-            statements.append(Statement("predict-no-repeats", curve.name))
+            statements.append(state("predict-no-repeats", curve.name))
     return [*statements, *_used_facts(curve.knowledge), *prediction.statements]
 
 
@@ -359,20 +383,20 @@ def _used_facts(knowledge: Knowledge) -> list[Statement]:
     num_bytes = (knowledge.summed_bytes or 0.0) + (knowledge.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)
     if num_bytes:
-        values = {"mb": _exact_values(num_bytes / 1e6)}
-        statements.append(Statement("predict-bytes", values=values))
+        statements.append(state("predict-bytes", mb=_exact_values(num_bytes / 1e6)))
     elif knowledge.summed_bytes is None and has_speed:
-        return [Statement("predict-links-unused")]
+        return [state("predict-links-unused")]
     kinds = ["predict-link"]
     if len(knowledge.links) > 1:
         kinds = ["predict-link-inside", "predict-link-between"]
     for link, kind in zip(knowledge.links, kinds):
         if math.isfinite(link.bytes_per_s):
             gbit = _exact_values(8e-9 * link.bytes_per_s)
-            values = {"gbit": gbit, "latency_us": _exact_values(1e6 * link.alpha_s)}
-            statements.append(Statement(kind, values=values))
+            statements.append(
+                state(kind, gbit=gbit, latency_us=_exact_values(1e6 * link.alpha_s))
+            )
         else:
-            statements.append(Statement("predict-links-unknown"))
+            statements.append(state("predict-links-unknown"))
     return statements
 
 

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.analysis.rows import Row, measured_batches
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import scale
 
@@ -238,9 +238,9 @@ def _batch_statements(
 ) -> list[Statement]:
     """State that device counts were left out, or how large the global batch gets."""
     if max_global_batch and largest_batch > max_global_batch:
-        return [Statement("size-limit", values={"limit": max_global_batch})]
+        return [state("size-limit", limit=max_global_batch)]
     if largest_batch and has_work:
-        return [Statement("size-batch", values={"batch": round(largest_batch)})]
+        return [state("size-batch", batch=round(largest_batch))]
     return []
 
 
@@ -259,7 +259,7 @@ def _best_statement(needs: Sequence[Size], per_machine: int) -> Statement:
     costs = {size.devices: size.cost.value for size in needs if size.cost}
     values = {"fastest": min(seconds, key=seconds.__getitem__), "machine": per_machine}
     if not costs:
-        return Statement("size-fastest", values=values)
+        return state("size-fastest", **values)
     values["cheapest"] = min(costs, key=lambda n: (costs[n], seconds[n]))
     values["both"] = min(costs, key=lambda n: costs[n] * seconds[n])
-    return Statement("size-best", values=values)
+    return state("size-best", **values)

@@ -7,7 +7,6 @@ import dataclasses
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
@@ -15,7 +14,7 @@ from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.rows import Row, process_rates
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
 from rnn_scaling.records.record import RunRecord
@@ -38,14 +37,15 @@ class Case:
     def statement(self) -> Statement:
         """Return hit or miss, with the numbers."""
         predicted = Interval(self.point.rate, self.point.low, self.point.high)
-        values: dict[str, Any] = {
-            "devices": self.point.devices,
-            "fitted": self.prediction.fitted[-1].devices,
-            "predicted": interval_values(predicted),
-            "measured": interval_values(self.measured),
-        }
         kind = "predict-hit" if self.is_hit else "predict-miss"
-        return Statement(kind, self.prediction.name, values)
+        return state(
+            kind,
+            self.prediction.name,
+            devices=self.point.devices,
+            fitted=self.prediction.fitted[-1].devices,
+            predicted=predicted,
+            measured=self.measured,
+        )
 
 
 def make_kept_prediction(
@@ -173,16 +173,16 @@ def tally(cases: Collection[Case]) -> Statement:
     share of its points that held. A document is a folder, or a table.
     """
     if not cases:
-        return Statement("track-record-none")
+        return state("track-record-none")
     errors = [abs(case.point.rate / case.measured.value - 1) for case in cases]
     hits = [case.is_hit for case in cases]
     by_document = group_by(hits, [case.prediction.source for case in cases])
     shares = list(map(statistics.fmean, by_document.values()))
-    values = {
-        "cases": len(cases),
-        "held": sum(hits),
-        "error": statistics.median(errors),
-        "documents": len(by_document),
-        "held_by_document": statistics.fmean(shares),
-    }
-    return Statement("track-record", values=values)
+    return state(
+        "track-record",
+        cases=len(cases),
+        held=sum(hits),
+        error=statistics.median(errors),
+        documents=len(by_document),
+        held_by_document=statistics.fmean(shares),
+    )

@@ -22,7 +22,7 @@ from rnn_scaling.analysis.simulation.simulating import (
     make_exchange,
     simulate,
 )
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, state
 
 _ITERATIONS = 3
 _STEPS = 200  # simulated steps that are compared with the measured step
@@ -39,7 +39,7 @@ def _make_base_system(curve: Curve) -> System:
     knowledge = curve.knowledge
     rates = {point.devices: point.rate for point in curve.points}
     if 1 not in rates or not knowledge.step_s:
-        raise CannotPredict(Statement("simulation-no-base", curve.name))
+        raise CannotPredict(state("simulation-no-base", curve.name))
     replicas = curve.points if knowledge.algorithm == "none" else knowledge.independent
     slowdown = {1: 1.0}
     for point in replicas:
@@ -77,7 +77,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     rates = {point.devices: point.rate for point in curve.points}
     devices = min((count for count in rates if count > 1), default=None)
     if devices is None:
-        return system, [Statement("simulation-not-calibrated", curve.name)]
+        return system, [state("simulation-not-calibrated", curve.name)]
 
     system, is_known = _ensure_inner_link(curve, system)
     ready_s = system.gradients_s.get(devices, 0.0)
@@ -98,7 +98,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     if can_overlap and 0 < excess < system.computing_s(devices):
         values["overlap_ms"] = 1e3 * excess
         system = dataclasses.replace(system, overlap_s=excess)
-        return system, [Statement("simulation-overlap", curve.name, values)]
+        return system, [state("simulation-overlap", curve.name, **values)]
 
     factor = 0.0
     if excess_without_exchange < 0:
@@ -112,7 +112,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     kind = "simulation-slower" if is_known else "simulation-fitted"
     values["factor"] = factor
     system = _scale_inner_link(system, factor)
-    return system, [Statement(kind, curve.name, values)]
+    return system, [state(kind, curve.name, **values)]
 
 
 def _ensure_inner_link(curve: Curve, system: System) -> tuple[System, bool]:
@@ -126,7 +126,7 @@ def _ensure_inner_link(curve: Curve, system: System) -> tuple[System, bool]:
     """
     has_bytes = system.summed_bytes + system.gathered_bytes > 0
     if not has_bytes and len(system.links) > 1:
-        raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
+        raise CannotPredict(state("simulation-unknown-exchange", curve.name))
     link = system.links[0] if system.links else Link(0.0, math.inf)
     if has_bytes and math.isfinite(link.bytes_per_s):
         return system, True
@@ -176,22 +176,25 @@ def simulate_curve(
     largest = max(devices)
     needs_exchange = system.algorithm != "none" and largest > 1
     if needs_exchange and not make_exchange(system, largest):
-        raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
+        raise CannotPredict(state("simulation-unknown-exchange", curve.name))
     points = tuple(
         simulate(system, count, steps, seed, single_rate) for count in devices
     )
     error = max(point.rate.relative_error or 0.0 for point in points)
-    statements.append(Statement("simulation-error", curve.name, {"error": error}))
+    statements.append(state("simulation-error", curve.name, error=error))
     for measured_point in curve.points[1:]:
         rate = simulate(
             unchanged, measured_point.devices, steps, seed, single_rate
         ).rate
-        values = {
-            "devices": measured_point.devices,
-            "unit": curve.unit,
-            "percent": 100 * (rate.value / measured_point.rate - 1),
-            "measured": interval_values(Interval(measured_point.rate)),
-            "simulated": interval_values(rate),
-        }
-        statements.append(Statement("simulation-check", curve.name, values))
+        statements.append(
+            state(
+                "simulation-check",
+                curve.name,
+                devices=measured_point.devices,
+                unit=curve.unit,
+                percent=100 * (rate.value / measured_point.rate - 1),
+                measured=Interval(measured_point.rate),
+                simulated=rate,
+            )
+        )
     return Prediction(curve, points, {"simulation": 1.0}, tuple(statements))

@@ -14,7 +14,7 @@ from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import build_key, drop_options
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import NOT_COMPARED
@@ -159,9 +159,9 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
 def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
     """Return why a run has no counts, or None if it has."""
     if record.status != "ok":
-        return Statement("run-not-ok", values={"run": name, "status": record.status})
+        return state("run-not-ok", run=name, status=record.status)
     if not (record.graph and record.trace):
-        return Statement("run-without-trace", values={"run": name})
+        return state("run-without-trace", run=name)
     return None
 
 
@@ -172,15 +172,15 @@ def agreement(inspection: Inspection) -> list[Statement]:
     for group in inspection.groups:
         run_counts += [counts.runs for counts in group.counts]
         onednn_states |= {counts.onednn for counts in group.counts}
-    statements = [Statement("counts-agree", values={"runs": sum(run_counts)})]
+    statements = [state("counts-agree", runs=sum(run_counts))]
     repeated = sum(count for count in run_counts if count > 1)
     if repeated:
-        statements.append(Statement("counts-repeat", values={"runs": repeated}))
+        statements.append(state("counts-repeat", runs=repeated))
     # On another processor the same step can have other counts.
     if onednn_states == {True}:
-        statements.append(Statement("onednn-on"))
+        statements.append(state("onednn-on"))
     elif onednn_states == {False}:
-        statements.append(Statement("onednn-off"))
+        statements.append(state("onednn-off"))
     return statements
 
 
@@ -242,11 +242,15 @@ def _contradiction_statements(run: str, counts: StepCounts) -> list[Statement]:
     statements = []
     by_type = sum(counts.kernels_by_type.values())
     if by_type != counts.kernels:
-        values = {"run": run, "by_type": by_type, "by_place": counts.kernels}
-        statements.append(Statement("kernel-sums-differ", values=values))
+        statements.append(
+            state(
+                "kernel-sums-differ", run=run, by_type=by_type, by_place=counts.kernels
+            )
+        )
     if num_iterations(counts) < 0:
-        values = {"run": run, "loops": num_loops(counts)}
-        statements.append(Statement("loop-kernels-missing", values=values))
+        statements.append(
+            state("loop-kernels-missing", run=run, loops=num_loops(counts))
+        )
     return statements
 
 
@@ -259,11 +263,13 @@ def _step_differences(run: str, steps: Sequence[KernelCounts]) -> list[Statement
             count = getattr(step, place)
             expected = getattr(steps[0], place)
             if count != expected:
-                values = {"name": place, "count": count, "expected": expected}
-                changes.append(Statement("count-instead", values=values))
+                changes.append(
+                    state("count-instead", name=place, count=count, expected=expected)
+                )
         if changes:
-            values = {"run": run, "step": number, "changes": changes}
-            statements.append(Statement("step-differs", values=values))
+            statements.append(
+                state("step-differs", run=run, step=number, changes=changes)
+            )
     return statements
 
 
@@ -276,33 +282,39 @@ def _run_differences(
     runs = {"first_run": first_run, "second_run": second_run}
     statements = []
     if first_counts.onednn is not second_counts.onednn:
-        states = {
-            "old": _ONEDNN_STATES[first_counts.onednn],
-            "new": _ONEDNN_STATES[second_counts.onednn],
-        }
-        statements.append(Statement("onednn-differs", values={**runs, **states}))
+        statements.append(
+            state(
+                "onednn-differs",
+                **runs,
+                old=_ONEDNN_STATES[first_counts.onednn],
+                new=_ONEDNN_STATES[second_counts.onednn],
+            )
+        )
     for number in _NUMBERS:
         count = getattr(second_counts, number)
         expected = getattr(first_counts, number)
         if count != expected:
-            values = {
-                "name": first_counts.unit if number == "items" else number,
-                "old": expected,
-                "new": count,
-                "difference": count - expected,
-            }
-            statements.append(Statement("number-differs", values={**runs, **values}))
+            statements.append(
+                state(
+                    "number-differs",
+                    **runs,
+                    name=first_counts.unit if number == "items" else number,
+                    old=expected,
+                    new=count,
+                    difference=count - expected,
+                )
+            )
     for table in _BY_NAME:
         differences = Counter(getattr(second_counts, table))
         differences.subtract(getattr(first_counts, table))
         changes = []
         for name, difference in sorted(differences.items()):
             if difference:
-                values = {"name": name, "difference": difference}
-                changes.append(Statement("count-change", values=values))
+                changes.append(state("count-change", name=name, difference=difference))
         if changes:
-            values = {"name": table, "changes": changes}
-            statements.append(Statement("table-differs", values={**runs, **values}))
+            statements.append(
+                state("table-differs", **runs, name=table, changes=changes)
+            )
     return statements
 
 
@@ -358,16 +370,17 @@ def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
     implementations = []
     for counts in (more, fewer):
         if counts.kernel not in ("", counts.encoder):
-            values = {"kernel": counts.kernel}
-            implementations.append(Statement("encoder-kernel", counts.encoder, values))
+            implementations.append(
+                state("encoder-kernel", counts.encoder, kernel=counts.kernel)
+            )
     return [
-        Statement("kernels-ratio", more.encoder, reference | ratios),
-        Statement("kernels-per-operator", more.encoder, reference | per_operator),
+        state("kernels-ratio", more.encoder, **reference | ratios),
+        state("kernels-per-operator", more.encoder, **reference | per_operator),
         *implementations,
         _loop_statement(more),
         _loop_statement(fewer),
-        Statement("kernels-by-phase", more.encoder, reference | phases),
-        Statement("kernels-by-family", more.encoder, differences),
+        state("kernels-by-phase", more.encoder, **reference | phases),
+        state("kernels-by-family", more.encoder, **differences),
     ]
 
 
@@ -375,18 +388,19 @@ def _loop_statement(counts: StepCounts) -> Statement:
     """Return how many loops a step has, and what they cost."""
     loops = num_loops(counts)
     if not loops:
-        return Statement("no-loops", counts.encoder)
+        return state("no-loops", counts.encoder)
     iterations = num_iterations(counts)
     control = sum_families(counts.kernels_by_type)["control"]
     carried = counts.kernels_by_type.get("NextIteration", 0)
-    values = {
-        "loops": loops,
-        "iterations": iterations,
-        "carried": carried / iterations if iterations else 0.0,
-        "control": control,
-        "control_share": control / counts.kernels,
-    }
-    return Statement("loops", counts.encoder, values)
+    return state(
+        "loops",
+        counts.encoder,
+        loops=loops,
+        iterations=iterations,
+        carried=carried / iterations if iterations else 0.0,
+        control=control,
+        control_share=control / counts.kernels,
+    )
 
 
 def _sum_phases(counts: StepCounts) -> dict[str, int]:

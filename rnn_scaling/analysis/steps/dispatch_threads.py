@@ -18,7 +18,7 @@ from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import make_titles
 from rnn_scaling.analysis.significance import Comparison, compare
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
@@ -250,7 +250,7 @@ def statements(probe: Probe) -> list[Statement]:
 
 
 def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:
-    return Statement(kind, probe.title, {"devices": probe.num_devices, **values})
+    return state(kind, probe.title, devices=probe.num_devices, **values)
 
 
 def _thread_names(settings: Sequence[Setting]) -> list[str]:
@@ -270,20 +270,27 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
         return _no_limit_statements(probe, best)
     slower = []
     for setting in slow_settings:
-        values = {"threads": setting.threads, "share": setting.percent}
-        slower.append(_probe_statement(probe, "threads-slower", **values))
+        slower.append(
+            _probe_statement(
+                probe, "threads-slower", threads=setting.threads, share=setting.percent
+            )
+        )
     candidates = [each for each in probe.settings if enough <= each.threads < best]
     noisy_settings = [
         setting for setting in candidates if setting.detectable > _TOO_NOISY
     ]
     if noisy_settings:
         limit = max(setting.detectable for setting in noisy_settings)
-        unclear = {
-            "best": best,
-            "threads": _thread_names(noisy_settings),
-            "limit": limit,
-        }
-        return [_probe_statement(probe, "threads-unclear", **unclear), *slower]
+        return [
+            _probe_statement(
+                probe,
+                "threads-unclear",
+                best=best,
+                threads=_thread_names(noisy_settings),
+                limit=limit,
+            ),
+            *slower,
+        ]
     return [
         _probe_statement(probe, "threads-enough", enough=enough, best=best),
         *slower,
@@ -360,6 +367,13 @@ def _disturbance_statements(probe: Probe) -> list[Statement]:
             _probe_statement(probe, "threads-shared-cores", cores=max(cores))
         )
     if loads:
-        values = {"load": max(loads), "loaded": len(loads), "runs": len(probe.runs)}
-        statements.append(_probe_statement(probe, "threads-load", **values))
+        statements.append(
+            _probe_statement(
+                probe,
+                "threads-load",
+                load=max(loads),
+                loaded=len(loads),
+                runs=len(probe.runs),
+            )
+        )
     return statements

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.analysis.confidence import interval_over_runs, standard_deviation
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
@@ -174,40 +174,42 @@ def statements(parts: StepParts) -> list[Statement]:
     cost = parts.cost
     cost_values = {**vars(cost), "steps": cost.count}
     if len(parts.steps) > 1:
-        counts = {"steps": len(parts.steps), "runs": len(parts.runs)}
-        statements = [Statement("traced-steps", values=counts)]
+        statements = [
+            state("traced-steps", steps=len(parts.steps), runs=len(parts.runs))
+        ]
     else:
-        statements = [Statement("one-traced-step")]
+        statements = [state("one-traced-step")]
     statements += [_concurrency_statement(parts), parts.straggler[1]]
     if cost.low and cost.high:
-        statements.append(Statement("tracing-ratio-interval", values=cost_values))
+        statements.append(state("tracing-ratio-interval", **cost_values))
         if cost.high < 1:
-            statements.append(Statement("tracing-faster"))
+            statements.append(state("tracing-faster"))
         elif cost.low <= 1:
-            statements.append(Statement("tracing-no-cost"))
+            statements.append(state("tracing-no-cost"))
     else:
-        statements.append(Statement("tracing-ratio", values=cost_values))
-    statements.append(Statement("tracing-seconds", values=cost_values))
-    coverage = {
-        "timed": parts.timed_kernels,
-        "kernels": parts.kernels,
-        "idle": parts.idle,
-    }
-    statements.append(Statement("coverage", values=coverage))
+        statements.append(state("tracing-ratio", **cost_values))
+    statements.append(state("tracing-seconds", **cost_values))
+    statements.append(
+        state(
+            "coverage",
+            timed=parts.timed_kernels,
+            kernels=parts.kernels,
+            idle=parts.idle,
+        )
+    )
     if parts.is_clustered:
-        statements.append(Statement("xla-clusters"))
+        statements.append(state("xla-clusters"))
     return statements
 
 
 def _concurrency_statement(parts: StepParts) -> Statement:
     if parts.num_towers == 1:
-        return Statement("one-tower")
+        return state("one-tower")
     if parts.is_clustered:
-        return Statement("concurrency-unknown-clusters")
+        return state("concurrency-unknown-clusters")
     if parts.concurrency is None:
-        return Statement("concurrency-none")
-    values = {"at_once": parts.concurrency, "towers": parts.num_towers}
-    return Statement("concurrency", values=values)
+        return state("concurrency-none")
+    return state("concurrency", at_once=parts.concurrency, towers=parts.num_towers)
 
 
 def split_steps(records: Sequence[RunRecord]) -> StepParts | None:

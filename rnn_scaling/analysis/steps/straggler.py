@@ -19,7 +19,7 @@ from rnn_scaling.analysis.confidence import (
     num_cosines,
     standard_deviation,
 )
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD, IDLE, TimedStep, TowerStep
 from rnn_scaling.records.workers import Rank, Workers
@@ -57,7 +57,7 @@ def name_straggler(
     tower = last_towers[0].tower
     if any(last.tower != tower for last in last_towers):
         towers = [str(last.tower) for last in last_towers]
-        return None, Statement("straggler-changes", values={"towers": towers})
+        return None, state("straggler-changes", towers=towers)
     lateness = [_measure_lateness(step, last) for step, last in zip(steps, last_towers)]
     ends_s = [late.end_s for late in lateness]
     durations_s = [late.duration_s for late in lateness]
@@ -83,8 +83,8 @@ def name_straggler(
     }
     for kind, holds in objections.items():
         if holds:
-            return None, Statement(kind, values=values)
-    return tower, Statement("straggler", values=values)
+            return None, state(kind, **values)
+    return tower, state("straggler", **values)
 
 
 def _missing_evidence_statement(
@@ -96,28 +96,27 @@ def _missing_evidence_statement(
     share of idle time needs at least one tower.
     """
     if not steps or not steps[0].towers:
-        return Statement("straggler-no-steps")
+        return state("straggler-no-steps")
     num_towers = len(steps[0].towers)
     if num_towers == 1:
-        return Statement("straggler-one-tower")
+        return state("straggler-one-tower")
     if not is_synchronous:
-        return Statement("straggler-no-exchange")
+        return state("straggler-no-exchange")
     if is_clustered:
-        return Statement("straggler-clusters")
+        return state("straggler-clusters")
     if len(steps) < MIN_STEPS:
-        values = {"steps": len(steps), "least": MIN_STEPS}
-        return Statement("straggler-few-steps", values=values)
+        return state("straggler-few-steps", steps=len(steps), least=MIN_STEPS)
     towers = itertools.chain.from_iterable(step.towers for step in steps)
     unseen = {each.tower for each in towers if None in (each.first_s, each.arrival_s)}
     if unseen:
         names = [f"tower {tower}" for tower in sorted(unseen)]
-        return Statement("straggler-unseen", values={"towers": names})
+        return state("straggler-unseen", towers=names)
     idle = _mean([step.towers[0].parts[IDLE] / step.seconds for step in steps])
     if idle > _MAX_IDLE:
-        return Statement("straggler-idle", values={"idle": idle})
+        return state("straggler-idle", idle=idle)
     concurrency = _mean([step.concurrency or 0.0 for step in steps])
     if concurrency <= 1 + _SERIAL * (num_towers - 1):
-        return Statement("straggler-serial", values={"concurrency": concurrency})
+        return state("straggler-serial", concurrency=concurrency)
     return None
 
 
@@ -221,11 +220,11 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     )
     if exchanges and not has_ready:
         return Lateness(
-            tuple(timed_ranks), (), Statement("ranks-not-timed"), by_ready=False
+            tuple(timed_ranks), (), state("ranks-not-timed"), by_ready=False
         )
     num_batches = min(len(times.seconds) for times in timed_ranks)
     if num_batches < MIN_BATCHES:
-        reason = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
+        reason = state("ranks-few-batches", least=MIN_BATCHES)
         return Lateness(tuple(timed_ranks), (), reason, exchanges)
     seconds = np.asarray([times.seconds[:num_batches] for times in timed_ranks])
     ends = seconds
@@ -261,22 +260,22 @@ def _find_late_ranks(
         if not _is_late(delay_s, batch_s):
             continue
         numbers = sorted(ranks[i].rank.rank for i in late_indices)
-        values: dict[str, object] = {
-            "ranks": [str(number) for number in numbers],
-            "behind": _in_ms(delay_s.tolist()),
-            "behind_share": float(delay_s.mean()) / batch_s,
-            "batches": int((delay_s > 0).sum()),
-            "measured": num_batches,
-        }
         kind = "ranks-late" if exchanges else "ranks-slower"
-        return tuple(numbers), Statement(kind, values=values)
+        return tuple(numbers), state(
+            kind,
+            ranks=[str(number) for number in numbers],
+            behind=_in_ms(delay_s.tolist()),
+            behind_share=float(delay_s.mean()) / batch_s,
+            batches=int((delay_s > 0).sum()),
+            measured=num_batches,
+        )
     last = max(ranks, key=lambda times: times.num_last)
-    values = {
-        "rank": last.rank.rank,
-        "batches": last.num_last,
-        "measured": num_batches,
-    }
-    return (), Statement("ranks-not-late", values=values)
+    return (), state(
+        "ranks-not-late",
+        rank=last.rank.rank,
+        batches=last.num_last,
+        measured=num_batches,
+    )
 
 
 def _is_late(delay_s: np.ndarray, batch_s: float) -> bool:

@@ -168,21 +168,23 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
     blocks: list[Block] = [Text(title, "h3")]
     if k < page.MAX_FIGURES:
         step = parts.typical
-        concurrency = {"concurrency": sentence(statements(parts)[1])}
-        position = {"step": step, "steps": len(parts.steps)}
         figure_title = title + step_figures.omitted_towers_text(parts.num_towers)
         pictures = [
             page.make_figure(
                 step_figures.parts(parts, f"parts-{k}"),
                 f"parts-{k}",
                 f"{figure_title}: parts of the mean step",
-                sentence(state("picture-of-parts", **concurrency)),
+                sentence(
+                    state(
+                        "picture-of-parts", concurrency=sentence(statements(parts)[1])
+                    )
+                ),
             ),
             page.make_figure(
                 step_figures.timeline(parts.steps[step], f"step-{k}"),
                 f"step-{k}",
                 f"{figure_title}: traced step {step}",
-                sentence(state("picture-of-step", **position)),
+                sentence(state("picture-of-step", step=step, steps=len(parts.steps))),
             ),
         ]
         blocks.append(Group("figures", pictures))

@@ -39,7 +39,7 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.rows import Row, measured_batches
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import foreseen_effect, more_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
@@ -547,7 +547,7 @@ def imbalance(row: Row) -> float:
         positions = record.batches.tower_positions[record.batches.warmup :]
         if not record.batches.tower_positions:
             return 0.0
-        step_s, _ = measured_batches(record)
+        step_s = record.batches.seconds[record.batches.warmup :]
         for time_s, towers in zip(step_s, positions):
             seconds += time_s
             # For even towers, this is exactly the time.

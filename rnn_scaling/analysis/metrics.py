@@ -82,8 +82,8 @@ class Metric:
       digits: Most decimals of the printed number.
       compute: Returns the number with its interval; None if it is unknown.
       header: Heading in tables; by default the title with the unit.
-      ideal: Value of perfect scaling on n devices. A metric with an ideal needs runs on
-        one device.
+      ideal: Computed number of perfect scaling: "n" is the number of devices, "one" is
+        1. A metric with an ideal needs runs on one device.
       is_main: Whether every report has its column. Other columns need a value.
       compares_models: Whether it describes models instead of speed. Its column needs a
         report of many models.
@@ -92,12 +92,12 @@ class Metric:
 
     name: str
     title: str
-    unit: str
-    factor: float
-    digits: int
-    compute: Compute
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 2
+    compute: Compute = lambda measured: None
     header: str = ""
-    ideal: Callable[[int], float] | None = None
+    ideal: str = ""
     is_main: bool = False
     compares_models: bool = False
     has_picture: bool = True
@@ -130,6 +130,10 @@ class Metric:
     def caption(self) -> str:
         unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
         return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
+
+    def ideal_value(self, devices: float) -> float | None:
+        """Return the printed number of perfect scaling; None if there is no ideal."""
+        return {"one": self.factor, "n": devices}.get(self.ideal)
 
     def to_printed_unit(self, value: Interval | None) -> Interval | None:
         """Convert a computed number to the unit of the printed one."""
@@ -416,7 +420,7 @@ RATE = Metric(
     is_main=True,
 )
 SPEEDUP = Metric(
-    "speedup", "speedup", "", 1, 2, _speedup, "Speedup ratio", float, is_main=True
+    "speedup", "speedup", "", 1, 2, _speedup, "Speedup ratio", "n", is_main=True
 )
 EFFICIENCY = Metric(
     "efficiency",
@@ -425,7 +429,7 @@ EFFICIENCY = Metric(
     100,
     1,
     _efficiency,
-    ideal=lambda n: 1.0,
+    ideal="one",
     is_main=True,
 )
 ACCURACY = Metric(

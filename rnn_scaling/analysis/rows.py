@@ -366,12 +366,6 @@ def has_many_models(rows: Sequence[Row]) -> bool:
     return len({row.options["model"] for row in rows}) >= _MANY_MODELS
 
 
-def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:
-    """Return (seconds, items) of the batches after the warm-up, quiet or not."""
-    first = record.batches.warmup
-    return record.batches.seconds[first:], record.batches.items[first:]
-
-
 def process_rates(
     records: Sequence[RunRecord], all_batches: bool = False
 ) -> list[float]:
@@ -388,7 +382,7 @@ def process_rates(
 def measured_seconds(record: RunRecord) -> float | None:
     """Return the seconds of the batches after the warm-up; None if a log lacks them."""
     if record.batches.seconds or not record.throughput:
-        return math.fsum(measured_batches(record)[0])
+        return math.fsum(record.batches.seconds[record.batches.warmup :])
     return record.throughput.seconds
 
 
@@ -553,7 +547,7 @@ def _method_key(run: RunRecord) -> tuple[Hashable, ...]:
     return (
         identify_machine(run),
         run.resolved.device_type,
-        None if ends_itself else len(measured_batches(run)[0]),
+        None if ends_itself else len(run.batches.seconds[run.batches.warmup :]),
         "" if run.batches.seconds else network_name(options),
     )
 

@@ -131,8 +131,9 @@ def add(
     results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 ) -> int:
     """Add the runs of these folders to a history; return the exit status."""
+    from rnn_scaling.analysis import disturbance
     from rnn_scaling.analysis.history import entries
-    from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.analysis.statements import state
     from rnn_scaling.records import folder as folders
     from rnn_scaling.records import history
     from rnn_scaling.reports.wording import sentence
@@ -160,15 +161,23 @@ def add(
     statements = []
     for candidate in candidates:
         statements += _add_entry(candidate, seen_runs, folder)
-    if files := entries.disturbed_files(contents, named_commit):
-        values = {"files": files, "threshold": load.NOTICEABLE_LOAD}
-        statements.append(Statement("history-disturbed", values=values))
-    if files := entries.slowed_files(contents, named_commit):
-        values = {"files": files, "threshold": load.NOTICEABLE_LOAD}
-        statements.append(Statement("history-slowed", values=values))
-    if batches := entries.batches_left_out(contents, named_commit):
-        batch_values = {**batches, "threshold": load.NOTICEABLE_LOAD}
-        statements.append(Statement("history-disturbed-batches", values=batch_values))
+    rows = entries.rows_of_entries(contents, named_commit)
+    disturbed: set[int] = set()
+    slowed: set[int] = set()
+    for row in rows:
+        disturbed.update(map(id, row.disturbed_runs))
+        slowed.update(map(id, filter(disturbance.is_disturbed, row.counted_runs)))
+    threshold = load.NOTICEABLE_LOAD
+    for kind, ids in (("history-disturbed", disturbed), ("history-slowed", slowed)):
+        files = []
+        for content in contents:
+            files += [run.name for run in content.runs if id(run.record) in ids]
+        if files:
+            statements.append(state(kind, files=files, threshold=threshold))
+    if batches := disturbance.batches_left_out([row.counted_runs for row in rows]):
+        statements.append(
+            state("history-disturbed-batches", **batches, threshold=threshold)
+        )
     print("\n".join(map(sentence, statements)))
     return entry.EXIT_OK
 

@@ -16,41 +16,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import metrics
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports import marks
 from rnn_scaling.reports.wording import sentence
 
 _DIGITS = 6  # significant digits of a number in the page
-
-
-@dataclasses.dataclass(frozen=True)
-class Metric:
-    """A number of points and runs, in the printed unit; also a horizontal axis."""
-
-    name: str  # a key of `values`, and in the address
-    title: str
-    unit: str = ""
-    digits: int = 2  # most decimals
-    # The dashed line: "n" is the number on the axis, "one" is 1 (100 of a share in %).
-    ideal: str = ""
-
-    @classmethod
-    def from_analysis(cls, metric: metrics.Metric) -> Metric:
-        ideal = ""
-        if metric.ideal is not None:
-            ideal = "one" if metric.ideal(2) == 1 else "n"
-        return cls(metric.name, metric.title, metric.unit, metric.digits, ideal)
-
-    @property
-    def caption(self) -> str:
-        unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
-        return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
-
-    def ideal_value(self, devices: float) -> float | None:
-        """Return the number that perfect scaling gives, or None if there is no ideal."""
-        unity = 100.0 if self.unit == "%" else 1.0
-        return {"one": unity, "n": devices}.get(self.ideal)
+# Fields of a metric that the script reads.
+_METRIC_FIELDS = ("name", "title", "unit", "digits", "ideal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +139,8 @@ def _to_json_data(value: Any) -> Any:
         ends = value.ends or (None, None)
         sentences = map(sentence, marks.explain_numbers([value]))
         return [*map(short, (value.value, *ends)), *sentences]
+    if isinstance(value, Metric):
+        return {name: getattr(value, name) for name in _METRIC_FIELDS}
     return vars(value)
 
 

@@ -19,12 +19,12 @@ from rnn_scaling.analysis.learning import (
     Target,
     smooth,
 )
-from rnn_scaling.analysis.metrics import ITEMS, common_unit
+from rnn_scaling.analysis.metrics import ITEMS, Metric, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.reports import marks
 from rnn_scaling.reports.columns import Column, csv_line, json_fields
-from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
+from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
@@ -310,7 +310,7 @@ def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Ch
         lines.append(
             Line(name, points, colour=number, shape=number // _COLOURS_PER_SHAPE)
         )
-    metric = Metric(kind, kind, unit, 4)
+    metric = Metric(kind, kind, unit, digits=4)
     return Chart(metric, axis, lines, lambda _: level, "target")
 
 

@@ -81,7 +81,7 @@ def _make_explorer(costs: Sequence[MachineCost]) -> explorer.Explorer:
         explorer.Axis(rate.name, rate.title, "metric"),
         explorer.Axis("price", f"{cost.unit} per hour"),
     ]
-    return explorer.Explorer([explorer.Metric.from_analysis(cost)], axes, lines)
+    return explorer.Explorer([cost], axes, lines)
 
 
 def _render_page(

@@ -11,9 +11,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis import metrics as table
 from rnn_scaling.analysis.attribution import UNEXPLAINED, LossPartName
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import (
+    EFFICIENCY,
+    RATE,
+    SPEEDUP,
+    WORK_PER_EXCHANGE,
+    Measured,
+    Metric,
+)
 from rnn_scaling.analysis.rows import (
     Row,
     has_many_models,
@@ -29,7 +36,6 @@ from rnn_scaling.reports.explorer import (
     Axis,
     Explorer,
     Line,
-    Metric,
     Point,
     Run,
     short,
@@ -48,7 +54,7 @@ MAX_STEPS = 200_000  # step times of all runs together
 MIN_STEPS = 100  # step times of a run
 _MAX_LOG = 8000  # characters of a run's log, from its end
 PARTS = tuple(LossPartName)
-_DEVIATION = Metric("apart", "difference from mean of repeats", "%", 1)
+_DEVIATION = Metric("apart", "difference from mean of repeats", "%", digits=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Group:
     @property
     def efficiency(self) -> Chart | None:
         """The efficiency, or None if no series used several devices."""
-        chart = self.chart(Metric.from_analysis(table.EFFICIENCY))
+        chart = self.chart(EFFICIENCY)
         lines = [line for line in self.lines if chart.points(line)]
         chart = dataclasses.replace(chart, lines=lines)
         return chart if max(chart.positions, default=1) > 1 else None
@@ -78,9 +84,9 @@ class Group:
     @property
     def efficiency_over_work(self) -> Chart | None:
         """The efficiency of models on their most devices, over the work per exchange."""
-        work = table.WORK_PER_EXCHANGE
+        work = WORK_PER_EXCHANGE
         axis = Axis(work.name, f"{work.unit} per exchanged MB", "metric")
-        chart = Chart(Metric.from_analysis(table.EFFICIENCY), axis, self.lines)
+        chart = Chart(EFFICIENCY, axis, self.lines)
         last_points = []
         for line in self.lines:
             points = [point for *_, point in chart.points(line)]
@@ -105,9 +111,8 @@ def groups(summary: Summary) -> list[Group]:
         picture_metrics = _picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
         metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
-        explorer_metrics = list(map(Metric.from_analysis, picture_metrics))
         lines = _make_lines(summary, members, title, metrics)
-        result.append(Group(name, title, lines, explorer_metrics))
+        result.append(Group(name, title, lines, picture_metrics))
     return result
 
 
@@ -115,7 +120,7 @@ def _make_lines(
     summary: Summary,
     members: Sequence[SeriesSummary],
     group: str,
-    metrics: Sequence[table.Metric],
+    metrics: Sequence[Metric],
 ) -> list[Line]:
     """Return the line of each series of a group."""
     axes = _option_axes(summary)
@@ -162,9 +167,7 @@ def _short_names(
     return split_titles([member.title for member in series])
 
 
-def _metric_cells(
-    series: SeriesSummary, metrics: Iterable[table.Metric]
-) -> dict[str, str]:
+def _metric_cells(series: SeriesSummary, metrics: Iterable[Metric]) -> dict[str, str]:
     """Return the number of each metric on the most devices, as in a table."""
     row = series.largest_row
     if row is None:
@@ -195,9 +198,9 @@ def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     return [(modes.index(mode), encoders.index(encoder)) for mode, encoder in pairs]
 
 
-def _picture_metrics(rows: Sequence[Row]) -> list[table.Metric]:
+def _picture_metrics(rows: Sequence[Row]) -> list[Metric]:
     """Return the metrics with a picture; for many models, without one model's unit."""
-    rate = table.RATE.compute if has_many_models(rows) else None
+    rate = RATE.compute if has_many_models(rows) else None
     return [
         metric
         for metric in select_metrics(rows)
@@ -210,8 +213,7 @@ def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
     metrics = select_metrics(summary.rows)
     if any(map(_has_efficiency, summary.rows)):
         # The sort is stable, so the other metrics stay in order.
-        metrics.sort(key=lambda metric: metric.name != table.EFFICIENCY.name)
-    numbers = list(map(Metric.from_analysis, metrics))
+        metrics.sort(key=lambda metric: metric.name != EFFICIENCY.name)
 
     lines: list[Line] = []
     used_names: set[str] = set()
@@ -222,11 +224,13 @@ def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
     titles = {name: f"lost to {name}" for name in LossPartName}
     titles[UNEXPLAINED] = "rest of the loss"
     parts = [
-        Metric(name, titles[name], "points", 1) for name in PARTS if name in used_names
+        Metric(name, titles[name], "points", digits=1)
+        for name in PARTS
+        if name in used_names
     ]
     axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
     return Explorer(
-        [*numbers[:2], _DEVIATION, *numbers[2:], *parts],
+        [*metrics[:2], _DEVIATION, *metrics[2:], *parts],
         [DEVICES, *axes],
         lines,
         _run_data(summary, metrics),
@@ -235,7 +239,7 @@ def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
 
 
 def _has_efficiency(row: Row) -> bool:
-    return row.num_devices > 1 and row.shown_metric(table.EFFICIENCY) is not None
+    return row.num_devices > 1 and row.shown_metric(EFFICIENCY) is not None
 
 
 def _option_axes(summary: Summary) -> list[str]:
@@ -251,7 +255,7 @@ def _option_axes(summary: Summary) -> list[str]:
 
 def _make_point(
     row: RowSummary,
-    metrics: Iterable[table.Metric],
+    metrics: Iterable[Metric],
     axes: Sequence[str],
     runs: Sequence[int],
 ) -> Point:
@@ -271,7 +275,7 @@ def _drop_unknown(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> list[Run]:
+def _run_data(summary: Summary, metrics: Sequence[Metric]) -> list[Run]:
     """Return the runs in the order of the rows."""
     most_steps = max(MIN_STEPS, MAX_STEPS // max(1, summary.num_runs))
     runs = []
@@ -339,7 +343,7 @@ def _run(
 def _metric_values(
     row: Row,
     record: RunRecord,
-    metrics: Sequence[table.Metric],
+    metrics: Sequence[Metric],
     measured_rate: float | None,
 ) -> dict[str, float]:
     """Return the metrics of a run as measured, in the printed unit.
@@ -358,11 +362,11 @@ def _metric_values(
     if record not in row.good_runs:
         return {}
     rate = Interval(measured_rate or process_rates([record])[0])
-    speedup = row.shown_metric(table.SPEEDUP)
+    speedup = row.shown_metric(SPEEDUP)
     base = None
     if row.baseline and speedup and not speedup.kind.inherited_notes:
         base = row.baseline.rate
-    measured = table.Measured((record,), row.num_devices, rate, base, row.priced)
+    measured = Measured((record,), row.num_devices, rate, base, row.priced)
     values = {
         metric.name: metric.to_printed_unit(metric.compute(measured))
         for metric in metrics

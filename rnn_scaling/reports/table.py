@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
-from rnn_scaling.analysis.rows import Row, build_rows, measured_batches, select_metrics
+from rnn_scaling.analysis.rows import Row, build_rows, select_metrics
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
@@ -299,7 +299,9 @@ def _batches_text(rows: Sequence[Row]) -> str:
     """Return " to process 20 batches"; "" if no run has a number of batches."""
     counts: set[int] = set()
     for row in rows:
-        counts.update(len(measured_batches(run)[0]) for run in row.good_runs)
+        counts.update(
+            len(run.batches.seconds[run.batches.warmup :]) for run in row.good_runs
+        )
     counts -= {0}
     if not counts:
         failed_rows = [row for row in rows if not row.good_runs]

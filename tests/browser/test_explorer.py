@@ -9,10 +9,11 @@ from random import Random
 import pytest
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import scaling_data, summary_builder
-from rnn_scaling.reports.explorer import Axis, Explorer, Line, Mark, Metric, Point
+from rnn_scaling.reports.explorer import Axis, Explorer, Line, Mark, Point
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.page.document import Live
 from tests.support.records import make_record
@@ -46,7 +47,7 @@ def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(opene
     ]
     day, commit = entries[2]
     data = Explorer(
-        [Metric("rate", "words/s", "words/s", 1)],
+        [Metric("rate", "words/s", "words/s", digits=1)],
         [Axis("day", "day", "time"), Axis("commit", "commit", "order")],
         [Line("mine", points)],
         marks=[Mark("day", day, "faster"), Mark("commit", commit, "faster")],

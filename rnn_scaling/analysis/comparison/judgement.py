@@ -240,7 +240,7 @@ def judge(
     records = [*runs_before.records, *runs_after.records]
     unit = common_unit(run.unit for run in records)
     metric = METRICS[question.metric].with_unit(unit)
-    is_relative = metric.ideal is not None
+    is_relative = bool(metric.ideal)
     common = [
         matching.exclude_disturbed_runs(configuration, question.paired, is_relative)
         for configuration in _common_configurations(
@@ -326,7 +326,7 @@ def _common_configurations(
             f"{runs_before.path} has {join_some(labels_before, '; ')}; "
             f"{runs_after.path} has {join_some(labels_after, '; ')}"
         )
-    if metric.ideal is None:
+    if not metric.ideal:
         return common
     multi_device = [each for each in common if each.max_devices > 1]
     if not multi_device:
@@ -404,7 +404,7 @@ def _judge_all(
     for configuration in common:
         between = None
         # Drift of a session cancels in a ratio of its runs.
-        if sessions is not None and metric.ideal is None:
+        if sessions is not None and not metric.ideal:
             between = drift.estimate(configuration, sessions, question.past)
         result = verdicts.measure(
             configuration, metric, question.paired, has_drift, between

@@ -149,7 +149,7 @@ def _describe_missing_data(
     values: dict[str, object] = {"side": name, "metric": metric.title}
     if side is None:
         return state("no-run", **values)
-    if side.good_runs and (metric.ideal is None or side.baseline):
+    if side.good_runs and (not metric.ideal or side.baseline):
         return None
     if side.good_runs:
         return state("no-run-on-one-device", **values)

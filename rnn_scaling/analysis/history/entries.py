@@ -53,48 +53,14 @@ def build_entries(
     return entries
 
 
-def disturbed_files(folders: Sequence[Folder], commit: str | None = None) -> list[str]:
-    """Return the names of the disturbed runs that `build_entries` leaves out."""
-    names = []
-    for folder in folders:
-        left_out: set[int] = set()
-        records = [file.record for file in folder.runs]
-        for runs in _group_by_source(records, commit):
-            for row in build_rows(runs):
-                left_out.update(map(id, row.disturbed_runs))
-        names += [file.name for file in folder.runs if id(file.record) in left_out]
-    return names
-
-
-def slowed_files(folders: Sequence[Folder], commit: str | None = None) -> list[str]:
-    """Return the names of the disturbed runs that count, as too few are quiet."""
-    names = []
-    for folder in folders:
-        slowed: set[int] = set()
-        records = [file.record for file in folder.runs]
-        for runs in _group_by_source(records, commit):
-            for row in build_rows(runs):
-                slowed.update(
-                    map(id, filter(disturbance.is_disturbed, row.counted_runs))
-                )
-        names += [file.name for file in folder.runs if id(file.record) in slowed]
-    return names
-
-
-def batches_left_out(
-    folders: Sequence[Folder], commit: str | None = None
-) -> dict[str, int]:
-    """Return how many disturbed batches of the runs in `build_entries` do not count.
-
-    Returns:
-      As from `disturbance.batches_left_out`.
-    """
-    counted_batches = []
+def rows_of_entries(folders: Sequence[Folder], commit: str | None = None) -> list[Row]:
+    """Return the rows whose counted runs `build_entries` puts into entries."""
+    rows = []
     for folder in folders:
         records = [file.record for file in folder.runs]
         for runs in _group_by_source(records, commit):
-            counted_batches += [row.counted_runs for row in build_rows(runs)]
-    return disturbance.batches_left_out(counted_batches)
+            rows += build_rows(runs)
+    return rows
 
 
 def _group_by_source(

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.largest_batch import peak
 from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
 from rnn_scaling.analysis.prices import PricedMachine
-from rnn_scaling.analysis.rows import Row, measured_batches
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import scale
@@ -77,7 +77,7 @@ def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
     for candidate in _rows_of_same_work(row, rows):
         run = candidate.good_runs[0]
         if candidate.num_devices == 1 and candidate.rate and run.batches.items:
-            items = float(np.mean(measured_batches(run)[1]))
+            items = float(np.mean(run.batches.items[run.batches.warmup :]))
             step_s[_samples_per_device(candidate)] = candidate.rate.inverse(items)
     size = _samples_per_device(row.baseline) if row.baseline else 0
     other_sizes = step_s.keys() - {size}

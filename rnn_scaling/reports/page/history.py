@@ -8,7 +8,7 @@ import itertools
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
 from rnn_scaling.analysis.interval_kinds import IntervalKind
-from rnn_scaling.analysis.metrics import METRICS, RATE
+from rnn_scaling.analysis.metrics import METRICS, RATE, Metric
 from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
 from rnn_scaling.reports.numbers import signed_percent
@@ -18,7 +18,7 @@ from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
-_RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
+_RELATIVE = Metric("relative", "relative rate", "% of the first entry", digits=1)
 COMMIT = "commit"
 _DAY = "measured"
 _MAX_TEXTS = 3  # texts at one mark
@@ -107,9 +107,8 @@ def _make_explorer(timeline: Timeline, commit_url: str) -> explorer.Explorer:
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in timeline.entries):
         axes.append(explorer.Axis(_DAY, "date of measurement", "time"))
-    explorer_metrics = [_RELATIVE, *map(explorer.Metric.from_analysis, metrics)]
     return explorer.Explorer(
-        explorer_metrics, axes, lines, marks=_make_marks(timeline, names)
+        [_RELATIVE, *metrics], axes, lines, marks=_make_marks(timeline, names)
     )
 
 

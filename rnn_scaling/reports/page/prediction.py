@@ -5,6 +5,7 @@ The command `predict` writes it.
 
 from collections.abc import Sequence
 
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.statements import Statement
@@ -137,9 +138,7 @@ def _number_blocks(
 
 
 def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
-    metrics = {
-        metric.name: metric for metric in (pictures.SPEEDUP, pictures.EFFICIENCY)
-    }
+    metrics = {metric.name: metric for metric in (SPEEDUP, EFFICIENCY)}
     lines = []
     parts = {}
     for k, prediction in enumerate(curves):
@@ -148,7 +147,7 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
         lines.append(pictures.line(prediction, k))
         for point in prediction.points:
             for part in point.parts:
-                parts[part] = explorer.Metric(part, f"lost to {part}", "points", 1)
+                parts[part] = Metric(part, f"lost to {part}", "points", digits=1)
     metrics |= parts
     line_metrics = list(map(_metric_names, lines))
     used_names = set.union(*line_metrics)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis
-from rnn_scaling.reports.explorer import Axis, Line, Mark, Metric, Point
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.reports.explorer import Axis, Line, Mark, Point
 from rnn_scaling.reports.marks import explain_numbers
 from rnn_scaling.reports.numbers import mark_text, plus_minus
 from rnn_scaling.reports.pictures import figures

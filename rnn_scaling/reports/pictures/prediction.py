@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, Prediction
 from rnn_scaling.analysis.prediction.predicting import SPEEDUP as UNIT_OF_SPEEDUPS
 from rnn_scaling.analysis.prediction.predicting import source_names
-from rnn_scaling.reports.explorer import Axis, Line, Metric, Point
+from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.pictures import bars, charts, figures
 from rnn_scaling.reports.pictures.bars import Bar
 from rnn_scaling.reports.prediction import PERCENT, points
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 6  # in a picture
 DEVICES = "devices"
-SPEEDUP = Metric("speedup", "speedup", "", 2, "n")
-EFFICIENCY = Metric("efficiency", "efficiency", "%", 1, "one")
 SHARE = "efficiency"  # the first part of a bar
 _SHARE_LABEL = "share of the ideal rate, %"
 _GAIN = "gain"
@@ -49,10 +48,10 @@ _HEIGHT = 0.45  # inches of a bar
 def rate_metric(curve: Curve) -> Metric:
     """Return the metric that the source of a curve prints."""
     if curve.time:
-        return Metric(f"time, {curve.time.unit}", "time", curve.time.unit, 2)
+        return Metric(f"time, {curve.time.unit}", "time", curve.time.unit)
     if curve.unit == UNIT_OF_SPEEDUPS:
         return SPEEDUP
-    return Metric(curve.unit, f"{curve.unit}/s", f"{curve.unit}/s", 1)
+    return Metric(curve.unit, f"{curve.unit}/s", f"{curve.unit}/s", digits=1)
 
 
 def line(prediction: Prediction, k: int) -> Line:

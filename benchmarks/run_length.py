@@ -19,7 +19,7 @@ from rnn_scaling.analysis import machines, metrics, rows
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import markdown_table
-from rnn_scaling.training.clock import throughput
+from rnn_scaling.training.recording import compute_throughput
 
 FLAGS = flags.FLAGS
 LENGTHS = (
@@ -43,7 +43,7 @@ def cut(record: RunRecord, warmup: int, measured: int) -> RunRecord:
     }
     kept["tower_positions"] = batches.tower_positions[:end]
     batches = dataclasses.replace(batches, warmup=warmup, measured=measured, **kept)
-    rate = throughput(batches.seconds, batches.items, warmup)
+    rate = compute_throughput(batches.seconds, batches.items, warmup)
     return dataclasses.replace(record, batches=batches, throughput=rate)
 
 

@@ -82,14 +82,14 @@ class ModelConfig:
     )
     encoder_type: str | None = option(
         None,
-        f"{option_readers('encoder_type')}: kernel of the encoder, or of the layers of lm: "
-        f"{_KERNELS}; bi and uni mean "
-        "dynamic_rnn with that direction; default: the first kernel that computes the cell",
+        f"{option_readers('encoder_type')}: implementation of the encoder's layers (lm: "
+        f"of all layers): {_KERNELS}; default: the first one that computes the cell. "
+        "Older names: bi and uni mean dynamic_rnn with that direction",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
         None,
-        "nmt, nmt_attention: kernel of the decoder; default: the kernel of the encoder",
+        "nmt, nmt_attention: implementation of the decoder; default: like the encoder",
         choices=tuple(KERNELS),
     )
     direction: str = option(

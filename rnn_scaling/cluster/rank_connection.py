@@ -27,7 +27,7 @@ from typing import Any
 from rnn_scaling.cluster import ports, tokens, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
-from rnn_scaling.cluster.rank_info import Hello, RankInfo, ranks_text
+from rnn_scaling.cluster.rank_info import Hello, RankInfo, name_ranks
 from rnn_scaling.cluster.rendezvous import Rendezvous
 
 _LAST_MESSAGES_S = 2.0  # for messages that are sent while a run ends
@@ -182,7 +182,7 @@ class RankConnection:
                 delay = "rank 0 did not release this rank"
                 if self._rendezvous:
                     delay = (
-                        f"{ranks_text(self._rendezvous.other_ranks())} did not leave"
+                        f"{name_ranks(self._rendezvous.other_ranks())} did not leave"
                     )
                 self.abort(
                     f"{delay} within {self._timeout_s:g} s ({self._launch.timeout_option})"

@@ -13,7 +13,7 @@ from typing import Any
 
 from rnn_scaling.cluster import wire
 
-_MAX_NAMES = 4  # ranks or flags in one line
+_MAX_NAMES = 4  # ranks, flags or versions that one line names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +59,10 @@ class RankInfo:
         return f"rank {self.rank} (host {self.host}, process {self.pid})"
 
 
-def ranks_text(ranks: Sequence[int]) -> str:
+def name_ranks(ranks: Sequence[int]) -> str:
     """Name some ranks; if there are more than _MAX_NAMES, only the first by number.
 
-    >>> ranks_text([2]), ranks_text([2, 3]), ranks_text(range(1, 9))
+    >>> name_ranks([2]), name_ranks([2, 3]), name_ranks(range(1, 9))
     ('rank 2', 'ranks 2 and 3', 'ranks 1, 2, 3, 4 and 4 others')
     """
     if len(ranks) == 1:
@@ -90,9 +90,9 @@ def describe_disagreement(joined_ranks: Mapping[int, tuple[RankInfo, Hello]]) ->
     for rank in sorted(joined_ranks):
         hello = joined_ranks[rank][1]
         versions = _describe_difference(
-            hello.versions, reference.versions, _version_text, ", "
+            hello.versions, reference.versions, _format_version, ", "
         )
-        flags = _describe_difference(hello.flags, reference.flags, _flag_text, " ")
+        flags = _describe_difference(hello.flags, reference.flags, _format_flag, " ")
         if versions:
             remedy = f"{versions}; install the same versions on every host"
             ranks_by_difference[remedy].append(rank)
@@ -102,13 +102,13 @@ def describe_disagreement(joined_ranks: Mapping[int, tuple[RankInfo, Hello]]) ->
         return ""
     difference, ranks = next(iter(ranks_by_difference.items()))
     host = f" (host {joined_ranks[ranks[0]][0].host})" if len(ranks) == 1 else ""
-    return f"{ranks_text(ranks)}{host}: {difference}"
+    return f"{name_ranks(ranks)}{host}: {difference}"
 
 
 def _describe_difference(
     values: Mapping[str, Any],
     rank_0_values: Mapping[str, Any],
-    spell: Callable[[Mapping[str, Any], str], str],
+    format_value: Callable[[Mapping[str, Any], str], str],
     separator: str,
 ) -> str:
     """Return the first values that differ from the values of rank 0; "" if none do.
@@ -116,14 +116,14 @@ def _describe_difference(
     Args:
       values: The values of a rank by name.
       rank_0_values: The values of rank 0.
-      spell: Returns the text of a name and its value, also for a missing one.
-      separator: Stands between two texts.
+      format_value: Returns the text of a name and its value, even if it is missing.
+      separator: Text between two values.
     """
     own_texts = []
     rank_0_texts = []
     for name in sorted(values.keys() | rank_0_values.keys()):
-        own_text = spell(values, name)
-        rank_0_text = spell(rank_0_values, name)
+        own_text = format_value(values, name)
+        rank_0_text = format_value(rank_0_values, name)
         if own_text != rank_0_text:
             own_texts.append(own_text)
             rank_0_texts.append(rank_0_text)
@@ -135,11 +135,11 @@ def _describe_difference(
     return f"{text}, but rank 0 has {separator.join(rank_0_texts[:_MAX_NAMES])}"
 
 
-def _version_text(versions: Mapping[str, str], name: str) -> str:
+def _format_version(versions: Mapping[str, str], name: str) -> str:
     return f"{name} {versions.get(name, 'none')}"
 
 
-def _flag_text(flags: Mapping[str, Any], name: str) -> str:
+def _format_flag(flags: Mapping[str, Any], name: str) -> str:
     if name not in flags:
         return f"no --{name}"
     value = flags[name]

@@ -142,7 +142,7 @@ class Rendezvous:
         """End the rendezvous; ranks that are still connected notice it.
 
         Args:
-          rank_0_channel: It is closed, which the thread notices at once.
+          rank_0_channel: The channel of rank 0. Closing it wakes the thread.
         """
         self._ends.set()
         rank_0_channel.close()
@@ -237,7 +237,7 @@ class Rendezvous:
             if now > gathering.deadline:
                 missing_ranks = sorted(self._live.keys() - gathering.values.keys())
                 text = (
-                    f"{rank_info.ranks_text(missing_ranks)} did not reach '{name}' "
+                    f"{rank_info.name_ranks(missing_ranks)} did not reach '{name}' "
                     f"within {gathering.timeout_s:g} s"
                 )
                 self._fail(Failure(FailureKind.LOST, None, text))
@@ -345,7 +345,7 @@ class Rendezvous:
         line = rank_info.describe_disagreement(self._joined)
         if not line and missing_ranks:
             line = (
-                f"{rank_info.ranks_text(missing_ranks)} of {self._launch.size} did not "
+                f"{rank_info.name_ranks(missing_ranks)} of {self._launch.size} did not "
                 f"join within {self._timeout_s:g} s ({self._launch.timeout_option}); "
                 "check their output, and whether their hosts can reach "
                 f"{self._launch.rendezvous}"

@@ -94,8 +94,8 @@ class ImportOptions:
     )
     unit: str = option(
         "",
-        "what the rates of a pattern or bar count, in the plural (default: as printed, or "
-        "items)",
+        "the items that the rates of a pattern or progress bar count, in the plural, such "
+        "as words (default: as printed, or items)",
     )
     records: Path | None = option(
         None,

@@ -88,7 +88,9 @@ class InspectOptions:
         "results/inspect", "folder of the records, inspect.md and inspect.json"
     )
     repeats: int = option(
-        1, "runs of each combination; more than one shows that counts repeat", minimum=1
+        1,
+        "runs per combination; 2 or more show whether every run has the same counts",
+        minimum=1,
     )
     trace_batches: int = option(
         2,

@@ -116,10 +116,10 @@ class PredictionOptions:
     series: str = option("", "only series whose names contain this text (default: all)")
     what_if: tuple[tuple[str, float], ...] | None = option(
         None,
-        "show the effect of these changes; batch_size, compute, exchange and jitter "
-        "take a factor (2x, half, none); link_gbit and latency_us describe a new link; "
-        "without a value: no exchange, no jitter, twice the batch size, device speed "
-        "or link speed (default: not shown)",
+        "show the effect of changes. batch_size, compute, exchange and jitter take a "
+        "factor (2x, half, none); link_gbit and latency_us describe a new link. Without "
+        "a value: no exchange, no jitter, and twice the batch size, device speed or link "
+        "speed (default: not shown)",
         parse=parse_changes,
         shown="CHANGE=VALUE,...",
         bare=True,
@@ -254,7 +254,7 @@ class SimulationOptions:
     )
     jitter: float | None = option(
         None,
-        "standard deviation / mean of step times (default: measured step times)",
+        "standard deviation / mean of step times (default: from the measured step times)",
         parse=flags.share,
         shown="SHARE",
     )

@@ -90,7 +90,7 @@ def _read_series(path: Path) -> Iterator[Series]:
 def _make_measured_series(
     series: Series, devices_per_machine: int | None
 ) -> MeasuredSeries:
-    """Return a series with what a prediction must assume about it."""
+    """Return a series with the assumptions that its prediction makes."""
     table = series.measurements.table
     title = cell_numbers.strip_markup(table.title or table.caption)
     title = title[:_MAX_TITLE_LENGTH].strip(" #:*")

@@ -303,7 +303,13 @@ def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> Non
 
 
 def help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
-    """Return the help of a command, with the arguments of `answer`."""
+    """Return the help of a command.
+
+    Args:
+      usage: The text above the flags.
+      groups: Option dataclasses, by title or with their docstrings as titles.
+      command: The command as the user types it.
+    """
     if not isinstance(groups, Mapping):
         groups = {help_pages.title(group): group for group in groups}
     named_groups = {}
@@ -338,19 +344,19 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
 
 
 def build(
-    groups: Sequence[type], values: Mapping[str, Any], lines: Sequence[str] = ()
+    groups: Sequence[type], values: Mapping[str, Any], errors: Sequence[str] = ()
 ) -> list[Any]:
     """Return an instance of each group.
 
     Args:
       groups: The option dataclasses.
       values: Values by flag; other options keep their defaults.
-      lines: Errors that were found before.
+      errors: Errors that were found before.
 
     Raises:
       FlagErrors: If there are errors, or values that break a rule.
     """
-    lines = list(lines)
+    errors = list(errors)
     by_field = {}
     for name, field in fields(groups).items():
         if name not in values:
@@ -358,11 +364,11 @@ def build(
         value = values[name]
         by_field[field.name] = value
         if rule := broken_rule(field, value):
-            lines.append(f"--{name}={value} must be {rule}")
+            errors.append(f"--{name}={value} must be {rule}")
         elif value == "" and field.default:
-            lines.append(f"--{name}= must not be empty")
-    if lines:
-        raise FlagErrors(lines)
+            errors.append(f"--{name}= must not be empty")
+    if errors:
+        raise FlagErrors(errors)
     instances = []
     for group in groups:
         names = {field.name for field in dataclasses.fields(group)}

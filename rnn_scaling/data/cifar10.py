@@ -1,10 +1,10 @@
 """Data source `cifar10`: the images of CIFAR-10's binary files.
 
-1. Images are shuffled within a buffer of `output_buffer_size`, in an order that the
-   seed decides and that changes with each epoch (not with `disable_shuffle`), and
-   repeated without end.
-2. Batches continue across epochs: all are full, each image is in one batch per epoch,
-   and no image is dropped.
+Batches are made in three steps:
+1. Images are shuffled in a buffer of `output_buffer_size`, unless `disable_shuffle` is
+   set. The order depends on the seed and the epoch. The images repeat without end.
+2. Batches continue across epochs: all batches are full, each image is in one batch per
+   epoch, and no image is dropped.
 3. Pixels become float32 in [-1, 1].
 
 `config.registry` names this module; the trainer calls `build`.
@@ -34,14 +34,15 @@ def build(feed: Feed) -> Source:
 
     @pipeline.without_rewriting
     def to_batch(records: tf.Tensor) -> ImageBatch:
-        numbers = tf.io.decode_raw(
+        record_bytes = tf.io.decode_raw(
             records, tf.uint8, fixed_length=image_files.RECORD_BYTES
         )
-        planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])
+        # The first byte is the class, and three planes of 32 x 32 pixels follow.
+        planes = tf.reshape(record_bytes[:, 1:], [-1, 3, 32, 32])
         images = (
             tf.cast(layout.transpose_images(planes, "NCHW"), tf.float32) / 127.5 - 1.0
         )
-        return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
+        return ImageBatch(images, tf.cast(record_bytes[:, 0], tf.int64))
 
     with tf.device(pipeline.host_device(feed.devices[0])):
         records = tf.data.FixedLengthRecordDataset(

@@ -34,10 +34,12 @@ from rnn_scaling.models.layout import CHANNELS, ImageLayout
 ENCODED = "image/encoded"
 LABEL = "image/class/label"
 NUM_CLASSES = 1000
-_OPEN_FILES = 16
+_MAX_OPEN_FILES = 16
 _BUFFER_BYTES = 1 << 20
-_AREA = (0.05, 1.0)
-_ASPECT = (3 / 4, 4 / 3)
+# Ranges of a random crop: its share of the image's area, and its width / height.
+_AREA_RANGE = (0.05, 1.0)
+_ASPECT_RANGE = (3 / 4, 4 / 3)
+# The end of an error whose subject is a record.
 _DAMAGED = "is truncated or corrupt; expected a TFRecord file: copy it again"
 _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 # An error of TensorFlow that quotes a record is a UnicodeDecodeError in Python, unless
@@ -45,17 +47,17 @@ _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 PARSE_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 _PIPELINE_OPERATOR = "IteratorGetNext"
 _PARSE_FAULT = "Could not parse example input"
-# Limit of all files together. In larger sets the lengths of a file are checked when it
-# is opened.
+# The bytes of all files together up to which the lengths of all records are checked
+# before the run. In larger sets the lengths of a file are checked when it is opened.
 _MAX_CHECKED_BYTES = 1 << 30
 _MAX_BROKEN_LENGTH = 1 << 30  # bytes that TensorFlow can reserve on every machine
 
 
 def build(feed: Feed) -> Source:
-    """Images of the files in the folder `feed.options.data_dir`.
+    """Return the images of the files in the folder `feed.options.data_dir`.
 
     Raises:
-      DataError: If there is no file, or one cannot be used; see `_check`.
+      DataError: If there is no file, or a file cannot be used; see `_check`.
     """
     options = feed.options
     layout = feed.layout
@@ -100,7 +102,7 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     open_files = 1
     if not options.disable_shuffle:
         names = names.shuffle(len(paths), seed=feed.seed)
-        open_files = min(_OPEN_FILES, len(paths))
+        open_files = min(_MAX_OPEN_FILES, len(paths))
     if not _checks_lengths_first(paths):
         names = names.map(pipeline.without_rewriting(_checked_name))
     records = names.interleave(
@@ -134,8 +136,8 @@ def _decode_crop(encoded: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         tf.io.extract_jpeg_shape(encoded),
         tf.zeros([1, 0, 4]),
         seed,
-        aspect_ratio_range=_ASPECT,
-        area_range=_AREA,
+        aspect_ratio_range=_ASPECT_RANGE,
+        area_range=_AREA_RANGE,
         use_image_if_no_bounding_boxes=True,
     )
     return tf.io.decode_and_crop_jpeg(
@@ -183,7 +185,7 @@ def _checks_lengths_first(paths: Sequence[str]) -> bool:
 
 
 def _length_fault(path: str) -> str:
-    """Return the first record whose length would end the process, or an empty text."""
+    """Describe the first record whose length would crash TensorFlow, or return ""."""
     for number, frame in enumerate(tfrecord_frames.frames(path)):
         if frame.is_broken and frame.length > _MAX_BROKEN_LENGTH:
             return f"record {number} {_DAMAGED}"
@@ -191,7 +193,7 @@ def _length_fault(path: str) -> str:
 
 
 def _checked_name(name: tf.Tensor) -> tf.Tensor:
-    """Return the name of a file; fail if a length in it would end the process."""
+    """Return the file's name, after checking that no length in it crashes TensorFlow."""
 
     def check(path: bytes) -> bytes:
         file = os.fsdecode(path)
@@ -204,7 +206,7 @@ def _checked_name(name: tf.Tensor) -> tf.Tensor:
 
 
 def _first_record_fault(path: str, num_classes: int) -> str:
-    """Return what is wrong with the first record of a file, or an empty text."""
+    """Describe the fault of the first record of a file, or return ""."""
     frame = next(tfrecord_frames.frames(path), None)
     if frame is None:
         return "the file contains no record; expected a TFRecord file of images"
@@ -219,7 +221,7 @@ def _first_record_fault(path: str, num_classes: int) -> str:
 
 
 def _record_fault(record: tf.Tensor | bytes, num_classes: int) -> str:
-    """Return what is wrong with a record, or an empty text."""
+    """Describe the fault of a record, or return ""."""
     try:
         features = tf.io.parse_single_example(
             record,

@@ -73,8 +73,8 @@ class Seq2Seq(torch.nn.Module):
     def _run_layers(self, name: str, inputs: torch.Tensor, state: Any = None) -> Any:
         """Run recurrent layers.
 
-        `torch.compile` compiles no LSTM, and would leave out the whole function in which
-        it sees one.
+        `torch.compile` cannot compile an LSTM, and it skips the whole function that
+        contains one.
         """
         layers = getattr(self, name)
         if _operators:

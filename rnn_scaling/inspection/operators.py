@@ -82,14 +82,14 @@ class TracedStep:
 
 
 class Owner(NamedTuple):
-    """The tower, or None if all towers share an operator, and the phase."""
+    """The tower and the phase of an operator."""
 
-    tower: int | None
+    tower: int | None  # None if all towers share the operator
     phase: str
 
 
-def owner(name: str) -> Owner:
-    """Return tower and phase of an operator by its full name.
+def find_owner(name: str) -> Owner:
+    """Return the tower and the phase of an operator by its full name.
 
     Returns:
       Owner(None, OTHER) for an operator outside of all scopes.
@@ -130,12 +130,12 @@ def nodes_by_name(partitions: Iterable[Any]) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     for partition in partitions:
         for node in partition.node:
-            nodes[node.name] = Node(node.op, node.device, owner(node.name))
+            nodes[node.name] = Node(node.op, node.device, find_owner(node.name))
         functions = partition.library.function
         inner_nodes = itertools.chain.from_iterable(f.node_def for f in functions)
         for node in inner_nodes:
             if node.name not in nodes:
-                nodes[node.name] = Node(node.op, node.device, owner(node.name))
+                nodes[node.name] = Node(node.op, node.device, find_owner(node.name))
     return nodes
 
 
@@ -145,7 +145,7 @@ def exchange_transfers(partitions: Sequence[Any]) -> set[str]:
     A transfer has the name of the operator that made the tensor. For gradients, this is
     an operator of a tower's backward pass.
     """
-    return transfers_to(partitions, lambda name: owner(name).phase == EXCHANGE)
+    return transfers_to(partitions, lambda name: find_owner(name).phase == EXCHANGE)
 
 
 def transfers_to(

@@ -29,7 +29,7 @@ from rnn_scaling.inspection.operators import (
     Node,
     Owner,
     TracedStep,
-    owner,
+    find_owner,
 )
 from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
@@ -285,7 +285,7 @@ def _read_gpu_kernels(
         stats = event.stats()
         name, _, kind = str(stats.get("tf_op", "")).partition(":")
         transfer = str(stats.get(_EDGE, ""))
-        kernel_owner = owner(TRANSFER.sub("", transfer) or name)
+        kernel_owner = find_owner(TRANSFER.sub("", transfer) or name)
         # NCCL launches its kernels from a separate thread, which has no operator.
         is_nccl = event.name.startswith(_NCCL) and kernel_owner == Owner(None, OTHER)
         if is_nccl or transfer in exchange_transfers:

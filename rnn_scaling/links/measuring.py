@@ -88,9 +88,9 @@ def _series_line(measured_series: Series) -> str:
     line = f"{measured_series.name}: "
     if measured_series.traffic and measured_series.name != NOTHING:
         rate = measured_series.gb_per_s(last)
-        line += f"{rate:.3g} {unit} at {series.size_text(last.num_bytes)}, "
+        line += f"{rate:.3g} {unit} at {series.format_size(last.num_bytes)}, "
     us = 1e6 * first.median_s
-    return f"{line}{us:.3g} us at {series.size_text(first.num_bytes)}"
+    return f"{line}{us:.3g} us at {series.format_size(first.num_bytes)}"
 
 
 def collect(

@@ -17,8 +17,8 @@ from rnn_scaling.config.registry import ALL_REDUCES
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links.series import (
     FLOAT32_BYTES,
-    size_text,
-    sizes_between,
+    format_size,
+    list_sizes,
 )
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import system
@@ -285,8 +285,8 @@ class _Planner:
         free_bytes = system.available_memory_bytes()
         if free_bytes is None:
             raise OSError(
-                "the system does not report how much memory is free (no MemAvailable "
-                "in /proc/meminfo)"
+                "the system does not report how much memory is free; measure on Linux, "
+                "where /proc/meminfo has MemAvailable"
             )
         self._free = free_bytes
 
@@ -318,10 +318,10 @@ class _Planner:
         while fitting and needed(fitting) > _USABLE_SHARE * free_bytes:
             fitting.pop()
         if len(fitting) < len(sizes):
-            large = ", ".join(map(size_text, sizes[len(fitting) :]))
+            large = ", ".join(map(format_size, sizes[len(fitting) :]))
             self.left_out.append(
-                f"{title} of {large}: needs {size_text(needed(sizes))} {memory}, "
-                f"but only {size_text(free_bytes)} are free; lower --max_bytes"
+                f"{title} of {large}: needs {format_size(needed(sizes))} {memory}, "
+                f"but only {format_size(free_bytes)} are free; lower --max_bytes"
             )
         return fitting
 
@@ -329,7 +329,7 @@ class _Planner:
         first = min(max(smallest, _MIN_MEMORY), largest)
         sizes = self._select_fitting_sizes(
             "host memory",
-            sizes_between(first, largest, _FINE_STEP),
+            list_sizes(first, largest, _FINE_STEP),
             lambda sizes: _MEMORY_BUFFERS * sizes[-1],
             self._free,
         )
@@ -341,7 +341,7 @@ class _Planner:
         step = _FINE_STEP if on_gpus else self._options.step_factor
         sizes = self._select_fitting_sizes(
             "copies",
-            sizes_between(smallest, largest, step),
+            list_sizes(smallest, largest, step),
             lambda sizes: needed_bytes(sizes, 2),
             self._free,
         )
@@ -410,7 +410,7 @@ class _Planner:
             return []
         sizes = self._select_fitting_sizes(
             _ALL_REDUCE_TITLE,
-            sizes_between(smallest, largest, self._options.step_factor),
+            list_sizes(smallest, largest, self._options.step_factor),
             lambda sizes: needed_bytes(sizes, self._ranks),
             self._free,
         )

@@ -16,7 +16,13 @@ import tensorflow as tf
 
 from rnn_scaling.links import rounds
 from rnn_scaling.links.cpu_copies import address
-from rnn_scaling.links.series import ALL_REDUCE, FLOAT32_BYTES, Point, Series, size_text
+from rnn_scaling.links.series import (
+    ALL_REDUCE,
+    FLOAT32_BYTES,
+    Point,
+    Series,
+    format_size,
+)
 
 _BUDGET_S = 4.0  # time for one size in one pass
 _CHUNK = 2**22  # elements that are compared at once
@@ -60,7 +66,7 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
             inputs.append(tf.Variable(values(rank, 0, count), trainable=False))
 
     @tf.function(autograph=False)
-    def function() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    def run_case() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         tensors = []
         last = []
         for variable, device in zip(inputs, devices, strict=True):
@@ -72,7 +78,7 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
                 last.append(result[-1])
         return results, last
 
-    case: Case = function
+    case: Case = run_case
     return case
 
 
@@ -130,7 +136,7 @@ def measure(
     cases = []
     jobs = []
     for size in sizes:
-        report(0, repeats, f"{name}, first calls of {size_text(size)}")
+        report(0, repeats, f"{name}, first calls of {format_size(size)}")
         cases.append(build(reduce, devices, size))
         jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
 

@@ -27,13 +27,13 @@ class Fit:
 
     Attributes:
       alpha_us: The time of a transfer of 0 bytes.
-      alpha_error_us: Its standard error.
-      beta_gb_per_s: Bandwidth in 10**9 bytes per second; None if time does not grow with
-        bytes by more than its error.
-      beta_error_gb_per_s: Its standard error.
+      alpha_error_us: The standard error of alpha_us.
+      beta_gb_per_s: Bandwidth in 10**9 bytes per second; None if the time does not grow
+        with the bytes by more than the error of the slope.
+      beta_error_gb_per_s: The standard error of beta_gb_per_s.
       largest_residual: The largest |line - time| / time.
       from_bytes: The size of the smallest fitted transfer.
-      to_bytes: The size of the largest.
+      to_bytes: The size of the largest fitted transfer.
       num_points: The number of fitted points.
       traffic: Bytes that beta counts per byte of size.
     """
@@ -50,10 +50,10 @@ class Fit:
 
     @property
     def holds(self) -> bool:
-        """Whether all points are within MAX_FIT_RESIDUAL of the line, and alpha is not negative.
+        """Whether the line explains all points, and alpha is not clearly negative.
 
-        A clearly negative alpha means that the bandwidth changes with the size, for
-        example where a cache ends.
+        A line explains a point within MAX_FIT_RESIDUAL. A clearly negative alpha means
+        that the bandwidth changes with the size, for example where a cache ends.
         """
         return (
             self.largest_residual <= MAX_FIT_RESIDUAL
@@ -68,18 +68,26 @@ class Fit:
         return 1e-6 * self.alpha_us + slope * num_bytes
 
 
-def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
+def fit_line(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Fit a line by least squares of relative errors.
 
-    So 4 bytes count as much as 256 MiB.
+    Relative errors make 4 bytes count as much as 256 MiB.
+
+    Args:
+      num_bytes: At least three sizes in ascending order, which are not all equal.
+      seconds: The time of each size, above 0.
 
     Raises:
-      ValueError: For fewer than three points, equal sizes, or times that are not positive.
+      ValueError: If the sizes or times break these rules.
     """
-    if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
+    if len(num_bytes) < 3 or len(num_bytes) != len(seconds):
         raise ValueError(
             "expected three sizes or more and a time for each, got "
-            f"{len(num_bytes)} and {len(seconds)}"
+            f"{len(num_bytes)} sizes and {len(seconds)} times"
+        )
+    if list(num_bytes) != sorted(num_bytes) or num_bytes[0] == num_bytes[-1]:
+        raise ValueError(
+            f"expected sizes in ascending order, got {', '.join(map(str, num_bytes))}"
         )
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
@@ -91,13 +99,16 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
     slope_error, alpha_error = np.sqrt(np.maximum(np.diag(covariance), 0))
     grows = slope > 2 * slope_error and slope > 0
+    beta_gb_per_s = None
+    beta_error_gb_per_s = None
+    if grows:
+        beta_gb_per_s = float(1e-9 * unit / slope)
+        beta_error_gb_per_s = float(1e-9 * unit * slope_error / slope**2)
     return Fit(
-        float(1e6 * alpha),
+        alpha_us=float(1e6 * alpha),
         alpha_error_us=float(1e6 * alpha_error),
-        beta_gb_per_s=float(1e-9 * unit / slope) if grows else None,
-        beta_error_gb_per_s=float(1e-9 * unit * slope_error / slope**2)
-        if grows
-        else None,
+        beta_gb_per_s=beta_gb_per_s,
+        beta_error_gb_per_s=beta_error_gb_per_s,
         largest_residual=float(np.max(np.abs(alpha + slope * x - times) / times)),
         from_bytes=num_bytes[0],
         to_bytes=num_bytes[-1],
@@ -105,7 +116,7 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     )
 
 
-def best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
+def find_best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     """Return the fit of the most sizes that one line can explain.
 
     Small sizes are left out one by one until the line holds, because their time has
@@ -117,10 +128,10 @@ def best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     if len(num_bytes) < _MIN_POINTS:
         return None
     for first in range(len(num_bytes) - _MIN_POINTS + 1):
-        line = fit(num_bytes[first:], seconds[first:])
+        line = fit_line(num_bytes[first:], seconds[first:])
         if line.holds:
             return line
-    return fit(num_bytes, seconds)
+    return fit_line(num_bytes, seconds)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -202,8 +213,11 @@ class Series:
         return self.traffic * point.num_bytes / point.median_s / 1e9
 
     def fit_medians(self) -> Fit | None:
-        """Fit the medians; beta counts `traffic`. None for too few sizes."""
-        line = best_fit(self.sizes, self.medians_s)
+        """Fit the medians; None for too few sizes.
+
+        Beta counts `traffic` bytes per byte of size.
+        """
+        line = find_best_fit(self.sizes, self.medians_s)
         if (
             line is None
             or line.beta_gb_per_s is None
@@ -241,7 +255,7 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
     return num_bytes / seconds / 1e9 * 2 * (num_ranks - 1) / num_ranks
 
 
-def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
+def list_sizes(smallest: int, largest: int, factor: int) -> list[int]:
     """Return smallest, smallest * factor, ... up to the largest, inclusive."""
     sizes = [smallest]
     while sizes[-1] * factor <= largest:
@@ -249,7 +263,7 @@ def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
     return sizes
 
 
-def size_text(num_bytes: float) -> str:
+def format_size(num_bytes: float) -> str:
     """Return a size such as "4 B", "64 KiB", "1.5 MiB"."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if num_bytes >= size:
@@ -267,7 +281,10 @@ def to_json(series: Series) -> dict[str, Any]:
 
 
 def join_passes(passes: Sequence[Series]) -> Series:
-    """Join passes over the same sizes: all times, errors and wrong elements."""
+    """Return one series with the times, notes and errors of all passes.
+
+    A note is added if the last pass differs from the first by more than _MAX_DRIFT.
+    """
     points_by_size: dict[int, list[Point]] = {}
     notes: dict[str, None] = {}
     errors: dict[str, None] = {}
@@ -278,10 +295,10 @@ def join_passes(passes: Sequence[Series]) -> Series:
         if series.error:
             errors[series.error] = None
     points = [_join_points(points_by_size[size]) for size in sorted(points_by_size)]
-    ratio = _pass_ratio(passes)
-    if ratio is not None and not 1 / _MAX_DRIFT <= ratio <= _MAX_DRIFT:
+    drift = _measure_drift(passes)
+    if drift is not None and not 1 / _MAX_DRIFT <= drift <= _MAX_DRIFT:
         note = (
-            f"the last pass took {ratio:.2f} times as long as the first, "
+            f"the last pass took {drift:.2f} times as long as the first, "
             "probably because of other load; measure again"
         )
         notes[note] = None
@@ -291,7 +308,7 @@ def join_passes(passes: Sequence[Series]) -> Series:
 
 
 def _join_points(points: Sequence[Point]) -> Point:
-    """Join the points of one size."""
+    """Return a point with all times of one size, and the most wrong elements."""
     seconds: list[float] = []
     for point in points:
         seconds += point.seconds
@@ -301,10 +318,11 @@ def _join_points(points: Sequence[Point]) -> Point:
     return Point(points[0].num_bytes, tuple(seconds), points[0].calls, num_wrong)
 
 
-def _pass_ratio(passes: Sequence[Series]) -> float | None:
-    """Return the ratio of times of the last pass to the first; None for a single pass.
+def _measure_drift(passes: Sequence[Series]) -> float | None:
+    """Return how many times as long the last pass took as the first.
 
-    It is the median over their common sizes.
+    Returns:
+      The median ratio over the common sizes; None for a single pass.
     """
     first = {point.num_bytes: point.median_s for point in passes[0].points}
     last = {point.num_bytes: point.median_s for point in passes[-1].points}

@@ -20,7 +20,7 @@ from rnn_scaling.links.series import (
     Fit,
     Point,
     Series,
-    size_text,
+    format_size,
 )
 from rnn_scaling.system.files.markdown import markdown_table
 
@@ -78,7 +78,7 @@ class Measurements:
         for series in self.all_reduces:
             for point in series.points:
                 if point.wrong:
-                    size = size_text(point.num_bytes)
+                    size = format_size(point.num_bytes)
                     errors.append(
                         f"{series.name}: {point.wrong} wrong elements at {size}"
                     )
@@ -127,8 +127,8 @@ def _links_section(links: Sequence[Series]) -> str:
         first = series.points[0]
         last = series.points[-1]
         rate = _rate_text(series, last) if series.traffic else _NO_COPY
-        largest = (size_text(last.num_bytes), rate)
-        smallest = (size_text(first.num_bytes), _time_text(first))
+        largest = (format_size(last.num_bytes), rate)
+        smallest = (format_size(first.num_bytes), _time_text(first))
         line = _fit(series.fit_medians(), bool(series.traffic))
         rows.append((series.name, *largest, *smallest, *line))
     text = (
@@ -164,7 +164,7 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
             beta = _round_to_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
     if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
-    return alpha, beta, size_text(line.from_bytes), residual
+    return alpha, beta, format_size(line.from_bytes), residual
 
 
 def _products_section(products: Sequence[Gemm]) -> str:
@@ -218,11 +218,11 @@ def _all_reduce_sections(
     times = []
     rates = []
     for size in sorted(points):
-        times.append([size_text(size), *map(_time_text, points[size])])
+        times.append([format_size(size), *map(_time_text, points[size])])
         cells = zip(all_series, points[size])
         rates.append(
             [
-                size_text(size),
+                format_size(size),
                 *(_median_rate_text(series, point) for series, point in cells),
             ]
         )
@@ -244,7 +244,7 @@ def _all_reduce_sections(
         last = results.nothing.points[-1]
         parts.append(
             f"Of each time, {_time_text(first)} us are the call itself: the same call "
-            f"with nothing exchanged ({_time_text(last)} us at {size_text(last.num_bytes)}).\n"
+            f"with nothing exchanged ({_time_text(last)} us at {format_size(last.num_bytes)}).\n"
         )
     return parts
 
@@ -274,7 +274,14 @@ def _sizes_section(results: Measurements) -> str:
             wrong_text = _MISSING if p.wrong is None else str(p.wrong)
             rate = _number(series.gb_per_s(p)) if series.traffic else _NO_COPY
             rows.append(
-                (series.name, size_text(p.num_bytes), repeats, *times, rate, wrong_text)
+                (
+                    series.name,
+                    format_size(p.num_bytes),
+                    repeats,
+                    *times,
+                    rate,
+                    wrong_text,
+                )
             )
     text = (
         "\nRepeats: times measured x transfers in a row of which each is the mean. "

@@ -208,11 +208,16 @@ def from_json(
         raise RecordError(source, [f"{e}; expected a run record"]) from None
     if not input_files.is_plain(text) and _UNPRINTABLE.search(text):
         fields = _make_printable(fields)
-    if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
-        got = (
-            fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
+    if not isinstance(fields, dict):
+        kind = type(fields).__name__
+        fault = (
+            f"not a run record: expected a JSON object with schema {SCHEMA!r}, "
+            f"got a {kind}"
         )
-        raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
+        raise RecordError(source, [fault])
+    schema = fields.get("schema")
+    if schema != SCHEMA:
+        raise RecordError(source, [f"expected schema {SCHEMA!r}, got {schema!r}"])
     if missing := {"status", "error", "config"} - fields.keys():
         raise RecordError(source, [f"the record lacks {', '.join(sorted(missing))}"])
     faults: list[str] = []

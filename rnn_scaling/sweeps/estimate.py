@@ -177,7 +177,8 @@ class Limit:
 
     seconds: float  # 0 if there is no limit
     words: str  # the message if the limit is reached
-    # No finished run is its basis, so each sign of progress restarts it.
+    # Whether the limit is only a guess, because no run has finished. Progress then
+    # restarts it.
     is_rough: bool = False
 
 

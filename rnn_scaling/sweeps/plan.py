@@ -278,7 +278,8 @@ def _default_values(
         "num_devices": device_counts(num_devices),
         "preset": [default_preset(lists, num_gpus)],
     }
-    # All frameworks train the same work, this suite with one encoder.
+    # All frameworks train the same work, so this suite uses only one encoder
+    # implementation.
     if set(lists.get(FRAMEWORK, [OWN_FRAMEWORK])) != {OWN_FRAMEWORK}:
         defaults = {FRAMEWORK: lists[FRAMEWORK], **defaults}
         defaults["encoder_type"] = [kernels.kernels_for("lstm")[0]]

@@ -75,7 +75,9 @@ class TrainerOptions:
         shown="PRODUCT",
     )
     unit: str = option(
-        "", "what the trainer counts, in the plural (default: from its record or log)"
+        "",
+        "the items that the trainer counts, in the plural, such as words (default: from "
+        "its record or log)",
     )
 
     certificate: str = option(

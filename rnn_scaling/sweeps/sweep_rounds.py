@@ -105,7 +105,7 @@ class SweepRounds:
         return self._was_busy(on_as_many, records)
 
     def _was_busy(self, runs: Sequence[AnyRun], records: Records) -> bool:
-        """Return whether runs of all first rounds were made, and all were disturbed."""
+        """Return whether the first rounds are complete and all their runs were disturbed."""
         repeats = {run.repeat for run in runs}
         has_all_rounds = len(repeats) >= self._num_rounds
         return has_all_rounds and _are_all_disturbed(runs, records)

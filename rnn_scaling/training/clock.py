@@ -5,9 +5,7 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
-
-from rnn_scaling.records.parts import SteadyState, Throughput
+from collections.abc import Callable
 
 
 class StepTimer:
@@ -38,7 +36,7 @@ class StepTimer:
         self._last = self._clock()
 
     def resume(self) -> None:
-        """Read the clock after a pause between two steps; it counts for neither."""
+        """Read the clock after a pause between two steps; neither step contains it."""
         if self._last is None:
             raise ValueError("expected start() before resume()")
         self._last = self._clock()
@@ -60,9 +58,9 @@ class StepTimer:
         return step_s
 
     def remove_last(self) -> None:
-        """Remove the last step; it must not be recorded.
+        """Remove the last step, which must not be recorded.
 
-        The next step still begins at its end.
+        The next step still begins when the removed step ended.
         """
         for values in (self.step_s, self.step_items, self.step_loss):
             values.pop()
@@ -70,39 +68,3 @@ class StepTimer:
     def since_last(self) -> float:
         """Return the seconds since the last step or pause; 0 before the first step."""
         return 0.0 if self._last is None else self._clock() - self._last
-
-
-def throughput(
-    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
-) -> Throughput | None:
-    """Return the throughput of the steps after the warm-up, or None without steps."""
-    if len(step_s) <= warmup_steps:
-        return None
-    seconds = sum(step_s[warmup_steps:])
-    items = sum(step_items[warmup_steps:])
-    return Throughput(items=items, seconds=seconds, items_per_second=items / seconds)
-
-
-def steady_state(
-    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
-) -> SteadyState | None:
-    """Return when a run became steady.
-
-    Returns:
-      The fields of the record, or None without numpy. Readers of the record have
-      numpy.
-    """
-    try:
-        from rnn_scaling.analysis.steady_state import analyse
-    except ImportError:
-        return None
-    state = analyse(step_s, step_items, warmup_steps)
-    return SteadyState(
-        kind=state.kind,
-        start=state.start,
-        rate_steady=state.rate_steady,
-        move=state.move,
-        half_width=state.half_width,
-        period=state.period,
-        outliers=tuple(state.outliers),
-    )

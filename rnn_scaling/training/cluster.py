@@ -18,7 +18,7 @@ from rnn_scaling.cluster import connections, ports
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import NETWORK, Launch
 from rnn_scaling.cluster.rank_connection import RankConnection
-from rnn_scaling.cluster.rank_info import Hello, RankInfo, ranks_text
+from rnn_scaling.cluster.rank_info import Hello, RankInfo, name_ranks
 from rnn_scaling.config.run_config import GROUP_OF, RunConfig
 from rnn_scaling.records.workers import (
     WINDOW,
@@ -380,7 +380,7 @@ def shared_cores_warning(workers: Workers) -> str:
         if len(ranks) > 1:
             host_text = f" of host {host}" if host else ""
             return (
-                f"{ranks_text(ranks)} share core {core}{host_text}: the run is slower "
+                f"{name_ranks(ranks)} share core {core}{host_text}: the run is slower "
                 "than with one core per rank"
             )
     return ""

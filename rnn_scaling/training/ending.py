@@ -59,8 +59,8 @@ class Ending:
             limit = spell(self._limit, getattr(self._measure, self._limit))
             raise CheckpointError(
                 f"--checkpoint_dir={config.output.checkpoint_dir} contains batch {done}, "
-                f"but {limit} ends with batch {self.max_batches}; raise it, or give "
-                "another folder"
+                f"but {limit} ends with batch {self.max_batches}; raise --{self._limit}, "
+                "or give another --checkpoint_dir"
             )
 
     def find_reason(self, resume: Callable[[], None]) -> str:
@@ -133,8 +133,8 @@ def _count_batches_of_epochs(config: RunConfig) -> int:
         raise corpus.DataError(
             f"--num_epochs={measure.num_epochs:g} with {samples:,} samples gives {batches} "
             f"batches of {global_batch}, all of which are warm-up "
-            f"(--num_warmup_batches={measure.num_warmup_batches}); raise the number of "
-            "epochs, or lower that of warm-up batches"
+            f"(--num_warmup_batches={measure.num_warmup_batches}); raise --num_epochs or "
+            "lower --num_warmup_batches"
         )
     return batches
 

@@ -37,18 +37,19 @@ class NativeLog:
         terminal = entry.PlainText(
             os.fdopen(os.dup(2), "wb"), "utf-8", "replace", line_buffering=True
         )
+        # The progress bar of a run goes through this stream.
         terminal.has_bars = True
-        # It stays open as long as the process runs.
+        # The file stays open as long as the process runs.
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         crash_reader, self._crash = os.pipe()
         ready_reader, ready = os.pipe()
         if os.fork() == 0:
-            _wait_for_a_crash(
+            _run_crash_watcher(
                 crash_reader, terminal.fileno(), self._file.fileno(), ready
             )
         os.close(crash_reader)
         os.close(ready)
-        # Wait until it has left the process group, whose signals would end it.
+        # Wait until the watcher has left the process group, whose signals would end it.
         os.read(ready_reader, 1)
         os.close(ready_reader)
         os.dup2(self._file.fileno(), 2)
@@ -66,7 +67,7 @@ def _read_tail(file: int, lines: int) -> str:
     return "\n".join(content.decode("utf-8", "replace").splitlines()[-lines:])
 
 
-def _wait_for_a_crash(crash: int, terminal: int, log: int, ready: int) -> NoReturn:
+def _run_crash_watcher(crash: int, terminal: int, log: int, ready: int) -> NoReturn:
     """Copy `crash` to `terminal` until its writer ends, after the last lines of `log`.
 
     Nothing is printed if `crash` stays empty.
@@ -75,13 +76,15 @@ def _wait_for_a_crash(crash: int, terminal: int, log: int, ready: int) -> NoRetu
       crash: A pipe that receives the output of faulthandler.
       terminal: The user's stderr.
       log: The file with TensorFlow's messages.
-      ready: Gets a byte when this process has left its parent's process group.
+      ready: A pipe that receives a byte when this process has left its parent's process
+        group.
     """
     try:
         # Ctrl-C and the time limit of a sweep end the process group. A reader of stdout
         # must not wait for this process.
         os.setsid()
         os.write(ready, b".")
+        # The three files must survive closerange, so they get the numbers 0 to 2.
         os.dup2(terminal, 2)
         os.dup2(crash, 0)
         os.dup2(log, 1)

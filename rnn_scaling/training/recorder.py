@@ -42,7 +42,7 @@ from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.rank_report import RankReport
-from rnn_scaling.training.recording import Recording, killed_error
+from rnn_scaling.training.recording import Recording, make_killed_error
 
 _EARLY_STEPS_REMEDY = (
     "Pass the loss to step(), which waits for it, or synchronise before step(); call "
@@ -373,7 +373,7 @@ class Recorder:
         return self._make_record(status, run_error, workers)
 
     def _unfinished_record(self) -> RunRecord:
-        return self._make_record("failed", killed_error())
+        return self._make_record("failed", make_killed_error())
 
     def _meet_at_end(
         self, meeting: RankMeeting, error: BaseException | None

@@ -26,6 +26,8 @@ from rnn_scaling.records.parts import (
     Parameters,
     Phases,
     RunError,
+    SteadyState,
+    Throughput,
 )
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers, join_batches
@@ -44,7 +46,7 @@ from rnn_scaling.system.machine.load import (
 )
 from rnn_scaling.system.machine.system import peak_process_bytes
 from rnn_scaling.system.processes import alive
-from rnn_scaling.training.clock import StepTimer, steady_state, throughput
+from rnn_scaling.training.clock import StepTimer
 
 _MAX_SAMPLED_DEVICES = 4096
 # Digits of the windows in a record: their shares err by more than 0.001.
@@ -52,7 +54,43 @@ _SHARE_DIGITS = 4
 _SECONDS_DIGITS = 6
 
 
-def killed_error() -> RunError:
+def compute_throughput(
+    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
+) -> Throughput | None:
+    """Return the throughput of the steps after the warm-up, or None without steps."""
+    if len(step_s) <= warmup_steps:
+        return None
+    seconds = sum(step_s[warmup_steps:])
+    items = sum(step_items[warmup_steps:])
+    return Throughput(items=items, seconds=seconds, items_per_second=items / seconds)
+
+
+def _find_steady_state(
+    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
+) -> SteadyState | None:
+    """Return when a run became steady.
+
+    Returns:
+      The fields of the record, or None if numpy is missing; readers then compute them
+      from the step times.
+    """
+    try:
+        from rnn_scaling.analysis.steady_state import analyse
+    except ImportError:
+        return None
+    state = analyse(step_s, step_items, warmup_steps)
+    return SteadyState(
+        kind=state.kind,
+        start=state.start,
+        rate_steady=state.rate_steady,
+        move=state.move,
+        half_width=state.half_width,
+        period=state.period,
+        outliers=tuple(state.outliers),
+    )
+
+
+def make_killed_error() -> RunError:
     """Return the error of a record that is written before the run ends.
 
     It stays in the record if the process is killed.
@@ -127,7 +165,7 @@ class Recording:
         self.energy = EnergyMeter()
 
     def enter(self, phase: str) -> None:
-        """End the present phase and begin another one."""
+        """End the current phase and begin another one."""
         self._phase_starts.append((phase, self._clock()))
 
     def watch_machine(
@@ -135,7 +173,7 @@ class Recording:
     ) -> None:
         """Watch the load of the cores and the clocks of the devices.
 
-        It must be called right before the first batch.
+        Call this right before the first batch.
 
         Args:
           with_clocks: Whether to sample the clocks.
@@ -145,7 +183,7 @@ class Recording:
         self._sample = sample
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
-            # The names of a user's devices are unknown.
+            # For a Recorder, only the number of devices is known.
             devices = [""] * min(self.flat["num_devices"], _MAX_SAMPLED_DEVICES)
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
         self.find_counters()
@@ -301,9 +339,9 @@ class Recording:
         rate = None
         steady = None
         if status != "failed":
-            rate = throughput(batches.seconds, batches.items, warmup)
+            rate = compute_throughput(batches.seconds, batches.items, warmup)
         if rate is not None:
-            steady = steady_state(batches.seconds, batches.items, warmup)
+            steady = _find_steady_state(batches.seconds, batches.items, warmup)
         # The driver answers after seconds, which an interrupted run does not have.
         gpus_after = query_gpus() if environment.gpus and status == "ok" else []
         resolved = {

@@ -76,9 +76,9 @@ class VariableUpdate(abc.ABC):
 
     Its methods add operators to the step while `TrainStep` traces it: `total_items`
     first, then `weights`, `lookup` and `loss_scale` for each tower inside `run`, and
-    `apply` once at the end, which calls `due` if the mode may apply late gradients.
-    Afterwards only `variable_states` and `skipped_updates` are called, outside of the
-    step.
+    `apply` once at the end, which calls `gradients_to_apply` if the mode may apply late
+    gradients. Afterwards only `variable_states` and `skipped_updates` are called,
+    outside of the step.
 
     Attributes:
       devices: The devices of the towers.
@@ -105,7 +105,9 @@ class VariableUpdate(abc.ABC):
                 DeferredGradients(specs, device) for device in self.devices
             ]
 
-    def due(self, tower_gradients: Sequence[Gradients]) -> Sequence[Gradients]:
+    def gradients_to_apply(
+        self, tower_gradients: Sequence[Gradients]
+    ) -> Sequence[Gradients]:
         """Return the gradients that this step applies.
 
         With --variable_consistency=relaxed, they are the gradients of the step before.
@@ -120,8 +122,8 @@ class VariableUpdate(abc.ABC):
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the number that each tower divides its summed loss by.
 
-        It is the number of items of all towers, in all processes, that share an update.
-        So the exchange only has to add gradients.
+        This is the number of items of all towers, in all processes, that share an update,
+        so that the exchange only has to add gradients.
 
         Args:
           items: The items in each tower's summed loss, float32 scalars on the host.

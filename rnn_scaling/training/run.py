@@ -40,7 +40,7 @@ from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.observers import Observer, OutputError
 from rnn_scaling.training.preparation import loading, prepare_process
-from rnn_scaling.training.recording import killed_error
+from rnn_scaling.training.recording import make_killed_error
 from rnn_scaling.training.state import RunState
 
 # How often the main thread checks for an interruption or a failed rank.
@@ -177,7 +177,7 @@ class Run:
         try:
             self._find_checkpoint()
             # This record is kept if the process is killed.
-            self._record = self._make_record("failed", killed_error())
+            self._record = self._make_record("failed", make_killed_error())
             self._observer.save(self._record)
         except CheckpointError as e:
             raise NotStartedError(str(e)) from e
@@ -292,7 +292,7 @@ class Run:
         """Find the checkpoint from which the run continues, if it has one.
 
         Raises:
-          CheckpointError: If it cannot continue from the last checkpoint.
+          CheckpointError: If the run cannot continue from the last checkpoint.
         """
         directory = self.config.output.checkpoint_dir
         rank = self._cluster.rank
@@ -312,7 +312,7 @@ class Run:
             self.state.resume_from(checkpoint)
 
     def _measure_and_finish(self) -> None:
-        """Run the working thread."""
+        """Measure, then wake the main thread, even after an error."""
         try:
             self.measure()
         finally:

@@ -231,9 +231,10 @@ class RunState(Recording):
         return batches
 
     def staleness(self) -> dict[str, int] | None:
-        """Return the number of measured steps with each staleness, the least first.
+        """Return the number of measured steps with each staleness, in ascending order.
 
-        None if no coordinator assigned steps.
+        Returns:
+          None if no coordinator assigned steps.
         """
         steps = self._batch_steps(self.timer.warmup_steps)
         counts = collections.Counter(step.staleness for step in steps)
@@ -244,7 +245,7 @@ class RunState(Recording):
     def _batch_steps(self, first: int) -> Sequence[WorkerStep]:
         """Return the workers' steps of the batches from number `first`.
 
-        Steps that ended after the last batch belong to none.
+        Steps that ended after the last batch belong to no batch, and are left out.
         """
         num_workers = self._config.cluster.num_workers
         start = num_workers * first

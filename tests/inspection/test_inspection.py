@@ -16,7 +16,7 @@ from rnn_scaling.inspection.operators import (
     WAIT,
     Node,
     Owner,
-    owner,
+    find_owner,
 )
 from rnn_scaling.records.decoding import encode
 
@@ -41,7 +41,7 @@ CPU, CPU_1, GPU = (
     ],
 )
 def test_an_operators_scopes_name_its_tower_and_phase(name, tower, phase):
-    assert owner(name) == Owner(tower, phase)
+    assert find_owner(name) == Owner(tower, phase)
 
 
 HOST_PLANE = "/host:CPU"
@@ -104,7 +104,8 @@ def nodes(**types):
     """operator__with__slashes=(type, device) -> nodes by name."""
     named = {name.replace("__", "/"): value for name, value in types.items()}
     return {
-        name: Node(kind, device, owner(name)) for name, (kind, device) in named.items()
+        name: Node(kind, device, find_owner(name))
+        for name, (kind, device) in named.items()
     }
 
 
@@ -323,7 +324,7 @@ def test_gradients_that_a_tower_sends_to_the_server_are_exchange_transfers(step)
     built, graph, _ = step
     sent = operators.exchange_transfers(observe.partitions(built))
     assert all(xplane.TRANSFER.match(name) for name in sent)
-    makers = Counter(owner(xplane.TRANSFER.sub("", name)) for name in sent)
+    makers = Counter(find_owner(xplane.TRANSFER.sub("", name)) for name in sent)
     # An embedding sends two tensors, rows and ids.
     assert makers[Owner(1, "backward")] >= len(graph["placement"]["variables"])
     # Variables are read in the exchange. The ids that are looked up come from the input.

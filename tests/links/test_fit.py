@@ -16,10 +16,10 @@ from rnn_scaling.links.series import (
     Series,
     busbw_gb_per_s,
     join_passes,
-    sizes_between,
+    list_sizes,
 )
 
-SIZES = sizes_between(4, 2**28, 4)
+SIZES = list_sizes(4, 2**28, 4)
 
 
 def line(alpha_us, beta_gb_per_s, sizes=SIZES):
@@ -28,11 +28,11 @@ def line(alpha_us, beta_gb_per_s, sizes=SIZES):
 
 def test_sizes_end_at_the_largest():
     assert SIZES[0] == 4 and SIZES[-1] == 2**28 and len(SIZES) == 14
-    assert sizes_between(4, 100, 3) == [4, 12, 36]
+    assert list_sizes(4, 100, 3) == [4, 12, 36]
 
 
 def test_a_line_is_found_exactly():
-    result = series.fit(SIZES, line(12.5, 7.25))
+    result = series.fit_line(SIZES, line(12.5, 7.25))
     assert (result.alpha_us, result.beta_gb_per_s) == pytest.approx((12.5, 7.25))
     assert max(result.alpha_error_us, result.beta_error_gb_per_s) < 1e-6
     assert result.largest_residual < 1e-9
@@ -44,7 +44,7 @@ def test_the_standard_error_covers_the_truth_as_often_as_it_should():
     inside = 0
     for _ in range(300):
         times = np.array(line(30, 8)) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
-        result = series.fit(SIZES, times.tolist())
+        result = series.fit_line(SIZES, times.tolist())
         inside += abs(result.alpha_us - 30) <= result.alpha_error_us
     # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom.
     assert 0.58 < inside / 300 < 0.76
@@ -64,7 +64,7 @@ def test_a_time_that_does_not_grow_has_no_bandwidth():
     times = [
         1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))
     ]
-    result = series.best_fit(SIZES, times)
+    result = series.find_best_fit(SIZES, times)
     assert result.beta_gb_per_s is None and result.alpha_us == pytest.approx(
         100, rel=0.02
     )
@@ -75,7 +75,7 @@ def test_where_the_line_holds_is_computed():
     times = line(50, 10)
     for index in range(5):
         times[index] /= 2  # Small transfers are faster.
-    result = series.best_fit(SIZES, times)
+    result = series.find_best_fit(SIZES, times)
     assert (
         result.holds
         and result.from_bytes == SIZES[5]
@@ -87,13 +87,13 @@ def test_two_bandwidths_are_no_line():
     """A cache, then memory: every window has a break in it or too few points."""
     sizes = SIZES[-5:]
     times = [n / 100e9 for n in sizes[:3]] + [n / 10e9 for n in sizes[3:]]
-    result = series.best_fit(sizes, times)
+    result = series.find_best_fit(sizes, times)
     assert not result.holds and result.num_points == 5
 
 
 def test_a_negative_alpha_does_not_hold():
     times = [n / 10e9 * (1 - 3e4 / (n + 1e5)) for n in SIZES[7:]]
-    result = series.fit(SIZES[7:], times)
+    result = series.fit_line(SIZES[7:], times)
     assert (
         result.alpha_us < -2 * result.alpha_error_us
         or result.largest_residual > series.MAX_FIT_RESIDUAL
@@ -102,14 +102,15 @@ def test_a_negative_alpha_does_not_hold():
 
 
 def test_what_cannot_be_fitted():
-    assert series.best_fit(SIZES[:3], line(1, 1, SIZES[:3])) is None
+    assert series.find_best_fit(SIZES[:3], line(1, 1, SIZES[:3])) is None
     for sizes, times in (
         ([4, 8], [1, 2]),
         ([4, 4, 4], [1, 1, 1]),
+        ([16, 8, 4], [3, 2, 1]),
         ([4, 8, 16], [1, 0, 1]),
     ):
         with pytest.raises(ValueError, match="expected"):
-            series.fit(sizes, times)
+            series.fit_line(sizes, times)
 
 
 def test_bus_bandwidth_is_nccl_s():

@@ -40,7 +40,10 @@ def bad(path, kind):
         (b"", "not JSON (Expecting value at line 1); expected a run record"),
         (b"\xff\xfe", "not UTF-8 text; expected a run record"),
         (b"[" * 100_000, "nested too deeply; expected a run record"),
-        (b"[1, 2]", "expected schema 'rnn_scaling.run/1', got 'list'"),
+        (
+            b"[1, 2]",
+            "not a run record: expected a JSON object with schema 'rnn_scaling.run/1', got a list",
+        ),
     ],
 )
 def test_one_bad_file_stops_nothing(tmp_path, kind, reason):

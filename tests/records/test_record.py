@@ -57,7 +57,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     "text, reason",
     [
         (b'{"schema": "rnn_scaling.run/1", "status"', "not JSON"),
-        (b"[]", "expected schema"),
+        (b"[]", "not a run record"),
         (b'{"schema": "rnn_scaling.run/2"}', "rnn_scaling.run/2"),
         (b'{"schema": "rnn_scaling.run/1", "status": "ok"}', "lacks config, error"),
         (

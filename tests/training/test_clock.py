@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.training.clock import StepTimer, throughput
+from rnn_scaling.training.clock import StepTimer
+from rnn_scaling.training.recording import compute_throughput
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 9])
@@ -17,7 +18,7 @@ def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_items):
     timer.start()
     for step in range(10):
         timer.end_step(items=slow_items if step < warmup else 7)
-    window = throughput(timer.step_s, timer.step_items, timer.warmup_steps)
+    window = compute_throughput(timer.step_s, timer.step_items, timer.warmup_steps)
     assert window.items == 7 * (10 - warmup)
     assert window.seconds == pytest.approx(2.0 * (10 - warmup), rel=1e-6)
 
@@ -33,4 +34,4 @@ def test_a_pause_belongs_to_no_step():
 
 
 def test_too_few_batches_have_no_rate():
-    assert throughput([1.0] * 10, [5] * 10, 10) is None
+    assert compute_throughput([1.0] * 10, [5] * 10, 10) is None

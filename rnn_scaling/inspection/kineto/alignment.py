@@ -21,8 +21,9 @@ from rnn_scaling.inspection.kineto.rank_trace import Collective, RankTrace, shif
 _SYNCHRONISING = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv|barrier"
 )
-# Calls that may contradict the estimated clock, such as calls with a wrong time, in %.
-_CONTRADICTING_PERCENT = 5
+# Percentage of calls that may contradict the estimated clock, for example because their
+# time is wrong.
+_MAX_CONTRADICTING_PERCENT = 5
 _MIN_SHORTEST = 3
 Call = Mapping[int, Collective]
 """A collective on all traced ranks that called it."""
@@ -33,7 +34,7 @@ Pair = tuple[Collective, Collective]
 class Clock:
     """The clock of a rank, compared with the clock of the first rank.
 
-    offset_ns: What it shows more than the first rank's clock.
+    offset_ns: How far this clock is ahead of the first rank's clock.
     scatter_ns: Median deviation of single collectives from this offset.
     """
 
@@ -139,9 +140,11 @@ def _compare_clocks(pairs: Sequence[Pair]) -> Clock | None:
     base_ns = int(own_spans[0, 1] - other_spans[0, 1])
     own_spans -= base_ns
     low_ns = np.percentile(
-        own_spans[:, 0] - other_spans[:, 1], 100 - _CONTRADICTING_PERCENT
+        own_spans[:, 0] - other_spans[:, 1], 100 - _MAX_CONTRADICTING_PERCENT
     )
-    high_ns = np.percentile(own_spans[:, 1] - other_spans[:, 0], _CONTRADICTING_PERCENT)
+    high_ns = np.percentile(
+        own_spans[:, 1] - other_spans[:, 0], _MAX_CONTRADICTING_PERCENT
+    )
     if low_ns > high_ns:
         return None
     lengths_ns = np.minimum(np.ptp(own_spans, axis=1), np.ptp(other_spans, axis=1))

@@ -20,8 +20,8 @@ from typing import Any
 from rnn_scaling.system.machine import nvml
 from rnn_scaling.system.machine.system import read_first_line
 
-# Time between two reads of counters that overflow. The smallest overflow after 65 kJ, which
-# 500 W use in 130 s.
+# Time between two reads of counters that overflow. The smallest counters overflow after
+# 65 kJ: 130 s at 500 W.
 INTERVAL_S = 30.0
 NEEDS_ROOT = "not readable: needs root"
 NO_COUNTER = "no counter"

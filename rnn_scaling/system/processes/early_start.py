@@ -32,7 +32,7 @@ class EarlyProcess:
           previous: The descriptor that writes to the previous process, or None.
 
         Raises:
-          OSError: If it cannot be started.
+          OSError: If the process cannot be started.
         """
         self._previous = previous
         passed = [] if previous is None else [previous]
@@ -43,7 +43,7 @@ class EarlyProcess:
         )
 
     def begin(self, next_command: Sequence[str] | None) -> "EarlyProcess | None":
-        """Begin its turn, and start the next command.
+        """Begin the turn of this process, and start the next command early.
 
         Returns:
           The next process; None without a command, if it cannot be started, or if
@@ -55,9 +55,10 @@ class EarlyProcess:
         return None
 
     def is_loading(self) -> bool:
-        """Return whether the previous process still waits for this one (only on Linux).
+        """Return whether this process still loads its libraries (known only on Linux).
 
-        It waits as long as this process has the writing end open.
+        While it loads, it holds the writing end of the pipe to the previous process,
+        which waits for that end.
         """
         return os.path.lexists(f"/proc/{self.child.pid}/fd/{self._previous}")
 
@@ -77,7 +78,7 @@ def is_early() -> bool:
 def wait_for_turn() -> None:
     """Report that this process has loaded its libraries, and wait for its turn."""
     if previous := os.environ.pop(VARIABLE):
-        with contextlib.suppress(BrokenPipeError):  # It has ended.
+        with contextlib.suppress(BrokenPipeError):  # The previous process has ended.
             os.write(int(previous), b"\n")
         os.close(int(previous))
     # Without a line the parent has ended, and a signal will end this process.

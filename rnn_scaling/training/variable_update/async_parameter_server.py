@@ -37,7 +37,8 @@ class AsyncParameterServer(ParameterServer):
     def run(self, tower: Callable[[int], T]) -> list[T]:
         with tf.name_scope("exchange/version/"):
             self._read_version = self._version.read_value()
-        with tf.control_dependencies([self._read_version]):  # before any variable
+        # The counter is read before any variable.
+        with tf.control_dependencies([self._read_version]):
             return super().run(tower)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:

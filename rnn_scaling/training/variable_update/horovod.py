@@ -36,7 +36,12 @@ class Horovod(Replicas):
     def _sum(
         self, name: str, grads: Sequence[gradients.Gradient]
     ) -> gradients.Gradient:
-        """Return the sum over the towers of all workers, dense or as all their rows."""
+        """Return the sum over the towers of all workers.
+
+        Returns:
+          A dense tensor, or IndexedSlices with the rows of all towers if the gradient is
+          `gathered`.
+        """
         if name not in self.gathered:
             grads = [gradients.densify(gradient) for gradient in grads]
         return self._sum_over_workers(name, gradients.add(grads))

@@ -130,7 +130,7 @@ class ParameterServer(VariableUpdate):
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
             self._copy_to_towers()
-            tower_gradients = self.due(tower_gradients)
+            tower_gradients = self.gradients_to_apply(tower_gradients)
             summed: dict[str, gradients.Gradient] = {}
             for name in self._parts:
                 summed |= self._sum_parts(

@@ -51,7 +51,7 @@ class Replicated(Replicas):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            exchanged = self._sum_over_towers(self.due(tower_gradients))
+            exchanged = self._sum_over_towers(self.gradients_to_apply(tower_gradients))
         super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:

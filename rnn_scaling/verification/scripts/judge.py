@@ -562,15 +562,17 @@ def _lost_state(steps: list[Record]) -> tuple[int, bool] | None:
 def _replaces_equal_optimizer(steps: list[Record], number: int) -> bool:
     """Return whether an optimizer with state, which ends before a step, is like its own.
 
-    Another phase of training, such as fine-tuning, has other options or learning rates.
+    Another phase of training, such as fine-tuning, has other parameters, options or
+    learning rates.
     """
     new = steps[number]
     later = {step["optimizer"] for step in steps[number:]}
     for step in steps[:number]:
         if step["optimizer"] in later or not step["num_states"]:
             continue
-        if step.get("options") == new.get("options") and _are_near(
-            step["rates"], new["rates"], _MAX_CHANGE_OF_RATE
-        ):
+        has_same_options = step.get("options") == new.get("options")
+        has_same_parameters = step["weights"].keys() == new["weights"].keys()
+        are_near = _are_near(step["rates"], new["rates"], _MAX_CHANGE_OF_RATE)
+        if has_same_options and has_same_parameters and are_near:
             return True
     return False

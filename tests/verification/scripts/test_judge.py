@@ -161,9 +161,13 @@ def restart_optimizer(runs, rate=0.081):
         rank["steps"][2] |= {"optimizer": 1, "num_states": 0, "rates": [rate]}
 
 
-def test_another_phase_with_a_new_optimizer_has_lost_nothing():
+@pytest.mark.parametrize(("rate", "num_frozen"), [(0.01, 0), (0.081, 1)])
+def test_another_phase_with_a_new_optimizer_has_lost_nothing(rate, num_frozen):
     runs = Recorded().runs()
-    restart_optimizer(runs, rate=0.01)
+    restart_optimizer(runs, rate)
+    for rank in runs["parallel"]["ranks"]:
+        for key in KEYS[:num_frozen]:
+            del rank["steps"][2]["weights"][key]
     (state,) = [
         check
         for check in judge.judge(runs).checks

@@ -82,6 +82,9 @@ def serve() -> None:
     """Run jobs of a server, which has imported torch once and forks the ranks."""
     # The first optimizer imports a second of modules, which the ranks now inherit.
     torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    if hasattr(torch.compiler, "set_stance"):
+        # Compiled code would call the hooks only while it is compiled, or fail.
+        torch.compiler.set_stance("force_eager")
     # Objects of modules are not searched in ranks, and their pages stay shared.
     gc.freeze()
     ranks.serve(torch.__version__, _run_job)

@@ -133,6 +133,8 @@ class _Judge:
         gradients = self._gradient_judge.judge()
         if gradients.kind == "by-parts":
             self._not_covered.append("by-parts")
+        if "OptimizedModule" in self._evidence.serial["start"]["layers"]:
+            self._not_covered.append("compiled")
         checks = [
             self._samples(),
             settings.compare(*self._evidence.parallel_runs()),

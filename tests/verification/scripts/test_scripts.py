@@ -195,6 +195,9 @@ RESTORED = RESTORED.replace(
 )
 # Each process mixes its samples with their neighbours, without random numbers.
 ROLLING = SCRIPT.replace("model(inputs)", "model(inputs.lerp(inputs.roll(1, 0), 0.3))")
+COMPILED = SCRIPT.replace(
+    "torch.nn.Linear(3, 1)", 'torch.compile(torch.nn.Linear(3, 1), backend="aot_eager")'
+)
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -205,6 +208,7 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (TWO_OPTIMIZERS, LEFT_OUT, "parameter-not-synchronised"),
         (OTHER_MODEL, ("", ""), None),
         (CLOSURE, ("", ""), None),
+        (COMPILED, ("", ""), None),
         (RESTORED, ("range(4)", "range(2)"), None),
         (NOISY, ("", ""), None),
         (NOISY, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),

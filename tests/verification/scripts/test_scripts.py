@@ -196,7 +196,10 @@ RESTORED = RESTORED.replace(
 # Each process mixes its samples with their neighbours, without random numbers.
 ROLLING = SCRIPT.replace("model(inputs)", "model(inputs.lerp(inputs.roll(1, 0), 0.3))")
 COMPILED = SCRIPT.replace(
-    "torch.nn.Linear(3, 1)", 'torch.compile(torch.nn.Linear(3, 1), backend="aot_eager")'
+    "torch.nn.Linear(3, 1)",
+    """torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Dropout())
+torch.manual_seed(dist.get_rank())
+model = torch.compile(model, backend="aot_eager")""",
 )
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 

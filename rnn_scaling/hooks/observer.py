@@ -62,7 +62,7 @@ class Observer:
         self._settings = settings
         self._file = file
         self._draws = Draws(bool(settings.get("fixed_noise")))
-        self._loaders = Loaders(settings, self._watch_libraries, self._draws)
+        self._loaders = Loaders(settings, lambda: self._libraries.watch(), self._draws)
         self._schedules = Schedules(self._replace)
         self._exchanges = Exchanges()
         self._libraries = Libraries(
@@ -179,13 +179,20 @@ class Observer:
     ) -> None:
         """Number a new optimizer and its parameters; their numbers are their keys."""
         original(optimizer, *args, **options)
-        self._watch_libraries()
+        self._libraries.watch()
         self._draws.start()  # What was drawn before are weights and data.
-        number = len(self._optimizers)
         self._optimizers.append(optimizer)
+        self._add_all(optimizer)
+
+    def _add_all(self, optimizer: Any) -> dict[str, torch.Tensor]:
+        """Return all parameters of an optimizer by key, and watch new ones."""
+        number = self._optimizers.index(optimizer)
+        parameters = {}
         for group_number, group in enumerate(optimizer.param_groups):
             for place, parameter in enumerate(group["params"]):
-                self._add(parameter, f"{number}.{group_number}.{place}")
+                key = self._add(parameter, f"{number}.{group_number}.{place}")
+                parameters[key] = parameter
+        return parameters
 
     def _add(self, parameter: torch.Tensor, key: str) -> str:
         """Return the key of a parameter, and watch it if it is new."""
@@ -221,7 +228,7 @@ class Observer:
         """Set and record the initial weights, once."""
         if self._has_begun or not self._parameters:
             return
-        self._watch_libraries()
+        self._libraries.watch()
         self._has_begun = True
         self._draws.fix()
         with self._draws.paused():
@@ -231,12 +238,11 @@ class Observer:
     def _set_weights(self) -> None:
         """Load, change, save and watch the initial weights."""
         weights_file = self._settings.get("load_weights")
-        if weights_file:
-            for key, value in _load(weights_file).items():
-                if key in self._parameters:
-                    with torch.no_grad():
-                        parameter = self._parameters[key]
-                        parameter.copy_(_sharded_like(value, parameter))
+        weights = _load(weights_file) if weights_file else {}
+        with torch.no_grad():
+            for key in weights.keys() & self._parameters.keys():
+                parameter = self._parameters[key]
+                parameter.copy_(_sharded_like(weights[key], parameter))
         if self._settings.get("perturb"):
             self._perturb(self._settings["perturb"])
         if self._settings.get("save_weights"):
@@ -336,27 +342,18 @@ class Observer:
 
     def _record_gradients(self, optimizer: Any) -> None:
         """Record all gradients that the optimizer is about to apply, and its state."""
-        number = self._record["optimizer"]
         gradients = {}
         before = {}
         num_states = 0
-        for group_number, group in enumerate(optimizer.param_groups):
-            for place, parameter in enumerate(group["params"]):
-                key = self._add(parameter, f"{number}.{group_number}.{place}")
-                before[key] = digest(parameter)
-                num_states += bool(optimizer.state.get(parameter))
-                if parameter.grad is not None:
-                    if self._settings.get("scale"):
-                        parameter.grad.mul_(self._settings["scale"])
-                    gradients[key] = {
-                        "sketch": sketch(parameter.grad),
-                        "norm": float(plain(parameter.grad).double().norm()),
-                        "peak": _peak(parameter.grad),
-                        "digest": digest(parameter.grad),
-                        "is_sparse": parameter.grad.layout != torch.strided,
-                    }
-                known = self._parameters[key]
-                self._has_flat_parameters |= known.numel() != parameter.numel()
+        for key, parameter in self._add_all(optimizer).items():
+            before[key] = digest(parameter)
+            num_states += bool(optimizer.state.get(parameter))
+            if parameter.grad is not None:
+                if self._settings.get("scale"):
+                    parameter.grad.mul_(self._settings["scale"])
+                gradients[key] = _describe_gradient(parameter.grad)
+            known = self._parameters[key]
+            self._has_flat_parameters |= known.numel() != parameter.numel()
         self._record["has_flat_parameters"] = self._has_flat_parameters
         self._record["num_states"] = num_states
         self._record["before"] = before
@@ -371,10 +368,6 @@ class Observer:
             self._record_gradients(optimizer)
         for group, rate in zip(optimizer.param_groups, self._own_rates):
             group["lr"] = rate
-        weights = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                weights[self._keys[id(parameter)]] = parameter
         self._write(
             {
                 **self._record,
@@ -388,7 +381,7 @@ class Observer:
                 "steps_by_samples": self._schedules.by_samples,
                 "dropout": self._dropout_state,
                 "noise": self._noise,
-                "weights": self._describe_all(weights),
+                "weights": self._describe_all(self._add_all(optimizer)),
                 "buffers": self._describe_all(self._buffers),
                 "buffers_before": self._buffers_before,
             }
@@ -410,9 +403,7 @@ class Observer:
         elif id(optimizer) in self._sharing:
             return []
         self._sharing.add(id(optimizer))
-        own: set[str] = set()
-        for group in optimizer.param_groups:
-            own.update(self._keys[id(parameter)] for parameter in group["params"])
+        own = self._add_all(optimizer).keys()
         passes = []
         for micro in self._shared_micro:
             # The local gradients of sharded parameters are unknown.
@@ -421,9 +412,6 @@ class Observer:
         return passes
 
     # Between the steps.
-
-    def _watch_libraries(self) -> None:
-        self._libraries.watch()
 
     def _backward(
         self, original: Any, tensors: Any, *args: Any, **options: Any
@@ -647,10 +635,15 @@ def _digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     return {name: digest(tensor) for name, tensor in tensors.items()}
 
 
-def _peak(gradient: torch.Tensor) -> float:
-    """Return the largest absolute value of a gradient."""
+def _describe_gradient(gradient: torch.Tensor) -> dict[str, Any]:
     values = plain(gradient)
-    return float(values.abs().max()) if values.numel() else 0.0
+    return {
+        "sketch": sketch(values),
+        "norm": float(values.double().norm()),
+        "peak": float(values.abs().max()) if values.numel() else 0.0,
+        "digest": digest(values),
+        "is_sparse": gradient.layout != torch.strided,
+    }
 
 
 def _sharded_like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

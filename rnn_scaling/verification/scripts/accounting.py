@@ -160,15 +160,6 @@ def balance(
     share = per_target * targets
     total = serial_total(serial_steps)
     factor = float(share.sum() / total) if total else None
-    rest = None
-    serial_rest = float(serial.rests.sum())
-    if abs(serial_rest) > _MIN_REST * abs(float(serial.losses.sum())):
-        applied = weights * np.stack([found.rests for found in known])
-        rest = float(applied.sum() / serial_rest)
-        # Other values can come from a part that depends on the samples.
-        meant = (1.0, float(len(steps)), 1 / len(steps))
-        if not any(np.isclose(rest, value, rtol=TOLERANCE_OF_REST) for value in meant):
-            rest = None
     num_left_out = int(serial.targets.sum() - targets.sum())
     counts_alike = np.allclose(per_target, serial.scales[0], rtol=TOLERANCE)
     missing = num_left_out if counts_alike else 0
@@ -177,9 +168,25 @@ def balance(
         per_target=per_target,
         share=share,
         factor=factor,
-        rest=rest,
+        rest=_factor_of_rest(known, serial, weights),
         missing=max(0, missing),
     )
+
+
+def _factor_of_rest(
+    accounts: Sequence[Account], serial: Account, weights: np.ndarray
+) -> float | None:
+    """Return the applied rest of the loss divided by the one of one process, or None."""
+    serial_rest = float(serial.rests.sum())
+    if abs(serial_rest) <= _MIN_REST * abs(float(serial.losses.sum())):
+        return None
+    applied = weights * np.stack([found.rests for found in accounts])
+    rest = float(applied.sum() / serial_rest)
+    # Other values can come from a part that depends on the samples.
+    for value in (1.0, float(len(accounts)), 1 / len(accounts)):
+        if np.isclose(rest, value, rtol=TOLERANCE_OF_REST):
+            return rest
+    return None
 
 
 class MicroBatches(enum.Enum):

@@ -238,35 +238,38 @@ class GradientJudge:
             if step["optimizer"] == steps[0]["optimizer"]
         ]
         found = accounting.balance(steps, serial_steps, weights)
-        if found is None:
-            is_mean = np.allclose(
-                weights, 1 / self._evidence.num_ranks, rtol=_FACTOR_TOLERANCE
-            )
-            if not is_mean:
-                return self._not_comparable()
-        elif not found.is_right:
-            factor = found.factor or 1.0
-            over_ranks, over_micro = sums.pattern(0, found.share, found.targets)
-            rest_differs = found.rest is not None and not np.isclose(
-                found.rest, factor, rtol=accounting.TOLERANCE_OF_REST
-            )
-            features = GradientFeatures(
-                part=Part.ALL,
-                ranks_agree=True,
-                fewer_targets=found.missing > 0,
-                factor=self._meaning(factor, _ROUGH_FACTOR_TOLERANCE),
-                over_ranks=over_ranks,
-                over_micro=over_micro,
-                decay=rest_differs,
-            )
-            values = {
-                "missing": found.missing,
-                "total": found.missing + int(found.targets.sum()),
-                "factor": factor,
-                "parameters": ["every parameter"],
-            }
-            return self._make_wrong_check(number, features, values, None)
+        mean_weight = 1 / self._evidence.num_ranks
+        if found is not None and not found.is_right:
+            return self._explain_balance(number, found)
+        if found is None and not np.allclose(
+            weights, mean_weight, rtol=_FACTOR_TOLERANCE
+        ):
+            return self._not_comparable()
         return Check(Subject.GRADIENTS, Result.OK, "by-parts")
+
+    def _explain_balance(self, number: int, found: accounting.Balance) -> Check:
+        """Return the check of targets that do not count as on one process."""
+        factor = found.factor or 1.0
+        over_ranks, over_micro = sums.pattern(0, found.share, found.targets)
+        rest_differs = found.rest is not None and not np.isclose(
+            found.rest, factor, rtol=accounting.TOLERANCE_OF_REST
+        )
+        features = GradientFeatures(
+            part=Part.ALL,
+            ranks_agree=True,
+            fewer_targets=found.missing > 0,
+            factor=self._meaning(factor, _ROUGH_FACTOR_TOLERANCE),
+            over_ranks=over_ranks,
+            over_micro=over_micro,
+            decay=rest_differs,
+        )
+        values = {
+            "missing": found.missing,
+            "total": found.missing + int(found.targets.sum()),
+            "factor": factor,
+            "parameters": ["every parameter"],
+        }
+        return self._make_wrong_check(number, features, values, None)
 
     @staticmethod
     def _make_wrong_check(
@@ -350,50 +353,58 @@ class GradientJudge:
 
     def _explain(self, wrong: _WrongGradient) -> Check:
         """Return the check of a wrong gradient with its cause."""
-        number = wrong.number
         ranks = self._evidence.runs[wrong.parallel]["ranks"]
-        rank = ranks[wrong.rank_index]
-        steps = [each["steps"][number] for each in ranks]
-        step = steps[wrong.rank_index]
-        reference_run = self._evidence.runs[wrong.reference]
-        reference_step = reference_run["ranks"][0]["steps"][number]
-        features, values = self._factor_features(wrong, step)
+        steps = [each["steps"][wrong.number] for each in ranks]
+        features, values = self._factor_features(wrong, steps[wrong.rank_index])
         if features.part is Part.ALL and self._is_right_elsewhere(wrong):
             features = dataclasses.replace(features, part=Part.SOME)
         found = self._find_weights(wrong, ranks, steps)
-        values |= found.values()
         over_ranks = found.over_ranks
         # With synchronised statistics, a right gradient is no sum of local ones.
         if found.right_weights is None and accounting.counts_ranks_alike(steps):
             over_ranks = RankWeights.UNIFORM
-        digests = [numbers.digests(each["gradients"]) for each in steps]
-        changed_outside = facts.is_changed_outside(
-            rank, number
-        ) and not facts.is_changed_outside(self._evidence.serial, number)
-        reduced = step.get("reduced") or {"SUM": 1}
         features = dataclasses.replace(
             features,
-            ranks_agree=all(each == digests[0] for each in digests),
             over_ranks=over_ranks,
             over_micro=found.over_micro,
             decay=found.decay,
-            buffers_differ=self._buffers_differ(
+            old=found.old,
+            **self._facts(wrong, ranks, steps),
+        )
+        values |= found.values()
+        ratio = wrong.difference.ratio
+        return self._make_wrong_check(wrong.number, features, values, ratio)
+
+    def _facts(
+        self, wrong: _WrongGradient, ranks: list[Record], steps: list[Record]
+    ) -> dict[str, Any]:
+        """Return the features of a wrong gradient that other records show."""
+        number = wrong.number
+        serial = self._evidence.serial
+        step = steps[wrong.rank_index]
+        reference_rank = self._evidence.runs[wrong.reference]["ranks"][0]
+        reference_step = reference_rank["steps"][number]
+        digests = [numbers.digests(each["gradients"]) for each in steps]
+        reduced = step.get("reduced") or {"SUM": 1}
+        is_changed = facts.is_changed_outside(ranks[wrong.rank_index], number)
+        return {
+            "ranks_agree": all(each == digests[0] for each in digests),
+            "buffers_differ": self._buffers_differ(
                 wrong.parallel, wrong.reference, number
             ),
-            padding=accounting.counts_padding(self._evidence.serial["steps"]),
-            old=found.old,
-            changed_outside=changed_outside,
-            loss_differs=accounting.losses_differ(steps, reference_step),
-            lengths_differ=facts.has_other_lengths(steps, reference_step),
-            exchanges=facts.exchanges_values(steps),
-            one_is_right=self._is_one_right(number, steps, wrong.expected),
-            weights_agree=facts.begin_equally(ranks, number),
-            passes_differ=len(self._evidence.num_passes(number)) > 1,
-            adds_or_averages=max(reduced, key=reduced.__getitem__) in SUMS,
+            "padding": accounting.counts_padding(serial["steps"]),
+            "changed_outside": is_changed
+            and not facts.is_changed_outside(serial, number),
+            "loss_differs": accounting.losses_differ(steps, reference_step),
+            "lengths_differ": facts.has_other_lengths(steps, reference_step),
+            "exchanges": facts.exchanges_values(steps),
+            "one_is_right": self._is_one_right(number, steps, wrong.expected),
+            "weights_agree": facts.begin_equally(ranks, number),
+            "passes_differ": len(self._evidence.num_passes(number)) > 1,
+            "adds_or_averages": max(reduced, key=reduced.__getitem__) in SUMS,
             # In a driven run, a clipping function that is known sets all norms.
-            clipped=not step["clips"] and self._clips_by_itself(wrong.reference),
-        )
-        return self._make_wrong_check(number, features, values, wrong.difference.ratio)
+            "clipped": not step["clips"] and self._clips_by_itself(wrong.reference),
+        }
 
     def _find_weights(
         self, wrong: _WrongGradient, ranks: list[Record], steps: list[Record]

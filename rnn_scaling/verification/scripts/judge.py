@@ -121,15 +121,9 @@ class _Judge:
     def verdict(self) -> Verdict:
         """Make all checks, and answer by the worst of them."""
         repeats = self._difference_of_repeats()
-        if repeats > _MAX_DIFFERENCE_OF_REPEATS:
+        if reason := self._reason_not_to_judge(repeats):
             values = {"share": repeats}
-            return Verdict(Answer.CANNOT_TELL, reason="random", values=values)
-        if any(
-            rank["steps"][0].get("has_flat_parameters") for rank in self._evidence.ranks
-        ):
-            return Verdict(Answer.CANNOT_TELL, reason="flat-parameters")
-        if not self._evidence.has_same_weights():
-            return Verdict(Answer.CANNOT_TELL, reason="other-weights")
+            return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)
         gradients = self._gradient_judge.judge()
         if gradients.kind == "by-parts":
             self._not_covered.append("by-parts")
@@ -151,23 +145,24 @@ class _Judge:
             self._order(),
         ]
         known = tuple(check for check in checks if check is not None)
-        not_covered = tuple(self._not_covered)
+        answer = Answer.RIGHT
+        reason = ""
         if any(check.result is Result.WRONG for check in known):
-            return Verdict(Answer.WRONG, known, not_covered=not_covered)
-        if gradients.result is Result.NOT_COVERED:
-            return Verdict(
-                Answer.CANNOT_TELL,
-                known,
-                gradients.kind,
-                gradients.values,
-                not_covered,
-            )
-        return Verdict(
-            Answer.RIGHT,
-            known,
-            values={"steps": self._evidence.num_steps},
-            not_covered=not_covered,
-        )
+            answer = Answer.WRONG
+        elif gradients.result is Result.NOT_COVERED:
+            answer = Answer.CANNOT_TELL
+            reason = gradients.kind
+        values = {"steps": self._evidence.num_steps}
+        return Verdict(answer, known, reason, values, tuple(self._not_covered))
+
+    def _reason_not_to_judge(self, difference_of_repeats: float) -> str:
+        """Return why the runs cannot be compared, or ""."""
+        if difference_of_repeats > _MAX_DIFFERENCE_OF_REPEATS:
+            return "random"
+        first_steps = [rank["steps"][0] for rank in self._evidence.ranks]
+        if any(step.get("has_flat_parameters") for step in first_steps):
+            return "flat-parameters"
+        return "" if self._evidence.has_same_weights() else "other-weights"
 
     def _difference_of_repeats(self) -> float:
         """Return how much two equal serial runs differ, as a share of the gradient."""

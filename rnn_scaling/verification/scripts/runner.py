@@ -5,6 +5,7 @@ Only `plan` starts runs. `hooks.ranks` is the other end of the pipe.
 
 import json
 import os
+import re
 import select
 import shlex
 import signal
@@ -42,6 +43,7 @@ SERVERS = {
     + "ranks.serve_programs('keras', ('-m', 'rnn_scaling.hooks.keras'))",
 }
 _LOG_LINES = 5
+_ERROR = re.compile(r"[\w.]+(?:Error|Exception)\b")  # the last line of a traceback
 
 
 class ScriptError(Exception):
@@ -122,9 +124,10 @@ class Runner:
         folder = self._folder / name
         folder.mkdir()
         limit_s = limit_s or self._limit_s
+        num_threads = len(os.sched_getaffinity(0)) // self._max_ranks
         job = {
             "num_ranks": num_ranks,
-            "num_threads": max(1, len(os.sched_getaffinity(0)) // self._max_ranks),
+            "num_threads": max(1, num_threads),
             "words": [*self._command.script_words(num_ranks), *added_words],
             "environment": self._environment,
             "limit_s": limit_s,
@@ -135,17 +138,13 @@ class Runner:
         self._child.stdin.write(json.dumps(job).encode() + b"\n")
         self._child.stdin.flush()
         result = self._answer(limit_s + _ANSWER_GRACE_S)
+        seconds = round(time.monotonic() - began, 3)
         ranks = []
         for rank, status in enumerate(result["statuses"]):
+            log = _last_lines(folder / f"rank{rank}.log")
             record = read_rank(folder / f"rank{rank}.jsonl")
-            record["status"] = status
-            record["log"] = _last_lines(folder / f"rank{rank}.log")
-            ranks.append(record)
-        return {
-            "timed_out": result["timed_out"],
-            "seconds": round(time.monotonic() - began, 3),
-            "ranks": ranks,
-        }
+            ranks.append({**record, "status": status, "log": log})
+        return {"timed_out": result["timed_out"], "seconds": seconds, "ranks": ranks}
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
         """Return the server's result, or raise if it ends or the time is up."""
@@ -192,4 +191,7 @@ def _last_lines(path: Path) -> list[str]:
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").splitlines()
-    return [line for line in lines if line.strip()][-_LOG_LINES:]
+    errors = [line for line in lines if _ERROR.match(line)]
+    last_lines = [line for line in lines if line.strip()][-_LOG_LINES:]
+    # A hint may follow the error.
+    return [*last_lines, *errors[-1:]]

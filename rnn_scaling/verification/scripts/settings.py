@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,20 +32,17 @@ def _compare(ranks: Sequence[Record]) -> Check | None:
     for number in range(num_steps):
         if len({num_passes(rank, number) for rank in ranks}) > 1:
             break  # The steps of the ranks do not belong together.
-        expected = _settings(ranks[0], number, have_ended)
-        for place, rank in enumerate(ranks):
-            actual = _settings(rank, number, have_ended)
-            for quantity, settings in expected.items():
-                if names := differing(settings, actual[quantity]):
-                    values = {"rank": place, "names": names}
-                    return _wrong_setting(quantity, number + 1, values)
+        settings = [_settings(rank, number, have_ended) for rank in ranks]
+        for place, quantity in itertools.product(range(1, len(ranks)), settings[0]):
+            names = differing(settings[0][quantity], settings[place][quantity])
+            if names:
+                features = SettingFeatures(quantity=quantity)
+                cause = signatures.find_cause(Subject.SETTINGS, features)
+                values = {"rank": place, "names": names}
+                return wrong_check(
+                    Subject.SETTINGS, "settings", number + 1, cause, values
+                )
     return None
-
-
-def _wrong_setting(quantity: Quantity, step: int, values: dict[str, Any]) -> Check:
-    features = SettingFeatures(quantity=quantity)
-    cause = signatures.find_cause(Subject.SETTINGS, features)
-    return wrong_check(Subject.SETTINGS, "settings", step, cause, values)
 
 
 def num_passes(rank: Record, number: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands import verify
-from rnn_scaling.verification.scripts import script_command
+from rnn_scaling.verification.scripts import runner, script_command
 
 
 def test_a_command_has_a_python_a_script_and_arguments():
@@ -80,3 +80,11 @@ def test_a_command_that_is_not_a_script_of_one_process_is_refused(text):
 def test_wrong_flags_are_named(words, flag, capsys):
     assert verify.main(words) == 2
     assert flag in capsys.readouterr().err
+
+
+def test_the_error_ends_the_log_even_if_hints_follow_it(tmp_path):
+    log = tmp_path / "rank0.log"
+    log.write_text("epoch 1\nValueError: no data\n" + "a hint\n" * 9)
+    assert runner._last_lines(log)[-1] == "ValueError: no data"
+    log.write_text("epoch 1\nno data\n")
+    assert runner._last_lines(log)[-1] == "no data"

@@ -1,7 +1,6 @@
 """The machines, versions and conditions of the runs of a report.
 
-`run_facts` reads the facts of one run; a new fact is one more line there. `statements`
-makes the cautions.
+`analysis.facts.table` lists the facts of a run. `statements` makes the cautions.
 """
 
 import dataclasses
@@ -9,10 +8,10 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 from rnn_scaling.analysis.clock_texts import caution_text
 from rnn_scaling.analysis.clocks import clock_cautions, medians
+from rnn_scaling.analysis.facts.table import FACTS, PACKAGES
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
@@ -71,8 +70,8 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     counts: dict[str, Counter[str]] = {}
     for record in records:
         for name, value in run_facts(record).items():
-            if value not in (None, ""):
-                counts.setdefault(name, Counter())[str(value)] += 1
+            if value:
+                counts.setdefault(name, Counter())[value] += 1
     recorded_facts = [
         EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()
     ]
@@ -199,63 +198,19 @@ def _find_nearer_gpus(
     }
 
 
-def run_facts(record: RunRecord) -> dict[str, Any]:
-    """Return a run's machine, software and processes.
-
-    A fact that the record does not contain is None or "".
-    """
+def run_facts(record: RunRecord) -> dict[str, str]:
+    """Return a run's machine, software and processes; "" if a fact is unknown."""
     env = record.environment
-    resolved = record.resolved
-    kernels = {resolved.encoder_kernel or "", resolved.decoder_kernel or ""} - {""}
-    onednn = {None: None, True: "on", False: "off"}[resolved.onednn]
-    memory = None
-    if env.memory_bytes is not None:
-        memory = f"{env.memory_bytes / 2**30:.1f} GiB"
-    facts_by_title: dict[str, Any] = {
-        **_gpu_facts(record),
-        "CPU": env.cpu,
-        "CPU vector units": " ".join(env.cpu_vector_units or ()),
-        "oneDNN": onednn,
-        "CPU cores of the machine": env.cpu_cores,
-        "CPU cores of the run": len(resolved.cpu_affinity or ()) or None,
-        "CPU frequency governor": env.cpu_governor,
-        "Memory": memory,
-        "Platform": env.platform,
-        "Python": env.python,
-        **dict(sorted(env.packages.items())),
-        "Dispatching threads": resolved.inter_op_parallelism_threads,
-        "Threads inside an operator": resolved.intra_op_parallelism_threads,
-        "Parameters": _parameters_text(record),
-        "Kernel": ", ".join(sorted(kernels)),
-        **dict(sorted(env.variables.items())),
+    facts_by_name = {
+        fact.name: fact.text(record)
+        for fact in FACTS
+        if fact.name not in PACKAGES and (env.gpus or not fact.is_gpu_only)
     }
-    if env.commit:
-        changes = ", with changes that are not committed" if env.commit.modified else ""
-        facts_by_title["Commit"] = f"{env.commit.hash[:12]}{changes}"
-    if workers := record.workers:
-        hosts = ""
-        if workers.hosts:
-            num_hosts = counted(len(workers.hosts), "host")
-            hosts = f"{len(workers.workers)} on {num_hosts}"
-        facts_by_title |= {
-            "Launcher": workers.launcher,
-            "Workers on hosts": hosts,
-            "Network between workers": workers.link,
-        }
-    return facts_by_title
-
-
-def _gpu_facts(record: RunRecord) -> dict[str, str]:
-    env = record.environment
-    names = Counter(gpu.get("name", "unknown") for gpu in env.gpus)
-    drivers = {gpu.get("driver_version", "") for gpu in env.gpus}
-    clocks = set()
-    for gpu in env.gpus_after:
-        clocks.add(f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}")
     return {
-        "GPUs": ", ".join(f"{count} x {name}" for name, count in names.items()),
-        "GPU driver": ", ".join(sorted(drivers)),
-        "GPU clocks (SM, memory)": "; ".join(sorted(clocks)),
+        **facts_by_name,
+        "parameters": _parameters_text(record),
+        **dict(sorted(env.packages.items())),
+        **dict(sorted(env.variables.items())),
     }
 
 

@@ -255,7 +255,7 @@ def test_what_makes_workers_no_machines_is_a_caution():
     assert found["window-off"].values["most"] == pytest.approx(0.2, abs=0.01)
     assert not cautions.statements(of([run(1, 1000), run(2, 1900)]))
     facts = {fact.name: fact.text for fact in made.facts}
-    assert facts["Workers on hosts"].startswith("1 on 1 host (1 run); 2 on 1 host (1")
+    assert facts["hosts of the workers"] == "1"
     page = page_of(made)
     assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
 

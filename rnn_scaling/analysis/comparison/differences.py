@@ -332,8 +332,7 @@ def _distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
     numbers = [value for value in recorded if value != NOT_REPORTED]
     distinct: list[Any] = list(dict.fromkeys(map(str, recorded)))
     if fact.tolerance is not None and numbers:
-        divisor = 2**30 if fact.unit == "GiB" else 1
-        distinct = [Quantity(statistics.median(numbers) / divisor, fact.unit)]
+        distinct = [Quantity(statistics.median(numbers), fact.unit)]
     if len(recorded) < len(values):
         distinct.append(UNKNOWN)
     return tuple(distinct)

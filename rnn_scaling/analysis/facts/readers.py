@@ -14,8 +14,14 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine import throttling
 
 Read = Callable[[RunRecord], Any]
-NOT_REPORTED = "not reported by the system"
-_ONE_PROCESS = "one process alone"
+
+
+class Absent(str):
+    """The value of a fact that does not apply to a run, or that nothing reports."""
+
+
+NOT_REPORTED = Absent("not reported by the system")
+_ONE_PROCESS = Absent("one process alone")
 
 # Bits of throttling.REASONS: settings that limit clocks, and cards that protect
 # themselves.
@@ -89,17 +95,19 @@ def package(names: Sequence[str], record: RunRecord) -> str | None:
     if not _is_recorded(record, "packages"):
         return None
     packages = record.environment.packages
-    return next((packages[name] for name in names if name in packages), "not installed")
+    return next(
+        (packages[name] for name in names if name in packages), Absent("not installed")
+    )
 
 
 @_accept_arguments
 def cuda(part: str, record: RunRecord) -> str | None:
     """Return the version of a part of CUDA that pip installed."""
     versions = record.environment.cuda
-    return versions[part] or "not from pip" if part in versions else None
+    return versions[part] or Absent("not from pip") if part in versions else None
 
 
-memory = environment("memory_bytes", convert=float)
+memory = environment("memory_bytes", convert=lambda size: size / 2**30)
 cpu_vector_units = environment(
     "cpu_vector_units", convert=lambda units: " ".join(units) or "none"
 )
@@ -142,7 +150,7 @@ def turbo(record: RunRecord) -> str | None:
 
 def oversubscribed(record: RunRecord) -> str | None:
     if record.options["device"] == "gpu":
-        return "of CPU devices alone"
+        return Absent("of CPU devices alone")
     value = record.resolved.oversubscribed
     return None if value is None else str(value)
 
@@ -205,10 +213,10 @@ def gpu_topology(record: RunRecord) -> str | None:
     """Return the rows of the matrix of `nvidia-smi topo -m`, without its head.
 
     Returns:
-      "one device" if no devices exchange.
+      Absent("one device") if no devices exchange.
     """
     if record.options["num_devices"] == 1 and record.workers is None:
-        return "one device"
+        return Absent("one device")
     if record.environment.topology is None:
         return None
     rows = []
@@ -240,7 +248,7 @@ def link(record: RunRecord) -> str:
     Every run measures it, so only the requested values are compared.
     """
     if record.workers is None or not record.workers.link:
-        return "none made for the run"
+        return Absent("none made for the run")
     return record.workers.link.partition(" asked;")[0]
 
 

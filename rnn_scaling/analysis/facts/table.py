@@ -10,6 +10,7 @@ from rnn_scaling.analysis.facts import readers
 from rnn_scaling.analysis.facts.readers import environment
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import scale
+from rnn_scaling.records.record import RunRecord
 
 
 class Severity(Word):
@@ -78,6 +79,13 @@ class Fact:
         if self.severity == GRAVE_ON_CPUS:
             return CAUTION if gpu else INCOMPARABLE
         return self.severity
+
+    def text(self, record: RunRecord) -> str:
+        """Return the fact of a run as text; "" if it is unknown or does not apply."""
+        value = self.read(record)
+        if value is None or isinstance(value, readers.Absent):
+            return ""
+        return f"{value:.4g} {self.unit}" if self.unit else str(value)
 
     @property
     def depends_on_device_count(self) -> bool:
@@ -180,7 +188,7 @@ CLUSTER = [
     Fact("launcher", readers.launcher, deciding_options=("variable_update",)),
 ]
 
-_PACKAGES = {
+PACKAGES = {
     "TensorFlow": ("tensorflow", "tensorflow-cpu"),
     **{name: (name,) for name in ("torch", "jax", "jaxlib")},
     "Keras": ("keras",),
@@ -199,7 +207,7 @@ _SOFTWARE = [
     Fact("CPU operators", readers.operators, GRAVE_ON_CPUS),
     *(
         Fact(name, readers.package(names), deciding_options=_TRAINED_BY)
-        for name, names in _PACKAGES.items()
+        for name, names in PACKAGES.items()
     ),
     Fact("Python", environment("python")),
     Fact("kernel and C library", environment("platform"), describes_machine=True),

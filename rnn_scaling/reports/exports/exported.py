@@ -16,9 +16,10 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.system.files.terminal import counted
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ExportedRow:
     """One configuration on one machine.
 
@@ -29,16 +30,23 @@ class ExportedRow:
 
     series: str
     machine: str
-    num_devices: int
-    unit: str
-    num_runs: int
+    row: Row
     metrics: Mapping[str, Interval]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The machine, the series, the number of devices and the unit."""
+        return {
+            "machine": self.machine,
+            "series": self.series,
+            "num_devices": self.row.num_devices,
+            "unit": self.row.unit,
+        }
 
     @property
     def title(self) -> str:
         """The series and its number of devices; unique on one machine."""
-        noun = "device" if self.num_devices == 1 else "devices"
-        return f"{self.series}, {self.num_devices} {noun}"
+        return f"{self.series}, {counted(self.row.num_devices, 'device')}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +68,11 @@ class ExportedRun:
     all_batches: bool
     options: Mapping[str, Any]
     metrics: Mapping[str, float]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The labels of its row, its commit, and whether it counts."""
+        return {**self.row.labels, "commit": self.commit, "counts": self.counts}
 
     @property
     def commit(self) -> str:
@@ -94,14 +107,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
     for machine, title, row in zip(rows.machines, rows.titles(), rows.rows):
         if not row.good_runs:
             continue
-        exported_row = ExportedRow(
-            series=title,
-            machine=machine,
-            num_devices=row.num_devices,
-            unit=row.unit,
-            num_runs=len(row.counted_runs),
-            metrics=_measured_metrics(row),
-        )
+        exported_row = ExportedRow(title, machine, row, _measured_metrics(row))
         exported_rows.append(exported_row)
         # The rates of the runs are measured, so they have the row's measured rate as
         # their mean.

@@ -44,7 +44,7 @@ def _times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:
         if not run.counts or not step_s:
             continue
         times = all_times.setdefault(f"{run.row.machine}: {run.row.series}", {})
-        times.setdefault(run.row.num_devices, []).append(fmean(step_s))
+        times.setdefault(run.row.row.num_devices, []).append(fmean(step_s))
     return dict(all_times)
 
 

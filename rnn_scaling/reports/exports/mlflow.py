@@ -24,16 +24,9 @@ def write(exported: Exported, destination: str) -> str:
     mlflow.set_experiment(exported.folder.name or "rnn_scaling")
     for run in exported.runs:
         with mlflow.start_run(run_name=run.name):
-            mlflow.log_params({**run.options, "num_devices": run.row.num_devices})
-            mlflow.set_tags(
-                {
-                    "series": run.row.series,
-                    "machine": run.row.machine,
-                    "unit": run.row.unit,
-                    "commit": run.commit,
-                    "counts": str(run.counts),
-                }
-            )
+            devices = {"num_devices": run.row.row.num_devices}
+            mlflow.log_params({**run.options, **devices})
+            mlflow.set_tags({name: str(value) for name, value in run.labels.items()})
             mlflow.log_metrics(dict(run.metrics))
             for step, values in enumerate(batch_values(run)):
                 mlflow.log_metrics(dict(values), step=step)

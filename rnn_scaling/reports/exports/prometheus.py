@@ -7,6 +7,7 @@ the 95 % interval. Source: Prometheus, "Exposition formats", text format 0.0.4.
 """
 
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import METRICS
@@ -69,12 +70,7 @@ def _convert_to_base_unit(name: str) -> tuple[str, float]:
 
 def _labels_text(row: ExportedRow, number: Interval) -> str:
     """Return the labels of a number; one corrected for load has a further label."""
-    labels = {
-        "machine": row.machine,
-        "series": row.series,
-        "num_devices": str(row.num_devices),
-        "unit": row.unit,
-    }
+    labels = row.labels
     if number.is_corrected:
         labels["corrected"] = "true"
     return ",".join(
@@ -82,5 +78,5 @@ def _labels_text(row: ExportedRow, number: Interval) -> str:
     )
 
 
-def _escape_label(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _escape_label(value: Any) -> str:
+    return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

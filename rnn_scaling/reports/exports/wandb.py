@@ -19,15 +19,7 @@ def write(exported: Exported, destination: str) -> str:
     import wandb
 
     for run in exported.runs:
-        config = {
-            **run.options,
-            "num_devices": run.row.num_devices,
-            "series": run.row.series,
-            "machine": run.row.machine,
-            "unit": run.row.unit,
-            "commit": run.commit,
-            "counts": run.counts,
-        }
+        config = {**run.options, **run.labels}
         with wandb.init(project=destination, name=run.name, config=config) as session:
             for step, values in enumerate(batch_values(run)):
                 session.log(dict(values), step=step)

@@ -46,7 +46,7 @@ from rnn_scaling.system.files.terminal import counted
 _MIN_PRINTED_CHANGE = 0.001
 _MAX_COMMANDS = 200  # series with commands
 # Facts of the environment next to the title, and the nouns after them.
-_FIRST_FACTS = {"GPUs": "", "CPU": "", "CPU cores of the machine": " cores"}
+_FIRST_FACTS = {"GPUs": "", "CPU model": "", "CPU cores": " cores"}
 _READING = ("rates", "speedup", "intervals", "parts", "files")
 
 

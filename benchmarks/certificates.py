@@ -35,7 +35,7 @@ def flags(model: str, mode: str) -> list[str]:
     """Flags of one verification: two towers, in one process or in two."""
     places = (
         ["--num_workers=2"]
-        if registry.mode_of(mode).is_distributed
+        if registry.find_mode(mode).is_distributed
         else ["--num_devices=2"]
     )
     own = IMAGES if WORKLOADS[model].datasets else RECURRENT

@@ -63,7 +63,7 @@ class Cluster:
 
     def __init__(self, mode: str, gradients: str, num_workers: int) -> None:
         self.mode = mode
-        is_one = not registry.mode_of(mode).is_distributed
+        is_one = not registry.find_mode(mode).is_distributed
         cores = sorted(os.sched_getaffinity(0))
         addresses = [] if is_one else free_addresses(num_workers)
         self._processes, self._said = [], tempfile.TemporaryFile("w+")  # noqa: SIM115, lives as long as they do

@@ -43,7 +43,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import foreseen_effect, more_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.system.machine.cores import max_efficiency
 
 
@@ -374,7 +374,8 @@ class _Attributor:
         if share.missing:
             missing_changes = share.missing if self._row.is_ours else ()
             commands = [
-                command(self._row.options, **changes) for changes in missing_changes
+                make_sweep_command(self._row.options, **changes)
+                for changes in missing_changes
             ]
             return LossPart(name, None, None, tuple(dict.fromkeys(commands)))
         points = self._to_points(share)
@@ -414,7 +415,7 @@ class _Attributor:
         Each part is the efficiency before minus the efficiency with these changes.
         """
         config = self._row.options
-        mode = registry.mode_of(config["variable_update"])
+        mode = registry.find_mode(config["variable_update"])
         data_source = registry.input_free_source(config["data_source"])
         device = {"data_source": data_source}
         chain: list[tuple[LossPartName, dict[str, Any]]] = [

@@ -164,7 +164,7 @@ def identifying_options(rows: Sequence[Row]) -> list[str]:
     # Another program's option also differs if some runs do not record it.
     unrecorded = {name: UNKNOWN for name in names if name not in DEFAULTS}
     values = [{**unrecorded, **row.options.known} for row in rows]
-    identifying = {*_ALWAYS, *(scale.axis(row.options) for row in rows)}
+    identifying = {*_ALWAYS, *(scale.find_axis(row.options) for row in rows)}
     if not is_ours:
         identifying.add(TRAINER)
     identifying.update(find_distinguishing(names, values))

@@ -9,7 +9,7 @@ from typing import Any
 from rnn_scaling.config.conditions import (
     FOREIGN_NOT_COMPARED,
     NOT_COMPARED,
-    unread_options,
+    find_unread_options,
 )
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN, Options
 
@@ -28,7 +28,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
       **changes: Options with other values than in the run.
     """
     options = options.changed(**changes)
-    names = options.keys() - _excluded_options(options) - unread_options(options)
+    names = options.keys() - _excluded_options(options) - find_unread_options(options)
     settings = [
         (name, options[name])
         for name in sorted(names)

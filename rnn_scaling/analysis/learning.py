@@ -242,7 +242,7 @@ def _has_learning_curve(row: Row, needs_accuracy: bool) -> bool:
     """Return whether a row trains one model, and recorded its progress."""
     if not row.good_runs:
         return False
-    mode = registry.mode_of(row.options["variable_update"])
+    mode = registry.find_mode(row.options["variable_update"])
     if row.num_devices > 1 and not mode.trains_one_model:
         return False
     if needs_accuracy and not all(run.batches.correct for run in row.good_runs):

@@ -52,7 +52,7 @@ DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
 DECODER = "decoder_type"
 _MANY_MODELS = 3  # models of a report that compares models
-_READERS = registry.readers(WORKLOADS)
+_READERS = registry.find_readers(WORKLOADS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class Row:
     @functools.cached_property
     def is_distributed(self) -> bool:
         """Whether the mode allows several processes."""
-        return scale.axis(self.options) == "num_workers"
+        return scale.find_axis(self.options) == "num_workers"
 
     @functools.cached_property
     def good_runs(self) -> tuple[RunRecord, ...]:
@@ -388,7 +388,7 @@ def measured_seconds(record: RunRecord) -> float | None:
 
 def series_key(row: Row) -> Key:
     """Return the key that the rows of one series have in common."""
-    return drop_options(row.key, {scale.axis(row.options)})
+    return drop_options(row.key, {scale.find_axis(row.options)})
 
 
 def build_rows(

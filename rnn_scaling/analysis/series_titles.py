@@ -14,7 +14,7 @@ from rnn_scaling.config import naming, scale
 from rnn_scaling.config.conditions import (
     FOREIGN_NOT_COMPARED,
     RESOLVED,
-    unread_options,
+    find_unread_options,
 )
 from rnn_scaling.config.naming import (
     NAMED,
@@ -207,7 +207,7 @@ def _options_in_use(row: Row, names: Sequence[str]) -> dict[str, Any]:
 
     Options that the network's name already contains are left out.
     """
-    ignored = set(unread_options(row.options))
+    ignored = set(find_unread_options(row.options))
     if row.is_ours:
         ignored.update(("encoder_type", *RESOLVED))
     known_options = row.options.known

@@ -18,7 +18,7 @@ from pathlib import Path
 from rnn_scaling.analysis.rows import Row, series_key
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.record import RunRecord
 
 # Rounding by a different order of addition stays far below this share of the loss in the
@@ -171,7 +171,7 @@ def _has_the_same_batches(row: Row) -> bool:
     Each tower of this suite draws its own synthetic data and its own dropout masks.
     Other programs are expected to split one batch.
     """
-    if not registry.mode_of(row.options["variable_update"]).trains_one_model:
+    if not registry.find_mode(row.options["variable_update"]).trains_one_model:
         return False
     if not row.is_ours:
         return True
@@ -281,7 +281,7 @@ def _tolerance(rows: Sequence[Row], quantity: Quantity) -> float:
 def check_command(row: Row) -> str:
     """Return the command that checks the training of a configuration."""
     if row.is_ours:
-        return f"{command(row.options)} --certify"
+        return f"{make_sweep_command(row.options)} --certify"
     trainer = str(row.options.known.get("trainer_command") or "")
     if not _is_for_verify(trainer):
         trainer = "python3 SCRIPT"

@@ -92,7 +92,7 @@ class Launch:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                host = ports.reachable_host(self.rendezvous, self.rank)
+                host = ports.find_reachable_host(self.rendezvous, self.rank)
                 return ports.join(host, ports.find_free())
             except OSError as e:
                 if not isinstance(e, socket.gaierror) or time.monotonic() >= deadline:
@@ -320,7 +320,7 @@ def _open_mpi(job: _Job) -> Launch:
         )
     if not rendezvous:
         host = ports.LOOPBACK if local_size == job.size else _find_mpirun_host(job)
-        rendezvous = ports.join(host, ports.rendezvous_port(namespace))
+        rendezvous = ports.join(host, ports.choose_rendezvous_port(namespace))
     return job.launch(
         "mpirun",
         rendezvous,
@@ -372,8 +372,8 @@ def _is_slurm_step(environ: Environment) -> bool:
 
 def _read_slurm(job: _Job) -> Launch:
     """Return the launch of srun, from the variables of Slurm."""
-    names = _read_list(job, "SLURM_STEP_NODELIST", node_list.nodes)
-    counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.tasks)
+    names = _read_list(job, "SLURM_STEP_NODELIST", node_list.parse_nodes)
+    counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.parse_tasks)
     node = job.number("SLURM_NODEID")
     if len(counts) != len(names) or sum(counts) != job.size or node >= len(names):
         raise ClusterError(
@@ -387,7 +387,7 @@ def _read_slurm(job: _Job) -> Launch:
     host = ports.LOOPBACK if len(names) == 1 else names[0]
     return job.launch(
         "srun",
-        ports.join(host, ports.rendezvous_port(name)),
+        ports.join(host, ports.choose_rendezvous_port(name)),
         host=names[node],
         local_rank=job.number("SLURM_LOCALID"),
         local_size=counts[node],

@@ -10,7 +10,7 @@ _TASKS = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
-def nodes(text: str) -> list[str]:
+def parse_nodes(text: str) -> list[str]:
     """Return the names of all nodes in a list of nodes, in its order.
 
     Raises:
@@ -24,7 +24,7 @@ def nodes(text: str) -> list[str]:
     return names
 
 
-def tasks(text: str) -> list[int]:
+def parse_tasks(text: str) -> list[int]:
     """Return the number of tasks per node, in the order of the nodes.
 
     Raises:

@@ -53,7 +53,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def rendezvous_port(job: str) -> int:
+def choose_rendezvous_port(job: str) -> int:
     """Return the port of a job's rendezvous if the launcher does not set one.
 
     All hosts of a job compute the same port, and another job most likely a different
@@ -80,7 +80,7 @@ def find_free(ports: range = ENGINE_PORTS) -> int:
     raise OSError(f"no port from {ports.start} to {ports.stop - 1} is free")
 
 
-def reachable_host(rendezvous: str, rank: int) -> str:
+def find_reachable_host(rendezvous: str, rank: int) -> str:
     """Return the host by which other ranks reach this process. No packet is sent.
 
     For rank 0 it is the host of the rendezvous, which all others use already; for

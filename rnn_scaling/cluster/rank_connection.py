@@ -279,11 +279,11 @@ class RankConnection:
                 raise wire.InvalidMessage("not rank 0 of this job")
             if answer["kind"] == "refused":
                 raise ClusterError(
-                    f"rank {launch.rank}: {wire.field(answer, 'line', str)}"
+                    f"rank {launch.rank}: {wire.read_field(answer, 'line', str)}"
                 )
             if answer["kind"] != "seen":
                 raise wire.InvalidMessage(answer["kind"])
-            self._rank_0 = wire.field(answer, "rank_0", str)
+            self._rank_0 = wire.read_field(answer, "rank_0", str)
         except BaseException:
             connection.close()
             raise
@@ -375,16 +375,19 @@ class RankConnection:
         """Act on one message of the rendezvous."""
         kind = message["kind"]
         if kind == "welcome":
-            ranks = wire.field(message, "peers", list)
+            ranks = wire.read_field(message, "peers", list)
             self._ranks = tuple(map(RankInfo.from_message, ranks))
             self._open_barrier("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s
-            self._open_barrier(wire.field(message, "name", str))
+            self._open_barrier(wire.read_field(message, "name", str))
         elif kind == "lost":
             self.lost = (
                 *self.lost,
-                (wire.field(message, "rank", int), wire.field(message, "line", str)),
+                (
+                    wire.read_field(message, "rank", int),
+                    wire.read_field(message, "line", str),
+                ),
             )
         elif kind == "failed":
             self._fail(wire.decode_failure(message))

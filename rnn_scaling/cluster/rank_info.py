@@ -52,7 +52,10 @@ class RankInfo:
         """
         kinds = {"rank": int, "role": str, "host": str, "pid": int, "address": str}
         return cls(
-            **{name: wire.field(message, name, kind) for name, kind in kinds.items()}
+            **{
+                name: wire.read_field(message, name, kind)
+                for name, kind in kinds.items()
+            }
         )
 
     def __str__(self) -> str:

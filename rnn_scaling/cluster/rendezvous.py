@@ -278,11 +278,11 @@ class Rendezvous:
             self._drop(connection)
             return
         info = RankInfo.from_message(message)
-        size = wire.field(message, "size", int)
-        nonce = wire.field(message, "nonce", str)
+        size = wire.read_field(message, "size", int)
+        nonce = wire.read_field(message, "nonce", str)
         own_proof = tokens.make_proof(self._launch.token, {"nonce": nonce})
-        flags = wire.field(message, "flags", dict)
-        versions = wire.field(message, "versions", dict)
+        flags = wire.read_field(message, "flags", dict)
+        versions = wire.read_field(message, "versions", dict)
         hello = Hello(info.role, flags, versions, info.address)
         if self._has_begun:
             refusal = (
@@ -365,8 +365,8 @@ class Rendezvous:
 
     def _join_barrier(self, info: RankInfo, message: wire.Message) -> None:
         """Note that a rank has arrived, and open complete barriers."""
-        name = wire.field(message, "name", str)
-        timeout_s = wire.field(message, "timeout_s", float)
+        name = wire.read_field(message, "name", str)
+        timeout_s = wire.read_field(message, "timeout_s", float)
         for rank in sorted(self._left):
             text = f"{self._joined[rank][0]} left before '{name}', where {info} waits"
             self._fail(Failure(FailureKind.LOST, rank, text))

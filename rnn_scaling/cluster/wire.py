@@ -87,7 +87,7 @@ def decode(line: bytes) -> Message:
     return message
 
 
-def field(message: Message, name: str, kind: type[Value]) -> Value:
+def read_field(message: Message, name: str, kind: type[Value]) -> Value:
     """Return a field of a message.
 
     Raises:
@@ -106,7 +106,7 @@ def decode_failure(message: Message) -> Failure:
       InvalidMessage: If the failure is missing or has wrong fields.
     """
     try:
-        return Failure.from_json(field(message, "failure", dict))
+        return Failure.from_json(read_field(message, "failure", dict))
     except ValueError as e:
         raise InvalidMessage(
             f"{message['kind']} without a valid failure ({e})"

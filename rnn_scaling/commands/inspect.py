@@ -105,13 +105,13 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     """Run the command; return its exit status."""
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, [*groups, ReadingOptions], "inspect")
-    own_fields = flags.fields([*groups, ReadingOptions])
+    own_fields = flags.collect_fields([*groups, ReadingOptions])
     values, _ = flags.parse_with_errors(words, {**OPTIONS, **own_fields}, lists=True)
     if "sources" in values:
         return _read(words, values)
     mistakes = [
         f"--{name} needs a SOURCE to read; name a record, a folder or a database"
-        for name in flags.fields([ReadingOptions])
+        for name in flags.collect_fields([ReadingOptions])
         if name in values
     ]
     if mistakes:
@@ -142,7 +142,7 @@ def _read(words: Sequence[str], user_flags: Collection[str]) -> int:
       user_flags: The flags of this command or the trainer in it.
     """
     groups = [ReadingOptions, flags.FileOptions]
-    fields = flags.fields(groups)
+    fields = flags.collect_fields(groups)
     strays = [name for name in user_flags if name not in fields]
     if strays:
         raise flags.FlagErrors(

@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     groups = [PredictionOptions, SimulationOptions, flags.FileOptions]
     flags.answer(words, USAGE, groups, "predict")
-    values, lines = flags.parse_with_errors(words, flags.fields(groups))
+    values, lines = flags.parse_with_errors(words, flags.collect_fields(groups))
     options, assumed, files = flags.build(groups, values, lines)
     if mistakes := list(_find_mistakes(options, assumed, set(values))):
         raise entry.Refusal(*mistakes)

@@ -85,7 +85,7 @@ def main(words: Sequence[str]) -> int:
 
 def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
     """Return this command's options, and the words that TensorBoard parses."""
-    fields = flags.fields([TensorBoardOptions])
+    fields = flags.collect_fields([TensorBoardOptions])
     own_words: list[str] = []
     passed_on: list[str] = []
     for word in words:

@@ -146,7 +146,7 @@ def configuration(
             num_gpus = -(-num_gpus // launch.local_size)
         options = configs.add_launcher_size(options, launch.size, launch.num_ps)
     config = configs.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
-    lines += conflicts.problems(config, options, num_gpus=num_gpus)
+    lines += conflicts.find_problems(config, options, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
     # Only a mode without conflicts has a number of processes.
     if lines := lines or [*check_start(config, launch)]:

@@ -186,12 +186,12 @@ def _is_about_script(words: Sequence[str]) -> bool:
     except ValueError:
         return False
     names = {word.lstrip("-").split("=")[0] for word in words if word[:1] == "-"}
-    return not names.isdisjoint(flags.fields([ScriptOptions]))
+    return not names.isdisjoint(flags.collect_fields([ScriptOptions]))
 
 
 def _verify_script(words: Sequence[str]) -> int:
     """Verify a user's script, or repeat a verdict."""
-    own_fields = flags.fields([ScriptOptions])
+    own_fields = flags.collect_fields([ScriptOptions])
     shared_options = {
         name: configs.OPTIONS[name] for name in ("num_devices", "result_file")
     }
@@ -243,7 +243,7 @@ def _split_options(
     words: Sequence[str],
 ) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
     """Return the flags of the trainer, the options of verify, and the mistakes."""
-    own_fields = flags.fields([VerifyOptions])
+    own_fields = flags.collect_fields([VerifyOptions])
     values, lines = flags.parse_with_errors(words, {**configs.OPTIONS, **own_fields})
     own_values = {name: values.pop(name) for name in own_fields if name in values}
     (options,) = flags.build([VerifyOptions], own_values)

@@ -52,7 +52,7 @@ def parse(text: str) -> tuple[SpecSegment, ...]:
             if number % 2:
                 segments.append(_parse_segment(part))
                 continue
-            limit = _limit(part)
+            limit = _parse_limit(part)
             if number == len(parts):
                 raise _Fault("is a limit with no algorithm after it", "add :alg")
             if number > 2 and limit <= (segments[-2].max_bytes or 0):
@@ -104,7 +104,7 @@ def _parse_segment(part: str) -> SpecSegment:
     return SpecSegment(name, int(shards or 1))
 
 
-def _limit(part: str) -> int:
+def _parse_limit(part: str) -> int:
     """Return the bytes of `digits[kKMGT]`."""
     match = re.fullmatch(_LIMIT, part)
     if not match or int(match[1]) < 1:
@@ -149,7 +149,7 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
     return "nccl" if num_physical >= num_devices > 1 else "psgpu"
 
 
-def problems(
+def find_conflicts(
     segments: Sequence[SpecSegment],
     device_type: str,
     num_devices: int,

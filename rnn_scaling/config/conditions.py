@@ -111,7 +111,7 @@ _TABLES: dict[str, Mapping[str, Any]] = {
 def _list_conditions() -> Iterator[tuple[str, Condition]]:
     """Yield the conditions of all options; an option may have several."""
     for option, table in _TABLES.items():
-        for name, choices in registry.readers(table).items():
+        for name, choices in registry.find_readers(table).items():
             yield name, _is_one_of(option, *choices)
     for names, condition in _CONDITIONS_OF_OPTIONS:
         for name in names:
@@ -138,7 +138,7 @@ _TRAINS = Condition(
     ("forward_only", "decode"),
 )
 _PREFETCHING_SOURCES = " or ".join(
-    registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
+    registry.find_readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
 )
 _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (("cpu_cores_per_device",), _is_one_of("device", "cpu")),
@@ -218,12 +218,14 @@ def is_read(config: RunConfig, name: str) -> bool:
     return all(condition.holds(config) for condition in CONDITIONS.get(name, ()))
 
 
-def unread(config: RunConfig, user_options: Mapping[str, Any]) -> list[str]:
+def list_unread_user_options(
+    config: RunConfig, user_options: Mapping[str, Any]
+) -> list[str]:
     """Return the names of the user's options that a configuration does not read."""
     return [name for name in user_options if not is_read(config, name)]
 
 
-def unread_options(config: Mapping[str, Any]) -> frozenset[str]:
+def find_unread_options(config: Mapping[str, Any]) -> frozenset[str]:
     """Return all options that a configuration does not read.
 
     Args:
@@ -242,7 +244,7 @@ def _find_unread_options(deciding_values: tuple[Any, ...]) -> frozenset[str]:
     return frozenset(name for name in CONDITIONS if not is_read(config, name))
 
 
-def remedy(config: RunConfig, name: str) -> str:
+def find_remedy(config: RunConfig, name: str) -> str:
     """Return the flags with which a configuration would read an option."""
     return " and ".join(
         condition.remedy

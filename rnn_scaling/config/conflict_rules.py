@@ -459,7 +459,7 @@ RULES = (
 )
 
 
-def broken(
+def find_broken_rules(
     config: RunConfig, user_options: Mapping[str, Any], num_gpus: int
 ) -> list[str]:
     """Return one line for each rule that a configuration breaks."""

@@ -3,7 +3,7 @@
 conflict_rules.py has the conflicts that follow only from the options. The conflicts
 here also need a loop, the file system, or the machine.
 
-Commands and sweeps call `problems` or `check_command_line` before TensorFlow loads. A
+Commands and sweeps call `find_problems` or `check_command_line` before TensorFlow loads. A
 message has the flag, its value, the rule and the remedy.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import all_reduce_spec, conflict_rules, flags
-from rnn_scaling.config.conditions import is_read, remedy, unread
+from rnn_scaling.config.conditions import find_remedy, is_read, list_unread_user_options
 from rnn_scaling.config.naming import OWN_FRAMEWORK
 from rnn_scaling.config.registry import (
     ALL_REDUCES,
@@ -89,13 +89,13 @@ def check_command_line(
     user_options = {**(defaults or {}), **user_options}
     num_gpus = visible_gpus()
     config = resolve(user_options, num_gpus=num_gpus, num_cores=len(available_cores()))
-    faults = [*lines, *faults, *problems(config, user_options, num_gpus=num_gpus)]
+    faults = [*lines, *faults, *find_problems(config, user_options, num_gpus=num_gpus)]
     if faults:
         raise flags.FlagErrors(faults)
     return user_options, config
 
 
-def problems(
+def find_problems(
     config: RunConfig, user_options: Mapping[str, Any], *, num_gpus: int
 ) -> list[str]:
     """Return every reason why a configuration cannot run.
@@ -112,12 +112,12 @@ def problems(
         config = from_flat({**config.flat(), **defaults})
         user_options = {n: v for n, v in user_options.items() if n not in invalid}
     lines = [*invalid.values()]
-    for name in unread(config, user_options):
+    for name in list_unread_user_options(config, user_options):
         lines.append(
             f"{spell(name, user_options[name])} would be ignored here; "
-            f"it needs {remedy(config, name)}, or leave it out"
+            f"it needs {find_remedy(config, name)}, or leave it out"
         )
-    lines += conflict_rules.broken(config, user_options, num_gpus)
+    lines += conflict_rules.find_broken_rules(config, user_options, num_gpus)
     if config.devices.device == "gpu" and num_gpus:
         lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
     for check in (
@@ -155,7 +155,7 @@ def _check_ranges(config: RunConfig) -> Iterator[tuple[str, str]]:
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # the encoder has the same error
-        if rule := flags.broken_rule(field, value):
+        if rule := flags.find_broken_rule(field, value):
             yield name, f"{spell(name, value)} must be {rule}"
 
 
@@ -213,7 +213,7 @@ def _check_all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
                     f"use {' or '.join(usable)}"
                 )
         segments = tuple(part for part in segments if part.algorithm in usable)
-    yield from all_reduce_spec.problems(
+    yield from all_reduce_spec.find_conflicts(
         segments, devices.device, devices.num_devices, num_physical
     )
     algorithms = {segment.algorithm for segment in segments}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.config import help_pages
-from rnn_scaling.config.help_pages import kind_of
+from rnn_scaling.config.help_pages import find_kind
 from rnn_scaling.models.config import option
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -74,7 +74,7 @@ def positional(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
+def collect_fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
     """Return every option of the groups by its flag.
 
     Field names such as from_ end with an underscore because they are Python keywords.
@@ -130,7 +130,7 @@ def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     Raises:
       ValueError: If the text is not a value; the message has flag, text and rule.
     """
-    kind = kind_of(field)
+    kind = find_kind(field)
     parse = field.metadata["parse"]
     if kind == "Path" and not text and not parse:
         raise ValueError(f"--{name}= must not be empty")
@@ -297,12 +297,12 @@ def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> Non
         elif word.startswith("--help="):
             topics.append(word.removeprefix("--help="))
     if topics:
-        raise entry.Answer(help_page(usage, groups, command).text(topics[0]))
+        raise entry.Answer(make_help_page(usage, groups, command).text(topics[0]))
     if any(word in _VERSION_WORDS for word in argv):
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
 
 
-def help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
+def make_help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
     """Return the help of a command.
 
     Args:
@@ -311,7 +311,7 @@ def help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
       command: The command as the user types it.
     """
     if not isinstance(groups, Mapping):
-        groups = {help_pages.title(group): group for group in groups}
+        groups = {help_pages.find_title(group): group for group in groups}
     named_groups = {}
     for title, group in groups.items():
         # "Sweep: ..." becomes "sweep".
@@ -322,7 +322,7 @@ def help_page(usage: str, groups: Groups, command: str) -> help_pages.Page:
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; "
         f"{entry.DEBUG}=1 shows where.",
     ]
-    options = fields([*named_groups.values()])
+    options = collect_fields([*named_groups.values()])
     for alias, target in ALIASES.items():
         if target in options:
             notes.append(f"--{alias} is another name of --{target}.")
@@ -338,7 +338,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
-    options, files = build(groups, *parse_with_errors(argv, fields(groups)))
+    options, files = build(groups, *parse_with_errors(argv, collect_fields(groups)))
     input_files.allow(files.max_file_mb)
     return options
 
@@ -358,12 +358,12 @@ def build(
     """
     errors = list(errors)
     by_field = {}
-    for name, field in fields(groups).items():
+    for name, field in collect_fields(groups).items():
         if name not in values:
             continue
         value = values[name]
         by_field[field.name] = value
-        if rule := broken_rule(field, value):
+        if rule := find_broken_rule(field, value):
             errors.append(f"--{name}={value} must be {rule}")
         elif value == "" and field.default:
             errors.append(f"--{name}= must not be empty")
@@ -377,7 +377,7 @@ def build(
     return instances
 
 
-def broken_rule(field: dataclasses.Field, value: Any) -> str:
+def find_broken_rule(field: dataclasses.Field, value: Any) -> str:
     """Return the rule of an option that a value breaks, or ""."""
     rules = field.metadata
     if value is None or isinstance(value, bool):
@@ -406,7 +406,7 @@ def _define(options: Options) -> Any:
             absl_flags.ArgumentParser(), None, name, None, field.metadata["help"]
         )
         # A boolean flag may have no value and then is "true".
-        flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
+        flag.boolean = find_kind(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)
     return values
 
@@ -449,7 +449,7 @@ def _assign(
     is_too_long = len(words) > len(positionals) and not has_list
     if len(words) < num_required or is_too_long:
         shape = " ".join(
-            help_pages.positional_text(field) for field in positionals.values()
+            help_pages.format_positional(field) for field in positionals.values()
         )
         return [
             f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"

@@ -86,7 +86,7 @@ class Page:
         if "|" not in self.command:
             for field in self._list_fields():
                 if field.metadata.get("positional"):
-                    words.append(positional_text(field))
+                    words.append(format_positional(field))
         usage = self.usage.replace("./run.sh", entry.program()).rstrip()
         return [
             " ".join([*words, "[--name=value ...]"]),
@@ -101,13 +101,13 @@ class Page:
         lines += ["", "All flags, by group (--help=GROUP):"]
         width = max(19, *(len(name) + 1 for name in self.groups))
         for name, group in self.groups.items():
-            summary = title(group).partition(": ")[2] or title(group)
+            summary = find_title(group).partition(": ")[2] or find_title(group)
             lines.append(f"  {name:{width}}{summary.rstrip('.')}")
         return [*lines, "", "--help=all prints every flag, --help=FLAG explains one."]
 
     def _group(self, name: str) -> list[str]:
         group = self.groups[name]
-        lines = [title(group)]
+        lines = [find_title(group)]
         for field in dataclasses.fields(group):
             lines += _flag_lines(field)
         return lines
@@ -118,10 +118,10 @@ def _flag_lines(field: Field) -> list[str]:
     rules = field.metadata
     text = rules["help"]
     if rules.get("positional"):
-        head = f"  {positional_text(field)}"
+        head = f"  {format_positional(field)}"
     else:
         choices = rules["choices"]
-        values = rules["shown"] or "|".join(choices) or _PLACEHOLDERS[kind_of(field)]
+        values = rules["shown"] or "|".join(choices) or _PLACEHOLDERS[find_kind(field)]
         flag = f"  --{field.name.rstrip('_')}"
         head = f"{flag}={values}"
         if len(head) > _WIDTH:
@@ -129,13 +129,13 @@ def _flag_lines(field: Field) -> list[str]:
             if any(choice not in text for choice in choices):
                 text += f"; one of {', '.join(choices)}"
         if "default: " not in text:
-            text += f" (default: {_default_text(field.default)})"
+            text += f" (default: {_format_default(field.default)})"
     indent = " " * 6
     lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
     return [head, *lines]
 
 
-def kind_of(field: Field) -> str:
+def find_kind(field: Field) -> str:
     """Return "int", "float", "bool", "str" or "Path"; the first type of a union."""
     kind = str(field.type).split("|")[0].strip()
     if isinstance(field.type, type):
@@ -143,7 +143,7 @@ def kind_of(field: Field) -> str:
     return kind.rpartition(".")[2]
 
 
-def positional_text(field: Field) -> str:
+def format_positional(field: Field) -> str:
     """Return how the usage shows a word without dashes: "FILE" or "DIR [DIR ...]"."""
     shown_name = field.metadata["shown"]
     if not field.metadata["is_list"]:
@@ -173,12 +173,12 @@ def _wrap_paragraphs(text: str) -> list[str]:
     return lines[:-1]
 
 
-def title(group: type) -> str:
+def find_title(group: type) -> str:
     """Return the title of a group of options."""
     return (group.__doc__ or group.__name__).strip()
 
 
-def _default_text(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return "none"
     if isinstance(default, bool):

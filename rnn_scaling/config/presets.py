@@ -39,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # Names in older records and command lines -> the names of today.
 FORMER_NAMES = {"seed": "large"}
-_READERS = registry.readers(WORKLOADS)
+_READERS = registry.find_readers(WORKLOADS)
 
 
 def current_name(preset: str) -> str:

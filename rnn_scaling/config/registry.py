@@ -511,7 +511,7 @@ def load(table: Table, name: str) -> ModuleType:
     return importlib.import_module(table[name].module)
 
 
-def mode_of(name: Any) -> UpdateMode:
+def find_mode(name: Any) -> UpdateMode:
     """Return the update mode with a name; _UNKNOWN_MODE if none has it."""
     return VARIABLE_UPDATES.get(name, _UNKNOWN_MODE)
 
@@ -549,7 +549,7 @@ def input_free_source(source: Any) -> str:
     return str(source) if has_no_input else "device"
 
 
-def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def find_readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the choices that read each option in the `reads` of a table."""
     names: dict[str, list[str]] = {}
     for name, choice in table.items():
@@ -558,7 +558,7 @@ def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {option: tuple(choices) for option, choices in names.items()}
 
 
-def choices_text(table: Table) -> str:
+def format_choices(table: Table) -> str:
     """Return "a (help of a), b (help of b) or c (help of c)" for a help text."""
     return join_with_or(f"{name} ({choice.help})" for name, choice in table.items())
 

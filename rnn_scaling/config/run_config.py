@@ -102,7 +102,7 @@ def add_launcher_size(
       num_processes: Processes that the launcher started.
       num_ps: Parameter servers among them; None if unknown.
     """
-    mode = registry.mode_of(user_options.get("variable_update"))
+    mode = registry.find_mode(user_options.get("variable_update"))
     if not mode.is_distributed or "num_workers" in user_options:
         return dict(user_options)
     added = {}

@@ -44,7 +44,7 @@ class FrameworkOptions:
 
     framework: str = option(
         "tensorflow",
-        f"{registry.choices_text(registry.FRAMEWORKS)}; install torch, jax or keras "
+        f"{registry.format_choices(registry.FRAMEWORKS)}; install torch, jax or keras "
         "with ./run.sh setup-frameworks NAME",
         choices=tuple(registry.FRAMEWORKS),
     )
@@ -106,7 +106,7 @@ class UpdateOptions:
 
     variable_update: str = option(
         "independent",
-        registry.choices_text(registry.VARIABLE_UPDATES),
+        registry.format_choices(registry.VARIABLE_UPDATES),
         choices=tuple(registry.VARIABLE_UPDATES),
     )
     independent_replica: bool = option(
@@ -282,7 +282,7 @@ class DataOptions:
 
     data_source: str = option(
         "device",
-        registry.choices_text(registry.DATA_SOURCES),
+        registry.format_choices(registry.DATA_SOURCES),
         choices=tuple(registry.DATA_SOURCES),
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")

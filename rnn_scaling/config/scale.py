@@ -13,15 +13,15 @@ AXES = ("num_devices", "num_workers")
 ON_ONE_DEVICE = dict.fromkeys(AXES, 1)
 
 
-def axis(config: Mapping[str, Any]) -> str:
+def find_axis(config: Mapping[str, Any]) -> str:
     """Return the option in which the configurations of a series differ."""
-    mode = registry.mode_of(config.get("variable_update"))
+    mode = registry.find_mode(config.get("variable_update"))
     return "num_workers" if mode.is_distributed else "num_devices"
 
 
 def num_workers(config: Mapping[str, Any]) -> int:
     """Return the number of worker processes; 1 if the mode has only one process."""
-    mode = registry.mode_of(config.get("variable_update"))
+    mode = registry.find_mode(config.get("variable_update"))
     return config.get("num_workers", 1) if mode.is_distributed else 1
 
 

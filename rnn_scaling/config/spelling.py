@@ -11,7 +11,7 @@ from typing import Any
 
 from rnn_scaling.config import presets, registry, scale
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.conditions import NOT_COMPARED, unread_options
+from rnn_scaling.config.conditions import NOT_COMPARED, find_unread_options
 from rnn_scaling.system import entry
 
 
@@ -20,7 +20,7 @@ def spell(name: str, value: Any) -> str:
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
-def command(config: Mapping[str, Any], **changes: Any) -> str:
+def make_sweep_command(config: Mapping[str, Any], **changes: Any) -> str:
     """Return the sweep that runs a configuration with some changes."""
     options = {**config, **changes}
     preset = presets.current_name(options["preset"])
@@ -29,8 +29,13 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
         **_default_options(preset, options["device"], options.get("model", model)),
         "model": model,
     }
-    always = {"encoder_type", "variable_update", "num_devices", scale.axis(options)}
-    excluded = {*unread_options(options), *NOT_COMPARED}
+    always = {
+        "encoder_type",
+        "variable_update",
+        "num_devices",
+        scale.find_axis(options),
+    }
+    excluded = {*find_unread_options(options), *NOT_COMPARED}
     words = [entry.program(), "sweep"]
     if preset != presets.choose_sweep_preset(options["device"] == "gpu"):
         words.append(spell("preset", preset))

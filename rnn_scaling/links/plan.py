@@ -156,7 +156,7 @@ def make(words: Sequence[str]) -> Plan:
     """
     num_gpus = visible_gpus()
     num_cores = len(available_cores())
-    values, lines = flags.parse_with_errors(words, flags.fields([LinkOptions]))
+    values, lines = flags.parse_with_errors(words, flags.collect_fields([LinkOptions]))
     unchecked = LinkOptions(**values)
     parts = unchecked.measure.split(",")
     device = unchecked.device
@@ -480,7 +480,7 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> Algorit
                     "such as pscpu or xring#2"
                 )
             if ranks > 1:
-                problems = all_reduce_spec.problems(
+                problems = all_reduce_spec.find_conflicts(
                     segments, device, ranks, num_physical
                 )
         except ValueError as e:

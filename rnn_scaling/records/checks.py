@@ -120,7 +120,7 @@ def _find_option_faults(name: str, value: Any) -> Iterator[str]:
         return
     if value is None and "None" in str(field.type):
         return
-    types, kind = _KINDS[flags.kind_of(field)]
+    types, kind = _KINDS[flags.find_kind(field)]
     choices = field.metadata["choices"]
     minimum = field.metadata["minimum"]
     if type(value) not in types:

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.entry import VERSION
@@ -72,7 +72,7 @@ def _commands_text(files: Folder) -> str:
 
 def _run_command(record: RunRecord) -> str:
     if record.options.is_ours:
-        return command(record.options)
+        return make_sweep_command(record.options)
     return str(record.options.known.get("trainer", "unknown program"))
 
 

@@ -99,7 +99,7 @@ def late_ranks(run: RunRecord) -> Lateness | None:
     """Return for which ranks the others wait; None unless several timed their batches."""
     if run.workers is None:
         return None
-    exchanges = registry.mode_of(run.options["variable_update"]).trains_one_model
+    exchanges = registry.find_mode(run.options["variable_update"]).trains_one_model
     return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.significance import (
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import network_family, program_key
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.reports import certificates, headline, training_differences
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.fastest_series import (
@@ -198,7 +198,7 @@ def _model_statements(
     without_range = state("none-on-several", series=len(series))
     model_statements += _range_statements(series) or [without_range]
     model_statements += _unranked_statements(series)
-    if not registry.mode_of(series[0].mode).trains_one_model:
+    if not registry.find_mode(series[0].mode).trains_one_model:
         return model_statements
 
     compared: dict[int, list[tuple[Interval, Interval, str]]] = {}
@@ -256,7 +256,7 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
 def _select_one_model(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
     """Return the series whose devices train one model."""
     return [
-        member for member in series if registry.mode_of(member.mode).trains_one_model
+        member for member in series if registry.find_mode(member.mode).trains_one_model
     ]
 
 
@@ -415,13 +415,13 @@ def missing_run_commands(series: SeriesSummary) -> list[str]:
     commands: list[str] = []
     if row.row.num_devices == 1:
         if len(series.rows) == 1:
-            axis = scale.axis(row.row.options)
-            commands.append(command(row.row.options, **{axis: 2}))
+            axis = scale.find_axis(row.row.options)
+            commands.append(make_sweep_command(row.row.options, **{axis: 2}))
     elif row.row.is_speedup_hidden:
         # Other runs explain nothing before these are repeated.
         return []
     elif row.efficiency is None:
-        commands.append(command(row.row.options, **scale.ON_ONE_DEVICE))
+        commands.append(make_sweep_command(row.row.options, **scale.ON_ONE_DEVICE))
     elif row.attribution:
         for part in row.attribution.missing:
             commands += part.commands
@@ -488,7 +488,7 @@ def all_missing_run_commands(summary: Summary) -> list[str]:
         if row.is_ours:
             path = shlex.quote(f"{summary.name}/{file}")
             repeats = f"--repeats={len(row.records)}"
-            commands.append(f"rm {path} && {command(row.options)} {repeats}")
+            commands.append(f"rm {path} && {make_sweep_command(row.options)} {repeats}")
     for series in summary.series:
         commands += missing_run_commands(series)
     return [summary.command_for_folder(line) for line in dict.fromkeys(commands)]

@@ -163,7 +163,7 @@ def _window_deviation(run: RunRecord, window_s: float | None) -> float:
 def _link_statement(record: RunRecord) -> Statement | None:
     """Return that a run used GPUs with farther links than others of the machine."""
     matrix = record.environment.topology
-    exchanges = registry.mode_of(record.options["variable_update"]).trains_one_model
+    exchanges = registry.find_mode(record.options["variable_update"]).trains_one_model
     if matrix is None or not exchanges or record.resolved.device_type != "GPU":
         return None
     gpus = record.environment.gpus[: record.options["num_devices"]]

@@ -221,7 +221,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
 
 def _values_train_one_model(effect: OptionEffect) -> list[bool]:
     """Return whether each value of the option "variable_update" trains one model."""
-    return [registry.mode_of(str(value)).trains_one_model for value in effect.values]
+    return [registry.find_mode(str(value)).trains_one_model for value in effect.values]
 
 
 def _can_replace_each_other(effect: OptionEffect) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
-from rnn_scaling.config.conditions import unread_options
+from rnn_scaling.config.conditions import find_unread_options
 from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.input_files import json_text
@@ -57,7 +57,7 @@ def text(record: RunRecord) -> str:
 def _setting_events(record: RunRecord) -> list[Event]:
     """Return the events before the initialisation: the settings of the run."""
     options = record.options
-    unread = unread_options(options)
+    unread = find_unread_options(options)
     settings = _settings(record, unread)
     events = [Event(0.0, _POINT, key, value) for key, value in settings.items()]
     lengths = [

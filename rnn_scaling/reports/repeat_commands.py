@@ -12,7 +12,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import NAMED
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.reports.summary import SeriesSummary
 
 _REPEATS_FOLDER = "results/again"  # the folder of repeated runs
@@ -29,7 +29,7 @@ def commands(series: SeriesSummary) -> list[str]:
     last = series.rows[-1].row
     if not last.is_ours:
         return []
-    axis = scale.axis(last.options)
+    axis = scale.find_axis(last.options)
     counts = [row.row.options[axis] for row in series.rows]
     largest = series.largest_row
     is_split = largest and (largest.attribution or largest.row.is_speedup_hidden)
@@ -85,7 +85,7 @@ def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:
     rows: list[Row] = []
     for member in series:
         rows += [row.row for row in member.rows]
-    axis = scale.axis(rows[-1].options)
+    axis = scale.find_axis(rows[-1].options)
     lists: dict[str, list[Any]] = {}
     for name in (axis, *NAMED):
         values = list(dict.fromkeys(row.options.known.get(name) for row in rows))
@@ -100,8 +100,11 @@ def _compared_options(row: Row) -> OptionLists:
     """Return option values that split the lost points: without exchange or input."""
     compared: dict[str, Sequence[Any]] = {}
     mode: str = row.options["variable_update"]
-    if registry.mode_of(mode).trains_one_model:
-        compared["variable_update"] = [registry.mode_of(mode).exchange_free_mode, mode]
+    if registry.find_mode(mode).trains_one_model:
+        compared["variable_update"] = [
+            registry.find_mode(mode).exchange_free_mode,
+            mode,
+        ]
     source: str = row.options["data_source"]
     source_without_input = registry.input_free_source(source)
     if source != source_without_input:
@@ -111,7 +114,7 @@ def _compared_options(row: Row) -> OptionLists:
 
 def run_command(config: Mapping[str, Any]) -> str:
     """Return the command that runs these options once, in a new folder."""
-    return f"{command(config)} --repeats=1 --out={_REPEATS_FOLDER}"
+    return f"{make_sweep_command(config)} --repeats=1 --out={_REPEATS_FOLDER}"
 
 
 def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:
@@ -127,7 +130,7 @@ def repeat_command(row: Row, lists: OptionLists, **changes: Any) -> str:
     """
     if not row.is_ours:
         return ""
-    words = command(row.options, **changes).split(" ")
+    words = make_sweep_command(row.options, **changes).split(" ")
     for name, values in lists.items():
         flag = f"--{name}={','.join(map(str, values))}"
         words = [flag if word.startswith(f"--{name}=") else word for word in words]

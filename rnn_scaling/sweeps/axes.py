@@ -115,7 +115,7 @@ def broken_rule(name: str, value: Any) -> str:
     if name in CHOICE_OPTIONS:
         # Another program may have other choices.
         return ""
-    return flags.broken_rule(configs.OPTIONS[name], value)
+    return flags.find_broken_rule(configs.OPTIONS[name], value)
 
 
 def parse_number(text: str) -> int | float | str:

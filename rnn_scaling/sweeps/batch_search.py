@@ -66,7 +66,7 @@ class BatchSearch:
         free_bytes = system.available_memory_bytes() or 0
         mistakes = [
             *_find_mistakes(lists, memory_gib, free_bytes, on_gpus),
-            *conflicts.problems(self.config, options, num_gpus=num_gpus),
+            *conflicts.find_problems(self.config, options, num_gpus=num_gpus),
         ]
         if mistakes:
             raise flags.FlagErrors(mistakes)

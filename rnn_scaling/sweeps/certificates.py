@@ -77,7 +77,7 @@ def verification_defaults(
     has_workers = has_launcher or user_options.get("num_workers", 1) > 1
     default_mode = DEFAULT_MODE if has_workers else "replicated"
     mode = user_options.get("variable_update", default_mode)
-    is_distributed = registry.mode_of(mode).is_distributed
+    is_distributed = registry.find_mode(mode).is_distributed
     defaults = _choose_training_defaults(user_options)
     if "preset" not in user_options:
         for name in _list_size_options(user_options):
@@ -146,7 +146,7 @@ def _has_random_lengths(user_options: Mapping[str, Any]) -> bool:
 
 def _choose_learning_rate(user_options: Mapping[str, Any]) -> float | None:
     """Return the default learning rate; None for an unknown optimizer."""
-    mode = registry.mode_of(user_options.get("variable_update"))
+    mode = registry.find_mode(user_options.get("variable_update"))
     optimizer = user_options.get("optimizer", _DEFAULTS["optimizer"])
     max_norm = user_options.get("max_gradient_norm", 0.0)
     growth = 1.0
@@ -215,7 +215,7 @@ def attach_script(
         timed_record = record.find(path)  # None if this round was not made
         if timed_record is None or timed_record.status != "ok":
             continue
-        mode = registry.mode_of(timed_record.options["variable_update"])
+        mode = registry.find_mode(timed_record.options["variable_update"])
         if not mode.trains_one_model:
             continue
         certificate = verdict.for_run(timed_record.options["num_devices"])

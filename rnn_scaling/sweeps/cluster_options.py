@@ -59,7 +59,7 @@ def read_command_line(
       FlagErrors: If anything is wrong; it names everything.
     """
     own_words, trainer_words = split_at_dashes(words)
-    fields = flags.fields(groups)
+    fields = flags.collect_fields(groups)
     values, mistakes = flags.parse_with_errors(own_words, {**OPTIONS, **fields})
     for name in [name for name in values if name not in fields]:
         flag = spell(name, values.pop(name))
@@ -101,7 +101,10 @@ def check_trainer_flags(
     )  # `conflicts.check_command_line` reports mistakes
     mode = values.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
-    if mode in registry.VARIABLE_UPDATES and not registry.mode_of(mode).is_distributed:
+    if (
+        mode in registry.VARIABLE_UPDATES
+        and not registry.find_mode(mode).is_distributed
+    ):
         modes = registry.join_with_or(registry.distributed_modes())
         mistakes.append(
             f"--variable_update={mode} runs in one process; use {modes}, or the "

@@ -89,9 +89,9 @@ def _choose_defaults(
     if first.num_towers == 1:
         return {}
     swept = registry.swept_modes(first.cluster.num_workers > 1)
-    exchanging = [mode for mode in swept if registry.mode_of(mode).trains_one_model]
+    exchanging = [mode for mode in swept if registry.find_mode(mode).trains_one_model]
     modes = list(lists.get("variable_update", exchanging))
-    readers = registry.readers(registry.VARIABLE_UPDATES)
+    readers = registry.find_readers(registry.VARIABLE_UPDATES)
     devices = first.devices.num_devices
     values = {"variable_update": modes}
     has_all_reduce = not set(modes).isdisjoint(readers["all_reduce_spec"])

@@ -77,8 +77,8 @@ def split_sides(words: Sequence[str]) -> PairOptions:
     Raises:
       FlagErrors: If anything is wrong; it names everything.
     """
-    own_fields = flags.fields(GROUPS[:2])
-    program_fields = flags.fields([TrainerOptions])
+    own_fields = flags.collect_fields(GROUPS[:2])
+    program_fields = flags.collect_fields([TrainerOptions])
     axes, words = split_axes(words)
     values, lines = flags.parse_with_errors(
         words, {**own_fields, **program_fields, **configs.OPTIONS}
@@ -105,7 +105,7 @@ def split_sides(words: Sequence[str]) -> PairOptions:
 
 def _make_setting(values: dict[str, Any], axes: dict[str, list[str]]) -> Setting:
     """Return a setting whose program options are taken out of `values`."""
-    program_fields = flags.fields([TrainerOptions])
+    program_fields = flags.collect_fields([TrainerOptions])
     program = {name: values.pop(name) for name in program_fields if name in values}
     return Setting(values, program, axes)
 
@@ -122,7 +122,7 @@ def _read_side(text: str, common: Setting) -> Setting:
       ValueError: If a quotation mark is missing.
     """
     axes, words = split_axes(shlex.split(text))
-    known_fields = {**flags.fields([TrainerOptions]), **configs.OPTIONS}
+    known_fields = {**flags.collect_fields([TrainerOptions]), **configs.OPTIONS}
     own_setting = _make_setting(flags.parse(words, known_fields), axes)
     common_values = {**common.flags, **common.program}
     lines = []
@@ -232,7 +232,7 @@ def _make_suite_run(side: Setting) -> Run:
     config = configs.resolve(side.flags, **machine)
     (options,) = flags.build([TrainerOptions], side.program)
     lines = check_without_program(options, side.axes)
-    lines += conflicts.problems(config, side.flags, num_gpus=machine["num_gpus"])
+    lines += conflicts.find_problems(config, side.flags, num_gpus=machine["num_gpus"])
     if lines:
         raise flags.FlagErrors(lines)
     flat = config.flat()

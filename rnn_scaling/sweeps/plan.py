@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rnn_scaling.config import conflicts, flags, presets, registry
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.conditions import unread
+from rnn_scaling.config.conditions import list_unread_user_options
 from rnn_scaling.config.naming import FRAMEWORK, NAMED, OWN_FRAMEWORK, TRAINER
 from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
 from rnn_scaling.config.run_config import RunConfig
@@ -88,7 +88,7 @@ def split(
     Raises:
       FlagErrors: If anything is wrong; it names everything.
     """
-    own_fields = flags.fields(groups)
+    own_fields = flags.collect_fields(groups)
     lists, lines = flags.parse_with_errors(
         words, {**configs.OPTIONS, **own_fields}, lists=True
     )
@@ -192,14 +192,14 @@ def distinct_runs(
     for combination in itertools.product(*lists.values()):
         values = dict(zip(lists, combination))
         config = configs.resolve(values, num_gpus=num_gpus, num_cores=num_cores)
-        for unused_flag in unread(config, values):
+        for unused_flag in list_unread_user_options(config, values):
             del values[unused_flag]
         config = configs.resolve(values, num_gpus=num_gpus, num_cores=num_cores)
         name = make_name(values, config)
         if name is None:
             continue
         read |= values.keys()
-        run_problems = conflicts.problems(config, values, num_gpus=num_gpus)
+        run_problems = conflicts.find_problems(config, values, num_gpus=num_gpus)
         problems |= dict.fromkeys(run_problems)
         if not run_problems:
             runs.setdefault(identify(config.flat()), Run(name, values, config))
@@ -309,7 +309,7 @@ def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
 def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
     """Return whether any of a sweep's workloads reads an option."""
     models = lists.get("model", [configs.OPTIONS["model"].default])
-    readers = registry.readers(WORKLOADS).get(option)
+    readers = registry.find_readers(WORKLOADS).get(option)
     return readers is None or not set(models).isdisjoint(readers)
 
 

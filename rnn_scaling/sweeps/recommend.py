@@ -111,7 +111,7 @@ class Request:
 
 def read(words: Sequence[str]) -> Request:
     """Read a command line; raise FlagErrors if anything is wrong."""
-    known_fields = {**OPTIONS, **flags.fields(_THREADS_GROUPS)}
+    known_fields = {**OPTIONS, **flags.collect_fields(_THREADS_GROUPS)}
     values, _ = flags.parse_with_errors(
         words, known_fields, lists=True
     )  # `split` reports mistakes

@@ -102,7 +102,7 @@ def check_all_reduces(engine: Engine) -> Iterator[Check]:
     device_type = engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check_name = f"all-reduce {name}"
-        problems = all_reduce_spec.problems(
+        problems = all_reduce_spec.find_conflicts(
             [SpecSegment(name)], device_type, len(devices), engine.num_physical
         )
         if problems:

@@ -74,7 +74,9 @@ class Guarantee:
         else:
             share = max(share, rounding * config.num_towers)
         return cls(
-            shares_one_model=registry.mode_of(update.variable_update).trains_one_model,
+            shares_one_model=registry.find_mode(
+                update.variable_update
+            ).trains_one_model,
             late=update.variable_consistency == "relaxed",
             staged=update.staged_vars,
             share=share,

@@ -86,7 +86,7 @@ def test_a_single_process_has_no_launch():
 
 
 def address_of(host, job):
-    return ports.join(host, ports.rendezvous_port(job))
+    return ports.join(host, ports.choose_rendezvous_port(job))
 
 
 MORE = {
@@ -231,14 +231,14 @@ def test_variables_that_contradict_each_other_are_refused_by_name(environ, line)
     ],
 )
 def test_lists_of_nodes(text, names):
-    assert node_list.nodes(text) == names
+    assert node_list.parse_nodes(text) == names
 
 
 @pytest.mark.parametrize(
     "read, texts",
     [
-        (node_list.nodes, ["", ",", "n[", "n]", "n[a]", "n[3-1]", "n[[1]]"]),
-        (node_list.tasks, ["", "2(x)", "2,,1", "-1"]),
+        (node_list.parse_nodes, ["", ",", "n[", "n]", "n[a]", "n[3-1]", "n[[1]]"]),
+        (node_list.parse_tasks, ["", "2(x)", "2,,1", "-1"]),
         (ports.split, ["", ":1", "a", "a:0", "a:65536", "::1:5", "[::1]", "a/:1"]),
     ],
     ids=["nodes", "tasks", "address"],
@@ -250,11 +250,11 @@ def test_a_malformed_list_or_address_is_refused(read, texts):
 
 
 def test_the_reachable_host():
-    assert ports.reachable_host("127.0.0.1:2000", 1) == ports.LOOPBACK
-    assert ports.reachable_host("localhost:2000", 0) == ports.LOOPBACK
-    assert ports.reachable_host("a:2000", 0) == "a"
+    assert ports.find_reachable_host("127.0.0.1:2000", 1) == ports.LOOPBACK
+    assert ports.find_reachable_host("localhost:2000", 0) == ports.LOOPBACK
+    assert ports.find_reachable_host("a:2000", 0) == "a"
     with pytest.raises(OSError):
-        ports.reachable_host("no.such.invalid:2000", 1)
+        ports.find_reachable_host("no.such.invalid:2000", 1)
     with pytest.raises(
         ClusterError,
         match="rank 1 cannot reach no.such.invalid:2000: .*; give --coordinator_address=",
@@ -274,7 +274,7 @@ def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
             return answer
         raise answer(1, "no way")
 
-    monkeypatch.setattr(ports, "reachable_host", look_up)
+    monkeypatch.setattr(ports, "find_reachable_host", look_up)
     with pytest.raises(ClusterError, match="no way"):
         of(OWN).engine_address()
     assert ports.split(of(OWN).engine_address())[0] == "10.0.0.7"

@@ -113,7 +113,7 @@ auto | 3 cpu 1 |
 def test_problems(line):
     text, devices, starts = (cell.strip() for cell in line.split("|"))
     count, device_type, physical = devices.split()
-    lines = all_reduce_spec.problems(
+    lines = all_reduce_spec.find_conflicts(
         all_reduce_spec.parse(text), device_type, int(count), int(physical)
     )
     prefix = f"--all_reduce_spec={text}: "
@@ -131,7 +131,7 @@ def test_the_row_of_an_algorithm_decides_what_it_supports(monkeypatch):
         device_counts=registry.DeviceCountRule(lambda n: n % 2, "an odd", "even ones"),
     )
     monkeypatch.setitem(ALL_REDUCES, "odd", row)
-    first, second = all_reduce_spec.problems(
+    first, second = all_reduce_spec.find_conflicts(
         all_reduce_spec.parse("odd#3"), "cpu", 2, 1
     )
     assert "odd needs --device=gpu, got" in first

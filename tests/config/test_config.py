@@ -13,11 +13,11 @@ from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import (
     CONDITIONS,
     DECIDING_OPTIONS,
+    find_unread_options,
     is_read,
-    unread_options,
 )
 from rnn_scaling.config.run_config import OPTIONS, pool_sizes
-from rnn_scaling.config.spelling import command, spell
+from rnn_scaling.config.spelling import make_sweep_command, spell
 from rnn_scaling.models.workloads import WORKLOADS
 
 
@@ -32,7 +32,7 @@ def resolve(words="", num_gpus=0, num_cores=4):
 def problems(words="", num_gpus=0, **user_options):
     user_options = {**parse(words), **user_options}
     config = configs.resolve(user_options, num_gpus=num_gpus, num_cores=4)
-    return conflicts.problems(config, user_options, num_gpus=num_gpus)
+    return conflicts.find_problems(config, user_options, num_gpus=num_gpus)
 
 
 def table(text):
@@ -43,7 +43,7 @@ def table(text):
 def test_a_command_to_repeat_can_be_pasted():
     names = {"src_file_name": "/my texts/a$b.en", "tgt_file_name": "it's.de"}
     config = configs.resolve({"data_source": "text", **names}, num_gpus=0, num_cores=4)
-    words = shlex.split(command(config.flat()))
+    words = shlex.split(make_sweep_command(config.flat()))
     assert words[1] == "sweep"
     assert words[-2:] == [spell(name, value) for name, value in names.items()]
 
@@ -53,7 +53,7 @@ def test_a_command_to_repeat_can_be_pasted():
 )
 def test_a_command_to_repeat_has_the_same_preset(words):
     config = resolve(words).flat()
-    repeated = parse(" ".join(shlex.split(command(config))[2:]))
+    repeated = parse(" ".join(shlex.split(make_sweep_command(config))[2:]))
     has_gpus = config["device"] == "gpu"
     assert (
         repeated.get("preset", presets.choose_sweep_preset(has_gpus))
@@ -66,7 +66,7 @@ def test_the_former_name_of_a_preset_is_its_new_name():
     assert config == resolve("--preset=large")
     assert config.output.preset == "large"
     recorded = {**config.flat(), "preset": "seed"}
-    assert command(recorded) == command(config.flat())
+    assert make_sweep_command(recorded) == make_sweep_command(config.flat())
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_only_deciding_options_decide_on_unread_options():
         options = parse(words)
         config = configs.from_flat(options)
         unread = {name for name in CONDITIONS if not is_read(config, name)}
-        assert unread_options(options) == unread
+        assert find_unread_options(options) == unread
         for name, value in config.flat().items():
             if name in DECIDING_OPTIONS:
                 continue

@@ -41,9 +41,9 @@ def test_booleans_are_strict():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_is_a_flag_and_is_explained(name):
     texts = {"int": "3", "float": "0.5", "bool": "true", "str": "word"}
-    text = texts[flags.kind_of(OPTIONS[name])]
+    text = texts[flags.find_kind(OPTIONS[name])]
     assert list(parse(f"--{name}={text}")) == [name]
-    page = flags.help_page("usage", configs.GROUPS, "train").text("all")
+    page = flags.make_help_page("usage", configs.GROUPS, "train").text("all")
     assert f"--{name}=" in page
     assert len(OPTIONS[name].metadata["help"]) > 15
 
@@ -201,7 +201,7 @@ def test_other_texts_are_not_shares(text):
 
 
 def topic(name):
-    return flags.help_page("Trains.", configs.GROUPS, "train").text(name)
+    return flags.make_help_page("Trains.", configs.GROUPS, "train").text(name)
 
 
 def test_the_first_screen_of_help_fits_a_terminal():

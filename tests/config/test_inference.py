@@ -35,7 +35,7 @@ def test_conflicts(line):
     words, starts = (cell.strip() for cell in line.split("|"))
     options = flags.parse(words.split(), configs.OPTIONS)
     config = configs.resolve(options, num_gpus=0, num_cores=2)
-    lines = sorted(conflicts.problems(config, options, num_gpus=0))
+    lines = sorted(conflicts.find_problems(config, options, num_gpus=0))
     expected = sorted(start for start in starts.split(" + ") if start)
     assert len(lines) == len(expected), lines
     assert all(map(str.startswith, lines, expected))

@@ -94,7 +94,7 @@ def test_the_launcher_decides_on_the_number_of_servers(mode, roles):
 
 def conflicts_of(words):
     user_options = parsed(f"{words} --num_workers=2")
-    return conflicts.problems(config_of(user_options), user_options, num_gpus=0)
+    return conflicts.find_problems(config_of(user_options), user_options, num_gpus=0)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def problems(monkeypatch, value, flags=NARROW):
     monkeypatch.setenv(switch.SWITCH, value)
     monkeypatch.setattr(conflicts, "read_text", lambda path: cpuinfo)
     config = configs.resolve({}, num_gpus=0, num_cores=8)
-    return conflicts.problems(config, {}, num_gpus=0)
+    return conflicts.find_problems(config, {}, num_gpus=0)
 
 
 @pytest.mark.parametrize("value", ["", "off", "avx2"])

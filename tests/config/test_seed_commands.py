@@ -31,7 +31,7 @@ def words_of(name: str) -> list[str]:
 def problems(name: str, num_gpus: int, *more: str) -> list[str]:
     given = flags.parse([*words_of(name), *more], configs.OPTIONS)
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=8)
-    return conflicts.problems(config, given, num_gpus=num_gpus)
+    return conflicts.find_problems(config, given, num_gpus=num_gpus)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -202,7 +202,7 @@ def test_an_option_that_is_not_supported_is_named_with_the_remedy(
 ):
     given = flags.parse([f"--framework={name}", *words.split()], configs.OPTIONS)
     config = configs.resolve(given, num_gpus=0, num_cores=2)
-    lines = conflicts.problems(config, given, num_gpus=0)
+    lines = conflicts.find_problems(config, given, num_gpus=0)
     takes_uneven = name == "torch" and "33" in words
     assert len(lines) == (bool(line) and not takes_uneven)
     assert takes_uneven or line in "".join(lines)

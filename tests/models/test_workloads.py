@@ -304,7 +304,7 @@ class _Own:
 
     def __init__(self, model: ModelConfig) -> None:
         self._model = model
-        self._readers = registry.readers(WORKLOADS)
+        self._readers = registry.find_readers(WORKLOADS)
 
     def __getattr__(self, option: str):
         if self._model.model not in self._readers.get(option, WORKLOADS):
@@ -315,7 +315,7 @@ class _Own:
 @every_workload
 def test_a_workload_reads_the_options_of_the_table_and_the_help(tf, name):
     workloads.load(name).build(_Own(dataclasses.replace(MODEL, model=name)), "CPU")
-    for option in registry.readers(WORKLOADS):
+    for option in registry.find_readers(WORKLOADS):
         help_text = OPTIONS[option].metadata["help"]
         assert help_text.startswith(workloads.option_readers(option)), option
 

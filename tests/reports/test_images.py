@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import table
@@ -79,7 +79,7 @@ def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):
 
 def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
     run = run_of("resnet50", "replicated", 2)
-    words = command(run.config).split()
+    words = make_sweep_command(run.config).split()
     assert {
         "--model=resnet50",
         "--variable_update=replicated",

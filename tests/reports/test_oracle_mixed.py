@@ -273,7 +273,7 @@ def judge_one_model(made, lead):
     one = [
         each
         for each in several
-        if registry.mode_of(
+        if registry.find_mode(
             each.rows[0].row.options["variable_update"]
         ).trains_one_model
     ]

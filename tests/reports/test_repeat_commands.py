@@ -33,7 +33,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text("a b\n")
-    axis = scale.axis({"variable_update": options["mode"]})
+    axis = scale.find_axis({"variable_update": options["mode"]})
     measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
     assert any(
         part.points is None for part in measured.series[0].largest_row.attribution.parts

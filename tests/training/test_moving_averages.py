@@ -103,7 +103,7 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
     results = [step() for _ in batches]
     assert [list(result.items) for result in results] == [list(BATCH_SIZES)] * NUM_STEPS
 
-    trains_one = registry.mode_of(mode).trains_one_model
+    trains_one = registry.find_mode(mode).trains_one_model
     weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
     for replica, want in zip(replicas(update), weights * 2 if trains_one else weights):
         for name, value in replica.items():

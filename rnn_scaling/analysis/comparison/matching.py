@@ -40,7 +40,7 @@ from rnn_scaling.records.record import RunRecord
 PER_DEVICE = "per_device"
 ALL_DEVICES = "all_devices"
 _REPEAT = re.compile(r"\.r(\d+)\.json$")
-_WORKLOADS_BY_OPTION = registry.readers(WORKLOADS)
+_WORKLOADS_BY_OPTION = registry.find_readers(WORKLOADS)
 
 
 class InputError(ValueError):
@@ -188,7 +188,11 @@ def match_machines(runs_before: ComparedRuns, runs_after: ComparedRuns) -> Match
     for number, (side, side_rows) in enumerate(zip((runs_before, runs_after), sides)):
         _check_one_machine(side.path, side_rows)
         for row in side_rows:
-            varied_options = {*changed_options, scale.axis(row.options), *OF_MACHINES}
+            varied_options = {
+                *changed_options,
+                scale.find_axis(row.options),
+                *OF_MACHINES,
+            }
             pair = series.setdefault(drop_options(row.key, varied_options), ([], []))
             pair[number].append(row)
     varied_options = {*changed_options, *scale.AXES}

@@ -320,7 +320,7 @@ def _all_reduce(row: Row) -> str:
 
 def _key_without_exchange(row: Row) -> tuple:
     """Return the key of the row that trains the same without any exchange."""
-    mode = registry.mode_of(row.options["variable_update"])
+    mode = registry.find_mode(row.options["variable_update"])
     return row.key_with(variable_update=mode.exchange_free_mode)
 
 

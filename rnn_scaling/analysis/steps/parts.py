@@ -218,7 +218,7 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
     if not traces:
         return None
     config = records[0].options
-    one_model = registry.mode_of(config.get("variable_update")).trains_one_model
+    one_model = registry.find_mode(config.get("variable_update")).trains_one_model
     is_synchronous = one_model and config.get("variable_consistency") != "relaxed"
     return StepParts(tuple(traces), is_synchronous, bool(config.get("xla")))
 

@@ -8,7 +8,7 @@ import re
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network_name
-from rnn_scaling.config.spelling import command
+from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, steady_state, table
 from rnn_scaling.reports.sections import Grid, Section
@@ -24,7 +24,7 @@ def markdown(run: RunRecord) -> str:
     notes = list(result.notes)
     if run.throughput and run.steady_state:
         notes.append(f"Steady state: {steady_state.run_text(run)}.")
-    notes.append(f"Again: {' '.join(command(options).split())}")
+    notes.append(f"Again: {' '.join(make_sweep_command(options).split())}")
     places = _placement_grids(run)
     remarks = [] if places else ["The run ended before they were made."]
     parts = [

@@ -5,8 +5,7 @@ Reports without certificates show nothing about them.
 
 from __future__ import annotations
 
-from rnn_scaling.analysis.comparison import differences
-from rnn_scaling.reports import conclusions, csv_table, json_report, table
+from rnn_scaling.reports import table
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, of, repeated
 from tests.support.views import csv_lines, json_of, stated
@@ -58,18 +57,6 @@ def test_the_verdict_stands_beside_the_speed():
     assert rows[0]["holds"] and rows[1] is None
 
 
-def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
-    summary = certified(WRONG)
-    lead = conclusions.answer_text(summary)
-    assert (
-        lead.startswith("TRAINS WRONG")
-        and "cudnn_lstm, replicated, on 1 device" in lead
-    )
-    assert table.render(summary).decode().count("WRONG: sum") == 3
-    assert json_of(summary)["answer"] == lead
-    assert "TRAINS WRONG" not in conclusions.answer_text(certified(RIGHT))
-
-
 def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
     def lead(*wrong, alone="parameter_server", rate=90):
         runs = []
@@ -95,28 +82,3 @@ def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
     assert kinds <= lead("mirrored", **independent).keys()
     all_wrong = lead("independent", "mirrored", "replicated", **independent)
     assert "none-sound" in all_wrong and "fastest" not in all_wrong
-
-
-def test_without_certificates_nothing_is_said_of_them():
-    summary = of(attributed())
-    for render in (table.render, csv_table.render, json_report.render):
-        assert "ertif" not in render(summary).decode()
-
-
-def test_compare_names_what_is_certified_on_one_side_and_refuses_what_trains_wrong():
-    plain = attributed()[-1:]
-    right = [changed(run, certificate=RIGHT) for run in plain]
-    wrong = [changed(run, certificate=WRONG) for run in plain]
-
-    def found(before, after):
-        differing = differences.find_differences(before, after)
-        names = ("certificate", "training")
-        return [
-            (each.name, each.second, each.severity)
-            for each in differing
-            if each.name in names
-        ]
-
-    assert found(plain, plain) == []
-    assert found(plain, right) == [("certificate", ("certified",), "caution")]
-    assert found(right, wrong) == [("training", (WRONG["verdict"],), "incomparable")]

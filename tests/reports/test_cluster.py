@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.attribution import EXCHANGE
 from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement
@@ -25,7 +24,7 @@ from rnn_scaling.reports import (
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
-from tests.support.views import csv_lines, json_of, page_of, stated
+from tests.support.views import page_of, stated
 
 SYNC, ALONE, ASYNC = (
     "collective_all_reduce",
@@ -126,28 +125,6 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
     assert start_up.start_ups(of([timed(2, 1800)]).series[0].configurations) == []
-
-
-def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
-    made = of(folder())
-    text, page = table.text(made), page_of(made)
-    for said in ("start-up", "late ranks: 2.", "common window: "):
-        assert said in text.lower() and said in page.lower()
-    lines = csv_lines(made)
-    assert [(line["num_workers"], line["num_devices"]) for line in lines[:3]] == [
-        ("1", "1"),
-        ("2", "2"),
-        ("4", "4"),
-    ]
-    first = json_of(made)["series"][0]
-    assert first["initialisation"][-1]["num_workers"] == 4
-    assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
-    rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
-    assert {(row["num_workers"], row["num_devices"]) for row in rows} == {
-        (1, 1),
-        (2, 2),
-        (4, 4),
-    }
 
 
 def test_metrics_of_workers_are_of_all_of_them():

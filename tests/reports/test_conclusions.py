@@ -33,48 +33,10 @@ RESTS = (
 )
 
 
-def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
-    rates = {("independent", 1): 100, ("independent", 2): 140.2}
-    rates |= {("replicated", 1): 100, ("replicated", 2): 140}
-    made = stated(at_rates(rates))["replicated"]
-    assert made["part"].subject == "contention" and made["rest-within-noise"].values[
-        "parts"
-    ] == ["exchange"]
-    assert value(made["rest-within-noise"], "points") == pytest.approx(0.1, abs=0.01)
-
-
 def test_a_difference_within_the_noise_is_not_called_scaling_loss():
     made = stated(repeated({1: 100, 2: 199.9}))["independent"]
     assert "near-ideal" in made and "part" not in made
     assert made["repeats-would-show-loss"].values == {"repeats": 10, "points": "0.9"}
-
-
-def test_more_than_the_ideal_is_given_no_cause():
-    for rate, kind in ((230, "above-ideal"), (200.6, "near-ideal")):
-        assert kind in stated(repeated({1: 100, 2: rate}))["independent"]
-
-
-def test_what_is_missing_is_said_with_the_command_that_supplies_it():
-    (alone,) = of([timed(2, 140, variable_update="replicated")]).series
-    assert "needs-run-on-one-device" in by_kind(statements(alone))
-    assert [
-        "--num_devices=1 " in line for line in conclusions.missing_run_commands(alone)
-    ] == [True]
-    (one,) = of([timed(1, 100)]).series
-    assert list(by_kind(statements(one))) == ["rate", "not-run-on-more-devices"]
-    assert "--num_devices=2" in conclusions.missing_run_commands(one)[0]
-    runs = [
-        run for run in attributed() if run.config["variable_update"] == "replicated"
-    ]
-    (replicated,) = of(runs).series
-    assert by_kind(statements(replicated))["parts-need-runs"].values["parts"] == [
-        "contention",
-        "exchange",
-    ]
-    assert all(
-        "--variable_update=independent" in line
-        for line in conclusions.missing_run_commands(replicated)
-    )
 
 
 def test_one_run_is_never_a_firm_statement():
@@ -169,71 +131,6 @@ def test_an_exchange_that_speeds_up_is_contention_or_noise():
     headline_kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
     place = headline_kinds.index("effect-of-two")
     assert headline_kinds[place + 1] == "effect-without-exchange"
-
-
-def test_load_and_oversubscription_are_named_where_the_number_stands():
-    cores = {1: [0], 4: [0, 1]}
-    resolved = {n: {"cpu_affinity": cores[n], "oversubscribed": n == 4} for n in cores}
-    runs = []
-    for each in repeated({1: 100, 4: 180}):
-        runs.append(changed(each, resolved=resolved[each.config["num_devices"]]))
-    (series,) = of(runs).series
-    made = by_kind(statements(series))
-    assert made["shared-cores"].values["cores"] == 2 and made[
-        "shared-cores-bound"
-    ].values == {"share": 0.5}
-    assert parts(statements(series)) == {
-        "oversubscription": 50.0,
-        "contention": pytest.approx(5, abs=0.1),
-    }
-    load = {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}
-    one_busy = [*runs[:-1], changed(runs[-1], environment=load)]
-    assert "other-load" not in stated(one_busy)["independent"]  # it does not count
-    two_busy = [*runs[:-2], *(changed(run, environment=load) for run in runs[-2:])]
-    busy = stated(two_busy)["independent"]
-    assert busy["other-load"].values == {"share": 0.58, "loaded": 2, "runs": 6}
-    assert "scaling-hidden-by-load" in busy and "part" not in busy
-
-
-def test_no_bound_is_said_that_was_exceeded():
-    """Drop bounds that a measured rate exceeds.
-
-    A device with two cores may use fewer, and a device that waits does not use its core
-    all the time.
-    """
-
-    def said(rate, cores_each=1):
-        runs = []
-        for n, words in ((1, 100), (4, rate)):
-            parts = {
-                "cpu_affinity": [*range(min(n * cores_each, 2))],
-                "oversubscribed": n * cores_each > 2,
-            }
-            runs += [
-                changed(
-                    timed(n, words, k, cpu_cores_per_device=cores_each), resolved=parts
-                )
-                for k in range(3)
-            ]
-        return statements(of(runs).series[0])
-
-    wide = said(160, cores_each=2)
-    assert by_kind(wide)["shared-cores-alone"].values[
-        "alone"
-    ] == 2 and "shared-cores-bound" in by_kind(wide)
-    assert parts(wide) == {
-        "oversubscription": 50.0,
-        "contention": pytest.approx(10, abs=0.1),
-    }
-    above = said(240)
-    assert "shared-cores-bound" not in by_kind(above) and sum(
-        parts(above).values()
-    ) == pytest.approx(40, abs=0.1)
-    near = said(200.2)
-    assert "shared-cores-bound" not in by_kind(near) and parts(near) == {
-        "oversubscription": 50.0
-    }
-    assert by_kind(near)["rest-within-noise"].values["parts"] == ["contention"]
 
 
 def test_a_bound_that_another_row_of_the_table_refutes_is_dropped():

@@ -21,29 +21,6 @@ from tests.support.scaling_runs import at_rates, of, repeated, run, timed
 from tests.support.views import json_of
 
 
-def test_on_one_device_alone_the_fastest_is_named_and_no_speedup_is_shown():
-    runs = []
-    for name, rate in (("a", 90), ("b", 100)):
-        runs += repeated({1: rate}, encoder_type=name)
-    made = of(runs)
-    first, *_, last = conclusions.answer_statements(made)
-    assert (first.kind, first.subject, first.values["devices"]) == (
-        "fastest",
-        "b, independent",
-        "1 device",
-    )
-    assert (
-        value(first, "rate") == pytest.approx(100, rel=1e-3)
-        and last.kind == "none-on-several"
-    )
-    first = table.text(made).split("\n\n")[1]
-    assert [cell.strip() for cell in first.splitlines()[0].split("|")[1:-1]] == [
-        "Series",
-        "Words/s on 1 device",
-        "Runs",
-    ]
-
-
 def rates_apart(difference, repeats, scatter=0.02):
     """Two series of a difference in the logarithm, whose repeats have the same standard deviation whatever they are."""
     steps = [(2 * k + 1) / repeats - 1 for k in range(repeats)]
@@ -106,21 +83,6 @@ def test_a_tie_ends_with_a_decision_and_the_repeats_of_the_seen_difference():
     assert "take-either" in equal and "seen-difference" not in equal
 
 
-@pytest.mark.parametrize(
-    "count, pairs",
-    [
-        (2, None),
-        (6, 15),
-    ],
-)
-def test_an_answer_over_several_series_names_its_pairs(count, pairs):
-    runs = []
-    for size in range(64, 64 + count):
-        runs += repeated({1: 100, 2: 200}, variable_update="replicated", num_units=size)
-    found = lead(of(runs)).get("pairs-compared")
-    assert (found and found.values["pairs"]) == pairs
-
-
 def test_a_series_that_others_slowed_is_not_called_slower():
     def runs(load):
         environment = {"load": {"others": load, "steal": 0.0, "seconds": 9.0}}
@@ -163,7 +125,6 @@ def with_loss(made, loss):
     "end",
     [
         [2.0, 3.0, *[None] * 38],
-        [2.0] * 39 + [None],
         [2.0] * 39 + [50.0],
     ],
 )

@@ -14,7 +14,6 @@ from rnn_scaling.reports import table
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import make_record
-from tests.support.views import csv_lines
 
 MODELS = {"resnet50": 2.0, "vgg16": 6.0}
 PARAMETERS = {"trainable": 1000, "bytes": 4000, "moving": 20, "optimizer": 2000}
@@ -68,13 +67,6 @@ def test_series_are_called_by_their_model_and_counted_in_images(folder):
     facts = {fact.name: fact.values for fact in told.facts}
     ((text, number),) = facts["parameters"]
     assert number == 16 and re.findall(r"[\d,]+\d", text) == ["1,000", "20", "2,000"]
-
-
-def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):
-    rows = csv_lines(summarise(folders.read(folder), "images"))
-    assert {(row["encoder_type"], row["kernel"], row["unit"]) for row in rows} == {
-        ("", "", "images")
-    }
 
 
 def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():

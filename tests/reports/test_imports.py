@@ -137,16 +137,6 @@ def test_without_one_device_the_speedup_is_that_from_the_fewest():
     assert found.values["percent"] == pytest.approx(95.5)
 
 
-def test_the_audit_compares_runs_of_the_same_work():
-    sweep = "".join(
-        tf_cnn(n, rate, batch=32) for n, rate in ((1, 50), (2, 98), (4, 193), (8, 750))
-    )
-    imported = collect(tf_cnn(1, 100, batch=128) + sweep, is_audited=True)
-    ((findings, _),) = imported.audited
-    found = [(finding.kind, finding.places[0].printed) for finding in findings]
-    assert found == [("superlinear", "750.00")]
-
-
 def links(n, rate=lambda a, b: 20.0):
     return {(a, b): rate(a, b) for a in range(n) for b in range(n) if a != b}
 

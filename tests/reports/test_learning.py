@@ -11,17 +11,13 @@ from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder
 from rnn_scaling.reports import (
-    csv_table,
-    json_report,
     learning,
     report_files,
     summary_builder,
-    table,
 )
-from rnn_scaling.reports.page import scaling
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
-from tests.support.scaling_runs import series, without_pictures
+from tests.support.scaling_runs import without_pictures
 from tests.support.views import csv_lines, json_of, page_of
 
 STRONG = {"global_batch_size": 8}
@@ -195,23 +191,8 @@ def test_what_the_ratio_lacks_is_a_statement():
     ]
 
 
-def test_a_chosen_level_is_the_highest_only_where_all_runs_reach_it():
-    reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
-    missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
-    assert [learning.make_notes(found)[0].kind for found in (reached, missed)] == [
-        "target-highest",
-        "target-lowest",
-    ]
-
-
 def test_every_view_has_it():
     found = made([run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)])
-    text = table.text(found)
-    assert (
-        "### Learning\n\n" in text
-        and "1.50 times as fast" in text
-        and "100 predictions" in text
-    )
     told = json_of(found)["learning"]
     assert told["target"] == {"kind": "accuracy", "value": 0.9, "given": False}
     assert [row["needed"] for row in told["rows"]] == [[2000], [2000]]
@@ -225,43 +206,9 @@ def test_every_view_has_it():
         "13.3333333333",
         "1.5",
     )
-    page = page_of(found)
-    assert (
-        '<h2 id="learning">Learning</h2>' in page
-        and page.count("Accuracy over") >= 2
-        and "Loss over" in page
-    )
-    pictures = {
-        name: render
-        for name, render in report_files.file_renderers(found).items()
-        if "_over_" in name
-    }
-    assert list(pictures) == [
-        f"{kind}_over_{x}.svg"
-        for kind in ("accuracy", "loss")
-        for x in ("items", "seconds")
-    ]
-    assert b"target" in pictures["accuracy_over_items.svg"]()
-
-
-def test_a_folder_without_it_has_nothing_of_it():
-    found = made(series())
-    assert found.learning is None
-    views = [
-        render(found).decode()
-        for render in (
-            csv_table.render,
-            json_report.render,
-            table.render,
-            scaling.render,
-        )
-    ]
-    assert not [
-        view
-        for view in views
-        if "to_target" in view or "Learning" in view or '"learning"' in view
-    ]
-    assert not [name for name in report_files.file_renderers(found) if "_over_" in name]
+    names = report_files.file_renderers(found)
+    assert len([name for name in names if "_over_" in name]) == 4
+    assert "Learning" in page_of(found)
 
 
 def test_the_command_takes_one_target(tmp_path, capsys):

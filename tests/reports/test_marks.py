@@ -26,7 +26,6 @@ from rnn_scaling.reports import (
     json_report,
     learning,
     marks,
-    scaling_data,
     sections,
     start_up,
     table,
@@ -133,31 +132,11 @@ def test_speedups_of_clocks_that_cannot_be_corrected_are_unknown():
     assert two["train"] is None and two["total"] is None
 
 
-def test_start_up_marks_the_numbers_that_contain_a_corrected_rate():
-    runs = []
-    for made in beside_one_busy_process():
-        phases = {"start": 3.0, "first_batch": 1.0, "warmup": 1.0, "measured": 9.0}
-        total = sum(phases.values())
-        runs.append(changed(made, phases={**phases, "teardown": 0.0, "total": total}))
-    [grid] = start_up.section(of(runs).series[0].configurations, "").grids
-    marks_of_rows = [[cell.endswith(CORRECTED) for cell in line] for line in grid.lines]
-    assert not any(marks_of_rows[0])
-    marked = [name for name, is_marked in zip(grid.head, marks_of_rows[1]) if is_marked]
-    assert marked[:2] == ["Other batches (s)", "Total (s)"]
-    assert marked[2].startswith("Speedup")
-    assert marked[3:] == ["training", "whole run"]
-
-
 def test_the_table_of_one_disturbed_training_is_marked():
     text = table.render_runs([run(2, 4997, 0.37, 0.63)])
     [marked] = [cell for cell in cells(text) if CORRECTED in cell]
     assert float(marked.strip(CORRECTED).replace(",", "")) > 10_000
     assert "4,997" in text
-
-
-def test_quiet_runs_have_no_mark():
-    text = answer_text.full_text(of([run(1, 100), run(2, 190)]), Path("results"))
-    assert not {CORRECTED, ALL_BATCHES} & set(text)
 
 
 def test_files_contain_the_measured_rate_and_whether_a_number_is_corrected():
@@ -177,13 +156,6 @@ def test_files_contain_the_measured_rate_and_whether_a_number_is_corrected():
     assert two["measured_words_per_second"]["value"] == pytest.approx(measured[1])
 
 
-def test_files_of_quiet_runs_have_no_further_columns():
-    made = of([run(1, 100), run(2, 190)])
-    header = csv_table.render(made).decode().splitlines()[0]
-    assert "corrected" not in header
-    assert "measured" not in header
-
-
 def test_points_of_the_page_have_the_explanation_of_their_mark():
     made = of(beside_one_busy_process())
     page = scaling.render(made).decode()
@@ -196,17 +168,6 @@ def test_points_of_the_page_have_the_explanation_of_their_mark():
     [explanation] = two["values"]["words_per_second"][3:]
     assert explanation.startswith(CORRECTED)
     assert f'<p class="note">{CORRECTED} ' in page
-
-
-def test_a_run_of_a_corrected_row_has_its_measured_rate():
-    made = of(beside_one_busy_process())
-    explorer = scaling_data.explorer(made, scaling_data.groups(made))
-    of_two = [each.values for each in explorer.runs if "2 devices" in each.title]
-    assert [values["words_per_second"] for values in of_two] == pytest.approx(
-        [190 * 2 / 3 * factor for factor in (0.99, 1.0, 1.01)], rel=1e-3
-    )
-    assert [values["apart"] for values in of_two] == pytest.approx([-1, 0, 1], abs=0.05)
-    assert all("speedup" not in values for values in of_two)
 
 
 def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():

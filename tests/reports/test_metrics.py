@@ -187,17 +187,3 @@ def test_runs_of_different_units_are_never_one_series_and_never_compared():
     assert [each["unit"] for each in json_of(made)["series"]] == ["words", "tokens"]
     answer = conclusions.answer_statements(made)
     assert [each.subject for each in answer if each.kind == "scaling"] == names
-
-
-def test_names_and_titles_say_what_is_counted():
-    rate = metrics.RATE.with_unit("tokens")
-    assert (rate.name, rate.title, rate.column) == (
-        "tokens_per_second",
-        "tokens/s",
-        "Processing speed (tokens/s)",
-    )
-    assert metrics.EFFICIENCY.with_unit("tokens") == metrics.EFFICIENCY
-    assert metrics.common_unit(["words", "words"]) == "words"
-    assert (
-        metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
-    )

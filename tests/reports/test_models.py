@@ -16,7 +16,7 @@ from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
-from tests.support.views import csv_lines, json_of, page_of, stated
+from tests.support.views import page_of, stated
 
 # Models of different families, with the efficiency of each on two devices. A step has
 # 1,000 items and 5 GFLOP per device.
@@ -95,35 +95,6 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
     assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 
 
-def test_csv_and_json_have_the_numbers_of_each_row():
-    made = of(runs_of(MODELS))
-    rows = csv_lines(made)
-    (row,) = [
-        row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "2")
-    ]
-    values = {metric.name: float(row[metric.name]) for metric in MODEL_METRICS}
-    known = {
-        "parameters": 250_000,
-        "exchanged_bytes_per_step": 2e6,
-        "flops_per_step": 5e9,
-    }
-    assert values == pytest.approx({**known, "flops_per_exchanged_byte": 2500})
-    assert (
-        float(row["efficiency"]) == pytest.approx(0.9, rel=1e-3)
-        and row["unit"] == "images"
-    )
-    (alone,) = [
-        row for row in rows if (row["model"], row["num_devices"]) == ("resnet110", "1")
-    ]
-    assert (alone["exchanged_bytes_per_step"], alone["flops_per_exchanged_byte"]) == (
-        "0.0",
-        "",
-    )
-    series = {each["title"]: each for each in json_of(made)["series"]}
-    found = series["resnet110, replicated"]["rows"][1]
-    assert {name: found[name]["value"] for name in values} == pytest.approx(values)
-
-
 def test_two_models_are_reported_as_before():
     made = of(runs_of(first(2)))
     assert not any(
@@ -132,39 +103,6 @@ def test_two_models_are_reported_as_before():
     assert made.tables == made.scalings and [
         len(series) for _, series in made.tables
     ] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    "efficiencies, kind, value",
-    [
-        (dict(zip(MODELS, reversed(MODELS.values()))), "efficiency-falls", -1.0),
-        (
-            dict(zip(MODELS, (0.6, 0.9, 0.7, 0.65, 0.8, 0.75, 0.85))),
-            "efficiency-does-not-follow",
-            1 - 6 * 34 / 336,
-        ),
-    ],
-    ids=["falls", "mixed"],
-)
-def test_whether_efficiency_follows_the_ratio(efficiencies, kind, value):
-    statement = stated(of(runs_of(efficiencies)))[kind]
-    assert statement.values["value"] == pytest.approx(value)
-    assert (
-        statement.values["models"] == statement.values["families"] == 7
-        and statement.values["low"] <= value <= statement.values["high"]
-    )
-
-
-def test_models_of_one_family_count_once_and_single_runs_are_not_judged():
-    sizes = dict(
-        zip(
-            ("resnet20", "resnet32", "resnet44", "lm", "nmt"),
-            (0.6, 0.7, 0.8, 0.9, 0.95),
-        )
-    )
-    answer = stated(of(runs_of(sizes)))
-    assert answer["too-few-models"].values["families"] == 2
-    assert "trend-of-single-runs" in stated(of(runs_of(MODELS, repeats=1)))
 
 
 def test_a_model_whose_runs_failed_has_a_line_and_is_named():

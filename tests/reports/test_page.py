@@ -10,16 +10,13 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.commands import report
-from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import (
     conclusions,
     curves,
     scaling_data,
     series_table,
-    summary_builder,
     table,
 )
 from rnn_scaling.reports.page import document, scaling
@@ -111,19 +108,11 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     assert sum(
         point["values"][name][0] for name in data["parts"] if name in point["values"]
     ) == pytest.approx(30, abs=0.01)
-    runs = [data["runs"][k] for k in point["runs"]]
-    assert [each["name"] for each in runs] == list(made.series[1].row_on(2).files)
-    assert all(
-        len(each["step_ms"]) == 40 and each["warmup"] == 10 and each["command"]
-        for each in runs
+    assert [data["runs"][k]["name"] for k in point["runs"]] == list(
+        made.series[1].row_on(2).files
     )
     (failed,) = [each for each in data["runs"] if each["status"] == "failed"]
     assert not failed["values"] and "out of memory" in failed["log"]
-    assert data["shared"]["options"]["device"] == "cpu"
-    assert not {name for each in data["runs"] for name in each["options"]} - {
-        "num_devices",
-        "variable_update",
-    }
 
 
 def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
@@ -142,20 +131,6 @@ def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
         and len(thinned["step_ms"]) < 41
         and thinned["steps"] == exact["steps"] == 41
     )
-
-
-def test_a_run_has_the_cost_of_its_machine():
-    prices = PriceList(
-        chosen=PricedMachine(
-            name="m", price_per_hour=0.36, currency="USD", power_w=50.0
-        )
-    )
-    files = folder.Folder((folder.RunFile("a.json", timed(1, 100.0)),), ())
-    data = data_of(page_of(summary_builder.summarise(files, "results", prices=prices)))
-    [run_of_one], [line] = data["runs"], data["lines"]
-    [point] = line["points"]
-    for name in ("usd_per_billion_words", "words_per_usd", "energy_per_word_j"):
-        assert run_of_one["values"][name] == point["values"][name][0]
 
 
 def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_has_its_hash():

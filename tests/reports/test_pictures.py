@@ -10,7 +10,6 @@ import warnings
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from rnn_scaling.analysis.confidence import Interval
@@ -158,28 +157,6 @@ def test_a_gain_is_left_of_0(bars):
     runs = at_rates(rates)
     drawings.losses_svg([("a", loss_of(runs))])
     assert [(start, round(end, 1)) for _, start, end in bars] == [(0, 20.0), (0, -13.8)]
-
-
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        1,
-        4,
-    ],
-)
-def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(
-        Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
-    )
-    made = of(repeated({1: 95, 2: 190}))
-    [group] = scaling_data.groups(made)
-    few = dataclasses.replace(
-        group, picture_metrics=[group.picture_metrics[0]] * metrics
-    )
-    monkeypatch.setattr(curves, "groups", lambda _: [few])
-    curves.render(made)
-    assert len(drawn[0].axes) == metrics
 
 
 def test_a_name_is_a_name_whatever_letters_it_has():

@@ -5,32 +5,16 @@ Cautions are about load, differences between runs, and strong scaling set up by 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rnn_scaling.analysis.statements import state
-from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import (
-    answer_text,
     cautions,
-    conclusions,
-    report_files,
     start_up,
-    summary_builder,
-    table,
 )
-from rnn_scaling.reports.series_statements import series_text
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
-
-BATCHES = {
-    "warmup": 1,
-    "measured": 2,
-    "seconds": [9.0, 1.0, 1.0],
-    "items": [1, 100, 100],
-}
 
 
 def test_load_and_differences_stand_before_the_numbers():
@@ -73,15 +57,6 @@ def test_the_seconds_of_the_start_up_are_geometric_means():
     assert one.initialisation == pytest.approx(4.0)
 
 
-def test_ranks_of_another_program_wait_for_each_other_in_the_initialisation():
-    made = timed(2, 180.0)
-    phases = {**made.phases.parts, "cluster": 4.0}
-    made = altered(made, phases={**phases, "total": sum(phases.values())})
-    _, two_devices = start_up.start_ups(of([timed(1, 100.0), made]).rows)
-    own = phases["start"] + phases["build"]
-    assert two_devices.initialisation == pytest.approx(own + 4.0)
-
-
 def test_the_first_batch_of_more_devices_has_more_items():
     baseline, two_devices = start_up.start_ups(
         of([timed(1, 100.0), timed(2, 180.0)]).rows
@@ -90,17 +65,6 @@ def test_the_first_batch_of_more_devices_has_more_items():
     for made in (baseline, two_devices):
         first_items = made.row.counted_runs[0].batches.items[0]
         assert first_items + made.steady * made.row.rate.value == pytest.approx(work)
-
-
-@pytest.mark.parametrize(
-    ("factors", "signs"),
-    [((0.99, 1.0, 1.01), ["±"]), ((0.7, 1.0, 1.4), ["[low, high]"])],
-)
-def test_the_footnote_explains_the_intervals_of_the_table(factors, signs):
-    runs = [timed(n, 100 * n * factor) for n in (1, 2) for factor in factors]
-    text = answer_text.brief_text(of(runs), Path("out"))
-    footnote = text.partition("95 %")[0].splitlines()[-1]
-    assert [sign for sign in ("±", "[low, high]") if sign in footnote] == signs
 
 
 def test_names_of_files_keep_their_spelling():
@@ -126,81 +90,6 @@ def on(cpu, runs, cores=8):
     return [
         altered(each, environment={"cpu": cpu, "cpu_cores": cores}) for each in runs
     ]
-
-
-def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
-    made = of(
-        [
-            *on("Small", attributed()),
-            *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)]),
-        ]
-    )
-    first = table.text(made).splitlines()[0]
-    assert "machine 1 is Small (8" in first
-    assert [(each.title, len(each.rows[0].row.records)) for each in made.series] == [
-        ("cudnn_lstm, independent, machine 1", 3),
-        ("cudnn_lstm, replicated, machine 1", 3),
-        ("cudnn_lstm, independent, machine 2", 1),
-    ]
-    lead = conclusions.answer_text(made)
-    assert (
-        lead.startswith("Weak scaling, machine 1: ")
-        and "Weak scaling, machine 2: " in lead
-    )
-    assert "speedup_weak_machine_2.svg" in report_files.file_renderers(made)
-    sizes = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100, num_units=512)])])
-    assert [each.title.split(", ")[2:] for each in sizes.series] == [
-        ["num_units=256", "machine 1"],
-        ["num_units=512", "machine 2"],
-    ], "what tells the runs of one machine from those of another is in their names"
-
-
-def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
-    files = [RunFile(f"{k}.json", each) for k, each in enumerate(attributed())]
-    content = Folder(tuple(files), (), (Path("out/12.json"),))
-    made = summary_builder.summarise(content, "results")
-    assert (made.files_in_progress, made.failures, made.num_runs) == (
-        ("12.json",),
-        (),
-        12,
-    )
-    assert "1 run is still in progress" in table.text(made)
-    assert "no run succeeded" not in series_text(made.series[0])
-
-
-def test_a_loss_of_many_times_its_start_is_named():
-    losses = {
-        "calm": [9.2, 8.1],
-        "grown": [9.2, 920_000.0],
-        "unknown": [None, 920_000.0],
-    }
-    runs = [
-        altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]})
-        for each in losses.values()
-    ]
-    (grown,) = cautions.loss_statements(of(runs))
-    assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
-    line = sentence_of(grown)
-    brief = [answer_text.brief_text(of(some), Path("out")) for some in (runs, runs[:1])]
-    assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
-    assert not of([runs[0]]).diverged_files
-
-
-def test_a_loss_that_ends_is_named():
-    losses = {
-        "ends": [9.0, 8.0, None],
-        "at times": [9.0, None, None],
-        "never": [None] * 3,
-        "gap": [9.0, None, 8.0],
-    }
-    runs = [
-        altered(run(1, 100.0), batches={**BATCHES, "loss": each})
-        for each in losses.values()
-    ]
-    # Another trainer may record a loss now and then.
-    theirs = [altered(r, config={**r.config, "trainer": "mine"}) for r in runs]
-    (ended,) = cautions.loss_statements(of(theirs))
-    assert ended.kind == "loss-not-finite" and ended.values["files"] == ["0.json"]
 
 
 def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():

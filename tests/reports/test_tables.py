@@ -17,8 +17,8 @@ from rnn_scaling.reports import (
     table,
 )
 from tests.support.records import make_record
-from tests.support.scaling_runs import attributed, of, repeated, series, timed
-from tests.support.views import csv_lines, json_of
+from tests.support.scaling_runs import attributed, of, series, timed
+from tests.support.views import json_of
 
 GOLDENS = {
     "table.md": table.render,
@@ -88,52 +88,6 @@ def test_the_report_knows_every_file_that_it_wrote(tmp_path):
     for name, render in report_files.file_renderers(of(series())).items():
         (tmp_path / name).write_bytes(render())
         assert is_own(tmp_path / name), name
-
-
-def test_the_csv_has_a_column_for_each_option_and_part():
-    rates = {1: 100, 2: 190}
-    weak_runs = repeated(rates, 2, num_units=16, global_batch_size=0)
-    strong_runs = repeated(rates, 2, num_units=32, global_batch_size=64)
-    made = of([*weak_runs, *strong_runs])
-    lines = csv_lines(made)
-    names = ("num_units", "global_batch_size", "scaling", "unit", "interval_over")
-    pooled = "pooled processes"
-    assert {tuple(line[name] for name in names) for line in lines} == {
-        ("16", "", "weak", "words", pooled),
-        ("32", "64", "strong", "words", pooled),
-    }
-    (weak,) = [
-        line
-        for line in lines
-        if line["scaling"] == "weak" and line["num_devices"] == "2"
-    ]
-    names = [name for name in weak if name.endswith("_points")]
-    assert names == [
-        "contention_points",
-        "fixed_cost_points",
-        "not_split_points",
-        "loss_points",
-    ]
-    sums = [float(weak[name] or 0) for name in names]
-    assert (
-        sum(sums[:-1])
-        == pytest.approx(sums[-1])
-        == pytest.approx(100 - 100 * float(weak["efficiency"]))
-    )
-    assert float(weak["loss_points_low"]) == pytest.approx(
-        100 - 100 * float(weak["efficiency_high"])
-    )
-    row = json_of(made)["series"][0]["rows"][0]
-    assert (
-        row["options"]
-        == {
-            "model": "nmt",
-            "encoder_type": "cudnn_lstm",
-            "num_units": 16,
-            "variable_update": "independent",
-        }
-        and row["kernel"] == ""
-    )
 
 
 def test_a_training_says_how_many_updates_float16_skipped():

@@ -65,19 +65,6 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
     ]
 
 
-def test_a_report_without_traces_says_nothing_of_them(tmp_path):
-    record.write(traced(), tmp_path / "a.json")
-    with without_pictures():
-        assert report.main([str(tmp_path)]) == 0
-    assert (
-        "Where a step goes"
-        not in (tmp_path / "report.html").read_text()
-        + (tmp_path / "table.md").read_text()
-    )
-    fields = json.loads((tmp_path / "report.json").read_text())
-    assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
-
-
 @pytest.mark.parametrize(
     "config", [{"variable_update": "independent"}, {"variable_consistency": "relaxed"}]
 )

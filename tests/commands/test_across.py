@@ -76,19 +76,6 @@ def test_which_machine_is_faster_per_device_and_with_all(
     assert not (tmp_path / "old" / "table.md").exists()
 
 
-def test_facts_that_no_side_recorded_are_no_differences(go, tmp_path):
-    machine(tmp_path / "old", {1: 1.0})
-    machine(tmp_path / "new", {1: 0.8}, NEW)
-    for path in tmp_path.glob("*/*.json"):
-        fields = json.loads(path.read_text())
-        fields["config"] = {"trainer": "mine", "num_devices": 1}
-        fields["resolved"] = {}
-        path.write_text(json.dumps(fields))
-    _, out, _ = go("--across=machine")
-    assert "unknown before, unknown after" not in out
-    assert out.count("inter-op threads") == 1
-
-
 def test_workers_are_devices_of_a_machine(compare_machines, tmp_path):
     options = {"variable_update": "collective_all_reduce"}
     for side, num_workers, environment in (("old", 2, {}), ("new", 4, NEW)):
@@ -98,15 +85,6 @@ def test_workers_are_devices_of_a_machine(compare_machines, tmp_path):
             write(tmp_path / side, rates, f"w{n}", num_workers=n, **options)
     _, ratios = compare_machines()
     assert devices(ratios) == {"per_device": [1, 1], "all_devices": [2, 4]}
-
-
-def test_the_refusal_names_the_option(go, tmp_path):
-    machine(tmp_path / "old", {1: 1.0})
-    machine(tmp_path / "new", {1: 2.0}, NEW)
-    status, out, _ = go()
-    assert status == 2 and "--across=machine" in out.splitlines()[-1]
-    machine(tmp_path / "new", {1: 2.0}, batch_size=1)
-    assert "--across" not in go()[1]
 
 
 @pytest.mark.parametrize(

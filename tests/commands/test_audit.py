@@ -90,15 +90,6 @@ def test_text_has_file_line_value_and_the_marked_row(files, capsys):
     )
 
 
-def test_json_has_one_object_for_each_file(files, capsys):
-    audit.main([str(files / "good.md"), "--format=json"])
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "rnn_scaling.audit/3"
-    (report,) = document["files"]
-    assert {"source", "tables", "numbers", "comparisons", "findings"} < set(report)
-    assert report["findings"] == [] and not report["is_empty"]
-
-
 def test_markdown_is_a_table(files, capsys):
     audit.main([str(files / "bad.md"), "--format=markdown"])
     lines = capsys.readouterr().out.splitlines()

@@ -160,16 +160,6 @@ def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
     assert go("--force_incomparable")[0] == 1
 
 
-def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(0.8))
-    write(tmp_path / "before", STEADY, "other", seed=2)
-    write(tmp_path / "after", scaled(0.7), "other", seed=2)
-    statement = verdict_statements(judge())[0]
-    assert statement.kind == "regressions" and "seed=2" in statement.subject
-    assert statement.values.items() >= {"slower": 2, "total": 2}.items()
-    assert statement.values["change"] == pytest.approx(-30)
-
-
 @pytest.mark.parametrize(
     "before, kind", [([1000.0], "one-run-a-side"), (STEADY, "one-run-on-one-side")]
 )
@@ -201,23 +191,6 @@ def write_at(tmp_path, side, rates, hours):
         record.write(record_, tmp_path / side / f"run.r{repeat}.json")
 
 
-def test_an_assumed_drift_is_stated_with_its_size(go, judge, tmp_path):
-    write_at(tmp_path, "before", STEADY, range(5))
-    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
-    statements = {}
-    for statement in verdict_statements(judge()):
-        statements[statement.kind] = statement.values
-    values = statements["two-sittings"]
-    assert values["apart"] == pytest.approx(600)
-    shares = statements["interleaved-runs-would-show"]
-    assert shares["interleaved"] < shares["now"] / 2
-    [result] = json.loads(go("--format=json")[1])["results"]
-    assert result["drift"]["source"] == "assumed"
-    assert 100 * result["drift"]["half_width"] == pytest.approx(values["drift"])
-    ratio = result["comparison"]["ratio"]
-    assert ratio["low"] < 0.9 - 0.9 * result["drift"]["half_width"] * 0.9
-
-
 def test_a_history_is_found_or_named(go, tmp_path):
     write_at(tmp_path, "before", STEADY, range(5))
     write_at(tmp_path, "after", scaled(0.9), range(10, 15))
@@ -244,12 +217,6 @@ def test_drift_that_is_seen_within_a_session_widens_the_interval(judge, tmp_path
     write_at(tmp_path, "after", [0.9 * rate for rate in falling], range(10, 18))
     report = judge()
     assert report.exit_status == 2 and "drift-in-interval" in kinds(report)
-    falling_error = report.results[0].comparison.ratio.relative_error
-    # The same rates in an order that shows no drift.
-    shuffled = [falling[i] for i in (3, 6, 0, 5, 2, 7, 1, 4)]
-    write_at(tmp_path, "before", shuffled, range(8))
-    write_at(tmp_path, "after", [0.9 * rate for rate in shuffled], range(10, 18))
-    assert judge().results[0].comparison.ratio.relative_error < falling_error
 
 
 def test_the_same_runs_on_both_sides_are_not_judged(judge, tmp_path):
@@ -287,16 +254,10 @@ def test_pairs_have_the_same_number_in_their_names(judge, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        "failed",
-    ],
-)
-def test_bad_runs_are_noted_and_not_compared(status, judge, tmp_path):
+def test_bad_runs_are_noted_and_not_compared(judge, tmp_path):
     write_sides(tmp_path, STEADY, scaled(1.0))
     error = {"type": "MadeUp", "message": "why"}
-    bad = dataclasses.replace(run(500.0), status=status, error=error)
+    bad = dataclasses.replace(run(500.0), status="failed", error=error)
     record.write(bad, tmp_path / "after" / "run.r9.json")
     report = judge()
     [result] = report.results
@@ -308,17 +269,6 @@ def test_bad_runs_are_noted_and_not_compared(status, judge, tmp_path):
         record.write(bad, path)
     [result] = judge().results
     assert result.reason.kind == "no-good-run" and result.reason.values["runs"] == 6
-
-
-def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(
-    judge, tmp_path
-):
-    for side, size in (("before", 32), ("after", 64)):
-        write(tmp_path / side, STEADY, "weak", batch_size=size)
-        write(tmp_path / side, STEADY, "strong", global_batch_size=64)
-    report = judge()
-    assert report.exit_status == 2 and report.changes == ()
-    assert incomparable(report) == ["missing configurations"]
 
 
 def incomparable(report):
@@ -410,22 +360,3 @@ def test_folders_without_runs(go, tmp_path):
     (tmp_path / "empty" / "cut.json").write_text("{")
     assert "(empty/cut.json: " in go(paths=("outer", "empty"))[2]
     assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file")
-
-
-def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(1.0))
-    good = (tmp_path / "after" / "run.json").read_text()
-    negative = json.loads(good)
-    negative["batches"]["seconds"][3] = -1
-    texts = {
-        "cut": good[:200],
-        "negative": json.dumps(negative),
-        "newer": good.replace("run/1", "run/2"),
-    }
-    for name, text in texts.items():
-        (tmp_path / "after" / f"{name}.json").write_text(text)
-    status, out, err = go()
-    assert status == 0 and "after after (5 runs)" in out
-    for name, line in zip(texts, err.splitlines(), strict=True):
-        assert line.startswith(f"warning: after/{name}.json: ")
-    assert go(paths=("before", "after/negative.json"))[2].count("\n") == 1

@@ -164,15 +164,6 @@ def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):
     assert (values["batches"], values["measured"], values["runs"]) == (12, 40, 2)
 
 
-def test_runs_with_equal_load_do_not_differ(tmp_path, capsys):
-    sides = []
-    for name in ("before", "after"):
-        runs = [loaded(1000, 0.5) for _ in range(3)]
-        sides.append(str(write(tmp_path / name, runs)))
-    compare.main(sides)
-    assert "differ among" not in capsys.readouterr().out
-
-
 def test_a_comparison_uses_the_quiet_batches(tmp_path, capsys):
     for side, disturbed in (("before", ()), ("after", (0, 1, 2, 3, 4))):
         runs = [with_windows(rate, disturbed) for rate in (1000, 1002, 998)]
@@ -231,15 +222,3 @@ def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
     (entry,) = histories.read(kept).entries
     assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001]
     assert "4 batches of 20 in 1 run" in capsys.readouterr().out
-
-
-def test_a_history_names_disturbed_runs_that_count(tmp_path, capsys):
-    folder = write(
-        tmp_path / "runs", [loaded(500, 0.5, cores=2), loaded(1000, cores=2)]
-    )
-    kept = tmp_path / "history"
-    assert history.main(["add", f"{folder}", f"--history={kept}"]) == 0
-    assert "x.r1.json" in capsys.readouterr().out
-    write(folder, [loaded(1001, cores=2), loaded(1000, cores=2)])
-    assert history.main(["add", f"{folder}", f"--history={tmp_path}/other"]) == 0
-    assert "x.r1.json" not in capsys.readouterr().out

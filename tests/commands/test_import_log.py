@@ -33,14 +33,6 @@ def write(folder, name, text):
     return name
 
 
-@pytest.mark.parametrize("name", ["gnmt", "nccl_tests"])
-def test_auto_finds_each_format(folder, capsys, name):
-    file = write(folder, "a.log", log_samples.ALL[name])
-    status, out, err = run(capsys, file)
-    assert (status, err) == (0, []) and out.startswith("### ")
-    assert run(capsys, file, f"--format={name}")[1] == out
-
-
 def test_one_table_of_rates_from_several_files(folder, capsys, is_golden):
     files = [
         write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n))
@@ -200,16 +192,6 @@ def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(folder, capsys):
     bad = write(folder, "b.log", "wps 0\nwps 0\nwps 0\n")
     status, _, (line,) = run(capsys, bad, *words)
     assert status == 1 and line.startswith("error: b.log:1: rate is '0'")
-
-
-def test_imported_runs_are_written_as_records(folder, capsys):
-    files = [
-        write(folder, f"{n}.log", log_samples.horovod_synthetic(n)) for n in (1, 2)
-    ]
-    assert run(capsys, *files, "--records=out")[0] == 0
-    runs = [record.read(path) for path in sorted(Path("out").glob("*.json"))]
-    assert [each.config["num_devices"] for each in runs] == [1, 2]
-    assert [each.throughput.items_per_second for each in runs] == [100.0, 200.0]
 
 
 PATTERN = "--format=regex:wps {number}"

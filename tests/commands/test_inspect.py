@@ -241,18 +241,12 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 1
 
 
-@pytest.mark.parametrize(
-    "name, own_words",
-    [
-        ("inspect", []),
-    ],
-)
-def test_every_bad_flag_is_named_at_once_without_tensorflow(name, own_words):
-    words = [*own_words, "--trace_batches=0", "--out=", "--repeats=x"]
+def test_every_bad_flag_is_named_at_once_without_tensorflow():
+    words = ["--trace_batches=0", "--out=", "--repeats=x"]
     words += ["--num_devises=1", "--result_file=y", "--num_units=z"]
     code = (
-        f"import sys; from rnn_scaling.commands import {name}; "
-        f"status = {name}.main({words}); "
+        "import sys; from rnn_scaling.commands import inspect; "
+        f"status = inspect.main({words}); "
         "assert not {'tensorflow', 'numpy', 'matplotlib'} & set(sys.modules); "
         "sys.exit(status)"
     )
@@ -262,5 +256,5 @@ def test_every_bad_flag_is_named_at_once_without_tensorflow(name, own_words):
     assert done.returncode == 2
     assert not done.stdout
     flags = {re.match(r"error: (--\w+)", line)[1] for line in done.stderr.splitlines()}
-    expected = {word.partition("=")[0] for word in words} - {*own_words}
+    expected = {word.partition("=")[0] for word in words}
     assert flags == expected, done.stderr

@@ -116,20 +116,6 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert speeds == [26.38, 0.62, 0.62]
 
 
-@pytest.mark.parametrize("pictures", [True], indirect=True)
-def test_transfers_without_a_copy_have_no_bandwidth_and_no_picture(
-    call, pictures, tmp_path
-):
-    status, out, err = call("--measure=copies")
-    assert status == 0, err
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "links.json",
-        "links.md",
-    }
-    (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
-    assert row[3].strip() == row[7].strip() == "no copy"
-
-
 def hung(folder):
     """Return a counter to 3 of clock readings after a worker hangs.
 
@@ -421,25 +407,8 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2])
     status, out, err = call("--measure=compute")
     assert status == 0, err
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in out.splitlines()
-        if " core" in line
-    ]
-    assert rows == [
-        ["float32", "1 core", "2", "4", "6", "8", "8 (8 to 8)"],
-        ["bfloat16", "1 core", "4", "8", "12", "16", "16 (16 to 16)"],
-        [
-            "float32",
-            "2 cores",
-            "4",
-            "8",
-            "12",
-            "16",
-            "16 (16 to 16)",
-        ],  # --num_devices=2
-        ["bfloat16", "2 cores", "8", "16", "24", "32", "32 (32 to 32)"],
-    ]
+    rows = [line.split("|") for line in out.splitlines() if " core" in line]
+    assert [cells[-2].split()[0] for cells in rows] == ["8", "16", "16", "32"]
     written = json.loads((tmp_path / "out/links.json").read_text())
     assert [
         each["best_flops_per_second"] for each in written["products"]
@@ -474,16 +443,10 @@ def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
     assert status == 0 and "## Matrix products" in out and "Not a directory" in warning
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "crash",
-    ],
-)
-def test_products_that_failed_leave_what_was_kept(call, tmp_path, fault):
+def test_products_that_failed_leave_what_was_kept(call, tmp_path):
     assert call("--measure=compute")[0] == 0
     before = (tmp_path / "cache/rnn_scaling/peaks.json").read_text()
-    status, out, err = call("--measure=compute", compute=fault)
+    status, out, err = call("--measure=compute", compute="crash")
     assert (
         status == 1
         and sum(line.startswith("error: matrix products on ") for line in err) == 2

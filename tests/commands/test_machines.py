@@ -200,16 +200,6 @@ def test_what_prices_cannot_be_asked(go, tmp_path):
     assert compare.main(["old", "new", "--machine=old"]) == 2
 
 
-def test_a_machine_without_price_is_named(go, tmp_path):
-    two_machines(tmp_path)
-    (tmp_path / "machines.toml").write_text(
-        PRICES.format(1.0, 1.0).replace("Processor B", "Processor X")
-    )
-    status, _, err = go("old", "new")
-    assert status == 0 and "Processor B" in err and "--machine=NAME" in err
-    assert held(go, "--machine=old,new")[1].keys() >= {"machines-cheapest"}
-
-
 def test_a_report_with_prices(go, tmp_path):
     two_machines(tmp_path, old=3.6)
     with without_pictures():

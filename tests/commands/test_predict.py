@@ -76,12 +76,6 @@ def test_a_table_is_predicted(go, tmp_path):
     assert sum(point["parts"].values()) == pytest.approx(1 - point["efficiency"])
 
 
-def test_without_a_number_of_devices_as_many_again_are_predicted(go, tmp_path):
-    (tmp_path / "t.md").write_text(TABLE)
-    [series] = as_json(go, "t.md")["series"]
-    assert [point["devices"] for point in series["predicted"]] == [4]
-
-
 def test_the_default_question_is_about_further_machines(go, tmp_path):
     """Two devices fill the two cores, so four devices are two such machines."""
     machine = {"resolved": {"device_type": "CPU"}, "environment": {"cpu_cores": 2}}
@@ -150,17 +144,6 @@ def test_what_a_table_means_is_said(go, tmp_path, header, rows, expected):
     assert [kind for kind in assumed if kind.endswith(("seconds", "work"))] == expected[
         3
     ]
-
-
-def test_each_column_has_its_own_unit_and_digits(go, tmp_path):
-    rows = ("GPUs|a images/s|b tokens/s", "1|100.00|1", "2|190.00|2", "4|350.00|4")
-    (tmp_path / "t.md").write_text(lines_of(*rows))
-    series = as_json(go, "t.md", "--num_devices=8")["series"]
-    assert [one["unit"] for one in series] == ["images", "tokens"]
-    precise, rounded = (
-        one["predicted"][0]["high"] / one["predicted"][0]["low"] for one in series
-    )
-    assert rounded > precise
 
 
 @pytest.mark.parametrize(
@@ -387,17 +370,11 @@ def test_what_is_in_the_way_is_a_warning(go, tmp_path, broken):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "fitted",
-    [
-        (),
-    ],
-)
-def test_a_prediction_without_runs_is_left_out_by_every_reader(go, tmp_path, fitted):
+def test_a_prediction_without_runs_is_left_out_by_every_reader(go, tmp_path):
     mine = write_folder(tmp_path / "mine", runs(1, 2))
     as_json(go, "mine", "--num_devices=4")
     [kept], _ = predictions.read(mine)
-    forged = dataclasses.replace(kept, name="forged", fitted=fitted)
+    forged = dataclasses.replace(kept, name="forged", fitted=())
     predictions.write(forged, mine)
     write_folder(mine, runs(1, 2, 4))
     for words, command in (

@@ -158,22 +158,6 @@ def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(
     assert "--num_devices=1 --batch_size=192" in out
 
 
-def test_a_kill_counts_as_out_of_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(largest_batch, "FINENESS", 4)
-    words = [
-        "--largest_batch",
-        "--num_devices=1",
-        "--batch_size=64",
-        "--memory_gib=0.6",
-    ]
-    assert go(tmp_path, *words, what="killed:256") == 0
-    data = written(tmp_path, "largest_batch")
-    killed = next(each for each in data["tries"] if each["batch_size"] == 256)
-    assert killed["outcome"] == "out of memory"
-    assert killed["words"].startswith("killed: perhaps out of memory")
-    assert data["largest"] == 224
-
-
 def test_another_failure_ends_the_search_and_is_named(tmp_path):
     assert (
         go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64")

@@ -14,8 +14,6 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import recommend
 from rnn_scaling.records import record
-from rnn_scaling.reports import threads_report
-from rnn_scaling.reports.sections import markdown
 from rnn_scaling.sweeps.thread_search import thread_counts
 from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
@@ -211,16 +209,6 @@ def test_a_number_whose_runs_failed_is_no_bound():
     assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
         "threads"
     ] == ["2"]
-
-
-def test_failed_runs_are_counted_and_all_failed_is_said():
-    records = [record_of({dispatch_threads.OPTION: number}) for number in (1, 1, 2)]
-    records[0] = dataclasses.replace(records[0], status="failed", throughput=None)
-    (found,) = dispatch_threads.probes(records, OWN)
-    assert (found.settings[0].failed, found.settings[0].runs) == (1, 1)
-    assert "| 1, 1 failed |" in markdown(threads_report.sections([found]))
-    (none,) = dispatch_threads.probes([records[0]], OWN)
-    assert none.fastest is None and list(statements(none))[0] == "threads-not-measured"
 
 
 def go(tmp_path, *words):

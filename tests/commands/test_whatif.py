@@ -48,21 +48,6 @@ def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
         ]
 
 
-def test_the_table_has_the_changes_that_were_asked_for(runs, capsys):
-    words = [
-        "--series=replicated",
-        "--what_if=exchange=half,compute=1.5x",
-        "--num_devices=2,8",
-    ]
-    assert predict.main([str(runs), *words]) == 0
-    out = capsys.readouterr().out
-    assert (
-        out.count("exchange=0.5x") >= 2
-        and out.count("| compute=1.5x") + out.count("|  compute=1.5x") == 2
-    )
-    assert "2 devices" in out and "8 devices" in out
-
-
 def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys):
     words = [
         "--series=replicated",
@@ -103,17 +88,6 @@ def test_factors():
         "link_gbit": 100,
     }
     assert prediction_options.parse_changes("true") == ()
-
-
-def test_a_stated_present_link_gives_the_gain_of_another_one(runs, capsys):
-    words = ["--what_if=link_gbit=100", "--link_gbit=10", "--series=replicated"]
-    assert predict.main([str(runs), *words, "--format=json"]) == 0
-    [series] = json.loads(capsys.readouterr().out)["series"]
-    assert [change["change"] for change in series["changes"]] == [
-        "now",
-        "link_gbit=100",
-    ]
-    assert series["changes"][1]["gain"]["value"] > 1
 
 
 def test_predict_adds_memory_time_and_cost(runs, capsys):

@@ -80,21 +80,6 @@ def test_parts_add_up_and_what_is_measured_is_known():
     assert free.efficiency.value == pytest.approx(0.9, abs=1e-3)
 
 
-def test_faster_devices_make_the_exchange_a_larger_share():
-    found = sensitivity(
-        prediction(),
-        8,
-        [Change(COMPUTE, 2.0), Change(EXCHANGE, 0.5), Change(JITTER, 0.0)],
-    )
-    now, *effects, together = found.effects
-    fast = next(effect for effect in effects if effect.title == "compute=2x")
-    assert 1 < fast.gain.value < 2 and fast.efficiency.high < now.efficiency.value
-    assert [effect.gain.value for effect in effects] == sorted(
-        (e.gain.value for e in effects), reverse=True
-    )
-    assert together.gain.value > max(effect.gain.value for effect in effects)
-
-
 def test_the_gain_of_a_batch_lies_between_no_fixed_share_and_nothing_else():
     unknown = sensitivity(prediction(), 8, [Change(BATCH, 2.0)]).effects[1]
     assert unknown.gain.low < 1.4 and unknown.gain.high > 1.9

@@ -100,21 +100,6 @@ def test_throttling_is_reported_by_reason():
     assert find_throttling(sampled({"at": [free] * 99 + [capped]})) == []
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        None,
-        Clocks(error="it broke"),
-        build(
-            Clocks,
-            {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [{}]}]},
-        ),
-    ],
-)
-def test_clocks_without_samples_have_no_cautions(given):
-    assert clock_cautions(given) == [] and medians(given) == {}
-
-
 def run_with(held):
     return dataclasses.replace(
         make_record(config={"num_devices": 2}), environment=Environment(clocks=held)

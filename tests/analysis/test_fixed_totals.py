@@ -56,11 +56,3 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     assert {(row.batch_size, row.global_batch_size) for row in table} == {(None, 65)}
     assert not cautions.hand_made_strong_scaling(summary)
     assert not series.rows[1].attribution.missing
-
-
-def test_batches_that_grow_with_the_devices_stay_weak(tmp_path):
-    for devices in DEVICES:
-        recorded(tmp_path / f"{devices}.json", devices, batch_size=64)
-    (series,) = summary_builder.summarise(folder.read(tmp_path), "mine").series
-    assert not series.is_strong_scaling
-    assert series.rows[2].row.batch_size == 64

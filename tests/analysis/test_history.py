@@ -11,11 +11,10 @@ import pytest
 from rnn_scaling.analysis.history import curves, entries
 from rnn_scaling.analysis.history import levels as search
 from rnn_scaling.analysis.history.curves import Range
-from rnn_scaling.records import environment, history
+from rnn_scaling.records import history
 from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import run
-from tests.support.records import changed
 
 
 @pytest.fixture(autouse=True)
@@ -72,54 +71,6 @@ def test_records_become_an_entry_for_each_commit_and_machine():
     assert measured.options["encoder_type"] == "cudnn_lstm"
     named = entries.build_entries(records, commit=b)
     assert {entry.commit.hash for entry in named} == {b}
-
-
-def test_another_program_has_the_commit_of_its_own_folder():
-    # The record has the commit of the suite.
-    record = committed_run(histories.commit_of(1))
-    record = changed(record, config={"trainer": "mine", "num_devices": 1})
-    [entry] = entries.build_entries([record])
-    assert entry.commit is None
-    [curve] = curves.build_timeline([entry]).curves
-    assert curve.title.startswith("mine")
-    commit = environment.Commit(hash=histories.commit_of(2))
-    machine = dataclasses.replace(record.environment, program_commit=commit)
-    record = dataclasses.replace(record, environment=machine)
-    [entry] = entries.build_entries([record])
-    assert entry.commit.hash == commit.hash
-
-
-def test_curves_are_in_the_order_of_machines_and_of_their_names():
-    modes = [("replicated", 2), ("replicated", 16), ("independent", 4)]
-    parts = [configuration(num_devices=n, variable_update=mode) for mode, n in modes]
-    for order in (parts, parts[::-1]):
-        built = []
-        for machine in ("B", "A"):
-            entry = histories.entry(0, machine=machine, configurations=tuple(order))
-            built.append(entry)
-        titles = [curve.title for curve in curves.build_timeline(built).curves]
-        names = [
-            "cudnn_lstm, independent, 4 devices",
-            "cudnn_lstm, replicated, 2 devices",
-            "cudnn_lstm, replicated, 16 devices",
-        ]
-        assert titles[:3] == [f"{name}, B" for name in names]
-        assert titles[3:] == [f"{name}, A" for name in names]
-
-
-def test_curves_of_another_program_name_one_device_as_well():
-    parts = [
-        history.Configuration(
-            options={"trainer": "mine", **devices},
-            unit="words",
-            num_devices=num_devices,
-            rates=(10.0,),
-        )
-        for num_devices, devices in ((1, {}), (2, {"num_devices": 2}))
-    ]
-    timeline = curves.build_timeline([histories.entry(0, configurations=tuple(parts))])
-    titles = [curve.title for curve in timeline.curves]
-    assert titles == ["mine, 1 device", "mine, 2 devices"]
 
 
 def test_entries_of_known_commits_are_in_the_order_of_history(tmp_path):

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.options import Options
-from rnn_scaling.reports import conclusions, wording
+from rnn_scaling.reports import conclusions
 from tests.support.scaling_runs import of
 
 
@@ -170,25 +170,6 @@ def test_a_speedup_that_cannot_be_corrected_is_not_told():
     command = said["repeat-on-quiet-machine"]["command"]
     assert "--variable_update=mirrored" in command
     assert "--num_devices=1,2" in command
-
-
-def test_the_advice_to_repeat_follows_its_reason():
-    made = of(list(map(without_own_shares, beside_one_busy_process())))
-    statements = conclusions.answer_statements(made)
-    assert "repeat-on-quiet-machine" in {each.kind for each in statements}
-    headlines, _ = conclusions.answer_paragraphs(made)
-    assert headlines[0].startswith(wording.sentence(statements[0]))
-
-
-def test_another_program_gets_advice_without_a_command():
-    runs = []
-    for devices, rate, others in ((1, 100, 0.0), (2, 95, 0.5)):
-        for _ in range(3):
-            runs.append(run(devices, rate, 1 - others, others, trainer="my.py"))
-    said = kinds(runs)
-    assert "scaling-hidden-by-load" in said
-    assert "repeat-on-quiet-machine" not in said
-    assert "quiet-machine" in said
 
 
 def with_slow_half(made):

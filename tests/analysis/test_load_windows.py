@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from rnn_scaling.analysis import disturbance, load_effect, ranking, rows, steady_state
-from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.metrics import METRICS, step_times
 from rnn_scaling.records import record
 from tests.support.records import changed, make_record
@@ -116,15 +115,6 @@ def test_the_load_may_be_on_one_device():
     assert len(disturbance.counted_indices(two)) == 14
 
 
-def test_without_windows_the_load_of_the_run_decides():
-    made = run([0.0, 0.5, 0.0, 0.5, 0.0])
-    load = dataclasses.replace(made.environment.load, windows=None)
-    environment = dataclasses.replace(made.environment, load=load)
-    older = dataclasses.replace(made, environment=environment)
-    assert len(disturbance.counted_indices(older)) == 10
-    assert disturbance.is_disturbed(older)
-
-
 def test_windows_that_do_not_cover_all_batches_decide_nothing():
     """A run that continued from a checkpoint does not know the load before it."""
     made = run([0.0, 0.5, 0.0, 0.5, 0.0])
@@ -198,15 +188,6 @@ def test_if_a_disturbed_run_counts_all_batches_of_its_row_count():
     assert quieter.counted_runs == (partly, partly)
     assert quieter.rate.value == pytest.approx(100)
     assert quieter.metric(METRICS["step_max_s"]).value == QUIET_S
-
-
-def test_a_side_names_the_load_of_each_run_by_itself():
-    """A run whose quiet batches count is quiet, even beside a disturbed run."""
-    partly = run([0.5] * 4 + [0.0] * 6, run_load=0.2)
-    busy = run([0.5] * 8 + [0.0] * 2, run_load=0.4)
-    found = differences.find_differences_inside([partly, busy])
-    (load,) = [each for each in found if each.effect == "load"]
-    assert load.second[0].values["runs"] == 1
 
 
 def test_a_disturbed_row_does_not_widen_another():

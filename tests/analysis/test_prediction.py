@@ -178,10 +178,6 @@ def test_each_machine_brings_its_own_cores_and_memory():
     assert point.efficiency.value < 0.5, "four share two cores"
 
 
-def test_within_the_measured_numbers_a_stopped_curve_is_interpolated():
-    assert predict(curve(TURNS_OVER[:4]), [3]).points[0].devices == 3
-
-
 @pytest.mark.parametrize(
     ("rates", "devices", "predicted", "kind"),
     [

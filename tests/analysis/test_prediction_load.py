@@ -58,13 +58,6 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
     assert f"- {mark_text(four.interval)} " in text
 
 
-def test_the_efficiency_on_one_device_has_no_mark():
-    series = series_of([*runs_on(1, own=0.5), *runs_on(2)])
-    one, two = report.points(series.predict([8]))[:2]
-    assert mark_text(one.rate) and not mark_text(one.efficiency)
-    assert mark_text(two.efficiency) and not mark_text(two.rate)
-
-
 def test_a_single_corrected_run_still_has_the_error_of_its_correction():
     runs = [*runs_on(1, factors=[1]), *runs_on(2, own=0.5, factors=[1])]
     one, two = series_of(runs).curve.points
@@ -89,11 +82,6 @@ def test_corrected_and_slowed_points_are_never_mixed():
     assert one.rate == pytest.approx(true_rate(1) / 2, rel=0.01)
     assert two.rate == pytest.approx(true_rate(2) / 2, rel=0.01)
     assert kinds(series) == {"predict-with-load": [2]}
-
-
-def test_quiet_points_have_no_statement_about_load():
-    series = series_of([*runs_on(1), *runs_on(2)])
-    assert not series.assumptions
 
 
 def test_the_step_time_belongs_to_the_corrected_rate():

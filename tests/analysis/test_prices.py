@@ -122,16 +122,6 @@ def test_costs_equal_values_by_hand(read):
     assert row.metric(COST).value == pytest.approx(2e9 / 3600 / 1000)
 
 
-def test_a_cost_has_the_interval_of_the_rate(read):
-    runs = [made_on(XEON), changed(run(1, 1100.0), environment={"cpu": XEON})]
-    [row] = build_rows(runs, read()[0])
-    cost = row.metric(COST)
-    factor = 0.72e9 / 3600
-    ends = (factor / row.rate.high, factor / row.rate.low)
-    assert cost.ends == pytest.approx(ends)
-    assert cost.relative_error == pytest.approx(row.rate.relative_error)
-
-
 ONE = '[[machine]]\nname = "a"\n'
 PRICED = ONE + 'price_per_hour = 1\ncurrency = "USD"\n'
 

@@ -68,26 +68,6 @@ def test_cpu_times_are_ignored(tmp_path, capsys):
         assert columns == {"Wall Clock Time (s)", "Speedup"}
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("Batch size", ("32", "64")),
-        ("Image size", ("224x224", "512x512")),
-    ],
-)
-def test_a_column_of_parameters_separates_series(column, values, tmp_path, capsys):
-    text = text_of("two_lengths").replace("Sequence length", column)
-    for before, after in zip(("| 128 |", "| 512 |"), values):
-        text = text.replace(before, f"| {after} |")
-    head, rule, *rows = text.splitlines()
-    mixed = "\n".join([head, rule, *rows[::3], *rows[1::3], *rows[2::3]])
-    for shown, line in ((text, 7), (mixed, 6)):
-        assert audited(tmp_path, capsys, shown) == []
-        findings = audited(tmp_path, capsys, shown.replace("3.79", "3.97"))
-        assert len(findings) == 1
-        assert_fits(findings, line, "Weak scaling", 3.79)
-
-
 SWAPS = (
     text_of("swapped_headings"),
     table(
@@ -120,25 +100,6 @@ def test_two_wrong_ratios_of_three(tmp_path, capsys):
     assert_fits(findings, 4, "Speedup (TF32 to mixed)", 3.21)
     right = text.replace("2.20", "3.21").replace("3.24", "3.21")
     assert audited(tmp_path, capsys, right) == []
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["Speedup (fp32 to bf16)", "Speedup bf16 over fp32"],
-)
-def test_headers_that_name_the_replaced_version(header, tmp_path, capsys):
-    rates = [(905.2, 2905.1), (3570.9, 7141.8), (7040.1, 14100.0), (99.1, 210.5)]
-
-    def with_speedups(*printed):
-        rows = []
-        for (old, new), text in zip(rates, printed):
-            rows.append(f"{old}|{new}|{text or f'{new / old:.2f}'}")
-        return table(f"img/s fp32|img/s bf16|{header}", *rows)
-
-    assert audited(tmp_path, capsys, with_speedups("", "", "", "")) == []
-    findings = audited(tmp_path, capsys, with_speedups("2.20", "", "2.02", ""))
-    assert_fits(findings, 3, header, 3.21)
-    assert_fits(findings, 5, header, 2.00)
 
 
 def test_percentiles_in_proportion_are_not_a_relation():

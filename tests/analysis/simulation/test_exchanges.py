@@ -39,14 +39,6 @@ def test_a_ring_is_its_rounds(seed):
         )
 
 
-def test_a_ring_of_machines_hides_a_part_of_the_waiting():
-    start = np.zeros(16)
-    message_s = np.where(np.arange(16) % 8, 0.1, 1.0)
-    start[4] = 3.0
-    late = ring_finish(start, message_s, 30).max()
-    assert late < 3.0 + ring_finish(np.zeros(16), message_s, 30).max() == 33.0
-
-
 @pytest.mark.parametrize(
     "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
 )
@@ -118,15 +110,3 @@ def test_servers_share_the_bytes_until_a_device_s_own_link_limits():
         return make_exchange(known, 4, sharing=1.0)(np.zeros(4)).max()
 
     assert list(map(seconds, (1, 2, 4, 8))) == pytest.approx([8.0, 4.0, 2.0, 2.0])
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "summed", "devices"),
-    [
-        ("none", 1e6, 8),
-        ("ring", 1e6, 1),
-    ],
-)
-def test_no_exchange(algorithm, summed, devices):
-    known = Knowledge(1.0, algorithm, summed, 0.0, ONE)
-    assert make_exchange(known, devices) is None

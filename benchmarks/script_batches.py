@@ -506,7 +506,7 @@ BUGS_4 = [
             "        p.grad /= ctx.n\n": "",
             "            p.grad *= scale\n": "            p.grad *= scale / ctx.n\n",
         },
-        cause="another norm",
+        cause="different norm",
     ),
     Script(
         "no epoch",

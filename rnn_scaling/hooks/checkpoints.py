@@ -79,18 +79,30 @@ def lost_state(optimizer: Any, schedule: Any) -> str | None:
     for group in optimizer.param_groups:
         shapes += [tuple(parameter.shape) for parameter in group["params"]]
     fitting = [state for state in _loaded_states if state.shapes == sorted(shapes)]
-    if fitting:
-        _loaded_states.remove(fitting[0])
+    if not fitting:
+        return None
+    groups = fitting[0].groups
+    _loaded_states.remove(fitting[0])
     if not optimizer.state:
         continues = schedule is not None and schedule.last_epoch > 0
-        for state in fitting[:1]:
-            continues |= _have_equal_options(state.groups, optimizer.param_groups)
-        return "optimizer" if fitting and continues else None
+        continues |= _have_equal_options(groups, optimizer.param_groups)
+        return "optimizer" if continues else None
     epochs = _loaded_epochs.copy()
     _loaded_epochs.clear()
-    if fitting and epochs and schedule is not None:
-        return "schedule" if schedule.last_epoch < max(epochs) else None
-    return None
+    if schedule is None:
+        return None
+    is_lost = _begins_again(schedule, groups)
+    if epochs:
+        is_lost = schedule.last_epoch < max(epochs)
+    return "schedule" if is_lost else None
+
+
+def _begins_again(schedule: Any, groups: list[dict[str, Any]]) -> bool:
+    """Return whether a schedule begins again that has changed the rates of a state."""
+    first_rates = [group.get("initial_lr") for group in groups]
+    if schedule.last_epoch > 0 or first_rates != getattr(schedule, "base_lrs", None):
+        return False
+    return bool([group["lr"] for group in groups] != schedule.get_last_lr())
 
 
 def _have_equal_options(

@@ -84,6 +84,11 @@ class Evidence:
         is_complete = driven and all(rank["steps"] for rank in driven)
         return [self.ranks, driven] if is_complete else [self.ranks]
 
+    def noisy_steps(self, number: int) -> list[Record]:
+        """Return a step of each rank with its own noise; [] without such a step."""
+        ranks = self.runs.get("noisy", {"ranks": []})["ranks"]
+        return [rank["steps"][number] for rank in ranks if number < len(rank["steps"])]
+
     def num_passes(self, number: int) -> set[int]:
         """Return how many backward passes the ranks make up to a step."""
         return {settings.num_passes(rank, number) for rank in self.ranks}

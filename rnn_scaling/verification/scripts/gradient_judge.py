@@ -104,6 +104,13 @@ class GradientJudge:
 
     def judge(self) -> Check:
         """Return the check of the gradients."""
+        check = self._judge_all_ranks()
+        if check.result is Result.OK:
+            return self._disagreement_with_own_noise() or check
+        return check
+
+    def _judge_all_ranks(self) -> Check:
+        """Return the check of the gradients with noise that all ranks share."""
         steps = [rank["steps"][0] for rank in self._evidence.ranks]
         local_gradients = comparison.local_gradients(steps)
         if facts.are_equal(local_gradients):
@@ -119,6 +126,17 @@ class GradientJudge:
         if check.result is Result.WRONG and self._evidence.mixes_batch():
             return self._by_parts()
         return check
+
+    def _disagreement_with_own_noise(self) -> Check | None:
+        """Return the check of the first step with other gradients on other ranks.
+
+        If noise is fixed, gradients of noise alone are equal on all ranks.
+        """
+        for number in range(self._evidence.num_steps):
+            steps = self._evidence.noisy_steps(number)
+            if steps and (check := self._disagreement(number, steps)):
+                return check
+        return None
 
     def _miscounted(self) -> Check:
         """Return the check of ranks that leave out samples, or read some twice."""
@@ -156,33 +174,41 @@ class GradientJudge:
     def _step_by_parts(self, number: int) -> Check:
         """Judge a step without a reference: by local gradients and losses."""
         steps = [rank["steps"][number] for rank in self._evidence.ranks]
+        if check := self._disagreement(number, steps):
+            return check
         local_gradients = comparison.local_gradients(steps)
+        applied = numbers.sketches(steps[0]["gradients"])
+        weighting = sums.weigh(applied, local_gradients, {})
+        if weighting is None or weighting.residual > sums.MIN_SHARE:
+            return self._by_parameter(number, applied, local_gradients)
+        return self._judge_balance(number, steps, weighting)
+
+    def _disagreement(self, number: int, steps: list[Record]) -> Check | None:
+        """Return the check of ranks that apply other gradients; None if all are equal."""
         applied = [numbers.sketches(step["gradients"]) for step in steps]
-        names = self._evidence.ranks[0]["start"]["names"]
         for gradient in applied[1:]:
             difference = self._evidence.noise.compare(number, gradient, applied[0])
             if difference.parameters:
-                wrong = list(difference.parameters)
-                features = GradientFeatures(
-                    part=_all_or_some(wrong, applied[0]), ranks_agree=False
-                )
-                weighting = sums.weigh(_select(applied[0], wrong), local_gradients, {})
-                if weighting is not None:
-                    over_ranks, over_micro = sums.pattern(0, weighting.weights, None)
-                    features = dataclasses.replace(
-                        features, over_ranks=over_ranks, over_micro=over_micro
-                    )
-                values = {
-                    "parameters": [names.get(key, key) for key in wrong],
-                    "factor": 1.0,
-                }
-                return self._make_wrong_check(
-                    number, features, values, difference.ratio
-                )
-        weighting = sums.weigh(applied[0], local_gradients, {})
-        if weighting is None or weighting.residual > sums.MIN_SHARE:
-            return self._by_parameter(number, applied[0], local_gradients)
-        return self._judge_balance(number, steps, weighting)
+                break
+        else:
+            return None
+        wrong = list(difference.parameters)
+        features = GradientFeatures(
+            part=_all_or_some(wrong, applied[0]), ranks_agree=False
+        )
+        local_gradients = comparison.local_gradients(steps)
+        weighting = sums.weigh(_select(applied[0], wrong), local_gradients, {})
+        if weighting is not None:
+            over_ranks, over_micro = sums.pattern(0, weighting.weights, None)
+            features = dataclasses.replace(
+                features, over_ranks=over_ranks, over_micro=over_micro
+            )
+        names = self._evidence.ranks[0]["start"]["names"]
+        values = {
+            "parameters": [names.get(key, key) for key in wrong],
+            "factor": 1.0,
+        }
+        return self._make_wrong_check(number, features, values, difference.ratio)
 
     def _not_comparable(self) -> Check:
         """Return the check of gradients whose parts do not explain them either."""

@@ -330,6 +330,16 @@ def clip_values(runs):
     disturb_and_note(runs)
 
 
+def keep_gradients_of_noise(runs):
+    """Let ranks apply their own gradients, which fixed noise makes equal."""
+    runs["noisy"] = copy.deepcopy(runs["parallel"])
+    runs["noisy_serial"] = runs["serial"]
+    for rank in runs["noisy"]["ranks"]:
+        for step in rank["steps"]:
+            for key, value in step["micro"][0]["gradients"].items():
+                step["gradients"][key]["sketch"] = value
+
+
 def rescale(gradients, length):
     total = np.hypot(*(value["norm"] for value in gradients.values()))
     for value in gradients.values():
@@ -374,6 +384,7 @@ OTHER_FAULTS = [
     (step_schedule_twice, Cause.SCHEDULE_STEPPED_OFTEN),
     (draw_equal_dropout, Cause.EQUAL_DROPOUT),
     (clip_values, Cause.CLIPPED_LOCALLY),
+    (keep_gradients_of_noise, Cause.NOT_SYNCHRONISED),
     (start_elsewhere, Cause.INITIAL_WEIGHTS),
     (drift, Cause.REPLICAS_DRIFT),
     (lose_state, Cause.STATE_LOST),

@@ -257,11 +257,15 @@ for epoch in range(4):
         (None, None),
         ("optimizer", "state-lost"),
         ("schedule", "schedule-lost"),
+        ("schedule", "not in the file"),
     ],
 )
 def test_a_script_resumes_from_its_own_checkpoint(tmp_path, lost, cause):
     restores = f'{lost}.load_state_dict(state["{lost}"])'
     text = RESUMED.replace(f"        {restores}\n", "")
+    if cause == "not in the file":
+        text = text.replace(', "schedule": schedule.state_dict()', "")
+        cause = "schedule-lost"
     verify(tmp_path, text, "--result_file=certificate.json", "--num_steps=12")
     verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
     assert verdict["cause"] == cause

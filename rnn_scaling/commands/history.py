@@ -193,7 +193,9 @@ def _add_entry(candidate: Entry, seen_runs: set[Any], folder: Path) -> list[Stat
     from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.records import history
 
-    new_entry = history.unseen(candidate, seen_runs)  # None if the history has all runs
+    new_entry = history.remove_seen_runs(
+        candidate, seen_runs
+    )  # None if the history has all runs
     try:
         path = history.write(new_entry, folder) if new_entry else folder
     except OSError as e:

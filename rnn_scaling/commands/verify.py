@@ -22,9 +22,9 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import (
     REFUSED_OPTIONS,
     VERIFIER,
-    verification_defaults,
+    choose_verification_defaults,
 )
-from rnn_scaling.sweeps.command_lines import flag_words
+from rnn_scaling.sweeps.command_lines import format_flags
 from rnn_scaling.sweeps.plan import SINGLE_RUN_OPTIONS
 from rnn_scaling.system import entry
 
@@ -130,14 +130,14 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     if _is_about_script(words):
         return _verify_script(words)
     trainer_options, options, mistakes = _split_options(words)
-    words = flag_words(trainer_options)
+    words = format_flags(trainer_options)
     try:
         launch = launches.detect_launch(
             os.environ,
             trainer_options.get("coordinator_address", ""),
             socket.gethostname(),
         )
-        defaults = verification_defaults(
+        defaults = choose_verification_defaults(
             trainer_options, has_launcher=launch is not None
         )
         if launch is None:
@@ -151,7 +151,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
                 )
             if config.num_processes > 1:
                 starter = ranks.Starter(verifier)
-                return starter.run_here(config, flag_words(rank_options))
+                return starter.run_here(config, format_flags(rank_options))
         else:
             from rnn_scaling.commands.train import configuration
 

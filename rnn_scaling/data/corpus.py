@@ -114,12 +114,14 @@ def _check_side(data: DataOptions, side: Side) -> CheckedSide:
 
 def describe_changes(stamps: Mapping[str, list[int] | None]) -> str:
     """Return the error message for files whose stamp changed, or an empty text."""
-    changed = [path for path, previous in stamps.items() if stamp(path) != previous]
+    changed = [
+        path for path, previous in stamps.items() if read_stamp(path) != previous
+    ]
     remedy = "changed during the run; repeat the run with files that do not change"
     return f"{' and '.join(changed)} {remedy}" if changed else ""
 
 
-def stamp(path: str) -> list[int] | None:
+def read_stamp(path: str) -> list[int] | None:
     """Return the size in bytes and the time of the last change in ns.
 
     Returns:

@@ -64,7 +64,7 @@ def check_and_count(paths: list[str]) -> int:
     """
     num_images = 0
     for path in paths:
-        labels = b"".join(_labels(path))
+        labels = b"".join(_read_labels(path))
         if not labels:
             raise DataError(
                 f"{path} is empty, but must contain images of {RECORD_BYTES:,} bytes each"
@@ -79,7 +79,7 @@ def check_and_count(paths: list[str]) -> int:
     return num_images
 
 
-def _labels(path: str) -> Iterator[bytes]:
+def _read_labels(path: str) -> Iterator[bytes]:
     """Yield the labels of a file in pieces, one byte per image.
 
     Raises:

@@ -35,7 +35,7 @@ def without_rewriting(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.autograph.experimental.do_not_convert(traced)
 
 
-def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
+def _make_synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
     """Return `dataset` with elements in order, and without prefetch and tuning.
 
     Only a map with n parallel calls still runs ahead, by at most n elements.
@@ -115,7 +115,7 @@ def host_device(device: str) -> str:
     )
 
 
-def _prefetched(
+def _take_prefetched(
     dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int
 ) -> Callable[[], list[Any]]:
     """Return a function that takes batches which background threads have copied."""
@@ -130,7 +130,7 @@ def _prefetched(
     return iterator.get_next
 
 
-def _on_demand(
+def _take_on_demand(
     dataset: tf.data.Dataset, devices: Sequence[str]
 ) -> Callable[[], list[Any]]:
     """Return a function that takes batches from the host's pipeline and copies them."""
@@ -171,9 +171,9 @@ def distribute(
             dataset = _split(dataset, feed)
         if feed.first_step:
             dataset = dataset.skip(feed.first_step * len(feed.devices))
-        dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
+        dataset = _make_synchronous(dataset, num_threads=options.num_parallel_calls)
     if options.prefetch_data_to_device:
-        take = _prefetched(dataset, feed.devices, options.prefetch_buffer_size)
+        take = _take_prefetched(dataset, feed.devices, options.prefetch_buffer_size)
     else:
-        take = _on_demand(dataset, feed.devices)
+        take = _take_on_demand(dataset, feed.devices)
     return Source(lambda step: take(), num_samples, keep)

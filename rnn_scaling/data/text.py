@@ -53,8 +53,10 @@ def build(feed: Feed) -> Source:
     assert isinstance(layout, TextLayout)
     checked = corpus.check(feed.options, layout.sides)
     with tf.device(pipeline.host_device(feed.devices[0])):
-        tables = [_table(side.words, feed.options.unk_id) for side in checked.sides]
-        dataset = _full_batches(_lines(feed), feed)
+        tables = [
+            _make_table(side.words, feed.options.unk_id) for side in checked.sides
+        ]
+        dataset = _make_full_batches(_read_lines(feed), feed)
 
         @pipeline.without_rewriting
         def to_batch(*lines: tf.Tensor) -> Any:
@@ -75,7 +77,7 @@ def build(feed: Feed) -> Source:
     )
 
 
-def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
+def _make_table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
     keys = tf.constant(words, tf.string)
     values = tf.range(len(words), dtype=tf.int64)
     return tf.lookup.StaticHashTable(
@@ -83,7 +85,7 @@ def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
     )
 
 
-def _lines(feed: Feed) -> tf.data.Dataset:
+def _read_lines(feed: Feed) -> tf.data.Dataset:
     """Return an endless dataset of tuples with one line per side, shuffled."""
     options = feed.options
     files = [getattr(options, f"{side.name}_file_name") for side in feed.layout.sides]
@@ -95,7 +97,7 @@ def _lines(feed: Feed) -> tf.data.Dataset:
     return lines.repeat()
 
 
-def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
+def _make_full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Return tuples with lines [B] per side, from one bucket, without empty sides."""
     options = feed.options
     batch_size = feed.pipeline_batch_sizes[0]

@@ -79,7 +79,9 @@ def build(feed: Feed) -> Source:
         # Records are selected in batches before they are decoded, so that the records
         # of other workers and of steps before a checkpoint cost little.
         batches = (
-            _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
+            _read_records(paths, feed)
+            .enumerate()
+            .batch(batch_size, drop_remainder=True)
         )
         records = (
             pipeline.select_own_batches(batches, feed)
@@ -96,7 +98,7 @@ def build(feed: Feed) -> Source:
     return pipeline.distribute(dataset, dataclasses.replace(feed, first_step=0))
 
 
-def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
+def _read_records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     options = feed.options
     names = tf.data.Dataset.from_tensor_slices(paths)
     open_files = 1
@@ -104,7 +106,7 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
         names = names.shuffle(len(paths), seed=feed.seed)
         open_files = min(_MAX_OPEN_FILES, len(paths))
     if not _checks_lengths_first(paths):
-        names = names.map(pipeline.without_rewriting(_checked_name))
+        names = names.map(pipeline.without_rewriting(_check_name))
     records = names.interleave(
         pipeline.without_rewriting(
             lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)
@@ -163,9 +165,9 @@ def _check(paths: Sequence[str], num_classes: int) -> None:
       DataError: If a file has no record, or its first record is not an image, or if a
         length in the files would end the process.
     """
-    _check_files(paths, lambda path: _first_record_fault(path, num_classes))
+    _check_files(paths, lambda path: _find_first_record_fault(path, num_classes))
     if _checks_lengths_first(paths):
-        _check_files(paths, _length_fault)
+        _check_files(paths, _find_length_fault)
 
 
 def _check_files(paths: Sequence[str], find_file_fault: Callable[[str], str]) -> None:
@@ -184,20 +186,20 @@ def _checks_lengths_first(paths: Sequence[str]) -> bool:
     return sum(os.path.getsize(path) for path in paths) <= _MAX_CHECKED_BYTES
 
 
-def _length_fault(path: str) -> str:
+def _find_length_fault(path: str) -> str:
     """Describe the first record whose length would crash TensorFlow, or return ""."""
-    for number, frame in enumerate(tfrecord_frames.frames(path)):
+    for number, frame in enumerate(tfrecord_frames.read_frames(path)):
         if frame.is_broken and frame.length > _MAX_BROKEN_LENGTH:
             return f"record {number} {_DAMAGED}"
     return ""
 
 
-def _checked_name(name: tf.Tensor) -> tf.Tensor:
+def _check_name(name: tf.Tensor) -> tf.Tensor:
     """Return the file's name, after checking that no length in it crashes TensorFlow."""
 
     def check(path: bytes) -> bytes:
         file = os.fsdecode(path)
-        fault = _length_fault(file)
+        fault = _find_length_fault(file)
         if fault:
             raise DataError(f"{file}: {fault}")
         return path
@@ -205,9 +207,9 @@ def _checked_name(name: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.numpy_function(check, [name], tf.string), [])
 
 
-def _first_record_fault(path: str, num_classes: int) -> str:
+def _find_first_record_fault(path: str, num_classes: int) -> str:
     """Describe the fault of the first record of a file, or return ""."""
-    frame = next(tfrecord_frames.frames(path), None)
+    frame = next(tfrecord_frames.read_frames(path), None)
     if frame is None:
         return "the file contains no record; expected a TFRecord file of images"
     if frame.is_broken:
@@ -216,11 +218,11 @@ def _first_record_fault(path: str, num_classes: int) -> str:
         [record] = tf.data.TFRecordDataset(path).take(1)
     except tf.errors.DataLossError:
         return f"record 0 {_DAMAGED}"
-    fault = _record_fault(record, num_classes)
+    fault = _find_record_fault(record, num_classes)
     return f"record 0 {fault}" if fault else ""
 
 
-def _record_fault(record: tf.Tensor | bytes, num_classes: int) -> str:
+def _find_record_fault(record: tf.Tensor | bytes, num_classes: int) -> str:
     """Describe the fault of a record, or return ""."""
     try:
         features = tf.io.parse_single_example(
@@ -270,7 +272,7 @@ def find_fault(options: DataOptions, error: Exception) -> str:
     is_cut = isinstance(error, tf.errors.DataLossError)
     for path in image_files.list_files(options):
         try:
-            fault = _file_fault(path, is_cut)
+            fault = _find_file_fault(path, is_cut)
         except OSError as reason:
             return str(_read_error(path, reason))
         if fault:
@@ -278,7 +280,7 @@ def find_fault(options: DataOptions, error: Exception) -> str:
     return ""
 
 
-def _file_fault(path: str, is_cut: bool) -> str:
+def _find_file_fault(path: str, is_cut: bool) -> str:
     """Return the first damaged record of a file and its fault, or an empty text.
 
     Args:
@@ -295,7 +297,7 @@ def _file_fault(path: str, is_cut: bool) -> str:
         encoded, _ = _parse(record, NUM_CLASSES)
         return tf.shape(_decode_image(encoded))
 
-    frames = list(tfrecord_frames.frames(path))
+    frames = list(tfrecord_frames.read_frames(path))
     complete = [frame for frame in frames if not frame.is_broken]
     # TensorFlow must not see the length of the record that is broken.
     records = tf.data.TFRecordDataset(path).take(len(complete))
@@ -309,7 +311,7 @@ def _file_fault(path: str, is_cut: bool) -> str:
         return f"record {number} {_DAMAGED}"
     except PARSE_ERRORS:
         record = tfrecord_frames.read_data(path, complete[number])
-        return f"record {number} {_record_fault(record, NUM_CLASSES)}"
+        return f"record {number} {_find_record_fault(record, NUM_CLASSES)}"
     if len(complete) < len(frames):
         return f"record {number} {_DAMAGED}"
     return ""

@@ -32,7 +32,7 @@ class Frame:
     is_broken: bool  # the header is damaged, or the file ends before the record does
 
 
-def frames(path: str) -> Iterator[Frame]:
+def read_frames(path: str) -> Iterator[Frame]:
     """Yield the records of a file in order; a broken one is the last.
 
     Raises:

@@ -122,7 +122,7 @@ class History:
 
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()  # one message per file that is not used
-    # The runs of the entries, for `unseen`.
+    # The runs of the entries, for `remove_seen_runs`.
     seen: set[Any] = dataclasses.field(default_factory=set, compare=False)
 
 
@@ -142,7 +142,7 @@ def read(folder: Path) -> History:
             num_foreign += not is_result(path)
             continue
         try:
-            entry = unseen(_read_entry(path), seen)
+            entry = remove_seen_runs(_read_entry(path), seen)
         except (OSError, ValueError) as e:
             messages.append(f"{path}: {getattr(e, 'strerror', None) or e}")
             continue
@@ -156,7 +156,7 @@ def read(folder: Path) -> History:
     return History(tuple(entries), tuple(messages), seen)
 
 
-def unseen(entry: Entry, seen: set[Any]) -> Entry | None:
+def remove_seen_runs(entry: Entry, seen: set[Any]) -> Entry | None:
     """Return the entry without runs that were seen before, or None if none remain.
 
     A run is identified by its rate, because no two runs have rates with the same

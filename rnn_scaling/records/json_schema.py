@@ -106,10 +106,10 @@ def _define(kind: Any, definitions: dict[str, Schema]) -> None:
         definition["required"] = required_names
 
 
-def text() -> str:
+def format_schema() -> str:
     """Return the schema as a file."""
     return json_text(build())
 
 
 if __name__ == "__main__":
-    print(text(), end="")
+    print(format_schema(), end="")

@@ -20,9 +20,9 @@ from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.sweeps.command_lines import flag_words, suite_command
+from rnn_scaling.sweeps.command_lines import format_flags, make_suite_command
 from rnn_scaling.sweeps.conduct import Records, Rounds
-from rnn_scaling.sweeps.plan import Run, default_preset, run_name
+from rnn_scaling.sweeps.plan import Run, choose_default_preset, run_name
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.gpus import machine_size
 from rnn_scaling.system.processes import parent_death_launcher
@@ -57,7 +57,7 @@ class BatchSearch:
         num_gpus = self._machine["num_gpus"]
         options: dict[str, Any] = {"num_devices": 0}
         options |= {name: values[0] for name, values in lists.items()}
-        options.setdefault("preset", default_preset(lists, num_gpus))
+        options.setdefault("preset", choose_default_preset(lists, num_gpus))
         self.config = configs.resolve(options, **self._machine)
         options["num_devices"] = self.config.devices.num_devices
         self._flags = {**_FEW_BATCHES, **options}
@@ -165,7 +165,7 @@ class BatchSearch:
         for name in _FEW_BATCHES:
             if name not in self._user_flags:
                 del options[name]
-        return suite_command(run.config, flag_words(options), launch=launch).text
+        return make_suite_command(run.config, format_flags(options), launch=launch).text
 
 
 def _find_mistakes(

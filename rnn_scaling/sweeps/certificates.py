@@ -65,7 +65,7 @@ REFUSED_OPTIONS = (*END_OPTIONS, "trace_batches")
 _MEASURING_OPTIONS = ("num_batches", "num_warmup_batches", *REFUSED_OPTIONS)
 
 
-def verification_defaults(
+def choose_verification_defaults(
     user_options: Mapping[str, Any], has_launcher: bool = False
 ) -> dict[str, Any]:
     """Return the options of a verification that differ from those of the trainer.

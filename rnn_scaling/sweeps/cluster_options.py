@@ -11,7 +11,7 @@ from rnn_scaling.config import conflicts, flags, registry
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import OPTIONS, RunConfig
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.sweeps.command_lines import flag_words
+from rnn_scaling.sweeps.command_lines import format_flags
 
 DEFAULT_MODE = "collective_all_reduce"
 DEFAULT_WORKERS = 2
@@ -124,4 +124,4 @@ def check_trainer_flags(
                     "leave one out"
                 )
     values, config = conflicts.check_command_line(words, mistakes, defaults)
-    return flag_words(values), config
+    return format_flags(values), config

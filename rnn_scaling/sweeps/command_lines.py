@@ -59,12 +59,12 @@ class CommandLine:
         return Task(self.words, self.variables, self.cores, **settings)
 
 
-def flag_words(options: Mapping[str, Any]) -> list[str]:
+def format_flags(options: Mapping[str, Any]) -> list[str]:
     """Return options by name as words of a command line."""
     return [spell(name, value) for name, value in options.items()]
 
 
-def suite_command(
+def make_suite_command(
     config: RunConfig,
     flags: Sequence[str],
     trainer: Sequence[str] = TRAINER,
@@ -100,7 +100,7 @@ def _local_cluster_words(config: RunConfig) -> str:
     return words
 
 
-def program_command(
+def make_program_command(
     template: str,
     texts: Mapping[str, str],
     result_file: Path,

@@ -29,7 +29,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display, failure, folder, ranks
 from rnn_scaling.sweeps.estimate import MIN_LIMIT_S, TIMES, Limit, choose_limit
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import interleave, round_order
+from rnn_scaling.sweeps.plan import interleave, shuffle_round
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
@@ -81,7 +81,7 @@ class SweepOutcome:
         messages = {}
         for label, result in self.records.items():
             if result.status != "ok":
-                messages[label] = failure_message(result)
+                messages[label] = format_failure(result)
         return messages
 
     def print_failures(self) -> bool:
@@ -94,7 +94,7 @@ class SweepOutcome:
         return bool(messages)
 
 
-def failure_message(result: RunRecord) -> str:
+def format_failure(result: RunRecord) -> str:
     """Return why a run failed."""
     return result.error.message if result.error else result.status
 
@@ -209,7 +209,7 @@ class Conductor:
         An interruption keeps the measured runs.
         """
         while runs := choose(self):
-            order = round_order(runs, runs[0].repeat)
+            order = shuffle_round(runs, runs[0].repeat)
             if not self.run([Job(run, self._out) for run in order]):
                 return
         self.note_nothing_to_run()

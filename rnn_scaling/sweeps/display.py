@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.estimate import duration
+from rnn_scaling.sweeps.estimate import format_duration
 from rnn_scaling.sweeps.failure import PROGRESS, RATE
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import Board, three_digits
@@ -100,7 +100,7 @@ class SweepDisplay:
         if not self.board.has_bar:
             line = f"{self._done}/{self._total} {label}: {describe(result)}"
             if self._done < self._total and not math.isnan(left_s):
-                line += f", about {duration(left_s)} left"
+                line += f", about {format_duration(left_s)} left"
             self.board.line(line)
         elif not is_ok:
             self.board.line(f"{label}: {describe(result)}")
@@ -120,7 +120,7 @@ class SweepDisplay:
         if not left_s > 0 and runs_left:
             run_s = ran_s / self._share if self._share else math.nan
             left_s = run_s * runs_left - ran_s
-        time_left = "?" if math.isnan(left_s) else duration(max(0.0, left_s))
+        time_left = "?" if math.isnan(left_s) else format_duration(max(0.0, left_s))
         texts = [f"{time_left} left", f"{self._label} {self._progress}".strip()]
         if self._last:
             texts.append(f"last {self._last}")

@@ -114,10 +114,10 @@ class Estimator:
         source = basis.value[0]
         if basis == Basis.UNKNOWN:
             return f"duration {source}"
-        return f"about {duration(self.total_s(options))} ({source})"
+        return f"about {format_duration(self.total_s(options))} ({source})"
 
 
-def rough_s(
+def estimate_rough_s(
     options: Mapping[str, Any], num_cores: int, workers_share: bool = True
 ) -> float:
     """Estimate the seconds of one run from its matrix products, towers and trace.
@@ -137,7 +137,7 @@ def rough_s(
     samples = batches * options["batch_size"]
     flop = samples * WORKLOADS[options["model"]].flops_per_sample(options)
     worker_towers = options["num_devices"]
-    towers_per_core = oversubscription(options, num_cores)
+    towers_per_core = compute_oversubscription(options, num_cores)
     start_s = _START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     tower_s = _TOWER_S + _TRACED_S * options["trace_batches"]
     building_s = worker_towers * towers_per_core * tower_s
@@ -148,7 +148,7 @@ def rough_s(
     return start_s + building_s + flop / rate * slowdown
 
 
-def oversubscription(options: Mapping[str, Any], num_cores: int) -> float:
+def compute_oversubscription(options: Mapping[str, Any], num_cores: int) -> float:
     """Return needed cores / existing cores of a run on CPUs, at least 1."""
     if options["device"] == "gpu":
         return 1.0
@@ -161,7 +161,7 @@ def _count_towers(options: Mapping[str, Any]) -> int:
     return int(options["num_devices"] * options.get("num_workers", 1))
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Spell seconds as "40 s", "5 min" or "2 h 10 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -182,7 +182,7 @@ class Limit:
     is_rough: bool = False
 
 
-def user_limit(seconds: float) -> Limit:
+def make_user_limit(seconds: float) -> Limit:
     """Return the limit that the user sets."""
     return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
 
@@ -198,7 +198,7 @@ def choose_limit(
       timeout_s: The limit that the user sets, or None.
     """
     if timeout_s is not None:
-        return user_limit(timeout_s)
+        return make_user_limit(timeout_s)
     basis = estimator.basis([options])
     if basis == Basis.UNKNOWN:
         words = f"killed after {SILENT_S:g} s without output; {_REMEDY}"
@@ -210,6 +210,6 @@ def choose_limit(
         times = f"more than {times}"
     words = (
         f"killed after {seconds:g} s, {times} {basis.value[1]} "
-        f"({duration(expected)}); {_REMEDY}"
+        f"({format_duration(expected)}); {_REMEDY}"
     )
     return Limit(seconds, words, basis == Basis.ROUGH)

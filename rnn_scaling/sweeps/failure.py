@@ -22,7 +22,7 @@ _REMEDIES = {
     "SIGBUS": "often a full disk or a full /dev/shm",
     "SIGILL": "this CPU lacks an instruction; often the program was built for another CPU",
 }
-# The progress lines of this suite's trainers, and of `progress_line`. Any program can
+# The progress lines of this suite's trainers, and of `format_progress`. Any program can
 # print such a line: the digits are bounded because Python converts no more than 4,300.
 PROGRESS = re.compile(r"^(warm-up|measuring): (\d{1,20})(?:/(\d{1,20}))? batches")
 RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
@@ -72,7 +72,7 @@ def explain_end(
     )
 
 
-def progress_line(progress: RunProgress, unit: str) -> str:
+def format_progress(progress: RunProgress, unit: str) -> str:
     """Return the progress of a user's program as a line that PROGRESS matches."""
     line = f"measuring: {progress.step}"
     if progress.total:

@@ -12,7 +12,7 @@ from rnn_scaling.config import conflicts
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import certificates, conduct, estimate, ranks, sweep
-from rnn_scaling.sweeps.command_lines import TRAINER, flag_words
+from rnn_scaling.sweeps.command_lines import TRAINER, format_flags
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
@@ -45,9 +45,9 @@ def run(
     flags, config = conflicts.check_command_line(_to_command_line(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as folder:
         job = Job(Run("run", flags, config), Path(folder))
-        record = conduct.run_job(job, estimate.user_limit(timeout_s), trainer)
+        record = conduct.run_job(job, estimate.make_user_limit(timeout_s), trainer)
     if record.status != "ok":
-        raise RunFailed(f"the run failed: {conduct.failure_message(record)}", [record])
+        raise RunFailed(f"the run failed: {conduct.format_failure(record)}", [record])
     return record
 
 
@@ -96,4 +96,4 @@ def _to_command_line(options: Mapping[str, Any]) -> list[str]:
             value = ",".join(map(str, value))
         if value is not None:
             values[name] = value
-    return flag_words(values)
+    return format_flags(values)

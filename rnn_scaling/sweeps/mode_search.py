@@ -30,12 +30,12 @@ from rnn_scaling.config.conditions import is_read
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.command_lines import flag_words, suite_command
+from rnn_scaling.sweeps.command_lines import format_flags, make_suite_command
 from rnn_scaling.sweeps.conduct import Records, Rounds
 from rnn_scaling.sweeps.plan import (
     Run,
-    default_preset,
-    distinct_runs,
+    choose_default_preset,
+    make_distinct_runs,
     make_names_distinct,
     repeat_runs,
     run_name,
@@ -59,7 +59,11 @@ def plan_candidates(
     Raises:
       FlagErrors: If no combination can run, or one cannot that the user asked for.
     """
-    lists = {"preset": [default_preset(lists, num_gpus)], "num_devices": [0], **lists}
+    lists = {
+        "preset": [choose_default_preset(lists, num_gpus)],
+        "num_devices": [0],
+        **lists,
+    }
     first_values = {name: values[0] for name, values in lists.items()}
     first = configs.resolve(first_values, num_gpus=num_gpus, num_cores=num_cores)
     if lists["num_devices"] == [0]:
@@ -72,7 +76,7 @@ def plan_candidates(
         shown_options = [option for option in varied_options if is_read(config, option)]
         return run_name({**config.flat(), **values}, shown_options)
 
-    runs, problems, unused = distinct_runs(
+    runs, problems, unused = make_distinct_runs(
         {**lists, **defaults}, make_name, lists, num_gpus=num_gpus, num_cores=num_cores
     )
     has_mode_options = any(option in lists for option in _MODE_OPTIONS)
@@ -207,8 +211,8 @@ class ModeSearch:
         best = self._find_reference(ranking)
         command = ""
         if best:
-            words = flag_words(best.flags)
-            command = suite_command(best.config, words, launch=launch).text
+            words = format_flags(best.flags)
+            command = make_suite_command(best.config, words, launch=launch).text
         return Advice(
             name="recommend",
             schema="rnn_scaling.recommend/2",

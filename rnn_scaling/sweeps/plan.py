@@ -20,7 +20,7 @@ from rnn_scaling.config.naming import FRAMEWORK, NAMED, OWN_FRAMEWORK, TRAINER
 from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.sweeps.command_lines import flag_words
+from rnn_scaling.sweeps.command_lines import format_flags
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
@@ -55,7 +55,7 @@ class Run(AnyRun):
 
     def arguments(self, result_file: str | Path) -> list[str]:
         """Return the flags of the trainer; its progress lines feed the sweep's bar."""
-        words = flag_words(self.flags)
+        words = format_flags(self.flags)
         return [*words, f"--result_file={result_file}", "--progress=true"]
 
 
@@ -145,7 +145,7 @@ def plan(
             return None  # this encoder does not compute these cells
         return run_name(values, varied_options)
 
-    runs, problems, unused = distinct_runs(
+    runs, problems, unused = make_distinct_runs(
         lists, make_name, user_flags, num_gpus=num_gpus, num_cores=num_cores
     )
     if problems or unused:
@@ -167,7 +167,7 @@ class DistinctRuns(NamedTuple):
     unused: list[str]
 
 
-def distinct_runs(
+def make_distinct_runs(
     lists: Mapping[str, Sequence[Any]],
     make_name: Callable[[Mapping[str, Any], RunConfig], str | None],
     user_flags: Collection[str],
@@ -230,12 +230,12 @@ def interleave(runs: Sequence[R], repeats: int) -> list[R]:
     """
     ordered: list[R] = []
     for repeat in range(1, repeats + 1):
-        order = round_order(runs, repeat) if repeats > 1 else runs
+        order = shuffle_round(runs, repeat) if repeats > 1 else runs
         ordered += [dataclasses.replace(run, repeat=repeat) for run in order]
     return ordered
 
 
-def round_order(runs: Sequence[R], repeat: int) -> list[R]:
+def shuffle_round(runs: Sequence[R], repeat: int) -> list[R]:
     """Return the runs of one round in a random order.
 
     An even round has the reverse order of the round before.
@@ -246,7 +246,7 @@ def round_order(runs: Sequence[R], repeat: int) -> list[R]:
     return order if is_odd else order[::-1]
 
 
-def device_counts(num_devices: int) -> list[int]:
+def list_device_counts(num_devices: int) -> list[int]:
     """Return the numbers of devices of a sweep, at most `num_devices`.
 
     Above _MAX_LISTED_DEVICES they are the powers of two and the largest number.
@@ -275,8 +275,8 @@ def _default_values(
     defaults: dict[str, Sequence[Any]] = {
         "encoder_type": _swept_encoders(lists),
         "variable_update": registry.swept_modes(has_workers),
-        "num_devices": device_counts(num_devices),
-        "preset": [default_preset(lists, num_gpus)],
+        "num_devices": list_device_counts(num_devices),
+        "preset": [choose_default_preset(lists, num_gpus)],
     }
     # All frameworks train the same work, so this suite uses only one encoder
     # implementation.
@@ -292,7 +292,7 @@ def _is_on_gpus(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> bool:
     return num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
 
 
-def default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> str:
+def choose_default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> str:
     """Return the preset of a sweep if the user names none."""
     return presets.choose_sweep_preset(_is_on_gpus(lists, num_gpus))
 

@@ -16,7 +16,7 @@ from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import folder
-from rnn_scaling.sweeps.command_lines import GPU_VARIABLE, program_command
+from rnn_scaling.sweeps.command_lines import GPU_VARIABLE, make_program_command
 from rnn_scaling.sweeps.placeholders import REPEAT
 from rnn_scaling.sweeps.program_plan import ProgramRun
 from rnn_scaling.system.machine import gpus
@@ -59,7 +59,7 @@ def build_tasks(run: ProgramRun, result_file: Path) -> list[Task]:
     for copy in list_copies(run, result_file):
         copy.result_file.parent.mkdir(exist_ok=True)
         copy.result_file.unlink(missing_ok=True)
-        command = program_command(
+        command = make_program_command(
             run.template,
             {**run.texts, REPEAT: str(run.repeat)},
             copy.result_file,
@@ -115,7 +115,7 @@ def add_rates(run: ProgramRun, result_file: Path, read_log: ReadLog) -> RunRecor
     )
 
 
-def last_line(run: ProgramRun, result_file: Path, number: int) -> str:
+def read_last_line(run: ProgramRun, result_file: Path, number: int) -> str:
     """Return the last line that a copy printed, with its number; "" without output."""
     log = list_copies(run, result_file)[number].log
     try:

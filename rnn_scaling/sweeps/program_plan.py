@@ -29,7 +29,7 @@ from rnn_scaling.sweeps.axes import (
 )
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.placeholders import REPEAT, RESULT_FILE
-from rnn_scaling.sweeps.plan import device_counts, make_names_distinct, name_part
+from rnn_scaling.sweeps.plan import list_device_counts, make_names_distinct, name_part
 from rnn_scaling.sweeps.program_options import (
     PRODUCTS,
     TrainerOptions,
@@ -138,7 +138,7 @@ def _choose_devices(
     max_devices = max(1, num_cores // max(1, cores[0]))
     if on_gpus:
         max_devices = num_gpus
-    counts = lists.get("num_devices", device_counts(max_devices))
+    counts = lists.get("num_devices", list_device_counts(max_devices))
     counts = [count or max_devices for count in counts]
     lines = []
     if len(devices) > 1:

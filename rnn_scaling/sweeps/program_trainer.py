@@ -39,7 +39,7 @@ from rnn_scaling.sweeps.axes import parse_number
 from rnn_scaling.sweeps.command_lines import (
     DEVICES_VARIABLE,
     CommandLine,
-    program_command,
+    make_program_command,
 )
 from rnn_scaling.sweeps.estimate import Estimator, Limit
 from rnn_scaling.sweeps.program_plan import ProgramRun
@@ -127,7 +127,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         self.notes: list[str] = []
 
     def command(self, run: ProgramRun, result_file: Path) -> CommandLine:
-        command = program_command(
+        command = make_program_command(
             run.template,
             {**run.texts, placeholders.REPEAT: str(run.repeat)},
             result_file,
@@ -170,7 +170,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
                 output.warnings.see(line)
                 progress = watch(line)
                 if progress:
-                    line = failure.progress_line(progress, run.unit)
+                    line = failure.format_progress(progress, run.unit)
                 return on_line(line)
 
             is_progress = bool if limit.is_rough else None
@@ -194,7 +194,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         meter = load.LoadMeter(cores, load.sample_with_descendants)
         outcome = process.run_together(tasks, limit.seconds, on_line)
         self._output.load = meter.read()
-        last_line = program_copies.last_line(run, result_file, outcome.task)
+        last_line = program_copies.read_last_line(run, result_file, outcome.task)
         return dataclasses.replace(outcome, lines=[last_line])
 
     def _judge_copies(

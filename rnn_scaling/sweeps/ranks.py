@@ -37,7 +37,9 @@ class Starter:
 
     def command(self, config: RunConfig, flags: Sequence[str]) -> CommandLine:
         """Return the command line of a run, or of each of its ranks."""
-        return command_lines.suite_command(config, flags, self.trainer, self.launch)
+        return command_lines.make_suite_command(
+            config, flags, self.trainer, self.launch
+        )
 
     def run(
         self,
@@ -61,7 +63,7 @@ class Starter:
         if self.launch or config.num_processes == 1:
             task = self.command(config, flags).task()
             return process.run_together([task], timeout_s, on_line, is_progress)
-        with private_network(config, self.tasks(config, flags)) as tasks:
+        with open_private_network(config, self.tasks(config, flags)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_progress)
 
     def can_start_early(self, config: RunConfig) -> bool:
@@ -80,7 +82,7 @@ class Starter:
         """Run all ranks with the streams of this process; return the exit status."""
         try:
             tasks = self.tasks(config, flags, has_streams=True)
-            with private_network(config, tasks) as private_tasks:
+            with open_private_network(config, tasks) as private_tasks:
                 outcome = process.run_together(private_tasks, 0.0, print_line)
         except OSError as e:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
@@ -101,7 +103,7 @@ class Starter:
                 "RNN_SCALING_RANK": str(rank),
             }
             commands.append(CommandLine(words, variables))
-        return rank_tasks(config, commands, has_streams)
+        return make_rank_tasks(config, commands, has_streams)
 
 
 def check_launcher(text: str) -> str:
@@ -111,7 +113,7 @@ def check_launcher(text: str) -> str:
     return text
 
 
-def rank_names(config: RunConfig) -> list[str]:
+def list_rank_names(config: RunConfig) -> list[str]:
     """Return the names of a run's ranks: coordinator, workers, parameter servers."""
     roles = config.roles()
     names = []
@@ -122,7 +124,9 @@ def rank_names(config: RunConfig) -> list[str]:
 
 
 @contextlib.contextmanager
-def private_network(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
+def open_private_network(
+    config: RunConfig, tasks: Sequence[Task]
+) -> Iterator[list[Task]]:
     """Yield the tasks of a run, in a private network if the system allows one."""
     with network_namespace.create() as network:
         if config.mode.trains_one_model and not network.enter:
@@ -143,7 +147,7 @@ def _warn_about_open_ports(reason: str) -> None:
     )
 
 
-def rank_tasks(
+def make_rank_tasks(
     config: RunConfig, commands: Sequence[CommandLine], has_streams: bool
 ) -> list[Task]:
     """Return a task for each rank of a run, all with the same new token.
@@ -155,7 +159,7 @@ def rank_tasks(
     """
     token = {tokens.VARIABLE: tokens.generate_token()}
     tasks = []
-    for rank, name in enumerate(rank_names(config)):
+    for rank, name in enumerate(list_rank_names(config)):
         command = commands[rank]
         task = Task(
             command.words,
@@ -197,7 +201,7 @@ def describe_killed_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
 
 
 def _rank_title(outcome: ProcessOutcome, config: RunConfig) -> str:
-    return f"{rank_names(config)[outcome.task]} (rank {outcome.task})"
+    return f"{list_rank_names(config)[outcome.task]} (rank {outcome.task})"
 
 
 def report_end(outcome: ProcessOutcome, config: RunConfig) -> int:
@@ -229,7 +233,7 @@ def _find_lost_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
 
 def _rank_lines(outcome: ProcessOutcome, config: RunConfig) -> list[str]:
     """Return the lines that the failed rank printed."""
-    prefix = _line_prefix(rank_names(config)[outcome.task])
+    prefix = _line_prefix(list_rank_names(config)[outcome.task])
     lines = [line for line in outcome.lines if line.startswith(prefix)]
     return [line.removeprefix(prefix) for line in lines]
 

@@ -13,7 +13,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
 from rnn_scaling.sweeps.command_lines import TRAINER, CommandLine
-from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit, rough_s
+from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit, estimate_rough_s
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import Starter
 from rnn_scaling.sweeps.runs import Trainer
@@ -114,7 +114,7 @@ class SuiteTrainer(Trainer[Run]):
 
     def estimator(self) -> Estimator:
         rough = functools.partial(
-            rough_s,
+            estimate_rough_s,
             num_cores=len(available_cores()),
             workers_share=not self._starter.launch,
         )

@@ -71,7 +71,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> ThreadPlan:
         num_devices = base.config.devices.num_devices
         default = pool_sizes(base.config, machine["num_cores"])[0]
         defaults[num_devices] = default
-        counts = user_counts or thread_counts(num_devices, default)
+        counts = user_counts or list_thread_counts(num_devices, default)
         runs += [_set_threads(base, count) for count in dict.fromkeys(counts)]
     return ThreadPlan(runs, defaults)
 
@@ -88,7 +88,7 @@ def _set_threads(base: Run, num_threads: int) -> Run:
     )
 
 
-def thread_counts(num_devices: int, default: int) -> list[int]:
+def list_thread_counts(num_devices: int, default: int) -> list[int]:
     """Return the numbers of threads to try, ascending.
 
     They are close to the number of devices, and include the trainer's default.

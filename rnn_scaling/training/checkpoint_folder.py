@@ -25,7 +25,7 @@ from rnn_scaling.config.conditions import END_OPTIONS, NOT_COMPARED
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import MeasureOptions
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.data.corpus import stamp
+from rnn_scaling.data.corpus import read_stamp
 from rnn_scaling.records import checks, lock
 from rnn_scaling.records.decoding import Count, Part, build
 from rnn_scaling.records.parts import Resumption
@@ -293,7 +293,7 @@ def _check_data(
 ) -> None:
     """Refuse to continue with other data files than the checkpoint has read."""
     for path in sorted({*files, *data}):
-        current_stamp = stamp(path) if path in files else None
+        current_stamp = read_stamp(path) if path in files else None
         if data.get(path) == current_stamp:
             continue
         if path not in data:
@@ -345,7 +345,7 @@ def publish(
     saved = {
         "schema": _SCHEMA,
         "config": config.flat(),
-        "data": {path: stamp(path) for path in files},
+        "data": {path: read_stamp(path) for path in files},
         "vocabularies": _vocabulary_checksums(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,

@@ -148,7 +148,7 @@ class Run:
         self._cluster = clusters.join_run(launch, config)
         self._native_log: NativeLog | None = None
         # Size and time of each data file, to notice a file that changes meanwhile.
-        self._stamps = {path: corpus.stamp(path) for path in self.state.files}
+        self._stamps = {path: corpus.read_stamp(path) for path in self.state.files}
         # Locks that the process holds until it ends.
         self._locks = contextlib.ExitStack()
         # Guards `_record`, `_is_recorded` and `_ended_early`, and all writing of records.
@@ -252,7 +252,7 @@ class Run:
         with contextlib.suppress(Exception), loading():
             from rnn_scaling.training import benchmark  # noqa: F401
         self.state.wait_for_turn()
-        self._stamps = {path: corpus.stamp(path) for path in self._stamps}
+        self._stamps = {path: corpus.read_stamp(path) for path in self._stamps}
 
     def _wait(self) -> None:
         """Wait for the other thread, an interruption or the failure of a rank."""

@@ -81,7 +81,9 @@ def test_a_format_after_much_other_text_is_found(folder, capsys):
     noise = line * (3 * importing.WINDOW // 50)
     file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
     assert run(capsys, file)[0] == 0
-    assert len(list(importing.windows(Path(file)))) == 4  # never all of it in memory
+    assert (
+        len(list(importing.read_windows(Path(file)))) == 4
+    )  # never all of it in memory
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import recommend
 from rnn_scaling.records import record
-from rnn_scaling.sweeps.thread_search import thread_counts
+from rnn_scaling.sweeps.thread_search import list_thread_counts
 from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
@@ -64,7 +64,7 @@ def statements(found):
 def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(
     num_devices, default, counts
 ):
-    assert thread_counts(num_devices, default) == counts
+    assert list_thread_counts(num_devices, default) == counts
 
 
 def test_a_corrected_rate_decides_nothing_about_threads():

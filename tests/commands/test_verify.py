@@ -12,7 +12,7 @@ from rnn_scaling.commands import verify
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.reports.certificates import certificate_text
-from rnn_scaling.sweeps.certificates import verification_defaults
+from rnn_scaling.sweeps.certificates import choose_verification_defaults
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked
 
@@ -30,13 +30,13 @@ def test_bad_flags(words, flag, capsys):
 
 
 def test_defaults():
-    single = verification_defaults({})
+    single = choose_verification_defaults({})
     assert (single["variable_update"], single["num_devices"]) == ("replicated", 2)
     assert single["optimizer"] == "sgd"
-    several = verification_defaults({"num_workers": 3})
+    several = choose_verification_defaults({"num_workers": 3})
     assert several["variable_update"] == "collective_all_reduce"
     assert several["num_devices"] == 1
-    launched = verification_defaults({}, has_launcher=True)
+    launched = choose_verification_defaults({}, has_launcher=True)
     assert launched["variable_update"] == "collective_all_reduce"
     assert "num_workers" not in launched
     options_by_rate = {
@@ -48,9 +48,9 @@ def test_defaults():
         0.0001: {"model": "vgg16", "optimizer": "adam"},
     }
     for rate, options in options_by_rate.items():
-        defaults = verification_defaults(options)
+        defaults = choose_verification_defaults(options)
         assert defaults["learning_rate"] == pytest.approx(rate)
-    assert "learning_rate" not in verification_defaults({"optimizer": "none"})
+    assert "learning_rate" not in choose_verification_defaults({"optimizer": "none"})
 
 
 def test_a_wrong_run_ends_with_1_and_has_the_fault_in_its_record(

@@ -188,7 +188,7 @@ def test_files_that_change_are_named(data):
 
     changes = (append, lambda: os.utime("a.src", (1, 1)), lambda: os.remove("a.src"))
     for change in changes:
-        stamps = {path: corpus.stamp(path) for path in ("a.tgt", "a.src")}
+        stamps = {path: corpus.read_stamp(path) for path in ("a.tgt", "a.src")}
         assert corpus.describe_changes(stamps) == ""
         change()
         assert corpus.describe_changes(stamps).startswith("a.src changed during ")

@@ -228,7 +228,7 @@ def framed(data, length=None):
 
 def test_frames_equal_those_of_tensorflow(data_dir, tmp_path):
     path = data_dir / "train-00000-of-00003"
-    frames = tfrecord_frames.frames(str(path))
+    frames = tfrecord_frames.read_frames(str(path))
     records = [tfrecord_frames.read_data(str(path), frame) for frame in frames]
     assert len(records) == NUM_IMAGES // 3
     assert b"".join(map(framed, records)) == path.read_bytes()
@@ -276,7 +276,7 @@ def test_a_broken_frame_is_found_for_any_error(
         with pytest.raises(DataError):
             build(tmp_path, devices[:1])
     for is_cut in (True, False):
-        found = tfrecord._file_fault(str(path), is_cut)
+        found = tfrecord._find_file_fault(str(path), is_cut)
         assert found.startswith(f"record {position} is truncated or corrupt")
 
 

@@ -20,7 +20,9 @@ VALIDATOR = jsonschema.Draft202012Validator(json_schema.build())
 def test_the_published_schema_is_the_one_of_the_types():
     jsonschema.Draft202012Validator.check_schema(json_schema.build())
     published = (ROOT / "docs" / "run.schema.json").read_text()
-    assert json_schema.text() == published, "python -m rnn_scaling.records.json_schema"
+    assert json_schema.format_schema() == published, (
+        "python -m rnn_scaling.records.json_schema"
+    )
 
 
 @pytest.mark.parametrize("path", RECORDS[::12], ids=lambda path: path.stem)

@@ -12,10 +12,10 @@ from rnn_scaling.sweeps.estimate import (
     Basis,
     Estimator,
     choose_limit,
-    duration,
-    oversubscription,
-    rough_s,
-    user_limit,
+    compute_oversubscription,
+    estimate_rough_s,
+    format_duration,
+    make_user_limit,
 )
 from rnn_scaling.sweeps.plan import identify, plan
 from rnn_scaling.sweeps.thread_search import plan_threads
@@ -34,11 +34,13 @@ def options(**given):
 
 
 def on_cores(num_cores, **sharing):
-    return Estimator(functools.partial(rough_s, num_cores=num_cores, **sharing))
+    return Estimator(
+        functools.partial(estimate_rough_s, num_cores=num_cores, **sharing)
+    )
 
 
 def rough(**given):
-    return rough_s(dict(options(**given)), 2)
+    return estimate_rough_s(dict(options(**given)), 2)
 
 
 def test_nothing_known_is_rough():
@@ -80,7 +82,10 @@ def test_devices_that_share_cores_are_slower_in_the_estimate():
         for n in (1, 4)
     )
     assert one > four  # they take turns
-    assert oversubscription({**dict(options(num_devices=4)), "device": "gpu"}, 2) == 1.0
+    assert (
+        compute_oversubscription({**dict(options(num_devices=4)), "device": "gpu"}, 2)
+        == 1.0
+    )
 
 
 def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
@@ -93,7 +98,7 @@ def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
     here = on_cores(2)
     here.add(four, 1000.0)
     assert here.seconds(options(num_devices=4)) == pytest.approx(
-        1000 * rough(num_devices=4) / rough_s(dict(four), 2)
+        1000 * rough(num_devices=4) / estimate_rough_s(dict(four), 2)
     )
 
 
@@ -124,7 +129,7 @@ def test_the_limit_of_a_run_follows_what_is_known(took_s, batch_size, seconds):
         estimator.add(options(), each)
     found = choose_limit(options(batch_size=batch_size), estimator, None)
     assert (found.seconds, found.is_rough) == (seconds, not took_s)
-    assert choose_limit(options(), estimator, 7.0) == user_limit(7.0)
+    assert choose_limit(options(), estimator, 7.0) == make_user_limit(7.0)
     unknown = choose_limit(options(), Estimator(), None)
     assert (unknown.seconds, unknown.is_rough) == (SILENT_S, True)
 
@@ -148,4 +153,4 @@ def test_operations_follow_the_work(model, weights):
     [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (7800, "2 h 10 min")],
 )
 def test_duration(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

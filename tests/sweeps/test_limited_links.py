@@ -61,7 +61,7 @@ def test_a_bucket_holds_8_ms_and_a_packet_at_least():
         and NetworkLink(1e6).burst_bytes == 66_000
     )
     assert NetworkLink(1e9).queue_bytes == 1_000_000 + 6_250_000
-    assert [network.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
+    assert [network.format_megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
         "50 Mbit/s",
         "1.5 Mbit/s",
@@ -90,15 +90,15 @@ def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     )
     same = network.Calibration((1.9e8, 1.9e8), 0.0003)
     assert " 190 Mbit/s of payload" in network.describe(LINK, same)
-    assert network.warnings(LINK, found) == []
-    (slow,) = network.warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
+    assert network.find_warnings(LINK, found) == []
+    (slow,) = network.find_warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
     assert slow.startswith("--link_mbit=200: a link carries only 120 Mbit/s; ")
 
 
 def test_programs_that_do_not_exist_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    root, packages = network.refusals(False)
+    root, packages = network.find_refusals(False)
     assert "root" in root
     assert packages.endswith("; apt install iperf3 iproute2 util-linux")
 
@@ -129,7 +129,7 @@ def members_of(nodes: Sequence[network.Namespace]) -> list[int]:
 
 @real
 def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
-    with network.network(["worker0", "worker1", "ps0"], LINK) as nodes:
+    with network.open_network(["worker0", "worker1", "ps0"], LINK) as nodes:
         assert [(node.name, node.address) for node in nodes] == [
             ("worker0", "10.200.0.1"),
             ("worker1", "10.200.0.2"),
@@ -172,8 +172,8 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
 def test_nothing_of_a_killed_run_is_left():
     code = (
         "import time\nfrom rnn_scaling.sweeps.limited_links import network\n"
-        "with network.network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
-        "    with network.running(nodes[0].command(['sleep', '1000'])):\n"
+        "with network.open_network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
+        "    with network.keep_running(nodes[0].command(['sleep', '1000'])):\n"
         "        while len(nodes[0].processes()) < 2: time.sleep(0.01)\n"
         "        print(*(f'{node.holder} {node.identity}' for node in nodes), flush=True); time.sleep(1000)"
     )
@@ -207,7 +207,9 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     )  # a second; a full bucket is a tenth of what it carries
     if delay_s and shutil.which("wirefilter") is None:
         pytest.skip("needs vde2")
-    with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
+    with network.open_network(
+        ["worker0", "worker1"], NetworkLink(5e6, delay_s)
+    ) as nodes:
         found = network.measure(nodes)
         members = members_of(nodes)
     assert len(found.bits_per_s) == 2 and all(

@@ -107,7 +107,7 @@ def test_workers_are_an_axis_of_modes_that_have_them():
     [(0, [1]), (3, [1, 2, 3]), (12, [1, 2, 4, 8, 12]), (16, [1, 2, 4, 8, 16])],
 )
 def test_device_counts(most, counts):
-    assert plans.device_counts(most) == counts
+    assert plans.list_device_counts(most) == counts
 
 
 def test_a_flag_goes_to_the_runs_that_read_it():

@@ -437,7 +437,7 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
         (10.0, RunProgress(5, 20, 35.25)),
         (11.0, RunProgress(6, None, None)),
     ):
-        watched.output(failure.progress_line(seen, "words"))
+        watched.output(failure.format_progress(seen, "words"))
     assert shown[1].startswith("2 min left")
     assert "5/20 batches, 35.2 words/s" in shown[1]
     watched.start("x-1.r2", 3.0)
@@ -447,7 +447,7 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
     # If steps are counted per epoch, the finished share of the run is unknown.
     for step in (19, 1, 2):
         board.elapsed_s += 1
-        watched.output(failure.progress_line(RunProgress(step, 20, None), "words"))
+        watched.output(failure.format_progress(RunProgress(step, 20, None), "words"))
     assert shown[-1].startswith("? left, x-1.r2 2/20 batches")
 
 

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.config import registry
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps import cluster_options, ranks
-from rnn_scaling.sweeps.estimate import user_limit
+from rnn_scaling.sweeps.estimate import make_user_limit
 from rnn_scaling.system.processes.process import ProcessOutcome
 from tests.sweeps.test_early_checks import resolved
 
@@ -28,9 +28,18 @@ def with_servers(monkeypatch):
 
 def test_ranks_are_the_coordinator_the_workers_and_the_servers(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
-    assert ranks.rank_names(config) == ["coordinator", "worker 0", "worker 1", "ps 0"]
-    assert len(ranks.rank_names(config)) == config.num_processes
-    assert ranks.rank_names(resolved(**SEVERAL)) == ["worker 0", "worker 1", "worker 2"]
+    assert ranks.list_rank_names(config) == [
+        "coordinator",
+        "worker 0",
+        "worker 1",
+        "ps 0",
+    ]
+    assert len(ranks.list_rank_names(config)) == config.num_processes
+    assert ranks.list_rank_names(resolved(**SEVERAL)) == [
+        "worker 0",
+        "worker 1",
+        "worker 2",
+    ]
 
 
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
@@ -110,7 +119,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     assert ranks.report_end(ProcessOutcome(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
     assert (
-        ranks.explain(LOST, config, user_limit(0)).message
+        ranks.explain(LOST, config, make_user_limit(0)).message
         == f"worker 2 (rank 2): {remedy} (last output: x)"
     )
 

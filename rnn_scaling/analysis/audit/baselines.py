@@ -13,7 +13,7 @@ import numpy as np
 from rnn_scaling.analysis.audit.relations import NO_SHIFT, Shift
 from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.measurements import Column, Measurements, group_rows
-from rnn_scaling.records.tables.series import series_keys
+from rnn_scaling.records.tables.series import make_series_keys
 
 # Price in bits of the rules that choose a baseline among the rows of a group.
 _RULES = {
@@ -59,7 +59,7 @@ def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     num_rows = len(layout.lines)
     all_keys: list[Keys] = [
         lambda layout: [0] * len(layout.lines),
-        series_keys,
+        make_series_keys,
     ]
     num_labels = len(layout.labels[0]) if layout.labels else 0
     all_keys += [functools.partial(_label_keys, k) for k in range(num_labels)][

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.analysis.audit.readings import Bounds
 from rnn_scaling.records.tables.headers import Quantity
 from rnn_scaling.records.tables.measurements import Item, Measurements
-from rnn_scaling.records.tables.series import Point, Series, series_of_column
+from rnn_scaling.records.tables.series import Point, Series, find_series_of_column
 
 _SUPERLINEAR = 1.2  # times the work per device of any other row
 _SUPERLINEAR_OF_THREE = 1.6  # the same if there are three rows
@@ -39,7 +39,7 @@ def find_series(layout: Measurements) -> Iterator[Series]:
         may_be_measure = not column.quantity and not column.is_exact
         if not is_measure and not may_be_measure:
             continue
-        for series in series_of_column(layout, column):
+        for series in find_series_of_column(layout, column):
             if len(series.points) > 2 and (
                 is_measure or _grows_with_devices(series.points)
             ):

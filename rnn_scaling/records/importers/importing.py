@@ -54,7 +54,7 @@ _SIGNATURES = {
 _UTF_8_MARK = b"\xef\xbb\xbf"
 
 
-def rate_formats() -> list[str]:
+def list_rate_formats() -> list[str]:
     """Return the formats of logs that have the rate of a training run."""
     return [name for name, format in FORMATS.items() if format.has_rates]
 
@@ -65,7 +65,7 @@ def check_rate_formats(text: str) -> str:
     Raises:
       ValueError: If the value is wrong; the text completes "must be".
     """
-    formats = _complete_names(text, [AUTO, *rate_formats(), WALL])
+    formats = _complete_names(text, [AUTO, *list_rate_formats(), WALL])
     if WALL in formats and len(formats) > 1:
         raise ValueError(f"{WALL} by itself, because {WALL} reads no output")
     return ",".join(formats)
@@ -222,7 +222,7 @@ def read_run(path: Path, terms: Terms) -> tuple[ImportedRun, Reading]:
 def _list_rate_formats(terms: Terms) -> tuple[list[str], str]:
     """Return the formats that the one run of a log may have, and the pattern."""
     names, pattern = _split_formats(terms.formats)
-    return rate_formats() if AUTO in names else names, pattern
+    return list_rate_formats() if AUTO in names else names, pattern
 
 
 def _require_one_run(reading: Reading) -> tuple[ImportedRun, Reading]:
@@ -259,14 +259,14 @@ def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
 def _detect_formats(path: Path, candidates: Sequence[str]) -> list[str]:
     """Return the formats that a file seems to contain."""
     detected: set[str] = set()
-    for window in windows(path):
+    for window in read_windows(path):
         detected |= {name for name in candidates if FORMATS[name].detect(window)}
         if detected and candidates == list(FORMATS):
             break
     return [name for name in candidates if name in detected]
 
 
-def windows(path: Path) -> Iterator[str]:
+def read_windows(path: Path) -> Iterator[str]:
     """Yield the text of a file, whole lines, at least WINDOW characters at a time."""
     lines: list[str] = []
     size = 0

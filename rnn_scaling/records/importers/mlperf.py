@@ -336,8 +336,8 @@ def _result_row(run: LoggedRun) -> tuple[Value, ...]:
     settings = run.settings
     seed = settings.get("seed")
     return (
-        short_text(settings.get("submission_benchmark")),
-        short_text(settings.get("submission_platform")),
+        format_cell(settings.get("submission_benchmark")),
+        format_cell(settings.get("submission_platform")),
         run.status if run.status == "success" else f"{_NO_SCORE} ({run.status})",
         run.seconds,
         run.seconds_between("init_start", "run_start"),
@@ -350,18 +350,18 @@ def _result_row(run: LoggedRun) -> tuple[Value, ...]:
     )
 
 
-def short_text(value: Any) -> str | None:
+def format_cell(value: Any) -> str | None:
     """Return a value as the text of a cell; None if it is empty."""
     return str(value)[:80] if value not in (None, "") else None
 
 
 def _make_imported_run(run: LoggedRun) -> ImportedRun:
     # The number of machines is not part of the name: "4xNVIDIA DGX-1".
-    platform = short_text(run.settings.get("submission_platform")) or ""
+    platform = format_cell(run.settings.get("submission_platform")) or ""
     batch_size = run.global_batch_size
     devices = run.devices
     options: dict[str, Any] = {
-        "model": short_text(run.settings.get("submission_benchmark")),
+        "model": format_cell(run.settings.get("submission_benchmark")),
         "machine": re.sub(r"^\d+\s?x\s?", "", platform) or None,
         "global_batch_size": batch_size,
         "num_devices": devices,

@@ -59,7 +59,7 @@ class MlperfSystem(LogFormat):
         row: list[Value] = []
         for title, key in _COLUMNS.items():
             is_product = title == "Accelerators"
-            row.append(devices if is_product else mlperf.short_text(system.get(key)))
+            row.append(devices if is_product else mlperf.format_cell(system.get(key)))
         table = Table("MLPerf system", tuple(_COLUMNS), (tuple(row),))
         note = "Accelerators = number_of_nodes x accelerators_per_node."
         return make_reading(self.name, Problems(), "", tables=[table], notes=[note])

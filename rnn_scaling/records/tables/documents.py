@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import text_tables
-from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
+from rnn_scaling.records.tables.grids import MOST_ROWS, make_tables
 from rnn_scaling.records.tables.table import Row, Table
 from rnn_scaling.system.files import input_files
 
@@ -164,14 +164,14 @@ def _read_csv_tables(
         cells = _split_cells(line, delimiter)
         is_empty = not any(map(str.strip, cells))
         if rows and (is_empty or len(rows) > MOST_ROWS):
-            yield from table_of(source, _mark_corrected(rows))
+            yield from make_tables(source, _mark_corrected(rows))
             # A table that is cut because of its length continues under the same header;
             # an empty line has no cells, or only empty ones.
             is_continued = bool(cells) and len(rows) > 1
             rows = rows[:1] if is_continued else []
         if not is_empty:
             rows.append((number, cells))
-    yield from table_of(source, _mark_corrected(rows))
+    yield from make_tables(source, _mark_corrected(rows))
 
 
 def _mark_corrected(rows: list[Row]) -> list[Row]:
@@ -240,7 +240,7 @@ def _read_rows_table(source: str, items: Sequence[Any], name: str) -> Iterator[T
     if all(isinstance(item, list) for item in items):
         for place, item in enumerate(items, 1):
             rows.append((place, tuple(map(_cell_text, item))))
-        yield from table_of(source, rows, name)
+        yield from make_tables(source, rows, name)
         return
     numbered = list(enumerate(items, 1))
     yield from _read_objects_table(source, numbered, name)

@@ -18,7 +18,7 @@ MOST_ROWS = 20_000  # a longer table is read in pieces
 _DITTO = ("", '"', "\u2033", "\u3003", "''", "^^")
 
 
-def table_of(
+def make_tables(
     source: str, rows: Sequence[Row], title: str = "", caption: str = ""
 ) -> Iterator[Table]:
     """Yield the tables of rows, whose first one is the header; empty rows end tables."""

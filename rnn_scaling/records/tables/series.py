@@ -48,13 +48,13 @@ class Series:
     points: tuple[Point, ...]
 
 
-def series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
+def make_series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
     """Return the key of each row's series; rows of one series have equal keys."""
-    return _zip_keys(layout, separators(layout))
+    return _zip_keys(layout, find_separators(layout))
 
 
 @functools.lru_cache(maxsize=4)
-def separators(layout: Measurements) -> tuple[Sequence[str], ...]:
+def find_separators(layout: Measurements) -> tuple[Sequence[str], ...]:
     """Return the values, by row, of the columns that separate series.
 
     Names separate series unless they repeat the number of devices ("2x8"). A parameter
@@ -157,17 +157,17 @@ def find_series(layout: Measurements) -> list[Series]:
             ]
         series: list[Series] = []
         for column in columns:
-            series += series_of_column(layout, column)
+            series += find_series_of_column(layout, column)
         if series:
             return series
     return []
 
 
-def series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
+def find_series_of_column(layout: Measurements, column: Column) -> Iterator[Series]:
     """Yield the series of one column with at least two numbers of devices."""
     if layout.devices is None:
         return
-    separating_values = separators(layout)
+    separating_values = find_separators(layout)
     for rows in group_rows(_zip_keys(layout, separating_values)).values():
         repeats: dict[int, list[Item]] = {}
         measured_rows = []

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.tables.grids import MOST_ROWS, table_of
+from rnn_scaling.records.tables.grids import MOST_ROWS, make_tables
 from rnn_scaling.records.tables.table import Row, Table
 
 _MAX_CELLS = 2_000_000  # cells of an HTML table
@@ -43,10 +43,10 @@ def find_tables(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table
         elif kind == "html":
             yield from _read_html_table(source, block[0], stream, title)
         elif kind == "pipes":
-            yield from table_of(source, _read_piped_rows(block), title, caption)
+            yield from make_tables(source, _read_piped_rows(block), title, caption)
             caption = ""
         elif len(block) > 2:
-            yield from table_of(source, _read_spaced_rows(block), title, caption)
+            yield from make_tables(source, _read_spaced_rows(block), title, caption)
             caption = ""
         else:
             caption = block[-1][1].strip()[:MAX_CAPTION]
@@ -233,7 +233,7 @@ def _read_html_table(
             rows.append((line, tuple(cells)))
         line += part.count("\n")
     caption = " ".join(_TAG.sub(" ", caption.partition("<")[0]).split())
-    yield from table_of(source, rows, title, caption[:MAX_CAPTION])
+    yield from make_tables(source, rows, title, caption[:MAX_CAPTION])
 
 
 def _find_html_cells(row: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ so the programs of vde do.
 iperf3 measures what the links really carry, from every node to the next one and all at
 once, like a ring of gradients.
 
-Only `run` builds the network. Needs root and the programs that `refusals` names.
+Only `run` builds the network. Needs root and the programs that `find_refusals` names.
 """
 
 import contextlib
@@ -130,7 +130,7 @@ class NetworkNode(Namespace):
 
 
 @contextlib.contextmanager
-def network(
+def open_network(
     names: Sequence[str], link: NetworkLink
 ) -> Iterator[tuple[NetworkNode, ...]]:
     """Yield the nodes of a network, in rank order; then end all processes in them.
@@ -225,7 +225,7 @@ def _delay_frames(
     """Delay the frames between bridges until the stack is closed."""
 
     def start(*words: str) -> None:
-        stack.enter_context(running(switch.command(words)))
+        stack.enter_context(keep_running(switch.command(words)))
 
     sockets = Path(
         stack.enter_context(tempfile.TemporaryDirectory(prefix="rnn_scaling."))
@@ -255,7 +255,7 @@ def wait_until(condition: Callable[[], bool], message: str) -> None:
     raise CallFailed(message)
 
 
-def refusals(has_delay: bool) -> list[str]:
+def find_refusals(has_delay: bool) -> list[str]:
     """Return why this machine cannot limit links, one line per reason.
 
     Missing features of the kernel are found only when the network is built.
@@ -327,7 +327,7 @@ def _require_feature(feature: str, module: str, *words: str) -> None:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def keep_running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Yield a program that runs while the block does, and ends with this process.
 
     Its stdin stays open.
@@ -384,7 +384,7 @@ def _measure_streams(
     client_words = f"iperf3 -p {_IPERF3_PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(running(server.command(server_words)))
+            stack.enter_context(keep_running(server.command(server_words)))
         for _, server in pairs:  # a server that does not listen refuses its client
             listening = server.command(["ss", "-ltn"])
             wait_until(
@@ -394,7 +394,7 @@ def _measure_streams(
         clients = []
         for client, server in pairs:
             words = [*client_words, "-c", server.address, *flags]
-            clients.append(stack.enter_context(running(client.command(words))))
+            clients.append(stack.enter_context(keep_running(client.command(words))))
         return [_read_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 
@@ -430,10 +430,10 @@ def parse_iperf3(text: str) -> StreamResult:
 
 def describe(link: NetworkLink, calibration: Calibration) -> str:
     """Return the requested and the measured rates in words, for the record."""
-    slowest = megabits(min(calibration.bits_per_s))
-    fastest = megabits(max(calibration.bits_per_s))
+    slowest = format_megabits(min(calibration.bits_per_s))
+    fastest = format_megabits(max(calibration.bits_per_s))
     rates = slowest if slowest == fastest else f"{slowest} to {fastest}"
-    requested = megabits(link.bits_per_s)
+    requested = format_megabits(link.bits_per_s)
     if link.delay_s:
         requested += f" and {link.delay_s * 1e3:g} ms one way"
     return (
@@ -442,18 +442,18 @@ def describe(link: NetworkLink, calibration: Calibration) -> str:
     )
 
 
-def warnings(link: NetworkLink, calibration: Calibration) -> list[str]:
+def find_warnings(link: NetworkLink, calibration: Calibration) -> list[str]:
     """Return a warning if a link carries less than requested."""
     slowest = min(calibration.bits_per_s)
     if slowest >= (1 - _SHORTFALL) * link.bits_per_s:
         return []
     return [
-        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only {megabits(slowest)}; "
+        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only {format_megabits(slowest)}; "
         "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
     ]
 
 
-def megabits(bits_per_s: float) -> str:
+def format_megabits(bits_per_s: float) -> str:
     """Format a rate for people.
 
     >>> megabits(2e8), megabits(9.417e8), megabits(1e9)

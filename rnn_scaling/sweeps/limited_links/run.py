@@ -74,19 +74,19 @@ def run_ranks(
             f"limited links connect at most {_MAX_NODES} processes, got "
             f"{config.num_processes}; use fewer --workers or --ps"
         )
-    if lines := network.refusals(bool(link.delay_s)):
+    if lines := network.find_refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
     entry.warn(*early_checks.check_cores([config], len(available_cores())))
-    names = [name.replace(" ", "") for name in ranks.rank_names(config)]
-    with network.network(names, link) as nodes:
+    names = [name.replace(" ", "") for name in ranks.list_rank_names(config)]
+    with network.open_network(names, link) as nodes:
         try:
             description = _measure(link, nodes)
             commands = []
             for rank, node in enumerate(nodes):
                 words = node.command([*trainer, *flags])
-                variables = environment(nodes, rank, description)
+                variables = make_environment(nodes, rank, description)
                 commands.append(CommandLine(words, variables))
-            tasks = ranks.rank_tasks(config, commands, has_streams=True)
+            tasks = ranks.make_rank_tasks(config, commands, has_streams=True)
             outcome = process.run_together(tasks, 0.0, ranks.print_line)
         except network.CallFailed as e:
             return entry.fail(f"cannot measure the limited links: {e}")
@@ -95,7 +95,7 @@ def run_ranks(
     return ranks.report_end(outcome, config)
 
 
-def environment(
+def make_environment(
     nodes: Sequence[NetworkNode], rank: int, description: str
 ) -> dict[str, str]:
     """Return the variables with which a rank finds the other ranks.
@@ -122,9 +122,9 @@ def environment(
 def _measure(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
     """Measure the links; return the requested and the measured rates in words."""
     if len(nodes) == 1:
-        return f"{network.megabits(link.bits_per_s)} asked, one node"
+        return f"{network.format_megabits(link.bits_per_s)} asked, one node"
     calibration = network.measure(nodes)
     description = network.describe(link, calibration)
     print(f"link: {description}", flush=True)
-    entry.warn(*network.warnings(link, calibration))
+    entry.warn(*network.find_warnings(link, calibration))
     return description

@@ -60,7 +60,7 @@ PROGRESS_LINES = {
     "total": "measuring: 10/100 batches, 512.5 words/s",
     "no total": "warm-up: 10 batches",
 }
-SWEEP_LOGS = {name: ALL[name] for name in importing.rate_formats()}
+SWEEP_LOGS = {name: ALL[name] for name in importing.list_rate_formats()}
 for line_name, (_, sample_line) in PATTERN_LINES.items():
     next_line = sample_line.replace("10", "20")
     SWEEP_LOGS[line_name] = f"{sample_line}\n{sample_line}\n{next_line}\n"
@@ -97,7 +97,7 @@ def read_like_a_sweep(path, text, formats):
     watch = importing.watch(terms)
     for line in lines:
         seen = watch(line)
-        display.output(failure.progress_line(seen, "words") if seen else line)
+        display.output(failure.format_progress(seen, "words") if seen else line)
     path.write_text(text)
     try:
         run, _ = importing.read_run(path, terms)

@@ -12,7 +12,7 @@ import types
 import pytest
 
 from rnn_scaling.sweeps import failure
-from rnn_scaling.sweeps.estimate import user_limit
+from rnn_scaling.sweeps.estimate import make_user_limit
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
 from tests.support.faults import alive, jump, wait_until
@@ -207,7 +207,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_the_end_of_a_run_is_explained(returncode, timed_out, lines, kind, part):
-    error = failure.explain_end(returncode, timed_out, lines, user_limit(60.0))
+    error = failure.explain_end(returncode, timed_out, lines, make_user_limit(60.0))
     assert error.type == kind and part in error.message
 
 

@@ -21,7 +21,7 @@ _PATTERN = (6, 8, 3)
 _NOISE = 12.0
 
 
-def make_example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
+def _make_example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
     """Return one record.
 
     Args:
@@ -68,7 +68,7 @@ def write(
 
     for file, name in enumerate(names):
         numbers = range(file, num_images, num_files)
-        examples = (make_example(k, 1 + k % num_classes, size, seed) for k in numbers)
+        examples = (_make_example(k, 1 + k % num_classes, size, seed) for k in numbers)
         try:
             _write_file(Path(folder, name), examples)
         except tf.errors.OpError as error:

@@ -63,7 +63,7 @@ class Starter:
         if self.launch or config.num_processes == 1:
             task = self.command(config, flags).task()
             return process.run_together([task], timeout_s, on_line, is_progress)
-        with open_private_network(config, self.tasks(config, flags)) as tasks:
+        with _open_private_network(config, self.tasks(config, flags)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_progress)
 
     def can_start_early(self, config: RunConfig) -> bool:
@@ -82,7 +82,7 @@ class Starter:
         """Run all ranks with the streams of this process; return the exit status."""
         try:
             tasks = self.tasks(config, flags, has_streams=True)
-            with open_private_network(config, tasks) as private_tasks:
+            with _open_private_network(config, tasks) as private_tasks:
                 outcome = process.run_together(private_tasks, 0.0, print_line)
         except OSError as e:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
@@ -124,7 +124,7 @@ def list_rank_names(config: RunConfig) -> list[str]:
 
 
 @contextlib.contextmanager
-def open_private_network(
+def _open_private_network(
     config: RunConfig, tasks: Sequence[Task]
 ) -> Iterator[list[Task]]:
     """Yield the tasks of a run, in a private network if the system allows one."""

@@ -50,11 +50,11 @@ class Series:
 
 def make_series_keys(layout: Measurements) -> list[tuple[Hashable, ...]]:
     """Return the key of each row's series; rows of one series have equal keys."""
-    return _zip_keys(layout, find_separators(layout))
+    return _zip_keys(layout, _find_separators(layout))
 
 
 @functools.lru_cache(maxsize=4)
-def find_separators(layout: Measurements) -> tuple[Sequence[str], ...]:
+def _find_separators(layout: Measurements) -> tuple[Sequence[str], ...]:
     """Return the values, by row, of the columns that separate series.
 
     Names separate series unless they repeat the number of devices ("2x8"). A parameter
@@ -167,7 +167,7 @@ def find_series_of_column(layout: Measurements, column: Column) -> Iterator[Seri
     """Yield the series of one column with at least two numbers of devices."""
     if layout.devices is None:
         return
-    separating_values = find_separators(layout)
+    separating_values = _find_separators(layout)
     for rows in group_rows(_zip_keys(layout, separating_values)).values():
         repeats: dict[int, list[Item]] = {}
         measured_rows = []

@@ -23,7 +23,7 @@ from pathlib import Path
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 EQUAL_WORK = 500  # multiplications of a step
 MORE_WORK = 525
@@ -170,7 +170,7 @@ def main() -> None:
                 trials[name].append(run_trial(folder, work_a, options.pairs))
     rows = [score(name, found) for name, found in trials.items()]
     head = ["sides", "trials", "winner named", "coverage", "half interval", "pairs"]
-    print(markdown_table(head, rows))
+    print(format_table(head, rows))
 
 
 if __name__ == "__main__":

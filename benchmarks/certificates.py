@@ -17,7 +17,7 @@ from pathlib import Path
 from rnn_scaling.config import registry
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 STEPS = ("--num_warmup_batches=1", "--num_batches=2", "--progress=false")
 RECURRENT = (
@@ -70,7 +70,7 @@ def table(out: Path, models: list[str], modes: list[str]) -> str:
         ]
         for model in models
     ]
-    return markdown_table(["--model", *used], [line for line in lines if any(line[1:])])
+    return format_table(["--model", *used], [line for line in lines if any(line[1:])])
 
 
 def main() -> None:

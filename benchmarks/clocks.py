@@ -20,7 +20,7 @@ from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.system.machine import clock_sampler
 from rnn_scaling.system.machine.clock_sampler import ClockSource, Sample
 from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
-from rnn_scaling.system.machine.gpus import gpu_ids, visible_gpus
+from rnn_scaling.system.machine.gpus import count_visible_gpus, list_gpu_ids
 
 
 class _Moving:
@@ -50,7 +50,7 @@ def main() -> None:
     own, words = parser.parse_known_args()
     config = configs.resolve(
         flags.parse(words, configs.OPTIONS),
-        num_gpus=visible_gpus(),
+        num_gpus=count_visible_gpus(),
         num_cores=len(available_cores()),
     )
     count = config.devices.num_devices
@@ -70,8 +70,8 @@ def main() -> None:
 
     def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
-            return clock_sampler.gpu_source(gpu_ids()[:count])
-        source = clock_sampler.cpu_source(cores)
+            return clock_sampler.open_gpu_source(list_gpu_ids()[:count])
+        source = clock_sampler.open_cpu_source(cores)
         return source and _Moving(source)
 
     def batches_s(sampled: bool) -> float:

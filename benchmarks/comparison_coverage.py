@@ -33,7 +33,7 @@ from rnn_scaling.analysis.confidence import (
 from rnn_scaling.analysis.disturbance import select_quiet
 from rnn_scaling.analysis.history import sessions as earlier_sessions
 from rnn_scaling.analysis.significance import Verdict
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 RUNS_APART = 0.02  # standard deviation of log rates between quiet runs
 ALIKE = 0.3  # correlation of one run with the next
@@ -401,7 +401,7 @@ def main() -> None:
         simulate, head = PARTS[name]
         rows = list(simulate(options.repetitions, options.seed))
         print(f"\n{name}\n")
-        print(markdown_table(list(head), rows), flush=True)
+        print(format_table(list(head), rows), flush=True)
 
 
 if __name__ == "__main__":

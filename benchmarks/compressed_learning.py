@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import make_corpus
 from rnn_scaling.records import record
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 FORGETFUL = "int8, forgetful"
 KINDS = ("none", "bfloat16", "float16", "int8", FORGETFUL)
@@ -91,7 +91,7 @@ def main() -> None:
             ]
         )
     print(
-        markdown_table(["gradients", "loss", "difference from none, by seed"], rows),
+        format_table(["gradients", "loss", "difference from none, by seed"], rows),
         end="",
     )
 

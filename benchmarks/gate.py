@@ -14,7 +14,7 @@ from absl import app, flags
 from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
 
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
         for runs, spread in SIDES
         for change in CHANGES
     ]
-    print(markdown_table(head, rows))
+    print(format_table(head, rows))
     head = [
         "configurations",
         "any false alarm",
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
         "without Holm",
     ]
     print(
-        markdown_table(
+        format_table(
             head,
             [[str(size), *alarms(rng, size, repetitions // 4)] for size in FAMILIES],
         )

@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from rnn_scaling.analysis.history.levels import find_levels
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 ENTRIES = 100
 STEP = np.log(0.95)
@@ -126,7 +126,7 @@ def main() -> None:
         )
     head = ["Scatter (standard deviation)", "False alarms in 100 entries"]
     print(
-        markdown_table(
+        format_table(
             [*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines
         )
     )
@@ -141,7 +141,7 @@ def main() -> None:
         for step in (2, 3, 4, 5, 7, 10)
     ]
     print(
-        markdown_table(
+        format_table(
             [
                 "Change after 20 entries",
                 *(f"found with {n} more" for n in (2, 3, 5, 10, 20)),

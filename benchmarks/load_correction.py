@@ -33,7 +33,7 @@ from rnn_scaling.records.environment import Environment, Load, LoadWindows, Reso
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Batches, Throughput
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 DEVICES = 2
 REPEATS = 2  # runs on each number of devices
@@ -282,7 +282,7 @@ def main() -> None:
         else:
             rows = list(trial(options.trials, options.busy, options.out))
         print(f"\n{name}\n")
-        print(markdown_table(HEADERS[name], rows), flush=True)
+        print(format_table(HEADERS[name], rows), flush=True)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from rnn_scaling.records.environment import Environment, Load, LoadWindows, Reso
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import Batches, Throughput
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.machine import load
 
 TICK_S = 0.01
@@ -433,7 +433,7 @@ def main() -> None:
     for name in own.parts.split(","):
         rows = list(PARTS[name](own.repetitions, own.seed))
         print(f"\n{name}\n")
-        print(markdown_table(HEADERS[name], rows))
+        print(format_table(HEADERS[name], rows))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 RATES = ("1000mbit", "200mbit", "50mbit")
 WORKERS = (2, 3, 4)
@@ -164,7 +164,7 @@ def table(records: dict[Setting, list[RunRecord]]) -> str:
     header = ["Mbit/s", "workers"]
     for kind in ("ring", "1 server", "2 servers"):
         header += [f"{kind}: speedup", f"{kind}: % of no exchange"]
-    return markdown_table(header, rows) + "\n" + _compressed_table(rates)
+    return format_table(header, rows) + "\n" + _compressed_table(rates)
 
 
 def _compressed_table(rates: dict[Setting, float]) -> str:
@@ -180,7 +180,7 @@ def _compressed_table(rates: dict[Setting, float]) -> str:
                 f"{own / whole:.2f}" if own and whole else "n/a",
             ]
             rows.append([str(workers), kind, *cells])
-    return markdown_table(
+    return format_table(
         ["workers", "--compress_gradients", "tokens/s", "times none"], rows
     )
 

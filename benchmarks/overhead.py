@@ -17,7 +17,7 @@ from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
-from rnn_scaling.system.machine.gpus import visible_gpus
+from rnn_scaling.system.machine.gpus import count_visible_gpus
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     own, words = parser.parse_known_args()
     given = flags.parse(words, configs.OPTIONS)
     config = configs.resolve(
-        given, num_gpus=visible_gpus(), num_cores=len(available_cores())
+        given, num_gpus=count_visible_gpus(), num_cores=len(available_cores())
     )
     bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from rnn_scaling.analysis.history.levels import find_levels
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 # Entries of a stretch, of a block that keeps its order, and before an added change.
 STRETCH = 60
@@ -183,7 +183,7 @@ def score_known_changes(tools: dict, stretches: list[np.ndarray]) -> str:
             lines.append(line)
     head = ["Tool", f"False alarms in {STRETCH} entries", "Slow-down"]
     found_with = [f"found with {more} more" for more in MORE_ENTRIES]
-    return markdown_table([*head, *found_with], lines)
+    return format_table([*head, *found_with], lines)
 
 
 def true_positives(marked: set[int], found: set[int], margin: int = MARGIN) -> int:
@@ -243,7 +243,7 @@ def score_marked_changes(tools: dict, folder: Path) -> str:
         scores = list(map(precision_and_recall, all_marks, search(all_series)))
         lines.append([tool, *mean_scores(scores)])
     title = f"{len(all_series)} series"
-    return markdown_table([title, "Precision", "Recall", "F1"], lines)
+    return format_table([title, "Precision", "Recall", "F1"], lines)
 
 
 def score_alerts(tools: dict, folder: Path) -> str:
@@ -270,7 +270,7 @@ def score_alerts(tools: dict, folder: Path) -> str:
         lines.append([*line, *mean_scores(scores)])
     head = [f"confirmed found with {more} more" for more in ALERT_MORE_ENTRIES]
     head += ["confirmed found", "rejected raised", "Precision", "Recall", "F1"]
-    return markdown_table(["Tool", *head], lines)
+    return format_table(["Tool", *head], lines)
 
 
 def score_test_data(tools: dict, python: str) -> str:
@@ -292,7 +292,7 @@ def score_test_data(tools: dict, python: str) -> str:
         line = [tool, share(found["steps"])]
         lines.append([*line, *(share(values) for values in alarms.values())])
     head = [f"alarms in {group}" for group in alarms]
-    return markdown_table(["Tool", "steps found", *head], lines)
+    return format_table(["Tool", "steps found", *head], lines)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from absl import app, flags
 
 from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, worth_a_round
 from rnn_scaling.sweeps.mode_search import MAX_ROUNDS, MIN_ROUNDS
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
 TRUTHS = {
@@ -118,7 +118,7 @@ def main(argv: list[str]) -> None:
         "a false statement",
         "3 rounds",
     ]
-    print(markdown_table(head, list(rows()), padded=False))
+    print(format_table(head, list(rows()), padded=False))
 
 
 if __name__ == "__main__":

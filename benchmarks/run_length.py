@@ -18,7 +18,7 @@ from absl import app, flags
 from rnn_scaling.analysis import machines, metrics, rows
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.training.recording import compute_throughput
 
 FLAGS = flags.FLAGS
@@ -102,7 +102,7 @@ def main(_: list[str]) -> None:
         "rate ± (%)",
         "rate changes by (%)",
     ]
-    print(markdown_table(headers, lines))
+    print(format_table(headers, lines))
 
 
 if __name__ == "__main__":

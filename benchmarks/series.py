@@ -29,7 +29,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import conclusions, summary_builder
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
 SIZES = (2, 3, 5, 8)  # rounds of a sweep
@@ -244,10 +244,10 @@ def main(argv: list[str]) -> None:
                 f"{path}: {conclusions.answer_text(summary_builder.summarise(each, str(path)))}"
             )
         print(f"\n{values.__doc__}\n")
-        print(markdown_table(["configuration", *map(str, paths)], list(values(sweeps))))
+        print(format_table(["configuration", *map(str, paths)], list(values(sweeps))))
         print(f"\n{agreement.__doc__}\n")
         print(
-            markdown_table(
+            format_table(
                 ["quantity", "pairs", "agree", "± (median)"], list(agreement(sweeps))
             )
         )
@@ -258,14 +258,14 @@ def main(argv: list[str]) -> None:
     )
     table = list(coverage(series, FLAGS.seed, FLAGS.draws))
     print(
-        markdown_table(
+        format_table(
             ["quantity", "processes", "taken", "holds the mean of all", "± (median)"],
             table,
         )
     )
     print(f"\n{alarms.__doc__}\n")
     print(
-        markdown_table(
+        format_table(
             [
                 "runs a side",
                 "comparisons",
@@ -283,7 +283,7 @@ def main(argv: list[str]) -> None:
         "scatter of neighbours",
         "correlation of neighbours",
     ]
-    print(markdown_table(head, list(drift(series))))
+    print(format_table(head, list(drift(series))))
 
 
 if (

@@ -32,7 +32,7 @@ from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.analysis.simulation.calibration import calibrate
 from rnn_scaling.analysis.simulation.simulating import System, simulate
 from rnn_scaling.records import folder
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 NETLAB = Path("docs/results/netlab")
 # The language model of these records: 1.04 million parameters, 640 positions a step, embeddings of 1000 x 256.
@@ -179,16 +179,14 @@ def main() -> None:
         begun = time.process_time()
         simulate(dataclasses.replace(system, algorithm=algorithm), 4096, 1000, seed=1)
         rows.append([algorithm, f"{time.process_time() - begun:.1f}"])
-    print(
-        markdown_table(["4,096 devices, 1,000 steps, with parts", "CPU seconds"], rows)
-    )
+    print(format_table(["4,096 devices, 1,000 steps, with parts", "CPU seconds"], rows))
     errors = netlab_errors()
     names = dict.fromkeys(name for name, _ in errors)
     lines = [
         [name, *(f"{100 * errors[name, count]:+.1f}" for count in (2, 3, 4))]
         for name in names
     ]
-    print(markdown_table(["netlab: error in %", "2 (fitted)", "3", "4"], lines))
+    print(format_table(["netlab: error in %", "2 (fitted)", "3", "4"], lines))
     lines = []
     found = coverage(cases)
     for count in MANY:
@@ -207,7 +205,7 @@ def main() -> None:
                 ]
             )
     print(
-        markdown_table(
+        format_table(
             ["predict on devices", "links", "intervals held", "median error (%)"], lines
         )
     )

@@ -28,7 +28,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.models import kernels
 from rnn_scaling.sweeps import plan
 from rnn_scaling.sweeps.sweep import MAX_ROUNDS, MIN_ROUNDS, PRECISION_GOAL
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
 BATCHES = 20
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> None:
         for drift in DRIFTS
         for rounds in (1, 2, 3, 0)
     ]
-    print(markdown_table(head, rows))
+    print(format_table(head, rows))
 
 
 if (

@@ -138,7 +138,7 @@ def add(
     from rnn_scaling.records import history
     from rnn_scaling.reports.wording import sentence
 
-    named_commit = commits.resolved(commit) if commit else None
+    named_commit = commits.resolve(commit) if commit else None
     if commit and not named_commit:
         raise entry.Refusal(
             f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD"
@@ -218,7 +218,7 @@ def _show(options: ShowOptions) -> int:
     from rnn_scaling.reports import report_files
     from rnn_scaling.reports.page import history as page
 
-    address = options.commit_url or commits.page()
+    address = options.commit_url or commits.find_commit_page()
     if options.commit_url and not address.startswith(("http://", "https://")):
         raise entry.Refusal(
             f"--commit_url={address} must begin with http:// or https://, such as https://host/name/commit/"

@@ -265,7 +265,7 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
             largest_gaps=min(options.top, 1000),
         )
     if options.format == "json":
-        return input_files.json_text(content, default=str), db.problems
+        return input_files.format_json(content, default=str), db.problems
     return report.markdown(content, options.top), db.problems
 
 

@@ -131,13 +131,13 @@ def configuration(
     from rnn_scaling.config import conflicts, flags
     from rnn_scaling.config import run_config as configs
     from rnn_scaling.system.machine.cores import available_cores, share_of_cores
-    from rnn_scaling.system.machine.gpus import visible_gpus
+    from rnn_scaling.system.machine.gpus import count_visible_gpus
 
     options, lines = flags.parse_with_errors(words, configs.OPTIONS)
     options = {**(defaults or {}), **options}
     address = str(options.get("coordinator_address", ""))
     launch = launches.detect_launch(os.environ, address, socket.gethostname())
-    num_gpus = visible_gpus()
+    num_gpus = count_visible_gpus()
     num_cores = len(available_cores())
     if launch is not None:
         num_cores = share_of_cores(launch.local_size)

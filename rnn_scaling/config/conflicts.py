@@ -38,7 +38,7 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.system.machine.cores import available_cores
-from rnn_scaling.system.machine.gpus import uneven_towers, visible_gpus
+from rnn_scaling.system.machine.gpus import count_visible_gpus, explain_uneven_towers
 from rnn_scaling.system.machine.system import cpuinfo_values, read_text
 from rnn_scaling.system.processes import other_python
 
@@ -87,7 +87,7 @@ def check_command_line(
     """
     user_options, faults = flags.parse_with_errors(words, OPTIONS)
     user_options = {**(defaults or {}), **user_options}
-    num_gpus = visible_gpus()
+    num_gpus = count_visible_gpus()
     config = resolve(user_options, num_gpus=num_gpus, num_cores=len(available_cores()))
     faults = [*lines, *faults, *find_problems(config, user_options, num_gpus=num_gpus)]
     if faults:
@@ -119,7 +119,9 @@ def find_problems(
         )
     lines += conflict_rules.find_broken_rules(config, user_options, num_gpus)
     if config.devices.device == "gpu" and num_gpus:
-        lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
+        lines += filter(
+            None, [explain_uneven_towers(config.devices.num_devices, num_gpus)]
+        )
     for check in (
         _check_kernels,
         _check_operators,
@@ -405,7 +407,7 @@ def _check_framework(config: RunConfig, num_gpus: int) -> list[str]:
     if not lines:
         # This starts a program, so it is the last check.
         minimum = row.minimum_version
-        problem = other_python.problem(framework, row.package, minimum)
+        problem = other_python.find_problem(framework, row.package, minimum)
         if problem:
             lines.append(problem)
     return lines

@@ -15,7 +15,7 @@ from rnn_scaling.frameworks import handoff
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from rnn_scaling.system.processes import other_python
-from rnn_scaling.system.processes.process import our_module
+from rnn_scaling.system.processes.process import make_module_command
 from rnn_scaling.training import run as training
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
 from rnn_scaling.training.observers import Observer
@@ -105,14 +105,14 @@ def _replace_process(config: RunConfig, file: IO[bytes], threads: int) -> None:
     On success it does not return.
     """
     name = config.frameworks.framework
-    python = other_python.path(name)
+    python = other_python.find_python(name)
     os.set_inheritable(file.fileno(), True)
     # Descriptor 2 received TensorFlow's own messages until now.
     os.dup2(sys.stderr.fileno(), 2)
     sys.stdout.flush()
     sys.stderr.flush()
     command = [
-        *our_module(registry.FRAMEWORKS[name].module, python),
+        *make_module_command(registry.FRAMEWORKS[name].module, python),
         f"/dev/fd/{file.fileno()}",
     ]
     os.execve(python, command, make_environment(config, threads))

@@ -138,7 +138,7 @@ def _topology_text() -> str:
         connections = topology.read()
     except topology.TopologyError as e:
         return f"`nvidia-smi topo -m` cannot be read: {e}\n"
-    return "" if connections is None else topology.text(connections)
+    return "" if connections is None else topology.format_text(connections)
 
 
 def write(
@@ -197,7 +197,7 @@ def as_json(
         "topology": measurements.topology,
         "environment": environment,
     }
-    return input_files.json_text(fields)
+    return input_files.format_json(fields)
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
@@ -220,12 +220,12 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
                     peak_path, product.num_devices, best.median, best.low, best.high
                 )
             )
-    file = peaks.path()
+    file = peaks.find_path()
     if not measured_peaks or file is None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(peaks.as_text(peaks.read(file), measured_peaks), file)
+        write_text(peaks.format_peaks(peaks.read(file), measured_peaks), file)
     except OSError as e:
         entry.warn(
             f"{file}: {e.strerror or e}; later runs cannot report their share of the "

@@ -24,9 +24,9 @@ from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (
+    count_visible_gpus,
+    explain_uneven_towers,
     free_gpu_memory_mib,
-    uneven_towers,
-    visible_gpus,
 )
 
 _MEMORY = "memory"
@@ -154,7 +154,7 @@ def make(words: Sequence[str]) -> Plan:
       OSError: If the system does not report the free memory.
       DeviceError: If nvidia-smi does not report the free memory of a GPU.
     """
-    num_gpus = visible_gpus()
+    num_gpus = count_visible_gpus()
     num_cores = len(available_cores())
     values, lines = flags.parse_with_errors(words, flags.collect_fields([LinkOptions]))
     unchecked = LinkOptions(**values)
@@ -247,7 +247,7 @@ def _find_problems(
             f"{cores_flag} must be at most {num_cores}, the number of cores"
         )
     if device == "gpu" and num_gpus and 1 < ranks <= _MAX_DEVICES:
-        problems.append(uneven_towers(ranks, num_gpus))
+        problems.append(explain_uneven_towers(ranks, num_gpus))
     return [problem for problem in problems if problem]
 
 

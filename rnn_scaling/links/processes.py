@@ -20,7 +20,7 @@ from rnn_scaling.links.rounds import Report
 from rnn_scaling.links.series import Series
 from rnn_scaling.system.processes import process
 
-WORKER = process.our_module("rnn_scaling.links.worker")
+WORKER = process.make_module_command("rnn_scaling.links.worker")
 
 
 @dataclasses.dataclass(frozen=True)

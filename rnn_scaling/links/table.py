@@ -22,7 +22,7 @@ from rnn_scaling.links.series import (
     Series,
     format_size,
 )
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 _MISSING = "n/a"
 _NO_COPY = "no copy"
@@ -137,7 +137,7 @@ def _links_section(links: Sequence[Series]) -> str:
         "byte twice, as read and as written (as STREAM does); small sizes lie in the "
         "caches, and alpha is the call from Python.\n"
     )
-    return markdown_table(head, rows) + text
+    return format_table(head, rows) + text
 
 
 _FIT_HEAD = ("alpha (us)", "beta (GB/s)", "Line holds from", "Residual (%)")
@@ -202,7 +202,7 @@ def _products_section(products: Sequence[Gemm]) -> str:
     )
     titles = map(gemm.title, ordered_shapes)
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    return markdown_table(head, rows) + text + _bullet_list(notes)
+    return format_table(head, rows) + text + _bullet_list(notes)
 
 
 def _all_reduce_sections(
@@ -228,10 +228,10 @@ def _all_reduce_sections(
         )
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
-        markdown_table(head, times),
+        format_table(head, times),
         "Bus bandwidth, GB/s: size / time * 2(n-1)/n\n",
-        markdown_table(head, rates),
-        markdown_table(
+        format_table(head, rates),
+        format_table(
             ("Algorithm", *_FIT_HEAD),
             [(series.name, *_fit(series.fit_medians())) for series in all_series],
         ),
@@ -287,7 +287,7 @@ def _sizes_section(results: Measurements) -> str:
         "\nRepeats: times measured x transfers in a row of which each is the mean. "
         "GB/s of an all-reduce: busbw.\n"
     )
-    return markdown_table(head, rows) + text
+    return format_table(head, rows) + text
 
 
 def _comparison_text(all_series: Sequence[Series]) -> str:

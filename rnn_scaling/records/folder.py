@@ -120,7 +120,7 @@ def is_running(run: RunRecord, folder: Path) -> bool:
         unfinished runs are running, even if their processes are on another machine.
     """
     process = run.error.process if run.error else None
-    if process is None or process == alive.this_process():
+    if process is None or process == alive.identify_this_process():
         return False
     return alive.is_alive(process) or is_held_by_another(folder / SWEEP_LOCK)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import Name, Part, Range, not_null
-from rnn_scaling.system.files.input_files import json_text
+from rnn_scaling.system.files.input_files import format_json
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN_TYPES = {
@@ -108,7 +108,7 @@ def _define(kind: Any, definitions: dict[str, Schema]) -> None:
 
 def format_schema() -> str:
     """Return the schema as a file."""
-    return json_text(build())
+    return format_json(build())
 
 
 if __name__ == "__main__":

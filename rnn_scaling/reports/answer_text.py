@@ -20,7 +20,7 @@ from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 
 # How an interval is written -> the text that shows that a table contains one.
 _SIGNS_OF_INTERVALS = {"±": " ± ", "[low, high]": " ["}
@@ -60,7 +60,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
         _bulleted([*details, *map(sentence, statements)]),
         _page_text("page-written", folder),
     ]
-    return escaped(tables) + "".join(f"\n{text}\n" for text in paragraphs if text)
+    return escape(tables) + "".join(f"\n{text}\n" for text in paragraphs if text)
 
 
 def brief_sections(summary: Summary) -> list[Section]:

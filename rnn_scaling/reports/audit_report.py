@@ -15,7 +15,7 @@ from rnn_scaling.analysis.audit.relations import EFFICIENCIES, INVERSE
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports import wording
 from rnn_scaling.system.files import input_files
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import counted
 
 _SCHEMA = "rnn_scaling.audit/3"
@@ -108,7 +108,7 @@ def _excerpt_text(finding: Finding) -> str:
             is_marked = (line, title, text) in marked
             cells.append(f">{text}<" if is_marked else text)
         lines.append(cells)
-    return markdown_table(head, lines)
+    return format_table(head, lines)
 
 
 def _summary_line(report: FileReport) -> str:
@@ -159,7 +159,7 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
         for finding in report.findings:
             sentences = wording.sentences(make_statements(finding))
             lines.append([_location_text(finding), finding.strength, sentences])
-    table = markdown_table(["Where", "Strength", "Finding"], lines, padded=False)
+    table = format_table(["Where", "Strength", "Finding"], lines, padded=False)
     return "\n".join([table, *(f"- {_summary_line(report)}" for report in reports)])
 
 
@@ -170,7 +170,7 @@ def render_json(reports: Sequence[FileReport]) -> str:
         fields = dataclasses.asdict(report)
         fields["findings"] = list(map(_finding_data, report.findings))
         files.append(fields)
-    return input_files.json_text({"schema": _SCHEMA, "files": files}).rstrip("\n")
+    return input_files.format_json({"schema": _SCHEMA, "files": files}).rstrip("\n")
 
 
 def _finding_data(finding: Finding) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, mean_seconds
-from rnn_scaling.system.files.markdown import csv_cell
+from rnn_scaling.system.files.markdown import format_csv_cell
 
 Item = TypeVar("Item")
 _SECONDS_DIGITS = 3
@@ -85,7 +85,7 @@ def csv_text(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> s
     writer = csv.DictWriter(stream, list(header))
     writer.writeheader()
     for line in lines:
-        writer.writerow({name: csv_cell(value) for name, value in line.items()})
+        writer.writerow({name: format_csv_cell(value) for name, value in line.items()})
     return stream.getvalue()
 
 

@@ -48,7 +48,7 @@ from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.files.terminal import counted
 
 SCHEMA = "rnn_scaling.compare/1"
@@ -158,7 +158,7 @@ def render_markdown(report: Report) -> str:
     lines = [f"**{sentences(verdict_statements(report))}**", ""]
     lines += [f"{line}  " for line in _head_lines(report, BEFORE_AFTER)]
     lines += ["", markdown(_list_sections(report, BEFORE_AFTER), level=4)]
-    return escaped("\n".join(lines).rstrip())
+    return escape("\n".join(lines).rstrip())
 
 
 # Names in the JSON of fields that have another name in the code.

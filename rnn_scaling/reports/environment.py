@@ -188,11 +188,11 @@ def _find_nearer_gpus(
         used_indices = [int(index) for index in indices]
     except ValueError:
         return None
-    best = topology.better(links, used_indices)
+    best = topology.find_better_subsets(links, used_indices)
     if best is None:
         return None
     return {
-        "farthest": topology.farthest(links, used_indices),
+        "farthest": topology.find_farthest_link(links, used_indices),
         "devices": ",".join(map(str, best.subsets[0])),
         "worst": best.worst,
     }

@@ -25,7 +25,7 @@ from rnn_scaling.reports.numbers import (
 )
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentences
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 SCHEMA = "rnn_scaling.history_report/2"
@@ -174,7 +174,7 @@ def text(timeline: Timeline) -> str:
         *map(sentences, paragraphs(timeline)),
         "",
     ]
-    return escaped("\n".join(lines))
+    return escape("\n".join(lines))
 
 
 def points(timeline: Timeline) -> list[dict[str, Any]]:

@@ -36,7 +36,12 @@ from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
-from rnn_scaling.system.files.markdown import Table, Value, csv_cell, markdown_table
+from rnn_scaling.system.files.markdown import (
+    Table,
+    Value,
+    format_csv_cell,
+    format_table,
+)
 
 _SCHEMA = "rnn_scaling.import/2"
 _MARKDOWN_ROWS = 100
@@ -406,7 +411,7 @@ def render_markdown(imported: Imported) -> str:
     """Return the tables with their notes, for readers."""
     paragraphs = []
     for full in _all_tables(imported):
-        text = markdown_table(full.columns, full.rows[:_MARKDOWN_ROWS])
+        text = format_table(full.columns, full.rows[:_MARKDOWN_ROWS])
         paragraph = f"### {full.title}\n\n{text}"
         num_omitted = len(full.rows) - _MARKDOWN_ROWS
         if num_omitted > 0:
@@ -436,8 +441,8 @@ def _render_csv(imported: Imported) -> str:
     writer = csv.writer(out, lineterminator="\n")
     for content in _all_tables(imported):
         out.write(f"# {entry.printable(content.title)}\n")
-        writer.writerow(map(csv_cell, content.columns))
-        writer.writerows(map(csv_cell, row) for row in content.rows)
+        writer.writerow(map(format_csv_cell, content.columns))
+        writer.writerows(map(format_csv_cell, row) for row in content.rows)
         out.write("\n")
     return out.getvalue()
 
@@ -459,7 +464,7 @@ def render_json(imported: Imported) -> str:
         document["findings"] = []
         for findings, _ in imported.audited:
             document["findings"] += map(dataclasses.asdict, findings)
-    return input_files.json_text(document)
+    return input_files.format_json(document)
 
 
 def _log_json(reading: Reading) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rnn_scaling.system.files import input_files
 
 def json_text(content: Any, indent: int | None = 1) -> str:
     """Return content that may have intervals, statements and other objects as JSON."""
-    return input_files.json_text(content, indent, _to_plain_data)
+    return input_files.format_json(content, indent, _to_plain_data)
 
 
 def _to_plain_data(value: Any) -> Any:

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.metrics import ACCURACY, Measured
 from rnn_scaling.config.conditions import find_unread_options
 from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.input_files import json_text
+from rnn_scaling.system.files.input_files import format_json
 
 _POINT = "POINT_IN_TIME"
 _START = "INTERVAL_START"
@@ -50,7 +50,7 @@ def text(record: RunRecord) -> str:
             "value": event.value,
             "metadata": event.metadata,
         }
-        lines.append(f":::MLLOG {json_text(fields, indent=None)}")
+        lines.append(f":::MLLOG {format_json(fields, indent=None)}")
     return "".join(lines)
 
 

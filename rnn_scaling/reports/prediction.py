@@ -21,7 +21,7 @@ from rnn_scaling.reports.json_data import interval_data, json_text
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
 from rnn_scaling.reports.wording import sentence, sentences
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 
 SCHEMA = "rnn_scaling.prediction_report/1"
 _CHANGES_SCHEMA = "rnn_scaling.whatif/1"
@@ -159,7 +159,7 @@ def text(report: PredictionReport) -> str:
         parts.append(markdown([Section("", grids, notes)]))
         statements = (*sizes.statements, *predicting.assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")
-    return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
+    return escape("\n".join([*parts, *map(sentence, report.record), ""]))
 
 
 def size_tables(sizes: Sizes) -> list[Grid]:
@@ -229,7 +229,7 @@ def changes_text(sensitivities: Sequence[Sensitivity]) -> str:
             *map(sentence, sensitivity.statements),
             "",
         ]
-    return escaped("\n".join(parts))
+    return escape("\n".join(parts))
 
 
 def _changes_table(sensitivity: Sensitivity) -> Grid:

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.statements import Advice, Cell
 from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import three_digits
 
 _TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
@@ -29,7 +29,7 @@ def markdown(advice: Advice) -> str:
     if advice.rows:
         digits = advice.columns.values()
         rows = [list(map(_cell_text, row, digits)) for row in advice.rows]
-        table = markdown_table([*advice.columns], rows)
+        table = format_table([*advice.columns], rows)
     answer = " ".join(map(sentence, advice.statements))
     command = f"\n    {advice.command}\n" if advice.command else ""
     return f"# {_TITLES[advice.name]}\n\n{answer}\n{command}\n{table}"

@@ -25,7 +25,7 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.files.output_files import write_bytes
 
 _MAX_CASES = 3  # earlier predictions that are named
@@ -92,7 +92,7 @@ def print_table(source: Path, stream: TextIO) -> None:
         raise _refuse(f"{source}: {records.empty_reason}")
     summary = summarise(records, str(source))
     text = markdown(answer_text.brief_sections(summary), level=3)
-    terminal.print_fitted(f"\n{escaped(text)}\n", stream)
+    terminal.print_fitted(f"\n{escape(text)}\n", stream)
 
 
 def _add_track_record(source: Path, summary: Summary) -> Summary:

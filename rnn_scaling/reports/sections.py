@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 
 Columns = dict[str, Callable[[Any], str]]  # heading -> the cell of an item
 
@@ -63,7 +63,7 @@ def markdown(sections: Sequence[Section], level: int = 2) -> str:
         for grid in section.grids:
             if grid.caption:
                 parts.append(f"{grid.caption}:\n")
-            parts.append(markdown_table(grid.head, grid.lines))
+            parts.append(format_table(grid.head, grid.lines))
         if section.notes:
             parts.append("".join(f"- {line}\n" for line in section.sentences))
     return "\n".join(parts)

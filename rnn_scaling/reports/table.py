@@ -40,7 +40,7 @@ from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, mark
 from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 
 _IN_THE_REST = "in the rest"
 ROUNDING = 1e-9  # smaller shares of imbalance are errors of floating point
@@ -75,7 +75,7 @@ def text(summary: Summary) -> str:
         section = learning.section(summary.learning, summary.row_titles)
         parts.append(markdown([section], level=3))
     # Titles and notes contain texts of records too, so everything is escaped.
-    return escaped(opening + "\n".join(filter(None, parts)))
+    return escape(opening + "\n".join(filter(None, parts)))
 
 
 def series_rates(series: SeriesSummary) -> Section:

@@ -27,7 +27,7 @@ from rnn_scaling.sweeps.runs import AnyRun
 from rnn_scaling.system.processes import process
 
 FOLDER = "certificates"
-VERIFIER = (*process.our_module("rnn_scaling"), "verify")
+VERIFIER = (*process.make_module_command("rnn_scaling"), "verify")
 # Adam divides by the size of the gradient, which hides a wrong factor. A fault may begin
 # at any batch.
 _DEFAULTS: Mapping[str, Any] = {

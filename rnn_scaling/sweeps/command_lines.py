@@ -24,7 +24,7 @@ from rnn_scaling.system.machine.cores import first_cores
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
 
-TRAINER = process.our_module("rnn_scaling.train")
+TRAINER = process.make_module_command("rnn_scaling.train")
 LOCAL_CLUSTER = "local-cluster"
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 # With these variables a program of the user gets the facts of its run.
@@ -131,10 +131,10 @@ def make_program_command(
     if num_cores is not None:
         cores = first_cores(num_cores)
         # Otherwise the program would use the GPUs.
-        if gpus.gpu_ids():
+        if gpus.list_gpu_ids():
             variables[GPU_VARIABLE] = ""
     else:
-        variables[GPU_VARIABLE] = ",".join(gpus.gpu_ids()[:num_devices])
+        variables[GPU_VARIABLE] = ",".join(gpus.list_gpu_ids()[:num_devices])
         variables["CUDA_DEVICE_ORDER"] = os.environ.get(
             "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
         )

@@ -381,7 +381,7 @@ def run_job(
     placeholder = RunError(
         type=failure.PLACEHOLDER,
         message="the sweep ended during this run",
-        process=alive.this_process(),
+        process=alive.identify_this_process(),
     )
     unfinished = RunRecord(
         "failed", placeholder, Options(job.run.options), unit=job.run.unit

@@ -71,7 +71,7 @@ def build_tasks(run: ProgramRun, result_file: Path) -> list[Task]:
         if cores_per_copy:
             cores = first_cores(cores_per_copy, copy.number)
         else:
-            variables[GPU_VARIABLE] = gpus.gpu_ids()[copy.number]
+            variables[GPU_VARIABLE] = gpus.list_gpu_ids()[copy.number]
         words = [*_WITH_LOG, str(copy.log), *command.words]
         tasks.append(Task(words, variables, cores))
     return tasks

@@ -101,7 +101,7 @@ def _time_empty_program(command: CommandLine) -> float:
 
 def _warn_about_leftovers(run: ProgramRun, result_file: Path) -> None:
     """Warn about each process of a run that has not ended with its program."""
-    leftovers = alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}")
+    leftovers = alive.find_leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}")
     for process_id in leftovers:
         entry.warn(
             f"{run.label}: process {process_id} of this run still runs and slows "

@@ -227,7 +227,7 @@ def _escape(character: str) -> str:
     return ascii(character)[1:-1]
 
 
-def missing_package(error: ImportError) -> str:
+def explain_missing_package(error: ImportError) -> str:
     """Return what to do about a Python package that cannot be imported.
 
     Returns:
@@ -268,7 +268,7 @@ def _report_fault(error: Exception, name: str) -> int:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, ImportError) and (sentence := missing_package(error)):
+    if isinstance(error, ImportError) and (sentence := explain_missing_package(error)):
         return fail(f"{name}: {sentence}", status=EXIT_USAGE)
     cause = type(error).__name__
     if message := str(error).strip():

@@ -352,7 +352,7 @@ def publish(
     }
     for path in folder.iterdir():
         _flush_to_disk(path)
-    write_text(input_files.json_text(saved), folder / _RUN)
+    write_text(input_files.format_json(saved), folder / _RUN)
     _flush_to_disk(folder)
     _flush_to_disk(folder.parent)
     complete, _ = _list_checkpoints(folder.parent)

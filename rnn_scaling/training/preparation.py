@@ -23,7 +23,7 @@ from rnn_scaling.system.machine.cores import (
     share_a_core,
 )
 from rnn_scaling.system.machine.environment import cpu_vector_units
-from rnn_scaling.system.machine.gpus import prepare_cuda_order, visible_gpus
+from rnn_scaling.system.machine.gpus import count_visible_gpus, prepare_cuda_order
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE, turn_on_onednn
 from rnn_scaling.system.machine.system import read_text
 from rnn_scaling.training.state import RunState
@@ -92,7 +92,7 @@ def prepare_process(
         inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra
     )
     workers = config.cluster.num_workers
-    num_physical = visible_gpus() if devices.device == "gpu" else 1
+    num_physical = count_visible_gpus() if devices.device == "gpu" else 1
     logical = "logical " if devices.num_devices > num_physical else ""
     yield Statement(
         "run-workers" if workers > 1 else "run-devices",

@@ -141,7 +141,7 @@ class RankMeeting:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with open_new(self._file) as file:
             os.chmod(file.fileno(), 0o600)
-            file.write(input_files.json_text(invitation))
+            file.write(input_files.format_json(invitation))
         return launch
 
     def _find(self) -> Launch:

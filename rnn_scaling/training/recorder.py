@@ -554,7 +554,7 @@ def _is_open_elsewhere(path: Path) -> bool:
     if unfinished.environment.started is None or unfinished.error is None:
         return False
     process = unfinished.error.process
-    return process != alive.this_process() and alive.is_alive(process)
+    return process != alive.identify_this_process() and alive.is_alive(process)
 
 
 def _current_folder() -> Path | None:

@@ -35,7 +35,7 @@ from rnn_scaling.system.machine import clock_sampler, peaks
 from rnn_scaling.system.machine.clock_sampler import ClockSampler
 from rnn_scaling.system.machine.energy import EnergyMeter
 from rnn_scaling.system.machine.environment import read_commit, read_environment
-from rnn_scaling.system.machine.gpus import gpu_ids, query_gpus
+from rnn_scaling.system.machine.gpus import list_gpu_ids, query_gpus
 from rnn_scaling.system.machine.load import (
     NOTICEABLE_LOAD,
     Load,
@@ -98,7 +98,7 @@ def make_killed_error() -> RunError:
     return RunError(
         type="Killed",
         message="the process ended without a result",
-        process=alive.this_process(),
+        process=alive.identify_this_process(),
     )
 
 
@@ -193,7 +193,7 @@ class Recording:
 
         If several processes share the GPUs of a machine, all visible ones count.
         """
-        gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
+        gpus = list_gpu_ids() if self.resolved.get("device_type") == "GPU" else []
         num_processes = max(self.clients, self.flat.get("num_workers") or 1)
         if num_processes == 1:
             gpus = gpus[: self.flat["num_devices"]]

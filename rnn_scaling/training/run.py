@@ -554,7 +554,9 @@ def describe(error: Exception, config: RunConfig) -> DescribedError:
     """Describe the error that ended a run."""
     kind = type(error).__name__
     first_line = entry.first_line(error)
-    if isinstance(error, ImportError) and (line := entry.missing_package(error)):
+    if isinstance(error, ImportError) and (
+        line := entry.explain_missing_package(error)
+    ):
         return DescribedError(kind, line, is_expected=True)
     is_memory = kind in ("ResourceExhaustedError", "MemoryError")
     if is_memory and "No space left" not in str(error):

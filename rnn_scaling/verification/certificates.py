@@ -14,7 +14,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.reports.certificates import certificate_text
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.verification.rule import Guarantee
 
@@ -104,7 +104,7 @@ def table(certificate: Certificate) -> str:
             [str(number), *_batch_cells(batch)]
             for number, batch in enumerate(certificate.batches)
         ]
-        blocks.append(markdown_table(head, rows))
+        blocks.append(format_table(head, rows))
     if certificate.checks:
         head = [
             "Check",
@@ -119,7 +119,7 @@ def table(certificate: Certificate) -> str:
             difference = _difference_cell(check.difference)
             tolerance = _difference_cell(check.tolerance)
             rows.append([check.name, result, difference, tolerance, check.text])
-        blocks.append(markdown_table(head, rows, padded=False))
+        blocks.append(format_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate_text(certificate)]) + "\n"
 
 

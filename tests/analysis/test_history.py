@@ -20,7 +20,7 @@ from tests.support.compared import run
 @pytest.fixture(autouse=True)
 def in_folder_without_git(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    commits.between.cache_clear()
+    commits.count_commits.cache_clear()
 
 
 def curve_of(levels, seed=0):

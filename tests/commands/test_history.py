@@ -28,7 +28,7 @@ def go(run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The folder for temporary files may lie in a checkout.
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    commits.between.cache_clear()
+    commits.count_commits.cache_clear()
     return functools.partial(run_command, history)
 
 

@@ -74,7 +74,7 @@ def test_the_lock_decides_whether_a_run_failed(place):
 def test_a_process_without_a_lock_also_counts(place):
     code = (
         "from rnn_scaling.system.processes import alive;"
-        "print(alive.this_process(), flush=True); input()"
+        "print(alive.identify_this_process(), flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     words = [sys.executable, "-c", code]

@@ -31,7 +31,7 @@ OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
 @pytest.fixture
 def no_check(monkeypatch):
     """Let every framework be usable."""
-    monkeypatch.setattr(other_python, "problem", lambda *_: "")
+    monkeypatch.setattr(other_python, "find_problem", lambda *_: "")
 
 
 def make_task(tmp_path, losses=(9.0, 8.0), **options) -> Task:
@@ -265,8 +265,8 @@ def test_a_framework_that_cannot_be_used_is_one_line_with_the_command(
     python.write_text(PYTHON.format(answer=answer, python="", program=""))
     python.chmod(0o755)
     monkeypatch.setenv("RNN_SCALING_TORCH_PYTHON", str(python))
-    other_python.problem.cache_clear()
-    line = other_python.problem("torch", "torch", "2.6")
+    other_python.find_problem.cache_clear()
+    line = other_python.find_problem("torch", "torch", "2.6")
     assert reason.format(python=python) in line and "\n" not in line
     assert bool(reason) == bool(line) == ("setup-frameworks torch" in line)
 

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 SCRIPT = ROOT / "benchmarks/scripts/train_jax.py"
 WORDS = 'total = jax.lax.psum(words, "process")'
 pytestmark = pytest.mark.skipif(
-    bool(other_python.problem("jax", "jax", "0.6")),
+    bool(other_python.find_problem("jax", "jax", "0.6")),
     reason="needs a Python with JAX, which ./run.sh setup-frameworks jax installs",
 )
 
@@ -37,7 +37,7 @@ def test_a_script_and_its_wrong_twin(tmp_path, change, answer, cause):
 
 
 def test_the_script_runs_without_verify(tmp_path):
-    command = [other_python.path("jax"), str(SCRIPT), "--steps=2"]
+    command = [other_python.find_python("jax"), str(SCRIPT), "--steps=2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=tmp_path, env=env, check=True)
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 SCRIPT = ROOT / "benchmarks/scripts/train_keras.py"
 SUM = "ReduceOp.SUM"
 pytestmark = pytest.mark.skipif(
-    bool(other_python.problem("keras", "keras", "3.12")),
+    bool(other_python.find_problem("keras", "keras", "3.12")),
     reason="needs a Python with Keras, which ./run.sh setup-frameworks keras installs",
 )
 

@@ -16,7 +16,7 @@ def verify(folder: Path, framework: str, text: str) -> subprocess.CompletedProce
     (folder / "my.py").write_text(text)
     command = [
         *(sys.executable, "-m", "rnn_scaling", "verify"),
-        f"--trainer={other_python.path(framework)} my.py",
+        f"--trainer={other_python.find_python(framework)} my.py",
         f"--framework={framework}",
         "--num_steps=3",
         "--result_file=certificate.json",

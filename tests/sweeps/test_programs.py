@@ -313,7 +313,7 @@ def test_what_a_record_says_may_be_written_otherwise(a, is_same):
 
 
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
+    monkeypatch.setattr(gpus, "list_gpu_ids", lambda: ["3", "1", "0"])
     one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
     variables = ProgramTrainer().command(two, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "3,1"

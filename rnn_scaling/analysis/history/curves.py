@@ -158,7 +158,7 @@ class Curve:
 def _make_change_point(change: Interval, before: Entry, after: Entry) -> ChangePoint:
     num_commits = None
     if before.commit and after.commit:
-        num_commits = commits.between(before.commit.hash, after.commit.hash)
+        num_commits = commits.count_commits(before.commit.hash, after.commit.hash)
     versions = {}
     for name in {**before.versions, **after.versions}:
         version_before = before.versions.get(name, "none")

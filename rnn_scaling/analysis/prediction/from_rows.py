@@ -380,7 +380,7 @@ def _connected_gpus(row: Row) -> int | None:
         return None
     try:
         links = topology.parse(run.environment.topology or "").links
-        sizes = set(map(len, topology.connected(links, "NODE")))
+        sizes = set(map(len, topology.group_connected(links, "NODE")))
     except topology.TopologyError:
         return None
     return sizes.pop() if len(sizes) == 1 else None

@@ -88,7 +88,7 @@ def as_json(job: TracedJob) -> str:
         "statements": [statement.data() for statement in statements(job)],
         "ranks": ranks,
     }
-    return input_files.json_text(content)
+    return input_files.format_json(content)
 
 
 def as_csv(job: TracedJob) -> str:

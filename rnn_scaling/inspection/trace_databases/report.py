@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling.inspection.trace_databases.layouts import KERNEL
 from rnn_scaling.inspection.trace_databases.summary import Row
-from rnn_scaling.system.files.markdown import Value, markdown_table, shown
+from rnn_scaling.system.files.markdown import Value, format_cell, format_table
 
 _MAX_NAME_LENGTH = 100  # characters in Markdown; C++ templates may have thousands
 _LEGEND = """\
@@ -95,9 +95,9 @@ def _header_lines(summary: Row) -> list[str]:
     window_ns = end_ns - start_ns
     writer = summary["tool"]
     for name, version in summary["versions"].items():
-        writer += f"; {shown(_cut(name))} {shown(_cut(version))}"
+        writer += f"; {format_cell(_cut(name))} {format_cell(_cut(version))}"
     lines = [
-        f"# {shown(summary['source'])}\n",
+        f"# {format_cell(summary['source'])}\n",
         f"- Written by: {writer}",
         f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
         f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to "
@@ -108,7 +108,7 @@ def _header_lines(summary: Row) -> list[str]:
         lines.append("- Note: no kernel, copy or memset in this time")
     lines += [f"- Note: {note}" for note in summary["notes"]]
     for problem in summary["problems"]:
-        lines.append(f"- Could not be used: {shown(_cut(problem))}")
+        lines.append(f"- Could not be used: {format_cell(_cut(problem))}")
     return lines
 
 
@@ -153,7 +153,7 @@ def _section_text(
         cells.append(
             [_convert_cell(header, row[key]) for header, key in columns.items()]
         )
-    text = f"## {title}\n\n{markdown_table([*columns], cells)}"
+    text = f"## {title}\n\n{format_table([*columns], cells)}"
     num_hidden = len(rows) - len(cells)
     if num_hidden:
         text += f"\n{num_hidden} more; --top={len(rows)} shows them\n"

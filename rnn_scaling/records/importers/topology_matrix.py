@@ -47,9 +47,9 @@ class _Matrix:
         for _, name in gpus:
             links.append([self.rows[name].links[column] for column, _ in gpus])
         groups = []
-        for level in topology.levels(links):
+        for level in topology.list_levels(links):
             texts = []
-            for group in topology.connected(links, level):
+            for group in topology.group_connected(links, level):
                 numbers = [gpus[index][1].removeprefix("GPU") for index in group]
                 texts.append(f"{{{', '.join(numbers)}}}")
             groups.append((level, " ".join(texts)))

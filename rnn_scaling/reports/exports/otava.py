@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow, ExportedRun
-from rnn_scaling.system.files.input_files import json_text
+from rnn_scaling.system.files.input_files import format_json
 from rnn_scaling.system.files.output_files import write_text
 
 # Metrics that are exported, and whether a larger (1) or smaller (-1) value is better.
@@ -39,7 +39,7 @@ def write(exported: Exported, destination: str) -> str:
         write_text(_format_csv(runs, metrics), path)
         tests[name] = _test(path, metrics)
     # Otava reads YAML, and JSON is YAML.
-    write_text(json_text({"tests": tests}), folder / "otava.yaml")
+    write_text(format_json({"tests": tests}), folder / "otava.yaml")
     return f"{folder}: otava.yaml and {len(tests)} CSV files"
 
 

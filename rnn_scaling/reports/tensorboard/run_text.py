@@ -12,7 +12,7 @@ from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, steady_state, table
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.system.files.markdown import escaped
+from rnn_scaling.system.files.markdown import escape
 
 
 def markdown(run: RunRecord) -> str:
@@ -35,7 +35,7 @@ def markdown(run: RunRecord) -> str:
     title = f"{network_name(options)}, {options['variable_update']}, {devices}"
     text = f"## {title}\n\n{sections.markdown(parts, level=3)}"
     # Escape characters that Markdown would read as markup.
-    return re.sub(r"([_*`[])", r"\\\1", escaped(text))
+    return re.sub(r"([_*`[])", r"\\\1", escape(text))
 
 
 def _placement_grids(run: RunRecord) -> list[Grid]:

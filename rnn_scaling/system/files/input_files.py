@@ -123,7 +123,7 @@ def parse_json(text: str) -> Any:
     return _replace_surrogates(value)
 
 
-def json_text(
+def format_json(
     content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None
 ) -> str:
     """Return the JSON that every command writes, valid everywhere.

@@ -28,7 +28,7 @@ class Table:
         return tuple(row[self.columns.index(name)] for row in self.rows)
 
 
-def markdown_table(
+def format_table(
     head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True
 ) -> str:
     """Return a Markdown table.
@@ -38,7 +38,7 @@ def markdown_table(
       rows: The values; None is shown as "n/a", a number with 6 digits.
       padded: Whether all cells of a column have the same width.
     """
-    cells = [list(map(shown, row)) for row in (head, *rows)]
+    cells = [list(map(format_cell, row)) for row in (head, *rows)]
     if not padded:
         lines = [cells[0], ["---"] * len(head), *cells[1:]]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -51,23 +51,23 @@ def markdown_table(
     return text
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape HTML, links and addresses in Markdown; existing escapes do not change."""
     text = re.sub(r"\](?=[(:])", "]\\\\", text)
     return re.sub(r":(?=//)", "&#58;", re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text))
 
 
-def shown(value: Value) -> str:
+def format_cell(value: Value) -> str:
     """Return a value as the text of a cell, without terminal controls or cell ends."""
     if value is None:
         return "n/a"
     if isinstance(value, float):
         is_whole = value.is_integer() and abs(value) < 1e16
         return f"{value:.0f}" if is_whole else f"{value:.6g}"
-    return escaped(entry.printable(str(value))).replace("|", "\\|")
+    return escape(entry.printable(str(value))).replace("|", "\\|")
 
 
-def csv_cell(value: object) -> object:
+def format_csv_cell(value: object) -> object:
     """Return a value as a cell of CSV, without control characters and formulas.
 
     >>> csv_cell("=1+1"), csv_cell("-3.5e2"), csv_cell(None)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.system.machine import nvml
-from rnn_scaling.system.machine.gpus import gpu_ids
+from rnn_scaling.system.machine.gpus import list_gpu_ids
 
 INTERVAL_S = 0.5
 MAX_SAMPLES = 200  # samples of a record
@@ -48,23 +48,23 @@ class ClockSource:
     close: Callable[[], object] = lambda: None
 
 
-def gpu_source(
+def open_gpu_source(
     ids: Sequence[str], start: Callable[[], Any | None] = nvml.start
 ) -> ClockSource | None:
     """Return the clocks of GPUs from NVML; None if it does not answer.
 
     Args:
-      ids: Names from `gpus.gpu_ids`.
+      ids: Names from `gpus.list_gpu_ids`.
       start: Returns the module of NVML.
     """
     api = start()
     if api is None:
         return None
-    gpus = nvml.visible(api, ids)
+    gpus = nvml.list_visible_gpus(api, ids)
     if not gpus:
         api.nvmlShutdown()
         return None
-    limits = [nvml.limits(api, gpu) for gpu in gpus]
+    limits = [nvml.read_limits(api, gpu) for gpu in gpus]
     return ClockSource(
         "NVML",
         limits,
@@ -73,7 +73,7 @@ def gpu_source(
     )
 
 
-def cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None:
+def open_cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None:
     """Return the clocks of CPU cores; None if the system does not report them."""
     files = [
         Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq")
@@ -201,10 +201,10 @@ class ClockSampler:
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
     if resolved.get("device_type") == "GPU":
-        ids = gpu_ids()[: len(resolved.get("devices", []))]
-        return ClockSampler(lambda: gpu_source(ids), interval_s)
+        ids = list_gpu_ids()[: len(resolved.get("devices", []))]
+        return ClockSampler(lambda: open_gpu_source(ids), interval_s)
     cores = resolved.get("cpu_affinity", [])
-    return ClockSampler(lambda: cpu_source(cores), interval_s)
+    return ClockSampler(lambda: open_cpu_source(cores), interval_s)
 
 
 def _is_constant(samples: Sequence[Mapping[str, Any]]) -> bool:

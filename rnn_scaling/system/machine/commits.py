@@ -67,7 +67,7 @@ def find(hashes: Sequence[str]) -> Mapping[str, Commit]:
 
 
 @functools.cache
-def between(first: str, last: str) -> int | None:
+def count_commits(first: str, last: str) -> int | None:
     """Count the commits in first..last; None if one of them is missing."""
     if not (_HASH.fullmatch(first) and _HASH.fullmatch(last)):
         return None
@@ -75,13 +75,13 @@ def between(first: str, last: str) -> int | None:
     return int(count) if count else None
 
 
-def resolved(name: str) -> str | None:
+def resolve(name: str) -> str | None:
     """Return the hash of a commit, a branch or a tag; None if it does not exist."""
     options = ("--verify", "--quiet", "--end-of-options")
     return _git("rev-parse", *options, f"{name}^{{commit}}").strip() or None
 
 
-def page() -> str:
+def find_commit_page() -> str:
     """Return the URL of commits at the git remote, without the hash; "" if unknown."""
     remote = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
     if not remote:

@@ -69,7 +69,7 @@ class EnergyMeter:
         """Find the counters; without this call nothing is measured.
 
         Args:
-          gpu_ids: Names from `gpus.gpu_ids`.
+          gpu_ids: Names from `gpus.list_gpu_ids`.
         """
         self._api = nvml.start() if gpu_ids else None
         self._counters = [*_processor_counters(self._root)] or [
@@ -152,7 +152,7 @@ def _number(path: Path) -> int | None:
 
 
 def _gpu_counters(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
-    for gpu in nvml.visible(api, ids) if api else ():
+    for gpu in nvml.list_visible_gpus(api, ids) if api else ():
         read = functools.partial(
             nvml.ask, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle
         )

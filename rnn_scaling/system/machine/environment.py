@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.system.machine.gpus import gpu_topology, query_gpus
+from rnn_scaling.system.machine.gpus import query_gpus, read_gpu_topology
 from rnn_scaling.system.machine.system import (
     control_groups,
     cpuinfo_values,
@@ -85,7 +85,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": _load_average(),
         "gpus": query_gpus(),
-        "topology": gpu_topology(),
+        "topology": read_gpu_topology(),
         "variables": {
             k: v for k, v in sorted(variables.items()) if _RELEVANT_VARIABLES.match(k)
         },

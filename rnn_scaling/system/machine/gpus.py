@@ -28,17 +28,17 @@ class DeviceError(ValueError):
     """The devices of the machine do not suffice; the message is one line."""
 
 
-def visible_gpus() -> int:
+def count_visible_gpus() -> int:
     """Count the NVIDIA GPUs in CUDA_VISIBLE_DEVICES without loading CUDA."""
-    return len(gpu_ids())
+    return len(list_gpu_ids())
 
 
 def machine_size() -> dict[str, int]:
     """Return the GPUs and cores of this process: `num_gpus` and `num_cores`."""
-    return {"num_gpus": visible_gpus(), "num_cores": len(available_cores())}
+    return {"num_gpus": count_visible_gpus(), "num_cores": len(available_cores())}
 
 
-def gpu_ids() -> list[str]:
+def list_gpu_ids() -> list[str]:
     """Return the name of each visible GPU in nvidia-smi, in TensorFlow's order.
 
     A name is an index, or the start of a UUID. Indices are correct if CUDA uses the order
@@ -62,7 +62,7 @@ def gpu_ids() -> list[str]:
 def select(
     present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]
 ) -> list[T]:
-    """Return the GPUs with the names of `gpu_ids`, in this order."""
+    """Return the GPUs with the names of `list_gpu_ids`, in this order."""
     selected = []
     for name in ids:
         for gpu in present:
@@ -93,7 +93,7 @@ def free_gpu_memory_mib(gpu: int) -> float:
         ) from None
 
 
-def uneven_towers(num_devices: int, num_gpus: int) -> str:
+def explain_uneven_towers(num_devices: int, num_gpus: int) -> str:
     """Return why towers cannot share the GPUs evenly, with the remedy, or ""."""
     if num_devices <= num_gpus or num_devices % num_gpus == 0:
         return ""
@@ -120,14 +120,14 @@ def query_gpus() -> list[dict[str, str]]:
     return []
 
 
-def gpu_topology() -> str | None:
+def read_gpu_topology() -> str | None:
     """Return the output of `nvidia-smi topo -m`; None without GPUs or nvidia-smi."""
-    return run_command("nvidia-smi", "topo", "-m") if visible_gpus() else None
+    return run_command("nvidia-smi", "topo", "-m") if count_visible_gpus() else None
 
 
 def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
     """Query nvidia-smi for each visible GPU, in TensorFlow's order; None if it fails."""
-    ids = gpu_ids()
+    ids = list_gpu_ids()
     if not ids:
         return []
     text = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")

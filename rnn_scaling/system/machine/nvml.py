@@ -49,8 +49,8 @@ def ask(api: Any, function: str, *arguments: Any) -> Any | None:
         return None
 
 
-def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """Return the GPUs with these names (see `gpus.gpu_ids`), in this order."""
+def list_visible_gpus(api: Any, ids: Sequence[str]) -> list[Gpu]:
+    """Return the GPUs with these names (see `gpus.list_gpu_ids`), in this order."""
     present = []
     for index in range(ask(api, "nvmlDeviceGetCount") or 0):
         handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
@@ -61,7 +61,7 @@ def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
     return select(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
 
-def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
+def read_limits(api: Any, gpu: Gpu) -> dict[str, Any]:
     """Return index, name, highest clocks in MHz and power limit in W; None if unknown."""
     power = ask(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
     return {

@@ -47,7 +47,7 @@ class Peak:
     upper_quartile: float
 
 
-def path(variables: Mapping[str, str] = os.environ) -> Path | None:
+def find_path(variables: Mapping[str, str] = os.environ) -> Path | None:
     """Return the path of the file, which may be missing; None without a home folder."""
     cache = variables.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):  # The XDG specification ignores relative paths.
@@ -95,7 +95,7 @@ def run_peak(
     if on_cpus:
         num_devices = len(resolved["cpu_affinity"]) // cores_per_device
     num_devices = max(1, min(len(resolved["devices"]), num_devices))
-    return flops_per_second(read(path()), where, num_devices)
+    return flops_per_second(read(find_path()), where, num_devices)
 
 
 def read(file: Path | None) -> list[Peak]:
@@ -112,11 +112,11 @@ def read(file: Path | None) -> list[Peak]:
     return [peak for entry in entries if (peak := _peak(entry))]
 
 
-def as_text(old_peaks: Iterable[Peak], new_peaks: Iterable[Peak]) -> str:
+def format_peaks(old_peaks: Iterable[Peak], new_peaks: Iterable[Peak]) -> str:
     """Return the text of the file; new peaks replace old ones of the same devices."""
     peaks = {(p.place, p.num_devices): p for p in (*old_peaks, *new_peaks)}
     entries = [dataclasses.asdict(peak) for peak in peaks.values()]
-    return input_files.json_text({"schema": SCHEMA, "peaks": entries})
+    return input_files.format_json({"schema": SCHEMA, "peaks": entries})
 
 
 def flops_per_second(

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.system.machine.gpus import gpu_topology
+from rnn_scaling.system.machine.gpus import read_gpu_topology
 
 _EXHAUSTIVE = 16  # up to this many GPUs all subsets are compared: 12,870 of 8 among 16
 MAX_SUBSETS = 4  # equally good subsets that are listed
@@ -113,10 +113,10 @@ def parse(text: str) -> Topology:
         raise TopologyError(
             "expected a header line with GPU0 and the other devices, found none"
         )
-    return _topology(header, rows)
+    return _make_topology(header, rows)
 
 
-def _topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
+def _make_topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     """Return the checked topology: every link must be the same in both directions."""
     names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
     nics = [name for name in header.devices if name not in names]
@@ -210,7 +210,7 @@ def _link_level(link: str) -> str:
     return "NV#" if re.fullmatch(r"NV\d+", link) else link
 
 
-def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
+def group_connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
     """Group the positions of devices that are connected by links of `level` or nearer."""
     near = set(LEVELS[: LEVELS.index(level) + 1])
     ungrouped = list(range(len(links)))
@@ -230,7 +230,7 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
     return groups
 
 
-def levels(links: Sequence[Sequence[str]]) -> list[str]:
+def list_levels(links: Sequence[Sequence[str]]) -> list[str]:
     """Return the levels of links between different devices, near ones first."""
     present: set[str] = set()
     for i, row in enumerate(links):
@@ -260,19 +260,20 @@ def read() -> Topology | None:
     Raises:
       TopologyError: If the output of nvidia-smi is incomplete.
     """
-    printed = gpu_topology()
+    printed = read_gpu_topology()
     return None if printed is None else parse(printed)
 
 
-def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
+def group_gpus(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Return groups of GPUs (indices in nvidia-smi) by level, near levels first.
 
     GPUs of a group are connected by links of the level or nearer ones.
     """
     groups_by_level = {}
-    for level in levels(topology.links):
+    for level in list_levels(topology.links):
         groups_by_level[level] = tuple(
-            _indices(topology, group) for group in connected(topology.links, level)
+            _indices(topology, group)
+            for group in group_connected(topology.links, level)
         )
     return groups_by_level
 
@@ -282,7 +283,7 @@ def _indices(topology: Topology, positions: Iterable[int]) -> tuple[int, ...]:
     return tuple(topology.devices[position] for position in positions)
 
 
-def best_subsets(topology: Topology, count: int) -> Best:
+def find_best_subsets(topology: Topology, count: int) -> Best:
     """Return the `count` GPUs that should exchange fastest.
 
     Their farthest link is as near as possible; the sum of links decides ties. Of more than
@@ -295,66 +296,70 @@ def best_subsets(topology: Topology, count: int) -> Best:
     size = len(topology.devices)
     if not 1 <= count <= size:
         raise ValueError(f"expected 1 to {size} GPUs, got {count}")
-    worth = _worth_matrix(topology)
+    worth = _rate_links(topology)
     candidates: Iterable[tuple[int, ...]] = itertools.combinations(range(size), count)
     if size > _EXHAUSTIVE:
         starts = range(size - count + 1)
         candidates = [tuple(range(first, first + count)) for first in starts]
-    qualities = {subset: _quality(worth, subset) for subset in candidates}
+    qualities = {subset: _rate_subset(worth, subset) for subset in candidates}
     best = max(qualities.values())
     equal = [subset for subset, quality in qualities.items() if quality == best]
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
     subsets = tuple(_indices(topology, subset) for subset in equal[:MAX_SUBSETS])
-    return Best(subsets, _worst(topology, equal[0]), len(equal))
+    return Best(subsets, _find_worst_link(topology, equal[0]), len(equal))
 
 
-def better(topology: Topology, used: Sequence[int]) -> Best | None:
+def find_better_subsets(topology: Topology, used: Sequence[int]) -> Best | None:
     """Return better subsets of the same size; None if no subset is better or known."""
     if len(set(used)) < 2 or not set(used) <= set(topology.devices):
         return None
     subset = sorted({topology.devices.index(device) for device in used})
-    worth = _worth_matrix(topology)
-    best = best_subsets(topology, len(subset))
+    worth = _rate_links(topology)
+    best = find_best_subsets(topology, len(subset))
     nearest = [topology.devices.index(device) for device in best.subsets[0]]
-    return best if _quality(worth, nearest) > _quality(worth, subset) else None
+    return best if _rate_subset(worth, nearest) > _rate_subset(worth, subset) else None
 
 
-def farthest(topology: Topology, used: Sequence[int]) -> str:
+def find_farthest_link(topology: Topology, used: Sequence[int]) -> str:
     """Return the farthest link between two of these GPUs (indices in nvidia-smi)."""
-    return _worst(topology, [topology.devices.index(device) for device in used])
+    return _find_worst_link(
+        topology, [topology.devices.index(device) for device in used]
+    )
 
 
-def _worth(link: str) -> int:
+def _rate_link(link: str) -> int:
     return _NVLINK * int(link[2:]) if link.startswith("NV") else _WORTH.get(link, 0)
 
 
-def _worth_matrix(topology: Topology) -> list[list[int]]:
-    return [list(map(_worth, row)) for row in topology.links]
+def _rate_links(topology: Topology) -> list[list[int]]:
+    return [list(map(_rate_link, row)) for row in topology.links]
 
 
-def _quality(worth: Sequence[Sequence[int]], subset: Iterable[int]) -> tuple[int, int]:
+def _rate_subset(
+    worth: Sequence[Sequence[int]], subset: Iterable[int]
+) -> tuple[int, int]:
     """Return the worst link and the sum of links; the larger, the better the subset."""
     values = [worth[a][b] for a, b in itertools.combinations(subset, 2)]
     return min(values, default=0), sum(values)
 
 
-def _worst(topology: Topology, subset: Sequence[int]) -> str:
+def _find_worst_link(topology: Topology, subset: Sequence[int]) -> str:
     links = [topology.links[a][b] for a, b in itertools.combinations(subset, 2)]
-    return min(links, key=_worth, default="")
+    return min(links, key=_rate_link, default="")
 
 
-def text(topology: Topology) -> str:
+def format_text(topology: Topology) -> str:
     """Return the text for a terminal: matrix, groups, and the best GPUs per count."""
     blocks = [
         "GPU topology, from nvidia-smi",
-        _table(topology),
-        _groups_text(topology),
-        _best_text(topology),
+        _format_matrix(topology),
+        _format_groups(topology),
+        _format_best(topology),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _table(topology: Topology) -> str:
+def _format_matrix(topology: Topology) -> str:
     names = [f"GPU{device}" for device in topology.devices]
     rows = [["", *names, *topology.nics, "CPUs", "NUMA node"]]
     for i, name in enumerate(names):
@@ -365,18 +370,18 @@ def _table(topology: Topology) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _groups_text(topology: Topology) -> str:
+def _format_groups(topology: Topology) -> str:
     if len(topology.devices) < 2:
         return ""
     lines = ["GPUs connected by this kind of link or a nearer one"]
-    for level, members in groups(topology).items():
+    for level, members in group_gpus(topology).items():
         texts = [", ".join(map(str, group)) for group in members]
         groups_text = " ".join(f"{{{text}}}" for text in texts)
         lines.append(f"  {level:<5} {MEANING[level]:<30} {groups_text}")
     return "\n".join(lines)
 
 
-def _best_text(topology: Topology) -> str:
+def _format_best(topology: Topology) -> str:
     """Return which GPUs to use for each number of devices."""
     size = len(topology.devices)
     counts = [n for n in range(2, size) if size <= 8 or n & (n - 1) == 0]
@@ -386,7 +391,7 @@ def _best_text(topology: Topology) -> str:
         "GPUs that should exchange fastest (expected from the links, not measured)"
     ]
     for count in counts:
-        best = best_subsets(topology, count)
+        best = find_best_subsets(topology, count)
         first, *equal = (",".join(map(str, subset)) for subset in best.subsets)
         if best.count == math.comb(size, count):
             lines.append(f"  best {count}: any ({best.worst})")

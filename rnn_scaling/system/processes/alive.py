@@ -13,9 +13,9 @@ from pathlib import Path
 DYING_S = 0.2  # time until a killed process has disappeared
 
 
-def this_process(root: str = "/proc") -> str | None:
+def identify_this_process(root: str = "/proc") -> str | None:
     """Return the identity of this process; None if the system does not report it."""
-    return _identity("self", os.getpid(), root)
+    return _read_identity("self", os.getpid(), root)
 
 
 def is_alive(process: str | None, root: str = "/proc") -> bool:
@@ -27,11 +27,11 @@ def is_alive(process: str | None, root: str = "/proc") -> bool:
     return (
         number.isdecimal()
         and len(number) < 10
-        and _identity(number, int(number), root) == process
+        and _read_identity(number, int(number), root) == process
     )
 
 
-def _identity(folder: str, number: int, root: str) -> str | None:
+def _read_identity(folder: str, number: int, root: str) -> str | None:
     try:
         boot = Path(root, "sys/kernel/random/boot_id").read_text().strip()
         # The name of the program is in brackets and may contain anything.
@@ -43,19 +43,19 @@ def _identity(folder: str, number: int, root: str) -> str | None:
         return None
 
 
-def leftovers(variable: str, root: Path = Path("/proc")) -> list[str]:
+def find_leftovers(variable: str, root: Path = Path("/proc")) -> list[str]:
     """List running processes with a text in their environment (only on Linux).
 
     Returns:
       Texts such as "1234 (python daemon.py)".
     """
-    if not any(_running(variable, root)):
+    if not any(_find_running(variable, root)):
         return []
     time.sleep(DYING_S)
-    return [*_running(variable, root)]
+    return [*_find_running(variable, root)]
 
 
-def _running(variable: str, root: Path) -> Iterator[str]:
+def _find_running(variable: str, root: Path) -> Iterator[str]:
     for folder in root.glob("[0-9]*"):
         if folder.name == str(os.getpid()):
             continue

@@ -15,23 +15,23 @@ _PROGRAM = "import importlib, importlib.metadata, sys, numpy; print(importlib.me
 _PROGRAM += "importlib.import_module(sys.argv[1])"
 
 
-def variable(name: str) -> str:
+def _name_variable(name: str) -> str:
     """Return the environment variable that names the Python of a framework."""
     return f"RNN_SCALING_{name.upper()}_PYTHON"
 
 
-def path(name: str) -> str:
+def find_python(name: str) -> str:
     """Return the Python of a framework.
 
     It is set by a variable; the default is an environment next to this one (.venv-torch).
     """
     prefix = Path(sys.prefix)
     environment = prefix.with_name(f"{prefix.name}-{name}")
-    return os.environ.get(variable(name)) or str(environment / "bin" / "python")
+    return os.environ.get(_name_variable(name)) or str(environment / "bin" / "python")
 
 
 @functools.lru_cache
-def problem(name: str, package: str, min_version: str) -> str:
+def find_problem(name: str, package: str, min_version: str) -> str:
     """Return why a framework cannot be used, with the remedy, or "" if it can.
 
     Starts its Python, once.
@@ -41,8 +41,8 @@ def problem(name: str, package: str, min_version: str) -> str:
       package: Its package.
       min_version: The oldest supported version, such as "2.6".
     """
-    python = path(name)
-    remedy = f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"
+    python = find_python(name)
+    remedy = f"./run.sh setup-frameworks {name} installs it ({_name_variable(name)} names another Python)"
     try:
         done = subprocess.run(
             [python, "-I", "-c", _PROGRAM, package],

@@ -87,7 +87,7 @@ class ProcessOutcome:
     seconds: float = 0.0
 
 
-def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
+def make_module_command(name: str, python: str = sys.executable) -> tuple[str, ...]:
     """Return the command that runs a module of this package from any folder."""
     return python, str(START), entry.program(), name
 

@@ -16,8 +16,8 @@ from tensorflow.python.util import _pywrap_util_port
 
 from rnn_scaling.system.machine.gpus import (
     DeviceError,
+    explain_uneven_towers,
     free_gpu_memory_mib,
-    uneven_towers,
 )
 from rnn_scaling.training.cluster import Place
 
@@ -182,7 +182,7 @@ def _configure_gpus(count: int, place: Place | None) -> None:
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; "
             "install tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
         )
-    uneven = uneven_towers(count, len(gpus))
+    uneven = explain_uneven_towers(count, len(gpus))
     if uneven:
         raise DeviceError(uneven)
     gpus = gpus[: min(count, len(gpus))]

@@ -13,8 +13,8 @@ from typing import Any
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.script_certificate import SCHEMA
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.system.files.input_files import json_text
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.input_files import format_json
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.verification.scripts.judge import judge
 from rnn_scaling.verification.scripts.verdict import Answer, Check, Verdict
 
@@ -49,7 +49,7 @@ def _verdict_data(verdict: Verdict) -> dict[str, Any]:
     # Enums become their values.
     return dict(
         json.loads(
-            json_text(
+            format_json(
                 {
                     "answer": verdict.answer,
                     "cause": fault.cause if fault else None,
@@ -93,7 +93,7 @@ def text(verdict: Verdict, num_ranks: int, num_steps: int) -> str:
     parts = [f"{answer_line(verdict, num_ranks, num_steps)}\n"]
     if verdict.checks:
         rows = [_row(check) for check in verdict.checks]
-        parts.append(markdown_table(COLUMNS, rows, padded=False))
+        parts.append(format_table(COLUMNS, rows, padded=False))
     if verdict.answer is not Answer.CANNOT_TELL:
         gaps = [*verdict.not_covered, "always"]
         listed = "; ".join(_template("gap", gap, {}) for gap in gaps)

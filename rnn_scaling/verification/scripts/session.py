@@ -60,7 +60,7 @@ def verify(request: ScriptRequest) -> int:
             runs, version = _run_script(request, folder)
         except ScriptError as e:
             return entry.fail(f"--trainer: {e}", status=_EXIT_CANNOT_TELL)
-        for process in alive.leftovers(f"{MARK}={folder}"):
+        for process in alive.find_leftovers(f"{MARK}={folder}"):
             entry.warn(f"process {process} of the script is still running; end it")
     verdict = judge.judge(runs)
     facts = {
@@ -74,7 +74,7 @@ def verify(request: ScriptRequest) -> int:
     }
     if request.result_file:
         data = certificate.to_json(verdict, runs, facts)
-        write_text(input_files.json_text(data, indent=None), request.result_file)
+        write_text(input_files.format_json(data, indent=None), request.result_file)
     return _answer(verdict, facts)
 
 

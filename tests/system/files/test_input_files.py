@@ -161,7 +161,7 @@ def test_json_within_the_limits_is_what_it_says():
 
 def test_what_is_printed_as_json_is_json_whatever_the_numbers():
     content = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": "é"}
-    assert valid_json(input_files.json_text(content)) == {
+    assert valid_json(input_files.format_json(content)) == {
         "a": [1.5, None, [None, {"b": None}]],
         "c": "é",
     }
@@ -199,4 +199,4 @@ def test_every_command_prints_json_through_the_door():
         for p in package.rglob("*.py")
         if "json.dump" in p.read_text()
     }
-    assert writers <= OTHERS, "use input_files.json_text"
+    assert writers <= OTHERS, "use input_files.format_json"

@@ -9,13 +9,13 @@ import pytest
 
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import table
-from rnn_scaling.system.files.markdown import markdown_table, shown
+from rnn_scaling.system.files.markdown import format_cell, format_table
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
 
 
 def test_padded_columns_line_up_with_numbers_to_the_right():
-    text = markdown_table(["Devices", "words/s"], [["1", "100.5"], [16, 1234567.0]])
+    text = format_table(["Devices", "words/s"], [["1", "100.5"], [16, 1234567.0]])
     assert text.splitlines() == [
         "| Devices | words/s |",
         "|--------:|--------:|",
@@ -26,14 +26,14 @@ def test_padded_columns_line_up_with_numbers_to_the_right():
 
 def test_unpadded_lines_are_as_short_as_can_be():
     assert (
-        markdown_table(["a", "wide"], [["x", "y"]], padded=False)
+        format_table(["a", "wide"], [["x", "y"]], padded=False)
         == "| a | wide |\n| --- | --- |\n| x | y |\n"
     )
 
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_no_text_breaks_out_of_its_cell(padded):
-    text = markdown_table(["a|b"], [["x | y\n| z |\r\n\x1b[31m\u2028"]], padded)
+    text = format_table(["a|b"], [["x | y\n| z |\r\n\x1b[31m\u2028"]], padded)
     assert len(text.splitlines()) == 3 and "\x1b" not in text
     assert text.replace("\\|", "").count("|") == 6
 
@@ -72,4 +72,4 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
     ],
 )
 def test_numbers_have_six_digits_and_whole_ones_all(value, text):
-    assert shown(value) == text
+    assert format_cell(value) == text

@@ -17,7 +17,7 @@ from unittest import mock
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display
-from rnn_scaling.system.files.markdown import markdown_table
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import Board, print_fitted, three_digits
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
@@ -221,7 +221,7 @@ def test_a_table_of_any_form_loses_no_number(monkeypatch):
             draw.choice(("a", "Devices", "Total time to process (s)")) for _ in cells[0]
         ]
         lines = fitted(
-            markdown_table(head, cells), width := draw.randint(30, 120), monkeypatch
+            format_table(head, cells), width := draw.randint(30, 120), monkeypatch
         )
         assert max(map(len, lines)) <= width
         for row in cells:

@@ -62,7 +62,7 @@ def test_nvml_in_megahertz_watts_and_words():
         "max_sm": 1900,
     }
     api = FakeNvml([new, old])
-    first, second = nvml.visible(api, ["GPU-1", "1"])
+    first, second = nvml.list_visible_gpus(api, ["GPU-1", "1"])
     assert nvml.sample(api, first) == {
         "sm_mhz": 1500,
         "memory_mhz": 4000,
@@ -75,7 +75,7 @@ def test_nvml_in_megahertz_watts_and_words():
         nvml.sample(api, second)["reasons"] == 8
         and nvml.sample(api, second)["utilisation"] == 99
     )
-    assert nvml.limits(api, second) == {
+    assert nvml.read_limits(api, second) == {
         "index": 1,
         "name": "G",
         "max_sm_mhz": 1900,
@@ -108,7 +108,7 @@ def test_a_run_on_gpus_is_sampled_through_nvml():
         return tick
 
     sampler = ClockSampler(
-        lambda: clock_sampler.gpu_source(["2", "GPU-0"], lambda: api), 0.0, clock
+        lambda: clock_sampler.open_gpu_source(["2", "GPU-0"], lambda: api), 0.0, clock
     )
     assert has_three_samples.wait(PATIENCE_S)
     sampler.stop()
@@ -191,8 +191,8 @@ def test_an_error_of_the_sampler_is_recorded():
 
 def test_cpu_clocks_of_the_bound_cores(tmp_path):
     assert (
-        clock_sampler.cpu_source([0, 2], str(tmp_path)) is None
-        and clock_sampler.cpu_source([]) is None
+        clock_sampler.open_cpu_source([0, 2], str(tmp_path)) is None
+        and clock_sampler.open_cpu_source([]) is None
     )
     (tmp_path / "proc").mkdir()
     cpuinfo = tmp_path / "proc/cpuinfo"
@@ -202,30 +202,32 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
             for i in range(4)
         )
     )
-    source = clock_sampler.cpu_source([0, 2], str(tmp_path))
+    source = clock_sampler.open_cpu_source([0, 2], str(tmp_path))
     assert (source.name, source.poll()) == (
         "/proc/cpuinfo",
         [{"mhz": 2000.5}, {"mhz": 2002.5}],
     )
     cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
-    assert clock_sampler.cpu_source([0], str(tmp_path)) is None
+    assert clock_sampler.open_cpu_source([0], str(tmp_path)) is None
     for core in (0, 2):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
-    source = clock_sampler.cpu_source([2, 0], str(tmp_path))
+    source = clock_sampler.open_cpu_source([2, 0], str(tmp_path))
     assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
     assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
 
 
 def test_a_gpu_that_nvml_cannot_find():
     api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
-    assert clock_sampler.gpu_source(["MIG-1"], lambda: api) is None and api.down == 1
-    assert clock_sampler.gpu_source(["0"], lambda: None) is None
+    assert (
+        clock_sampler.open_gpu_source(["MIG-1"], lambda: api) is None and api.down == 1
+    )
+    assert clock_sampler.open_gpu_source(["0"], lambda: None) is None
 
 
 def state_of(monkeypatch, source):
-    monkeypatch.setattr(clock_sampler, "gpu_source", lambda ids: source)
+    monkeypatch.setattr(clock_sampler, "open_gpu_source", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
@@ -271,10 +273,10 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
     requests = []
     state = state_of(monkeypatch, None)
     monkeypatch.setattr(
-        clock_sampler, "gpu_source", lambda ids: requests.append(list(ids))
+        clock_sampler, "open_gpu_source", lambda ids: requests.append(list(ids))
     )
     monkeypatch.setattr(
-        clock_sampler, "cpu_source", lambda cores: requests.append(list(cores))
+        clock_sampler, "open_cpu_source", lambda cores: requests.append(list(cores))
     )
     clock_sampler.start(state.resolved).stop()
     clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()

@@ -11,7 +11,7 @@ from tests.support import histories
 @pytest.fixture(autouse=True)
 def fresh(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    commits.between.cache_clear()
+    commits.count_commits.cache_clear()
 
 
 def test_order_is_that_of_history_not_of_dates(tmp_path):
@@ -22,21 +22,21 @@ def test_order_is_that_of_history_not_of_dates(tmp_path):
         known[hashes[0]].date == "2033-05-18T03:33:20Z"
         and known[hashes[3]].subject == "change 3"
     )
-    assert commits.between(hashes[0], hashes[3]) == 3
-    assert commits.between("0" * 40, hashes[3]) is None
+    assert commits.count_commits(hashes[0], hashes[3]) == 3
+    assert commits.count_commits("0" * 40, hashes[3]) is None
     assert (
-        commits.resolved("HEAD") == hashes[3]
-        and commits.resolved("no-such-branch") is None
+        commits.resolve("HEAD") == hashes[3]
+        and commits.resolve("no-such-branch") is None
     )
 
 
 def test_nothing_is_known_without_git(tmp_path, monkeypatch):
     hashes = histories.repository(tmp_path, 1)
     monkeypatch.setenv("PATH", "")
-    assert commits.find(hashes) == {} and commits.page() == ""
+    assert commits.find(hashes) == {} and commits.find_commit_page() == ""
     assert (
-        commits.between(hashes[0], hashes[0]) is None
-        and commits.resolved("HEAD") is None
+        commits.count_commits(hashes[0], hashes[0]) is None
+        and commits.resolve("HEAD") is None
     )
 
 
@@ -58,4 +58,4 @@ def test_nothing_is_known_without_git(tmp_path, monkeypatch):
 def test_address_of_a_commit(remote, page, tmp_path):
     histories.repository(tmp_path, 1)
     histories.run_git(tmp_path, "remote", "add", "origin", remote)
-    assert commits.page() == page
+    assert commits.find_commit_page() == page

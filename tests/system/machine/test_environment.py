@@ -11,11 +11,11 @@ from rnn_scaling.system.machine import environment, gpus, system
 from rnn_scaling.system.machine.environment import read_environment
 from rnn_scaling.system.machine.gpus import (
     GPU_QUERY,
+    count_visible_gpus,
     free_gpu_memory_mib,
-    gpu_ids,
+    list_gpu_ids,
     prepare_cuda_order,
     query_gpus,
-    visible_gpus,
 )
 from tests.support.paths import ROOT
 
@@ -174,7 +174,7 @@ def test_visible_gpus_have_the_names_that_the_user_gave(
 ):
     if allowed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    assert gpu_ids() == ids and visible_gpus() == len(ids)
+    assert list_gpu_ids() == ids and count_visible_gpus() == len(ids)
 
 
 @pytest.mark.parametrize(

@@ -21,25 +21,25 @@ ONE, FOUR = Peak(HERE, 1, 100.0, 90.0, 110.0), Peak(HERE, 4, 300.0, 290.0, 310.0
 
 
 def test_the_file_lies_in_the_user_s_cache():
-    assert peaks.path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path(
+    assert peaks.find_path({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path(
         "/c/rnn_scaling/peaks.json"
     )
-    assert peaks.path({"HOME": "/h"}) == Path("/h/.cache/rnn_scaling/peaks.json")
-    assert peaks.path({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path(
+    assert peaks.find_path({"HOME": "/h"}) == Path("/h/.cache/rnn_scaling/peaks.json")
+    assert peaks.find_path({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path(
         "/h/.cache/rnn_scaling/peaks.json"
     )
-    assert peaks.path({"HOME": "relative"}) is None and peaks.read(None) == []
+    assert peaks.find_path({"HOME": "relative"}) is None and peaks.read(None) == []
 
 
 def test_what_was_measured_now_replaces_what_was_known_of_the_same_devices(tmp_path):
     file = tmp_path / "peaks.json"
-    file.write_text(peaks.as_text([], [ONE, FOUR]))
+    file.write_text(peaks.format_peaks([], [ONE, FOUR]))
     assert peaks.read(file) == [ONE, FOUR]
     other = dataclasses.replace(
         ONE, place=dataclasses.replace(HERE, dtype="bfloat16"), flops_per_second=50.0
     )
     now = dataclasses.replace(FOUR, flops_per_second=299.0)
-    file.write_text(peaks.as_text(peaks.read(file), [now, other]))
+    file.write_text(peaks.format_peaks(peaks.read(file), [now, other]))
     assert peaks.read(file) == [ONE, now, other]
 
 
@@ -76,7 +76,7 @@ def test_the_place_of_a_run():
     assert peaks.place(CPU, "GPU", True, 1, "float32") is None
 
 
-WHOLE = json.loads(peaks.as_text([], [ONE]))
+WHOLE = json.loads(peaks.format_peaks([], [ONE]))
 (ENTRY,) = WHOLE["peaks"]
 
 
@@ -118,9 +118,9 @@ def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
         Peak(PeakPlace("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0)
         for n in (1, 2)
     ]
-    file = peaks.path()
+    file = peaks.find_path()
     file.parent.mkdir()
-    file.write_text(peaks.as_text([ONE, FOUR], gpus))
+    file.write_text(peaks.format_peaks([ONE, FOUR], gpus))
     run = {
         "device_type": "CPU",
         "onednn": True,
@@ -161,8 +161,10 @@ def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
     )
     assert state.record("failed").resolved.peak_flops_per_second is None
     where = peaks.place(read_environment(), "CPU", True, 1, "bfloat16")
-    peaks.path().parent.mkdir()
-    peaks.path().write_text(peaks.as_text([], [Peak(where, 2, 1.5e11, 1e11, 2e11)]))
+    peaks.find_path().parent.mkdir()
+    peaks.find_path().write_text(
+        peaks.format_peaks([], [Peak(where, 2, 1.5e11, 1e11, 2e11)])
+    )
     read_back = record.from_json(state.record("failed").to_json())
     assert read_back.resolved.peak_flops_per_second == 1.5e11
     assert read_back.memory is None

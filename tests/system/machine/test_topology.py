@@ -35,7 +35,7 @@ def golden(name):
     ],
 )
 def test_groups_of_real_machines(name, groups):
-    result = topology.groups(golden(name))
+    result = topology.group_gpus(golden(name))
     assert result == groups and list(result) == list(groups)
 
 
@@ -51,25 +51,29 @@ def test_groups_of_real_machines(name, groups):
     ],
 )
 def test_best_subsets_of_real_machines(name, count, worst, equal, first):
-    best = topology.best_subsets(golden(name), count)
+    best = topology.find_best_subsets(golden(name), count)
     assert (best.worst, best.count, best.subsets[0]) == (worst, equal, first)
     assert len(best.subsets) == min(equal, topology.MAX_SUBSETS)
 
 
 def test_the_seeds_pairs_on_its_machine():
     result = golden("7gforce")
-    assert topology.better(result, [0, 1]) is topology.better(result, [4, 5]) is None
-    assert topology.better(result, [0, 5]).worst == "PIX"
-    assert topology.farthest(result, [0, 5]) == "PHB"
+    assert (
+        topology.find_better_subsets(result, [0, 1])
+        is topology.find_better_subsets(result, [4, 5])
+        is None
+    )
+    assert topology.find_better_subsets(result, [0, 5]).worst == "PIX"
+    assert topology.find_farthest_link(result, [0, 5]) == "PHB"
 
 
 def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
     cells = dict.fromkeys([(0, 1), (0, 2), (1, 2)], "NV4")
     cells |= {(0, 3): "NV12", (1, 3): "SYS", (2, 3): "SYS"}
     result = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
-    assert topology.best_subsets(result, 2).subsets == ((0, 3),)
+    assert topology.find_best_subsets(result, 2).subsets == ((0, 3),)
     # 0,1,3 has 16 lanes in all, and a SYS.
-    assert topology.best_subsets(result, 3).subsets == ((0, 1, 2),)
+    assert topology.find_best_subsets(result, 3).subsets == ((0, 1, 2),)
 
 
 def test_equal_subsets_on_one_numa_node_come_first():
@@ -77,7 +81,7 @@ def test_equal_subsets_on_one_numa_node_come_first():
     result = Topology(
         tuple(range(4)), _square(4, cells), ("",) * 4, ("0", "1", "0", "1")
     )
-    assert topology.best_subsets(result, 2).subsets[:2] == ((0, 2), (1, 3))
+    assert topology.find_best_subsets(result, 2).subsets[:2] == ((0, 2), (1, 3))
 
 
 def _square(size, cells):
@@ -93,10 +97,10 @@ def test_above_16_gpus_those_with_consecutive_numbers_are_compared():
         for a, b in itertools.combinations(range(32), 2)
     }
     result = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
-    best = topology.best_subsets(result, 4)
+    best = topology.find_best_subsets(result, 4)
     assert best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert (best.count, best.worst) == (8, "PIX")
-    assert "consecutive" in topology.text(result)
+    assert "consecutive" in topology.format_text(result)
 
 
 def test_affinity_columns_with_gaps_and_underlining():
@@ -156,7 +160,7 @@ def four_gpus(monkeypatch, tmp_path):
     program.write_text(f'#!/bin/sh\n[ "$*" = "topo -m" ] && cat {printed}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(gpus, "gpu_ids", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr(gpus, "list_gpu_ids", lambda: ["0", "1", "2", "3"])
     return printed
 
 
@@ -169,7 +173,7 @@ def test_read_parses_what_nvidia_smi_prints(four_gpus):
 
 
 def test_text_has_the_matrix_the_groups_and_the_best_subsets():
-    lines = topology.text(golden("a6000")).splitlines()
+    lines = topology.format_text(golden("a6000")).splitlines()
     assert [line.split() for line in lines[2:6]] == [
         ["GPU0", "GPU1", "GPU2", "CPUs", "NUMA", "node"],
         ["GPU0", "X", "NV4", "NODE", "0-31,64-95", "0"],
@@ -180,7 +184,9 @@ def test_text_has_the_matrix_the_groups_and_the_best_subsets():
         "  best 2: 0,1 (NV4)",
         "    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1",
     ]
-    single = topology.text(topology.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n"))
+    single = topology.format_text(
+        topology.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n")
+    )
     assert "best" not in single and "GPU0  X     0-7" in single
 
 

@@ -10,8 +10,8 @@ from rnn_scaling.system.processes import alive
 
 
 def test_a_process_is_alive_until_it_ends():
-    assert alive.is_alive(alive.this_process())
-    code = "from rnn_scaling.system.processes import alive; print(alive.this_process(), flush=True); input()"
+    assert alive.is_alive(alive.identify_this_process())
+    code = "from rnn_scaling.system.processes import alive; print(alive.identify_this_process(), flush=True); input()"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -29,12 +29,12 @@ def test_a_process_is_alive_until_it_ends():
 
 
 def test_another_process_of_that_number_or_boot_is_not_it(tmp_path):
-    number, start, boot = alive.this_process().split()
+    number, start, boot = alive.identify_this_process().split()
     assert not alive.is_alive(
         f"{number} {int(start) + 1} {boot}"
     ) and not alive.is_alive(f"{number} {start} other")
     assert not any(map(alive.is_alive, (None, "", "x", "../1 2 3", "9" * 5000)))
-    assert alive.this_process(str(tmp_path)) is None
+    assert alive.identify_this_process(str(tmp_path)) is None
     folder = tmp_path / str(os.getpid())
     folder.mkdir()
     (tmp_path / "sys/kernel/random").mkdir(parents=True)

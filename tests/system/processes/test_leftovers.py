@@ -24,7 +24,7 @@ def test_it_is_those_that_have_the_variable_and_still_run(tmp_path, monkeypatch)
         (tmp_path / name / "environ").write_bytes(environ)
         (tmp_path / name / "cmdline").write_bytes(b"python\0a b.py\0")
     (tmp_path / "15").mkdir()
-    assert alive.leftovers("FILE=x", tmp_path) == ["12 (python 'a b.py')"]
+    assert alive.find_leftovers("FILE=x", tmp_path) == ["12 (python 'a b.py')"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="not Linux")
@@ -37,8 +37,10 @@ def test_a_process_in_a_session_of_its_own_is_found():
         wait_until(
             environ.read_bytes, "the environment of the process"
         )  # Popen may return before the kernel sets it
-        assert alive.leftovers(f"LEFT_BY={os.getpid()}") == [f"{daemon.pid} (sleep 60)"]
+        assert alive.find_leftovers(f"LEFT_BY={os.getpid()}") == [
+            f"{daemon.pid} (sleep 60)"
+        ]
     finally:
         daemon.kill()
         daemon.wait()
-    assert alive.leftovers(f"LEFT_BY={os.getpid()}") == []
+    assert alive.find_leftovers(f"LEFT_BY={os.getpid()}") == []

@@ -221,7 +221,8 @@ def test_modules_in_the_folder_of_the_caller_are_not_imported(
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the caller')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) if on_path else "")
     ended = process.run_together(
-        [Task([*process.our_module("rnn_scaling.train"), "--batch_size=0"])], 60.0
+        [Task([*process.make_module_command("rnn_scaling.train"), "--batch_size=0"])],
+        60.0,
     )
     assert (ended.returncode, len(ended.lines)) == (2, 1)
     assert ended.lines[0].startswith("error: --batch_size=0 ")

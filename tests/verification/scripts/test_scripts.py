@@ -14,7 +14,7 @@ from rnn_scaling.records import script_certificate
 from rnn_scaling.system.processes import other_python
 from tests.support.paths import ROOT
 
-PYTHON = other_python.path("torch")
+PYTHON = other_python.find_python("torch")
 pytestmark = pytest.mark.skipif(
     not os.path.exists(PYTHON),
     reason="needs a Python with torch, which ./run.sh setup-frameworks torch installs",

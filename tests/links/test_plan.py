@@ -27,7 +27,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 
 
 def test_what_is_asked_of_four_gpus(monkeypatch):
-    monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
+    monkeypatch.setattr(plan, "count_visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
     monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
     monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
@@ -90,7 +90,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
 
 
 def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
-    monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
+    monkeypatch.setattr(plan, "count_visible_gpus", lambda: 1)
     made = plan.make([])
     assert [task.request["what"] for task in made.tasks] == [
         "memory",

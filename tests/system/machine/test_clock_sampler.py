@@ -228,7 +228,7 @@ def test_a_gpu_that_nvml_cannot_find():
 
 def state_of(monkeypatch, source):
     monkeypatch.setattr(clock_sampler, "open_gpu_source", lambda ids: source)
-    monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(clock_sampler, "list_gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
     state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])

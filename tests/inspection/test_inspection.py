@@ -1,7 +1,5 @@
 """Scopes, kernels, counts and placement that are read from a trace and a graph."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

@@ -4,8 +4,6 @@ tests/golden/kineto was made by `benchmarks/trace_ddp.py FOLDER --delay_s=0.1 --
 on two processes of PyTorch 2.13; arguments and other kinds of events were cut.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """Kernels of a step grow with the loops, agree with a Session, repeat, and have owners."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 
@@ -15,6 +13,7 @@ from tests.support.step_probe import (
     by_type,
     every,
 )
+from tests.support.training import local_engine
 
 LENGTHS = (2, 3, 5)
 LOOPS = ("While", "StatelessWhile", *CONTROL_FLOW)
@@ -113,15 +112,13 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
     from rnn_scaling.config import run_config as configs
     from rnn_scaling.inspection import operators
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
 
     v1 = tf.compat.v1
     config = configs.resolve(
         {**TINY, **LOOP, "num_devices": 2}, num_gpus=0, num_cores=2
     )
     with tf.Graph().as_default() as graph:
-        engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
-        built = benchmark.build(config, engine)
+        built = benchmark.build(config, local_engine(devices[:2]))
         results, _ = built._function()
         start = v1.global_variables_initializer()
     metadata = v1.RunMetadata()

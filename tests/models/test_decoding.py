@@ -1,7 +1,5 @@
 """Translations against a search with lists that uses the network's training forward pass."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -60,7 +58,7 @@ class Network:
     Its end-of-sentence word ends translations early.
     """
 
-    def __init__(self, model, seed: int = 2) -> None:
+    def __init__(self, model, seed=2):
         self.workload = workloads.load(model.model).build(model, "CPU")
         self.is_time_major = self.workload.layout.time_major
         values = first_values(self.workload.variables, seed)
@@ -85,7 +83,7 @@ class Network:
         # The word of greedy search that is in the most different positions.
         self.end = max(range(17), key=num_ends)
 
-    def batch(self, sources, targets) -> Batch:
+    def batch(self, sources, targets):
         """Return a batch of lists of words; all targets have full length."""
         padded = np.full([len(sources), max(map(len, sources))], EOS_ID)
         for row, words in zip(padded, sources):
@@ -104,7 +102,7 @@ class Network:
     def look_up(self, name, ids):
         return tf.gather(self.weights[name], ids)
 
-    def _outputs(self, batch: Batch) -> tf.Tensor:
+    def _outputs(self, batch):
         rows = {
             name: self.look_up(name, ids)
             for name, ids in self.workload.lookups(batch).items()
@@ -112,7 +110,7 @@ class Network:
         dense = {name: w for name, w in self.weights.items() if name not in rows}
         return self.workload.outputs(dense, rows, batch, tf.constant([0, 0])).logits
 
-    def log_probabilities(self, source, prefixes) -> np.ndarray:
+    def log_probabilities(self, source, prefixes):
         """Return [prefix, V] for the word after each prefix; all have equal lengths."""
         targets = np.full([4, LONGEST], EOS_ID)
         for row, words in zip(targets, prefixes):
@@ -123,9 +121,7 @@ class Network:
         last = logits[: len(prefixes), len(prefixes[0])].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
-    def translations(
-        self, search: Search, end: int | None = None
-    ) -> decoding.Translation:
+    def translations(self, search, end=None):
         batch = self.batch(self.sources, np.zeros([len(self.sources), 2], np.int64))
 
         @tf.function(autograph=False)
@@ -138,12 +134,10 @@ class Network:
         return decoding.Translation(*(tensor.numpy() for tensor in translate()))
 
 
-def search_with_lists(
-    network: Network, source, search: Search
-) -> tuple[list[int], float]:
+def search_with_lists(network, source, search):
     """Return the best hypothesis and its score."""
 
-    def rank(hypothesis) -> float:
+    def rank(hypothesis):
         score, words = hypothesis
         return score / ((5 + len(words)) / 6) ** search.length_penalty
 
@@ -194,14 +188,14 @@ class Chain:
 
     end = 0
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         random = np.random.default_rng(seed)
         # [sentence, last word, next word]
         logits = random.normal(scale=2.0, size=[2, 70, 70])
         self.logits = logits.astype(np.float32)
         self.logits[:, :, self.end] += 3.0
 
-    def log_probabilities(self, source: int, prefixes) -> np.ndarray:
+    def log_probabilities(self, source, prefixes):
         rows = [words[-1] if words else 1 for words in prefixes]
         last = self.logits[source][rows].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)

@@ -1,7 +1,5 @@
 """Networks of keras.applications in our step, against Keras' own model."""
 
-from __future__ import annotations
-
 import gc
 import math
 

@@ -1,7 +1,5 @@
 """A damaged, replaced or incomplete operators' library ends no run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Properties of every workload, and its FLOPs against a traced graph."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from types import SimpleNamespace
@@ -54,7 +52,7 @@ SHAPES = [
 every_shape = pytest.mark.parametrize("name, shape", SHAPES, ids=str)
 
 
-def make_inputs(tf, model: ModelConfig):
+def make_inputs(tf, model):
     """Return a workload, its dense weights and embedded rows, and a batch.
 
     The weights are large enough for gradients to be seen.
@@ -253,7 +251,7 @@ def test_the_losses_of_the_outputs_sum_to_the_fused_loss(tf, options):
 FEW_WORDS = 3
 
 
-def flops_of(graph) -> int:
+def flops_of(graph):
     """Count 2*M*K*N per product of [M, K] and [K, N]; a loop counts once per step.
 
     A product of one row sums the gradient of a bias and does not count.
@@ -302,11 +300,11 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
 class _Own:
     """Options that fail if they belong only to other workloads."""
 
-    def __init__(self, model: ModelConfig) -> None:
+    def __init__(self, model):
         self._model = model
         self._readers = registry.find_readers(WORKLOADS)
 
-    def __getattr__(self, option: str):
+    def __getattr__(self, option):
         if self._model.model not in self._readers.get(option, WORKLOADS):
             raise AssertionError(f"{self._model.model} reads --{option}")
         return getattr(self._model, option)

@@ -3,8 +3,6 @@
 If either is missing, the importing module is skipped.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

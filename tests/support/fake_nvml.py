@@ -1,7 +1,5 @@
 """A fake of the module `pynvml`, for a machine that a test describes."""
 
-from __future__ import annotations
-
 import types
 
 

@@ -47,15 +47,8 @@ def trainer(folder: Path) -> list[str]:
 
 def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
     """Return the command that starts a sweep or an ab as a process of its own."""
-    return [
-        sys.executable,
-        "-m",
-        "tests.support.faults",
-        str(folder),
-        name,
-        die_at,
-        *words,
-    ]
+    start = [sys.executable, "-m", "tests.support.faults", str(folder)]
+    return [*start, name, die_at, *words]
 
 
 def forked() -> types.SimpleNamespace:

@@ -7,7 +7,6 @@ the real command instead.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import multiprocessing
 import os
@@ -23,9 +22,10 @@ from typing import Any
 
 from rnn_scaling.commands import local_cluster, train
 from rnn_scaling.system import entry
-from rnn_scaling.system.processes import parent_death_launcher, process
+from rnn_scaling.system.processes import process
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import progress
+from tests.support.stand_in_forks import Fork, die_with_parent
 
 # Flags of a run of one cell and five batches.
 TINY = [
@@ -211,6 +211,16 @@ class Trainer:
         return path.read_text() if path.is_file() else ""
 
 
+def run_trainer(
+    folder: Path, *words: str, prepare: tuple[Any, ...] = (as_built,)
+) -> subprocess.CompletedProcess[str]:
+    """Run a forked trainer, whose record is FOLDER/run.json."""
+    folder.mkdir(exist_ok=True)
+    own = ["--progress=false", f"--result_file={folder}/run.json"]
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return Trainer([*own, *words], folder, env, prepare=prepare).end()
+
+
 def _opened(path: str) -> int:
     return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
 
@@ -264,86 +274,39 @@ class LocalCluster(Trainer):
 def _local_cluster(
     words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]
 ) -> None:
-    ctypes.CDLL(None).prctl(
-        parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-    )  # the fork server, its parent, ends with the tests
+    die_with_parent()  # the fork server, which ends with the tests
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
     process.subprocess = types.SimpleNamespace(
-        Popen=functools.partial(_ForkedRank, faults=faults),
+        Popen=functools.partial(_fork_rank, faults=faults),
         PIPE=subprocess.PIPE,
         DEVNULL=subprocess.DEVNULL,
     )
     entry.leave(lambda: local_cluster.main(words))
 
 
-class _ForkedRank:
-    """A replacement for subprocess.Popen that runs the trainer in a fork.
+def _fork_rank(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stderr: int | None,
+    faults: Mapping[int, Callable[[], None]],
+    **_: Any,
+) -> Fork:
+    """Run the trainer in a fork, in place of subprocess.Popen.
 
     This process has loaded TensorFlow, so that the fork need not load it.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        stderr: int | None,
-        faults: Mapping[int, Callable[[], None]],
-        **_: Any,
-    ) -> None:
-        self.returncode: int | None = None
-        reading, writing = os.pipe() if stderr is not None else (None, None)
-        self.pid = os.fork()
-        if self.pid == 0:
-            _be_rank(
-                list(command[command.index("rnn_scaling.train") + 1 :]),
-                env,
-                writing,
-                faults,
-            )
-        if writing is not None:
-            os.close(writing)
-        self.stderr = None if reading is None else os.fdopen(reading, "rb", buffering=0)
-
-    def wait(self) -> int:
-        """Wait like Popen."""
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.returncode
-
-
-def _be_rank(
-    words: list[str],
-    env: Mapping[str, str],
-    writing: int | None,
-    faults: Mapping[int, Callable[[], None]],
-) -> None:
-    """Run the trainer in the forked child; never return."""
-    try:
-        os.setsid()
-        ctypes.CDLL(None).prctl(
-            parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-        )
-        if writing is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.dup2(writing, 2)
-            # The inherited objects would still treat their files as seekable.
-            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        os.environ.clear()
-        os.environ.update(env)
+    def main(words: Sequence[str]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
-        progress.PLAIN_INTERVAL_S = clusters.REPORT_S = (
-            0.2  # so that a test need not wait for either
-        )
+        # A test need not wait for either.
+        progress.PLAIN_INTERVAL_S = clusters.REPORT_S = 0.2
         as_built()  # tests of faults compare no numbers
         faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
         sys.argv = ["rnn_scaling.train", *words]
         entry.leave(train.main, at_once=True)
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(99)
+
+    words = command[command.index("rnn_scaling.train") + 1 :]
+    return Fork(main, words, env, has_streams=stderr is None)

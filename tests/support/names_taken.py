@@ -1,7 +1,5 @@
 """Output paths at which a file of the user already exists."""
 
-from __future__ import annotations
-
 import os
 
 KINDS = ("symbolic link", "dangling link", "hard link", "pipe", "folder")

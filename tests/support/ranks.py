@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import signal
 import socket
@@ -31,9 +30,6 @@ class Ranks:
         folder: Path,
         size: int,
         prepare: Mapping[int, tuple[Any, ...]] | None = None,
-        words_of: Mapping[int, Sequence[str]] | None = None,
-        env: Mapping[str, str] | None = None,
-        addresses: Sequence[str] = (),
         rewrites: bool = False,
     ) -> None:
         """Describe the cluster; entering the block starts it.
@@ -44,19 +40,14 @@ class Ranks:
           size: Number of ranks.
           prepare: Rank -> a module-level function and its arguments, called in the
             rank's process before the trainer starts.
-          words_of: Rank -> additional arguments for only this rank.
-          env: Environment variables for all ranks.
-          addresses: HOST:PORT of each rank's engine, given by TF_CONFIG.
           rewrites: Whether TensorFlow rewrites graphs, as it does for users; building
             a step then takes twice as long.
         """
-        self._words, self._folder, self._size = list(words), folder, size
-        self._prepare, self._words_of, self._env = (
-            prepare or {},
-            words_of or {},
-            env or {},
-        )
-        self._addresses, self._rewrites = list(addresses), rewrites
+        self._words = list(words)
+        self._folder = folder
+        self._size = size
+        self._prepare = prepare or {}
+        self._rewrites = rewrites
         self.trainers: list[forked.Trainer] = []
 
     def __enter__(self) -> Ranks:
@@ -64,28 +55,18 @@ class Ranks:
             probe.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{probe.getsockname()[1]}"
         for rank in range(self._size):
-            place: dict[str, Any] = {
-                "RNN_SCALING_RANK": rank,
-                "RNN_SCALING_SIZE": self._size,
-            }
-            place["RNN_SCALING_MEETING"] = address
-            if self._addresses:
-                task = {
-                    "cluster": {"worker": self._addresses},
-                    "task": {"type": "worker", "index": rank},
-                }
-                place = {"TF_CONFIG": json.dumps(task)}
             env = {
-                name: value
-                for name, value in os.environ.items()
-                if name != "TF_CPP_MIN_LOG_LEVEL"
+                **os.environ,
+                "RNN_SCALING_RANK": str(rank),
+                "RNN_SCALING_SIZE": str(self._size),
+                "RNN_SCALING_MEETING": address,
             }
-            env |= {**self._env, **{name: str(value) for name, value in place.items()}}
+            env.pop("TF_CPP_MIN_LOG_LEVEL", None)
             folder = self._folder / f"rank_{rank}"
             folder.mkdir(parents=True, exist_ok=True)
-            words = [*self._words, *self._words_of.get(rank, ())]
             prepare = (_prepare, self._rewrites, *self._prepare.get(rank, ()))
-            self.trainers.append(forked.Trainer(words, folder, env, prepare=prepare))
+            trainer = forked.Trainer(self._words, folder, env, prepare=prepare)
+            self.trainers.append(trainer)
         return self
 
     def __exit__(self, *_: object) -> None:

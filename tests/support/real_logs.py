@@ -24,11 +24,6 @@ GNMT = "".join(
 )
 # The same repository, NVIDIA/systems/dgx1_ngc20.06_pytorch.json; versions of the software left out.
 MLPERF_SYSTEM = raw("mlperf_system")
-# github.com/tensorpack/tensorpack/issues/442, comment of 2017-10-16; step lines left out.
-TF_CNN_COMMAND = raw("tf_cnn_command")
-# github.com/tensorflow/benchmarks/issues/232, description: asynchronous workers, each of
-# which prints its own total.
-TF_CNN_ASYNC = raw("tf_cnn_async")
 # The log of Kubeflow's tf-controller examples, copied from the users' guide
 # (github.com/kubeflow/kubeflow, user_guide.md).
 TF_CNN_KUBEFLOW = raw("tf_cnn_kubeflow")

@@ -1,7 +1,5 @@
 """Folders of runs that scale, and their summaries; both follow from given rates."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from unittest import mock
@@ -160,41 +158,18 @@ def at_rates(rates, repeats=3, **options):
 
 def attributed():
     """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
-    rates = {
-        ("independent", 1): 100,
-        ("independent", 2): 180,
-        ("replicated", 1): 100,
-        ("replicated", 2): 140,
-    }
-    return [
-        timed(n, rate, k, variable_update=mode)
-        for (mode, n), rate in rates.items()
-        for k in range(3)
-    ]
-
-
-def beside_load(share, rates):
-    """Return three runs for each rate of (mode, devices), with load of others.
-
-    Only `independent` on one device is slowed, by `share`.
-    """
-    runs = []
-    for (mode, n), rate in rates.items():
-        taken = share if (mode, n) == ("independent", 1) else 0.0
-        load = {"load": {"others": taken, "steal": 0.0, "seconds": 9.0}}
-        parts = {"environment": load, "resolved": {"cpu_affinity": [*range(n)]}}
-        runs += [
-            changed(timed(n, rate * (1 - taken), k, variable_update=mode), **parts)
-            for k in range(3)
-        ]
-    return runs
+    return at_rates(
+        {
+            ("independent", 1): 100,
+            ("independent", 2): 180,
+            ("replicated", 1): 100,
+            ("replicated", 2): 140,
+        }
+    )
 
 
 def weak_and_strong():
-    return [
-        *attributed(),
-        *(timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)),
-    ]
+    return [*attributed(), *repeated({1: 90, 2: 180}, global_batch_size=64)]
 
 
 def of(records, target=None):

@@ -53,15 +53,32 @@ def as_subprocess(**mains: Main) -> types.SimpleNamespace:
 class Fork:
     """A forked replacement for subprocess.Popen."""
 
-    def __init__(self, main: Main, words: list[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        main: Main,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        has_streams: bool = False,
+    ) -> None:
+        """Fork this process.
+
+        Args:
+          main: What the child does.
+          words: Its arguments.
+          env: Its environment.
+          has_streams: Whether it has the streams of this process. Otherwise it has no
+            stdout, and its stderr is read here.
+        """
         self.returncode: int | None = None
         parent = os.getpid()
-        reading, writing = os.pipe()
+        reading, writing = (None, None) if has_streams else os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             _become(main, words, env, writing, parent)
-        os.close(writing)
-        self.stderr = os.fdopen(reading, "rb", buffering=0)
+        self.stderr = None
+        if not has_streams:
+            os.close(writing)
+            self.stderr = os.fdopen(reading, "rb", buffering=0)
 
     def wait(self) -> int:
         """Wait for the process and return its exit status, like Popen.wait."""
@@ -85,23 +102,33 @@ class Fork:
         return None, error_text
 
 
+def die_with_parent() -> None:
+    """Let this process end when its parent ends."""
+    death = parent_death_launcher.PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(death, signal.SIGKILL, 0, 0, 0)
+
+
 def _become(
-    main: Main, words: list[str], env: Mapping[str, str], stderr: int, parent: int
+    main: Main,
+    words: Sequence[str],
+    env: Mapping[str, str],
+    stderr: int | None,
+    parent: int,
 ) -> None:
     """Run `main` in the forked child; never return."""
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(
-            parent_death_launcher.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-        )
+        die_with_parent()
         faulthandler.disable()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(stderr, 2)
-        os.closerange(3, 1024)  # including the parent's lock file
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        if stderr is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(stderr, 2)
+            os.closerange(3, 1024)  # including the parent's lock file
+            # The inherited objects would still treat their files as seekable.
+            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.clear()
         os.environ.update(env)
         os._exit(_status(main, words) if os.getppid() == parent else 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.inspection.operators import Node, TracedStep
+from tests.support.training import local_engine
 
 # One cell in the encoder and one in the decoder.
 TINY = {
@@ -29,14 +30,11 @@ class Probe:
         from rnn_scaling.config import run_config as configs
         from rnn_scaling.inspection import operators
         from rnn_scaling.training import benchmark
-        from rnn_scaling.training.engines.local import Engine
 
         config = configs.resolve(
             {**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2
         )
-        self.step = benchmark.build(
-            config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
-        )
+        self.step = benchmark.build(config, local_engine(devices))
         for _ in range(3):
             self.step()
         partitions = [

@@ -1,7 +1,5 @@
 """Sweeps with the faulty trainer, in this process or as one of their own, and what they must leave."""
 
-from __future__ import annotations
-
 import os
 from unittest import mock
 

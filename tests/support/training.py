@@ -111,6 +111,69 @@ class FixedSource:
         return batches
 
 
+def local_engine(devices):
+    """Return the engine of these devices, the first of which has the variables."""
+    from rnn_scaling.training.engines.local import Engine
+
+    return Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
+
+
+def build_step(devices, source, workload=None, update=None, engine=None, **options):
+    """Build the step of the update mode that the options name.
+
+    Args:
+      devices: The devices of the towers.
+      source: The data source.
+      workload: The network; None for the one that the options describe.
+      update: An object of the update mode; None to build it.
+      engine: None for `local_engine`.
+      options: Options of the run.
+    """
+    from rnn_scaling.config import registry
+    from rnn_scaling.training import benchmark
+
+    given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices)}
+    config = configs.resolve({**given, **options}, num_gpus=0, num_cores=4)
+    engine = engine or local_engine(devices)
+    workload = workload or workload_of(config.model)
+    update = update or benchmark.build_update(config, engine, workload)
+    mode = registry.VARIABLE_UPDATES[config.update.variable_update]
+    module = registry.load(registry.STEPS, mode.step)
+    return module.build(workload, source, update, engine, config)
+
+
+FAKE_BATCHES = {"num_batches": 3, "num_warmup_batches": 2, "progress": False}
+
+
+def run_fake_batches(on_batch, state=None, saver=None):
+    """Run batches of a step that computes nothing; return their `RunState`.
+
+    Args:
+      on_batch: Called without arguments in each batch.
+      state: The state of a run with FAKE_BATCHES; None for a new one.
+      saver: The class of its checkpoints; None for `Saver`.
+    """
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.checkpoints import Saver
+    from rnn_scaling.training.cluster import SingleProcess
+    from rnn_scaling.training.state import RunState
+    from rnn_scaling.training.towers import StepResult, TrainStep
+
+    class FakeStep(TrainStep):
+        __init__ = object.__init__
+        runs_between_calls = False
+
+        def __call__(self):
+            on_batch()
+            return StepResult(*np.full([4, 1], 8.0))
+
+    config = configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1)
+    state = state or RunState(config)
+    saves = (saver or Saver)(config, state, ())
+    benchmark.run_batches(config, FakeStep(), state, SingleProcess(), saves)
+    return state
+
+
 def train(
     devices: list[str],
     batches: list[list[Any]],
@@ -127,33 +190,20 @@ def train(
       step; "update": the object of the update mode.
     """
     from rnn_scaling.config import registry
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
 
-    given = {
-        "optimizer": "sgd",
-        "learning_rate": 0.5,
-        "num_devices": len(devices),
-        **options,
-        "trace_batches": 0,
-    }
+    given = {**options, "trace_batches": 0}
     mode = registry.VARIABLE_UPDATES[given.get("variable_update", "independent")]
     source = FixedSource(batches, devices)
     if mode.cuts_global_batch:  # the step divides it as evenly as possible
         joined = [[concatenate(towers)] for towers in batches]
         given["global_batch_size"] = joined[0][0].target_length.size
         source = FixedSource(joined, devices[:1])
-    config = configs.resolve({**given, **vars(model)}, num_gpus=0, num_cores=4)
-    engine = engine or Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
-    workload = workload_of(config.model)
-    update = update or benchmark.build_update(config, engine, workload)
-    step = registry.load(registry.STEPS, mode.step).build(
-        workload, source, update, engine, config
-    )
+    given |= vars(model)
+    step = build_step(devices, source, update=update, engine=engine, **given)
     results, after = [], []
-    for _ in range(len(batches) // config.training.gradient_accumulation_steps):
+    for _ in range(len(batches) // given.get("gradient_accumulation_steps", 1)):
         results.append(step())
-        after.append(replicas(update))
+        after.append(replicas(step._update))
         assert after[-1] and all(after[-1]), (
             "without variables every comparison would pass"
         )
@@ -163,7 +213,7 @@ def train(
         "losses": [result.loss for result in results],
         "items": [result.items for result in results],
         "positions": [result.positions for result in results],
-        "update": update,
+        "update": step._update,
     }
 
 

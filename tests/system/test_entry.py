@@ -1,7 +1,5 @@
 """The start and the end of every command, even without a reader of its output."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import importlib

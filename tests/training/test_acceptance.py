@@ -3,8 +3,6 @@
 No fault costs the loop its steps or hides its error.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

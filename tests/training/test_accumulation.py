@@ -1,19 +1,17 @@
 """Micro-batches of one update equal one batch of all their samples."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import first_values
 from tests.support import tiny_images
 from tests.support.training import (
     SMALL,
     FixedSource,
+    build_step,
     concatenate,
     largest_difference,
     make_batches,
@@ -83,35 +81,22 @@ def test_each_micro_batch_is_drawn_and_dropped_anew(tf):
 
 
 def test_averages_of_a_tower_follow_each_of_its_micro_batches(tf, devices):
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
-    from rnn_scaling.training.towers import TrainStep
-
     random = np.random.default_rng(0)
     shape = (2, tiny_images.SIZE, tiny_images.SIZE, 3)
     batches = [
         [ImageBatch(random.normal(k, 1, shape).astype(np.float32), np.array([0, 1]))]
         for k in range(2)
     ]
-    given = {"model": "resnet50", "gradient_accumulation_steps": 2, "optimizer": "sgd"}
-    config = configs.resolve(given, num_gpus=0, num_cores=4)
-    engine, workload = (
-        Engine(0, 1, (devices[0],), devices[0], "CPU", 1),
-        tiny_images.workload(),
-    )
-    update = benchmark.build_update(config, engine, workload)
-    step = TrainStep(
-        workload, FixedSource(batches, devices[:1]), update, engine, config
-    )
+    workload = tiny_images.workload()
+    source = FixedSource(batches, devices[:1])
+    given = {"model": "resnet50", "gradient_accumulation_steps": 2}
+    step = build_step(devices[:1], source, workload, **given)
     step()
-    weights, moving = (
-        first_values(workload.variables, 1),
-        first_values(workload.moving, 1),
-    )
+    weights = first_values(workload.variables, 1)
+    moving = first_values(workload.moving, 1)
     for (batch,) in batches:
-        moving = workload.forward(
-            {**weights, **moving}, {}, batch, tf.constant([0, 0])
-        ).moving
+        values = {**weights, **moving}
+        moving = workload.forward(values, {}, batch, tf.constant([0, 0])).moving
     for name, variable in step.moving()[0].items():
         np.testing.assert_allclose(
             variable.numpy(), moving[name].numpy(), rtol=1e-5, err_msg=name

@@ -1,7 +1,5 @@
 """One tower, and several that share its global batch, count the same predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 `collective` runs in a process of its own: its failure is to wait for ever, which must not stop the suite.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -86,7 +84,7 @@ def test_collective_gives_the_sum_and_does_not_wait_for_ever(inter_op_threads):
     forked.call(_check_collective, inter_op_threads)
 
 
-def _check_collective(inter_op_threads: int) -> None:
+def _check_collective(inter_op_threads):
     import tensorflow as tf
 
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
@@ -104,7 +102,7 @@ def _check_collective(inter_op_threads: int) -> None:
     _check_beside_a_strategy(tf, devices)
 
 
-def _check_build_in_a_function(tf, devices) -> None:
+def _check_build_in_a_function(tf, devices):
     """The second trace of a tf.function must not create variables for a new device."""
 
     @tf.function(autograph=False)
@@ -117,7 +115,7 @@ def _check_build_in_a_function(tf, devices) -> None:
         assert [float(total) for total in step(num_towers)] == [num_towers] * num_towers
 
 
-def _check_beside_a_strategy(tf, devices) -> None:
+def _check_beside_a_strategy(tf, devices):
     """tf.distribute's collectives have other keys and work in the same process."""
     strategy = tf.distribute.MirroredStrategy(devices[2:4])
 

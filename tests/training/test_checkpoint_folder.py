@@ -1,7 +1,5 @@
 """The folder of checkpoints, and the line for each checkpoint that is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

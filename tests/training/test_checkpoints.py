@@ -1,7 +1,5 @@
 """A killed run continues from its checkpoint with the complete state of its step."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -16,7 +14,9 @@ from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.observers import Observer
 from rnn_scaling.training.state import RunState
-from tests.support.forked import TINY, Trainer, as_built
+from tests.support import forked
+from tests.support.forked import TINY, as_built
+from tests.support.training import local_engine
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
 KILLED_AT, SAVE_EVERY = 17, 5
@@ -36,7 +36,6 @@ WORDS = [
     ),
     *(
         "--accuracy",
-        "--progress=false",
         f"--tgt_file_name={SAMPLE}/train.tgt",
         f"--tgt_vocab_file={SAMPLE}/vocab.tgt",
     ),
@@ -58,15 +57,8 @@ def kill_in_the_middle():
     StepTimer.end_step = deadly
 
 
-def train(folder, *words, prepare=(as_built,)):
-    folder.mkdir(exist_ok=True)
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    return Trainer(
-        [*WORDS, f"--result_file={folder}/run.json", *words],
-        folder,
-        env,
-        prepare=prepare,
-    ).end()
+def train(folder, *words, **options):
+    return forked.run_trainer(folder, *WORDS, *words, **options)
 
 
 def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
@@ -227,31 +219,16 @@ def one_item():
 
 
 def build(given, **options):
+    """Return the step of a tiny network, and the state of its run."""
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
 
-    tiny = {
-        "num_encoder_layers": 1,
-        "num_decoder_layers": 1,
-        "direction": "uni",
-        "num_units": 4,
-        "embedding_dim": 4,
-    }
-    sizes = {
-        "src_vocab_size": 9,
-        "tgt_vocab_size": 9,
-        "src_max_len": 3,
-        "tgt_max_len": 3,
-        "batch_size": 2,
-    }
-    config = configs.resolve(
-        {"num_devices": 2, **tiny, **sizes, **given, **options}, num_gpus=0, num_cores=2
-    )
-    names = tuple(
-        f"/job:localhost/replica:0/task:0/device:CPU:{k}"
-        for k in range(config.devices.num_devices)
-    )
+    tiny = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
+    tiny |= dict.fromkeys(("num_units", "embedding_dim"), 4)
+    tiny |= dict.fromkeys(("src_vocab_size", "tgt_vocab_size"), 9)
+    tiny |= dict.fromkeys(("src_max_len", "tgt_max_len"), 3)
+    tiny |= {"direction": "uni", "batch_size": 2, "num_devices": 2}
+    config = configs.resolve({**tiny, **given, **options}, num_gpus=0, num_cores=2)
+    numbers = range(config.devices.num_devices)
+    names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in numbers]
     state = RunState(config)
-    return benchmark.build(
-        config, Engine(0, 1, names, names[0], "CPU", 1), state
-    ), state
+    return benchmark.build(config, local_engine(names), state), state

@@ -1,7 +1,5 @@
 """The clock: items and seconds cover the same steps, whatever the numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.training.clock import StepTimer

@@ -1,12 +1,8 @@
 """Several processes train like one, write one record, and end together."""
 
-from __future__ import annotations
-
 import functools
 import math
 import signal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +46,7 @@ COLLECTIVE, ALONE = (
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> dict[str, list[str]]:
+def text(tmp_path_factory):
     """Return flags for sentences of different lengths, by side."""
     folder = tmp_path_factory.mktemp("text")
     for name, content in make_corpus.make(300, 60, 1).items():
@@ -64,7 +60,7 @@ def text(tmp_path_factory) -> dict[str, list[str]]:
     }
 
 
-def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
+def run(folder, size, *words, **options):
     """Run each rank and return its ended process.
 
     The record is run.json, and the weights are weights_RANK.
@@ -79,13 +75,11 @@ def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
         return started.end()
 
 
-def the_record(folder: Path) -> record.RunRecord:
+def the_record(folder):
     return record.read(folder / "run.json")
 
 
-def assert_equal_weights(
-    one: dict[str, np.ndarray], other: dict[str, np.ndarray]
-) -> None:
+def assert_equal_weights(one, other):
     assert one.keys() == other.keys()
     for name, values in one.items():
         np.testing.assert_allclose(
@@ -98,7 +92,7 @@ def alone(tmp_path_factory):
     """Return the folder of a run of one process; each command runs once."""
 
     @functools.cache
-    def run_alone(*words: str) -> Path:
+    def run_alone(*words):
         folder = tmp_path_factory.mktemp("alone")
         (done,) = run(folder, 1, *words)
         assert done.returncode == 0, done.stderr
@@ -231,7 +225,7 @@ FAULTS = {
 FAULTY = [*TINY, COLLECTIVE, "--progress=false", *PATIENT]
 
 
-def errors_of(done: Any) -> list[str]:
+def errors_of(done):
     return [line for line in done.stderr.splitlines() if line.startswith("error:")]
 
 

@@ -1,7 +1,5 @@
 """Compressed gradients against NumPy: values, errors, and their feedback."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

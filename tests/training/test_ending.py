@@ -1,7 +1,5 @@
 """The end of a run and its reason in the record."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from rnn_scaling.records import record
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.state import RunState
-from tests.support.forked import TINY, Trainer, as_built
+from tests.support.forked import TINY, run_trainer
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
 WARMUP, MOST = 4, 60
@@ -158,29 +156,12 @@ def test_epochs_of_images(tmp_path):
 
 
 def test_the_record_and_a_line_say_why_a_run_ended(tmp_path):
-    saving = [
-        f"--checkpoint_dir={tmp_path}/saved",
-        f"--result_file={tmp_path}/run.json",
-    ]
-    words = [
-        *TINY,
-        "--num_batches=100",
-        "--stop_at_loss=9",
-        "--progress=false",
-        *saving,
-    ]
+    saving = f"--checkpoint_dir={tmp_path}/saved"
+    words = [*TINY, "--num_batches=100", "--stop_at_loss=9", saving]
     for _ in range(2):  # the second time nothing is left to be trained
-        done = Trainer(
-            words, tmp_path, {"TF_CPP_MIN_LOG_LEVEL": "2"}, prepare=(as_built,)
-        ).end()
-        assert (
-            done.returncode == 0
-            and "--stop_at_loss=9 " in done.stderr
-            and "20 batches" in done.stderr
-        ), done.stderr
+        done = run_trainer(tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        assert "--stop_at_loss=9 " in done.stderr and "20 batches" in done.stderr
         batches = record.read(tmp_path / "run.json").batches
-        assert (len(batches.seconds), batches.ended_by, batches.skipped_updates) == (
-            20,
-            "stop_at_loss",
-            None,
-        )
+        assert (len(batches.seconds), batches.ended_by) == (20, "stop_at_loss")
+        assert batches.skipped_updates is None

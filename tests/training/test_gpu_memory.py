@@ -4,8 +4,6 @@ On GPUs int32 Reshape, Concat, Identity, Pack and comparisons keep tensors in ho
 seed from there: each would be a wait for a copy in every step.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.gpu_graph import CPU, GPUS, trace

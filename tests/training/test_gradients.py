@@ -1,7 +1,5 @@
 """Packing is undone exactly; sparse gradients mean what their dense form means."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

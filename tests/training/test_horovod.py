@@ -3,8 +3,6 @@
 These tests are skipped if Horovod is not built.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import os

@@ -1,15 +1,12 @@
 """Runs that do not train: losses, counts, checkpoints and refusals."""
 
-from __future__ import annotations
-
 import dataclasses
-import os
 
 import numpy as np
 import pytest
 
 from rnn_scaling.training.checkpoint_folder import CheckpointError
-from tests.support.forked import TINY_NMT, Trainer, as_built
+from tests.support.forked import TINY_NMT, run_trainer
 from tests.support.training import replicas
 from tests.training.test_checkpoints import build
 
@@ -115,9 +112,7 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
 
 
 def run(folder, *words):
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    words = [*TINY_NMT, "--progress=false", f"--result_file={folder}/run.json", *words]
-    return Trainer(words, folder, env, prepare=(as_built,)).end()
+    return run_trainer(folder, *TINY_NMT, *words)
 
 
 def test_a_run_that_does_not_train_reads_a_checkpoint_and_leaves_it(tmp_path):

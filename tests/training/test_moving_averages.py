@@ -1,16 +1,18 @@
 """Batch normalisation under each mode: each tower has its batch and its averages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from rnn_scaling.config import registry
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import first_values
 from tests.support import tiny_images
-from tests.support.training import FixedSource, replicas
+from tests.support.training import (
+    FixedSource,
+    build_step,
+    largest_difference,
+    replicas,
+)
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -76,40 +78,22 @@ def serial(tf, batches, groups):
 def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
     tf, devices, mode
 ):
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
-
-    row = registry.VARIABLE_UPDATES[mode]
-    given = {
-        "variable_update": mode,
-        "optimizer": "sgd",
-        "learning_rate": LEARNING_RATE,
-        "num_devices": 2,
-    }
+    given = {"variable_update": mode, "learning_rate": LEARNING_RATE}
     given |= {"global_batch_size": sum(BATCH_SIZES), "model": "resnet50"}
-    config = configs.resolve(given, num_gpus=0, num_cores=4)
-    engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
-    workload, batches = tiny_images.workload(), make_batches()
-    update = benchmark.build_update(config, engine, workload)
+    batches = make_batches()
     source = FixedSource(batches, devices[:2])
-    if row.cuts_global_batch:
-        source = FixedSource(
-            [[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches],
-            devices[:1],
-        )
-    step = registry.load(registry.STEPS, row.step).build(
-        workload, source, update, engine, config
-    )
+    if registry.VARIABLE_UPDATES[mode].cuts_global_batch:
+        whole = [[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches]
+        source = FixedSource(whole, devices[:1])
+    step = build_step(devices[:2], source, tiny_images.workload(), **given)
     results = [step() for _ in batches]
     assert [list(result.items) for result in results] == [list(BATCH_SIZES)] * NUM_STEPS
 
     trains_one = registry.find_mode(mode).trains_one_model
     weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
-    for replica, want in zip(replicas(update), weights * 2 if trains_one else weights):
-        for name, value in replica.items():
-            np.testing.assert_allclose(
-                value, want[name], rtol=0, atol=1e-6, err_msg=name
-            )
+    expected = weights * 2 if trains_one else weights
+    for replica, want in zip(replicas(step._update), expected):
+        assert largest_difference(replica, want) < 1e-6
     for variables, want in zip(step._moving, moving):
         for name, variable in variables.items():
             np.testing.assert_allclose(variable, want[name], rtol=1e-5, err_msg=name)
@@ -121,28 +105,20 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
 
 def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
 
-    workload, engine = (
-        tiny_images.workload(),
-        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
-    )
+    workload = tiny_images.workload()
+    source = FixedSource(make_batches(), devices[:2])
+    trainable = 27 * 4 + 4 + 4 + 4 * 5
     for optimizer, slots in (("sgd", 0), ("momentum", 1), ("rmsprop", 2)):
         for mode in ("independent", "parameter_server"):
-            config = configs.resolve(
-                {"variable_update": mode, "optimizer": optimizer},
-                num_gpus=0,
-                num_cores=4,
-            )
-            update = benchmark.build_update(config, engine, workload)
-            numbers = benchmark._count_parameters(workload, update.variable_states())
-            trainable = 27 * 4 + 4 + 4 + 4 * 5
+            given = {"variable_update": mode, "optimizer": optimizer}
+            step = build_step(devices[:2], source, workload, **given)
+            numbers = benchmark._count_parameters(workload, step.variable_states())
             assert numbers == {
-                **{
-                    "trainable": trainable,
-                    "bytes": 4 * trainable,
-                    "moving": 8,
-                    "optimizer": slots * trainable,
-                },
-                **{"embedding_bytes": 0, "row_bytes": 0},
+                "trainable": trainable,
+                "bytes": 4 * trainable,
+                "moving": 8,
+                "optimizer": slots * trainable,
+                "embedding_bytes": 0,
+                "row_bytes": 0,
             }

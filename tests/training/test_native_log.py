@@ -1,7 +1,5 @@
 """Messages on stderr if a process dies inside C++, and if it does not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -19,7 +17,7 @@ print("of Python", file=sys.stderr, flush=True)
 """
 
 
-def run(end: str, **variables: str) -> subprocess.CompletedProcess:
+def run(end, **variables):
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -1,7 +1,5 @@
 """Each update rule against its formula in numpy, for dense and sparse gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

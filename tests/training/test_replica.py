@@ -1,7 +1,5 @@
 """Placement, loss scaling and deferral, without a network."""
 
-from __future__ import annotations
-
 import types
 
 import numpy as np

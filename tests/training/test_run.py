@@ -1,7 +1,5 @@
 """The cause of a run's end, tested without training."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading
@@ -24,25 +22,24 @@ from rnn_scaling.system.processes import early_start
 from rnn_scaling.training import benchmark, recording
 from rnn_scaling.training import run as runs
 from rnn_scaling.training import state as states
-from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Cluster, SingleProcess
 from rnn_scaling.training.observers import Observer, Observers, OutputError
 from rnn_scaling.training.state import RunState
-from rnn_scaling.training.towers import StepResult, TrainStep
 from tests.support.records import make_record
+from tests.support.training import FAKE_BATCHES, run_fake_batches
 
 
 class Others(SingleProcess):
     """The other ranks of a run, of which one may have failed."""
 
-    def __init__(self, failure=None) -> None:
+    def __init__(self, failure=None):
         self.failure = failure
         self.aborted = []
 
-    def wait_for_failure(self) -> bool:
+    def wait_for_failure(self):
         return self.failure is not None
 
-    def abort(self, message, kind=FailureKind.ERROR) -> None:
+    def abort(self, message, kind=FailureKind.ERROR):
         self.aborted.append((kind, message))
 
 
@@ -120,7 +117,7 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(
 class FailingOutputs(Observer):
     """Outputs on a disk that becomes full at some event."""
 
-    def __init__(self, fails) -> None:
+    def __init__(self, fails):
         self._fails = fails
         self._is_full = False
         self.saved = []
@@ -365,21 +362,12 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
 
 
 def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
-    config = configs.resolve(
-        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
-        num_gpus=0,
-        num_cores=1,
-    )
     now = [100.0]
+    config = configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1)
     state = RunState(config, clock=lambda: now[0])
 
-    class Step(TrainStep):
-        __init__ = object.__init__
-        runs_between_calls = False
-
-        def __call__(self):
-            now[0] += 0.5
-            return StepResult(*np.full([4, 1], 8.0))
+    def take_half_a_second():
+        now[0] += 0.5
 
     def sample(cores):
         now[0] += 5.0
@@ -389,9 +377,7 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
     monkeypatch.setattr(load, "window_seconds", lambda *sizes: 0.0)
     monkeypatch.setattr(load, "MAX_COST_SHARE", np.inf)
     state.resolved["cpu_affinity"] = [0]
-    benchmark.run_batches(
-        config, Step(), state, SingleProcess(), Saver(config, state, ())
-    )
+    run_fake_batches(take_half_a_second, state)
     made = state.record("ok")
     assert made.batches.seconds == (0.5,) * 5
     assert encode(made.environment.load.windows) == {
@@ -406,19 +392,8 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
 
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
     # The load of the next process before does not count for the measured batches.
-    config = configs.resolve(
-        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
-        num_gpus=0,
-        num_cores=1,
-    )
-    state, events = RunState(config), []
-
-    class Step(TrainStep):
-        __init__ = object.__init__
-
-        def __call__(self):
-            events.append("batch")
-            return StepResult(*np.full([4, 1], 8.0))
+    state = RunState(configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1))
+    events = []
 
     class Meter(LoadMeter):
         def __init__(self, *_):
@@ -434,16 +409,6 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
     state.resolved["cpu_affinity"] = [0]
     monkeypatch.setattr(early_start, "wait_for_turn", lambda: None)
     state.wait_for_turn()
-    benchmark.run_batches(
-        config, Step(), state, SingleProcess(), Saver(config, state, ())
-    )
-    assert events == [
-        "meter",
-        "batch",
-        "batch",
-        "wait",
-        "meter",
-        "batch",
-        "batch",
-        "batch",
-    ]
+    run_fake_batches(lambda: events.append("batch"), state)
+    measured = ["wait", "meter", *["batch"] * 3]
+    assert events == ["meter", "batch", "batch", *measured]

@@ -3,8 +3,6 @@
 tests/test_faults.py kills the server of a synchronous run, and the coordinator.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 

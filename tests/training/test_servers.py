@@ -4,8 +4,6 @@ Training that one client drives equals serial training. Each step of a coordinat
 once, and its staleness is recorded. Each cluster of real processes starts once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

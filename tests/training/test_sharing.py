@@ -1,7 +1,5 @@
 """Ranks of a run that share cores with each other."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -19,7 +17,7 @@ from rnn_scaling.training import cluster
 from tests.support.records import changed, make_record
 
 
-def workers(*cores: tuple[str, int], **fields) -> Workers:
+def workers(*cores, **fields):
     """Return a rank for each (host, core), with a load of 40 % by others."""
     windows = LoadWindows(batches=(1,), seconds=(1.0,), others=(0.4,), steal=(0.0,))
     each = (

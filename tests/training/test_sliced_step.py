@@ -1,7 +1,5 @@
 """One global batch cut in slices: bytes that are copied and devices of gradients."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -17,7 +15,9 @@ from tests.support.training import (
     MAX_LEN,
     SMALL,
     FixedSource,
+    build_step,
     concatenate,
+    local_engine,
     make_batches,
     workload_of,
 )
@@ -46,23 +46,11 @@ def of_images():
 def stepped(devices, workload, batch, slice_on):
     """Return the `graph` of the record and the counts of a step on the batch."""
     from rnn_scaling.inspection import observe
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
-    from rnn_scaling.training.sliced_step import SlicedStep
 
-    given = {
-        "num_devices": len(devices),
-        "variable_update": "keras_slicing",
-        "optimizer": "sgd",
-        "trace_batches": 1,
-    }
+    given = {"variable_update": "keras_slicing", "trace_batches": 1}
     given |= {"global_batch_size": SAMPLES, "slice_on": slice_on}
-    config = configs.resolve(given, num_gpus=0, num_cores=4)
-    engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
-    update = benchmark.build_update(config, engine, workload)
-    step = SlicedStep(
-        workload, FixedSource([[batch]], devices[:1]), update, engine, config
-    )
+    source = FixedSource([[batch]], devices[:1])
+    step = build_step(devices, source, workload, **given)
     result = step()
     return observe.graph(step), result
 
@@ -120,7 +108,6 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
     tf, devices, takes_first_slice, monkeypatch
 ):
     from rnn_scaling.training import benchmark, sliced_step
-    from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.verification.certifier import Certifier
 
     if takes_first_slice:
@@ -136,7 +123,7 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
     }
     given |= {"optimizer": "sgd", "learning_rate": 0.5, "tgt_max_len": 4}
     config = configs.resolve(given, num_gpus=0, num_cores=4)
-    engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
+    engine = local_engine(devices[:2])
     step = benchmark.build(config, engine)
     watch = Certifier(config, engine, step)
     for _ in range(2):

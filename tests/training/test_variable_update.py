@@ -3,8 +3,6 @@
 Stale modes are one step late.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 
@@ -20,6 +18,7 @@ from tests.support.training import (
     Serial,
     concatenate,
     largest_difference,
+    local_engine,
     make_batches,
     train,
     workload_of,
@@ -67,7 +66,7 @@ OF_ONE_SIDE = [
 ]
 
 
-def _name(value: dict | str) -> str:
+def _name(value):
     return value if isinstance(value, str) else ",".join(map(str, value.values()))
 
 
@@ -240,7 +239,6 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.config.run_options import UpdateOptions
     from rnn_scaling.models import workload
     from rnn_scaling.training import optimizers
-    from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.replica import Setup, UpdateRule, bytes_by_device
     from rnn_scaling.training.variable_update.parameter_server import (
         ParameterServer,
@@ -255,9 +253,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     setup = Setup(
         specs,
         {spec.name: workload.initial_value(spec, 1) for spec in specs},
-        Engine(
-            0, 1, tuple(devices[:2]), devices[0], "CPU", 1, servers=tuple(devices[:4])
-        ),
+        dataclasses.replace(local_engine(devices[:2]), servers=tuple(devices[:4])),
         UpdateOptions(
             variable_update="parameter_server", partition_large_variables=partition
         ),

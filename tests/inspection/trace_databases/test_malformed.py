@@ -1,7 +1,5 @@
 """Other files are refused in one line, damage is reported, and the input never changes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

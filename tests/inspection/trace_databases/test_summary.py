@@ -1,7 +1,5 @@
 """Summaries of databases in both schemas equal numbers that were counted by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The streaming sweep against brute force over the units of time."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

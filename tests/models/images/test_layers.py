@@ -1,7 +1,5 @@
 """Layers against numpy and keras.layers, and the layouts against each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

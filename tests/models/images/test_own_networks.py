@@ -1,7 +1,5 @@
 """Our own networks: the products of their graphs, and that they learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Input files: special files, too large files and unusable JSON are refused at once."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

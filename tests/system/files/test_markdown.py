@@ -1,7 +1,5 @@
 """The one writer of Markdown tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

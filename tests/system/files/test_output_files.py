@@ -1,7 +1,5 @@
 """All ways of writing a file, at a path that already exists."""
 
-from __future__ import annotations
-
 import os
 import re
 

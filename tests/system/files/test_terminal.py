@@ -1,7 +1,5 @@
 """A bar and fitted tables on a terminal; lines and Markdown in pipes and files."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import itertools
@@ -34,19 +32,6 @@ def drawn(stream):
     return [text.strip() for text in stream.getvalue().split("\r") if text.strip()]
 
 
-def test_a_terminal_has_a_bar_and_lines_above_it():
-    stream = Terminal()
-    board = Board(4, LAYOUT, stream=stream, mininterval=0)
-    board.move(2, "measuring", "fast")
-    board.move(postfix="slow")
-    board.line("a failure")
-    board.close()
-    assert board.has_bar and board.elapsed_s >= 0
-    texts = drawn(stream)
-    assert "measuring[2/4], fast" in texts and "measuring[2/4], slow" in texts
-    assert any(text.startswith("a failure") for text in texts)
-
-
 def test_a_bar_without_redraw_is_drawn_seldom():
     stream = Terminal()
     board = Board(1000, LAYOUT, stream=stream, mininterval=3600)
@@ -57,40 +42,10 @@ def test_a_bar_without_redraw_is_drawn_seldom():
     assert drawn(stream)[-1].startswith("[999/1000]")
 
 
-def test_without_a_terminal_there_are_only_lines():
-    stream = io.StringIO()
-    board = Board(4, LAYOUT, stream=stream)
-    board.move(2, "measuring")
-    board.line("a line")
-    board.close()
-    assert (
-        stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
-    )
-
-
 def test_live_rates_have_three_digits_at_least():
     rates = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 0.0, float("inf"))
     texts = ["2.40", "0.123", "100", "1.00", "14,342", "0", "inf"]
     assert list(map(three_digits, rates)) == texts
-    stream = io.StringIO()
-    shown = progress.Progress(
-        True,
-        10,
-        1,
-        unit="iterations",
-        stream=stream,
-        clock=itertools.count(0, 60).__next__,
-    )
-    shown.batch(1.0, 2, 1.0)
-    shown.batch(5.0, 12, 1.0)
-    ok = RunRecord(
-        "ok",
-        None,
-        {},
-        throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4),
-    )
-    assert "2.40 iterations/s" in stream.getvalue()
-    assert display.describe(ok).startswith("2.40 ")
 
 
 def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():

@@ -1,12 +1,9 @@
 """Clocks are sampled in bounded memory, without harm to the run, and end with it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading
 
-import numpy as np
 import pytest
 
 from rnn_scaling.config import run_config as configs
@@ -16,6 +13,7 @@ from rnn_scaling.training import recording
 from rnn_scaling.training.state import RunState
 from tests.support import faults
 from tests.support.fake_nvml import FakeNvml
+from tests.support.training import run_fake_batches
 
 PATIENCE_S = 60.0  # against hanging; nothing is measured by it
 
@@ -285,31 +283,13 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
 
 
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.checkpoints import Saver
-    from rnn_scaling.training.cluster import SingleProcess
-    from rnn_scaling.training.towers import StepResult, TrainStep
-
     state = state_of(monkeypatch, Cards())
     threads = []
 
-    class Step(TrainStep):
-        __init__ = object.__init__
+    def on_batch():
+        threads.extend(each for each in threading.enumerate() if each.name == "clocks")
+        faults.wait_until(lambda: state._sampler.read(), "the first sample")
 
-        def __call__(self):
-            threads.extend(
-                thread for thread in threading.enumerate() if thread.name == "clocks"
-            )
-            faults.wait_until(lambda: state._sampler.read(), "the first sample")
-            return StepResult(*np.full([4, 1], 7.0))
-
-    config = configs.resolve(
-        {"num_batches": 2, "num_warmup_batches": 1, "progress": False},
-        num_gpus=0,
-        num_cores=1,
-    )
-    benchmark.run_batches(
-        config, Step(), state, SingleProcess(), Saver(config, state, ())
-    )
-    assert len(threads) == 3 and not threads[0].is_alive()
+    run_fake_batches(on_batch, state)
+    assert len(threads) == 5 and not threads[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

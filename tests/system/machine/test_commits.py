@@ -1,7 +1,5 @@
 """Facts about commits from git, which are unknown without it."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.system.machine import commits

@@ -3,21 +3,18 @@
 Some counters wrap or disappear.
 """
 
-from __future__ import annotations
-
+import itertools
 import threading
 
-import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.system.machine import energy, nvml
 from rnn_scaling.system.machine.energy import EnergyMeter
 from rnn_scaling.training import recording
-from rnn_scaling.training.state import RunState
 from tests.support.fake_nvml import FakeNvml
+from tests.support.training import run_fake_batches
 
 RANGE = 1_000_000  # microjoules
 
@@ -158,33 +155,18 @@ def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
 
 
 def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
-    from rnn_scaling.training import benchmark
     from rnn_scaling.training.checkpoints import Saver
-    from rnn_scaling.training.cluster import SingleProcess
-    from rnn_scaling.training.towers import StepResult, TrainStep
 
-    counter, steps = zone(tmp_path, "intel-rapl:0", "package-0", 0), iter(range(1, 9))
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    steps = itertools.count(1)
     monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
-
-    class Step(TrainStep):
-        __init__ = object.__init__
-
-        def __call__(self):
-            counter.write_text(str(100_000 * next(steps)))
-            return StepResult(*np.full([4, 1], 7.0))
 
     class Saves(Saver):
         def measured(self):
             counter.write_text("900000")  # after the last batch
 
-    config = configs.resolve(
-        {"num_batches": 3, "num_warmup_batches": 2, "progress": False},
-        num_gpus=0,
-        num_cores=1,
-    )
-    state = RunState(config)
-    benchmark.run_batches(
-        config, Step(), state, SingleProcess(), Saves(config, state, ())
+    state = run_fake_batches(
+        lambda: counter.write_text(str(100_000 * next(steps))), saver=Saves
     )
     assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})
     assert state.details()["energy"]["joules"] == pytest.approx({"package-0": 0.3})

@@ -1,7 +1,5 @@
 """Facts about processors and limits, read from texts of the system's files."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

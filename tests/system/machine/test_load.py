@@ -1,7 +1,5 @@
 """The load of other processes: the share of time that is neither this run's nor idle."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """oneDNN is turned on if text models are faster with it and TensorFlow's default is off."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE, turn_on_onednn

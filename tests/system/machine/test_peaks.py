@@ -1,7 +1,5 @@
 """Stored peak rates: their file, how it is read, and how a run's rate is selected."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -81,35 +79,30 @@ WHOLE = json.loads(peaks.format_peaks([], [ONE]))
 
 
 @pytest.mark.parametrize(
-    "content",
+    "changes",
     [
-        *("", "{}", "[" * 100_000),
-        json.dumps({**WHOLE, "schema": "another/1"}),
-        json.dumps({**WHOLE, "peaks": {"a": 1}}),
-        *(
-            json.dumps({**WHOLE, "peaks": [{**ENTRY, **change}]})
-            for change in (
-                {"flops_per_second": 0},
-                {"flops_per_second": float("nan")},
-                {"place": {**ENTRY["place"], "device": ["Some CPU"]}},
-            )
-        ),
+        {"schema": "another/1"},
+        {"peaks": {"a": 1}},
+        {"peaks": [{**ENTRY, "flops_per_second": 0}]},
+        {"peaks": [{**ENTRY, "flops_per_second": float("nan")}]},
+        {"peaks": [{**ENTRY, "place": {**ENTRY["place"], "device": ["Some CPU"]}}]},
     ],
 )
-def test_a_broken_file_is_as_if_nothing_was_measured(tmp_path, content):
+def test_a_broken_entry_is_as_if_nothing_was_measured(tmp_path, changes):
     file = tmp_path / "peaks.json"
-    file.write_text(content)
+    file.write_text(json.dumps({**WHOLE, **changes}))
     assert peaks.read(file) == []
 
 
-def test_a_file_that_cannot_be_read_is_as_if_nothing_was_measured(tmp_path):
-    assert peaks.read(tmp_path / "none.json") == [] and peaks.read(tmp_path) == []
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    assert peaks.read(tmp_path / "bytes") == []
-    (tmp_path / "two").write_text(json.dumps({**WHOLE, "peaks": [3, ENTRY]}))
-    assert peaks.read(tmp_path / "two") == [
-        ONE
-    ]  # a whole entry beside a broken one stays
+def test_a_broken_file_is_as_if_nothing_was_measured(tmp_path):
+    file = tmp_path / "peaks.json"
+    assert peaks.read(file) == [] and peaks.read(tmp_path) == []
+    for content in (b"", b"{}", b"[" * 100_000, b"\xff\xfe"):
+        file.write_bytes(content)
+        assert peaks.read(file) == []
+    # A whole entry beside a broken one stays.
+    file.write_text(json.dumps({**WHOLE, "peaks": [3, ENTRY]}))
+    assert peaks.read(file) == [ONE]
 
 
 def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """GPU topology: published matrices of machines, best subsets, statements of reports."""
 
-from __future__ import annotations
-
 import itertools
 import stat
 

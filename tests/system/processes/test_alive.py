@@ -1,7 +1,5 @@
 """A process is found again by number and start: the next one with its number is another."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

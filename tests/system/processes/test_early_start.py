@@ -1,7 +1,5 @@
 """Processes that start before their turns: they wait, and notice the end of another one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Processes that a run left behind, by a folder like /proc and by a real one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

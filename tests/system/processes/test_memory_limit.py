@@ -1,7 +1,5 @@
 """Memory limits apply to the memory that a program uses, not to reserved memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -13,7 +11,7 @@ USES = f"import time; held = b'x' * {2 * LIMIT}; time.sleep(60)"
 ASKS_FOR_MUCH = f"held = b'x' * {10 * LIMIT}"
 
 
-def run(program: str) -> subprocess.CompletedProcess[str]:
+def run(program):
     limited = [
         sys.executable,
         "-I",

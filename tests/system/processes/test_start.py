@@ -1,7 +1,5 @@
 """A user's own program finds its own modules and the caller's environment, however the suite is started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Connections to a frozen host are closed; other connections and files stay open."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

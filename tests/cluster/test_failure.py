@@ -1,20 +1,10 @@
 """The failure of a run as data: ranks send it to each other and accept nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.cluster import wire
 from rnn_scaling.cluster.failure import Failure, FailureKind
 from tests.cluster.ranks import joined_connections
-
-
-@pytest.mark.parametrize("kind", FailureKind)
-def test_a_failure_survives_its_message(kind):
-    for rank in (None, 3):
-        failure = Failure(kind, rank, "rank 3 (host h, process 1) ended: killed")
-        message = wire.decode(wire.encode("failed", failure=failure.to_json()))
-        assert wire.decode_failure(message) == failure
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Real processes that are killed, frozen, or fail: every other rank reports the cause."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

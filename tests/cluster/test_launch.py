@@ -1,7 +1,5 @@
 """The rank of this process, from the variables that each launcher sets."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Processes in a private network reach each other; no other process reaches them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Ranks that join, agree, wait for each other and leave."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

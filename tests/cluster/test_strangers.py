@@ -1,7 +1,5 @@
 """Connections of other programs to the rendezvous, and ranks with invalid messages."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """The grammar, its errors, and what runs on which devices."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

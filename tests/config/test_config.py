@@ -1,7 +1,5 @@
 """Defaults are resolved as documented; each conflict has its line."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A run needs the number of processes that follows from its options."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -41,11 +39,6 @@ def started(words, size=None, num_ps=None):
     return [*check_start(config_of(user_options), launch)]
 
 
-@pytest.mark.parametrize("size", [2, 17])
-def test_the_launcher_decides_on_the_number_of_workers(size):
-    assert configs.add_launcher_size(parsed(COLLECTIVE), size)["num_workers"] == size
-
-
 @pytest.mark.parametrize(
     "words, size, num_ps",
     [
@@ -78,18 +71,6 @@ def test_the_right_number_of_processes_is_accepted(words, size, num_ps):
 def test_other_numbers_are_refused_with_the_remedy(words, size, num_ps, part):
     (line,) = started(words, size, num_ps)
     assert line.startswith("--") and part in line
-
-
-@pytest.mark.parametrize(
-    "mode, roles",
-    [
-        (SERVED, ("worker", "worker", "ps", "ps")),
-        (ASYNC, ("coordinator", "worker", "ps", "ps")),
-    ],
-)
-def test_the_launcher_decides_on_the_number_of_servers(mode, roles):
-    given = configs.add_launcher_size(parsed(mode), 4, 2)
-    assert config_of(given).roles() == roles
 
 
 def conflicts_of(words):

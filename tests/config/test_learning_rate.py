@@ -1,7 +1,5 @@
 """Each schedule equals its closed form, with and without scaling for large batches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Names contain only the options that distinguish configurations."""
 
-from __future__ import annotations
-
 from rnn_scaling.config.naming import find_distinguishing
 
 NAMES = ["num_buckets", "seed", "model"]

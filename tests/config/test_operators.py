@@ -1,7 +1,5 @@
 """RNN_SCALING_OPERATORS is checked like a flag before a run starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.config import conflicts

@@ -1,7 +1,5 @@
 """Command lines of published measurements run here, or lack only GPUs."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -24,11 +22,11 @@ COMMANDS = {  # what follows train.py --batch_size=384
 }
 
 
-def words_of(name: str) -> list[str]:
+def words_of(name):
     return shlex.split(f"--batch_size=384 {COMMANDS[name]}")
 
 
-def problems(name: str, num_gpus: int, *more: str) -> list[str]:
+def problems(name, num_gpus, *more):
     given = flags.parse([*words_of(name), *more], configs.OPTIONS)
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=8)
     return conflicts.find_problems(config, given, num_gpus=num_gpus)

@@ -6,7 +6,47 @@ from typing import Any
 
 import numpy as np
 
+from rnn_scaling.config import registry
+from rnn_scaling.config.run_options import DataOptions
+from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.layout import Layout
+
+
+def build(
+    name: str,
+    devices: list[str],
+    layout: Layout,
+    *,
+    prefetch: bool = False,
+    batch_size: int = 3,
+    batch_sizes: tuple[int, ...] = (),
+    num_towers: int = 0,
+    seed: int = 1,
+    first_tower: int = 0,
+    first_step: int = 0,
+    **options: Any,
+) -> Any:
+    """Build a data source for towers on devices.
+
+    Args:
+      name: Name of the source.
+      devices: One device per tower of this worker.
+      layout: The layout of batches.
+      prefetch: Whether batches are prefetched to the devices.
+      batch_size: Samples per tower under weak scaling.
+      batch_sizes: Samples of each tower under strong scaling.
+      num_towers: Towers of all workers; 0 for those of this worker.
+      seed: The seed of the run.
+      first_tower: Number of this worker's first tower.
+      first_step: The step from which a run goes on.
+      options: Other data options.
+    """
+    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
+    sizes = batch_sizes or (batch_size,) * (num_towers or len(devices))
+    places = (seed, tuple(devices), first_tower, first_step)
+    feed = Feed(data, layout, tuple(sizes), bool(batch_sizes), *places)
+    return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
 def run_steps(

@@ -1,7 +1,5 @@
 """The check of text files: the faults that it finds, and their messages."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -21,7 +19,7 @@ FILES = {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch) -> DataOptions:
+def data(tmp_path, monkeypatch):
     """Write four good files to the current folder; return options with their names."""
     monkeypatch.chdir(tmp_path)
     for name, content in FILES.items():
@@ -35,15 +33,13 @@ def data(tmp_path, monkeypatch) -> DataOptions:
     )
 
 
-def check(
-    data: DataOptions, src_vocab_size: int = 100, tgt_vocab_size: int = 100
-) -> corpus.Corpus:
+def check(data, src_vocab_size=100, tgt_vocab_size=100):
     return corpus.check(
         data, (Side("src", src_vocab_size, False), Side("tgt", tgt_vocab_size, True))
     )
 
 
-def error_of(data: DataOptions, **sizes: int) -> str:
+def error_of(data, **sizes):
     with pytest.raises(corpus.DataError) as caught:
         check(data, **sizes)
     message = str(caught.value)
@@ -51,7 +47,7 @@ def error_of(data: DataOptions, **sizes: int) -> str:
     return message
 
 
-def put(name: str, content: bytes) -> None:
+def put(name, content):
     with open(name, "wb") as file:
         file.write(content)
 

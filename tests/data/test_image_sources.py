@@ -1,7 +1,5 @@
 """All sources of images, and the files of CIFAR-10."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,8 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import image_files, make_tfrecords
 from rnn_scaling.data.corpus import DataError
-from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
+from tests.data import stepping
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -40,27 +38,11 @@ def data_dir(tf, cifar10_dir):
     return cifar10_dir
 
 
-def build(
-    name,
-    data_dir,
-    devices,
-    prefetch=False,
-    seed=1,
-    batch_sizes=None,
-    data_format="NHWC",
-    first_tower=0,
-    towers=0,
-    **options,
-):
+def build(name, data_dir, devices, data_format="NHWC", **options):
     if registry.DATA_SOURCES[name].files:
         options["data_dir"] = data_dir
-    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
-    sizes = tuple(batch_sizes or (BATCH_SIZE,) * (towers or len(devices)))
     layout = ImageLayout(SIZE, NUM_CLASSES, data_format)
-    feed = Feed(
-        data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower
-    )
-    return registry.load(registry.DATA_SOURCES, name).build(feed)
+    return stepping.build(name, devices, layout, **options)
 
 
 @pytest.mark.parametrize(
@@ -70,32 +52,22 @@ def build(
 def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
     tf, devices, data_dir, name, prefetch
 ):
-    steps = run_steps(tf, build(name, data_dir, devices[:2], prefetch), 3)
-    first = run_steps(
-        tf, build(name, data_dir, devices[:2], prefetch, data_format="NCHW"), 3
-    )
-    other = run_steps(tf, build(name, data_dir, devices[:2], prefetch, seed=2), 3)
-    assert_equal(
-        [
-            [
-                batch._replace(images=batch.images.transpose(0, 3, 1, 2))
-                for batch in step
-            ]
-            for step in steps
-        ],
-        first,
-    )
-    assert not set(ids_of(flat(steps))) & set(ids_of(flat(other)))
-    for batch in flat(steps):
-        assert (
-            batch.images.shape == (BATCH_SIZE, SIZE, SIZE, 3)
-            and batch.images.dtype == np.float32
+    steps, first, other = (
+        flat(run_steps(tf, build(name, data_dir, devices[:2], **options), 3))
+        for options in (
+            {"prefetch": prefetch},
+            {"prefetch": prefetch, "data_format": "NCHW"},
+            {"prefetch": prefetch, "seed": 2},
         )
-        assert batch.labels.shape == (BATCH_SIZE,) and batch.labels.dtype == np.int64
-        assert (
-            -1 <= batch.images.min() < batch.images.max() <= 1
-            and 0 <= batch.labels.min() <= batch.labels.max() < 10
-        )
+    )
+    for batch, transposed in zip(steps, first, strict=True):
+        channels_first = batch.images.transpose(0, 3, 1, 2)
+        assert_equal([[batch._replace(images=channels_first)]], [[transposed]])
+        assert batch.images.shape == (BATCH_SIZE, SIZE, SIZE, 3)
+        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+        assert -1 <= batch.images.min() < batch.images.max() <= 1
+        assert 0 <= batch.labels.min() <= batch.labels.max() < NUM_CLASSES
+    assert not set(ids_of(steps)) & set(ids_of(other))
 
 
 # Pipelines prefetch only under strong scaling.
@@ -103,10 +75,10 @@ def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
     "name, prefetch, batch_sizes",
     [
         ("device", False, (3, 2, 2)),
-        ("constant", False, None),
-        ("host", False, None),
+        ("constant", False, ()),
+        ("host", False, ()),
         ("cifar10", True, (3, 2, 2)),
-        ("tfrecord", False, None),
+        ("tfrecord", False, ()),
         ("tfrecord", True, (3, 2, 2)),
     ],
     ids=str,
@@ -114,7 +86,7 @@ def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
 def test_two_workers_get_what_one_gets_each_batch_once(
     tf, devices, data_dir, name, prefetch, batch_sizes
 ):
-    options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "towers": 3}
+    options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
     whole = run_steps(tf, build(name, data_dir, devices[:3], **options), 3)
     first = run_steps(tf, build(name, data_dir, devices[:1], **options), 3)
     second = run_steps(
@@ -122,15 +94,6 @@ def test_two_workers_get_what_one_gets_each_batch_once(
     )
     assert_equal([[*left, *right] for left, right in zip(first, second)], whole)
     assert [len(batch.labels) for batch in whole[0]] == list(batch_sizes or (3, 3, 3))
-
-
-def test_host_feeds_the_images_of_device_in_their_order(tf, devices, data_dir):
-    host, device = (
-        run_steps(tf, build(name, data_dir, devices[:2]), 3)
-        for name in ("host", "device")
-    )
-    assert_equal(host, device)
-    assert len(set(ids_of(flat(device)))) == 6
 
 
 def test_random_images_have_every_class_and_no_two_pixels_alike_by_format(tf):

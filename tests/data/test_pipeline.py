@@ -1,7 +1,5 @@
 """One pipeline for all towers: order, each element once, how far it runs ahead."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -46,14 +44,14 @@ class Counted:
         spec = Batch(*(tf.TensorSpec([2], tf.int32) for _ in Batch._fields))
         self.dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
 
-    def wait_for(self, count: int) -> bool:
+    def wait_for(self, count):
         """Wait until `count` elements were taken; False if that takes too long."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: len(self.steps_at) >= count, DEADLINE_S
             )
 
-    def max_ahead(self, batches_per_step: int) -> int:
+    def max_ahead(self, batches_per_step):
         """Return how many elements were taken at most beyond the started steps."""
         return max(
             number - batches_per_step * num_steps
@@ -86,7 +84,7 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
             assert output.device.endswith(device)
         return outputs
 
-    def run(step: int) -> list[int]:
+    def run(step):
         counted.num_steps = step + 1
         return [int(output[0]) for output in step_function(tf.constant(step, tf.int64))]
 
@@ -104,7 +102,7 @@ def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, pr
 
 
 @pytest.mark.parametrize("num_towers, buffer_size", [(1, 5), (2, 1), (3, 2)])
-def test_prefetch_keeps_batches_ready_on_every_device(
+def test_prefetch_keeps_batches_ready_on_every_device_and_is_bounded(
     tf, devices, num_towers, buffer_size
 ):
     counted = Counted(tf)
@@ -114,20 +112,10 @@ def test_prefetch_keeps_batches_ready_on_every_device(
     # The host has at most buffer_size elements per device. Further elements have left
     # for the devices, so that all their buffers are full.
     num_buffered = 2 * num_towers * buffer_size
-    for step in range(4):
-        run(step)
-        assert counted.wait_for((step + 1) * num_towers + num_buffered)
-
-
-@NUM_TOWERS
-def test_prefetch_is_bounded(tf, devices, num_towers):
-    counted = Counted(tf)
-    run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=2)
-    # In the buffers of the host and of the devices, and one in each device's thread.
-    num_buffered = 2 * num_towers * 2
     for step in range(20):
         run(step)
-    assert counted.wait_for(20 * num_towers + num_buffered)
+        assert counted.wait_for((step + 1) * num_towers + num_buffered)
+    # One more element is in each device's thread.
     assert counted.max_ahead(num_towers) <= num_buffered + num_towers
 
 
@@ -156,7 +144,7 @@ def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(
 def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
     has_ended = [threading.Event() for _ in range(100)]
 
-    def end_after_the_next_when_even(k: int) -> np.ndarray:
+    def end_after_the_next_when_even(k):
         assert k % 2 or has_ended[k + 1].wait(DEADLINE_S)
         has_ended[k].set()
         return np.int32([k, k])

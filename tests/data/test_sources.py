@@ -1,7 +1,5 @@
 """All data sources, and the random words that three of them share."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -11,10 +9,9 @@ import pytest
 
 import rnn_scaling.data
 from rnn_scaling.config import registry
-from rnn_scaling.config.run_options import DataOptions
-from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch, Side, TargetBatch
-from rnn_scaling.models.layout import Layout, TextLayout
+from rnn_scaling.models.layout import TextLayout
+from tests.data import stepping
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -62,39 +59,15 @@ def every_scaling(sources, batch_sizes):
     cases = []
     for name, prefetch in sources:
         if name not in PIPELINES or not prefetch:
-            cases.append((name, prefetch, None))
+            cases.append((name, prefetch, ()))
         if name not in PIPELINES or prefetch:
             cases.append((name, prefetch, batch_sizes))
     return pytest.mark.parametrize("name,prefetch,batch_sizes", cases, ids=str)
 
 
-def build(
-    name: str,
-    devices: list[str],
-    prefetch: bool = False,
-    seed: int = 1,
-    batch_sizes=None,
-    layout: Layout = PAIRS,
-    first_tower: int = 0,
-    num_towers: int = 0,
-    first_step: int = 0,
-    **options,
-):
-    sides = {"src_max_len": max_lengths(name)[0]}
-    options = {**OPTIONS, **sides, **options}
-    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
-    sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
-    feed = Feed(
-        data,
-        layout,
-        sizes,
-        batch_sizes is not None,
-        seed,
-        tuple(devices),
-        first_tower,
-        first_step,
-    )
-    return registry.load(registry.DATA_SOURCES, name).build(feed)
+def build(name, devices, prefetch=False, layout=PAIRS, **options):
+    given = {**OPTIONS, "src_max_len": max_lengths(name)[0], **options}
+    return stepping.build(name, devices, layout, prefetch=prefetch, **given)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +81,7 @@ def batches_of(tf, devices):
     return run
 
 
-def max_lengths(name: str) -> tuple[int, int]:
+def max_lengths(name):
     """Return the length of each side's longest sentence.
 
     Both are equal for sources with an answer.
@@ -166,7 +139,7 @@ def test_workers_with_one_and_two_towers_share_the_batches_of_one_worker(
     assert_equal([[*left, *right] for left, right in zip(first, second)], all_batches)
 
 
-def _transpose(batch: Batch) -> Batch:
+def _transpose(batch):
     return Batch(*(array.T for array in batch))  # lengths have one axis and stay
 
 
@@ -323,10 +296,10 @@ def test_host_feeds_the_words_of_device_in_their_order(
     "name, prefetch, batch_sizes",
     [
         ("device", False, (3, 2)),
-        ("constant", False, None),
-        ("host", False, None),
+        ("constant", False, ()),
+        ("host", False, ()),
         ("host", True, (3, 2)),
-        ("copy", False, None),
+        ("copy", False, ()),
     ],
 )
 def test_full_lengths_of_random_sentences_are_constants_of_the_graph(
@@ -414,7 +387,7 @@ def test_a_network_of_the_target_side_gets_the_targets_of_the_pairs(
 ):
     options = {
         "prefetch": prefetch,
-        "batch_sizes": None if prefetch else (3, 2),
+        "batch_sizes": () if prefetch else (3, 2),
         "disable_shuffle": True,
         "num_buckets": 1,
     }

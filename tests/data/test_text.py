@@ -1,7 +1,5 @@
 """The text pipeline against its rules in plain Python."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import os
@@ -10,10 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from rnn_scaling.config.run_options import DataOptions
-from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.layout import TextLayout
+from tests.data import stepping
 from tests.data.stepping import assert_equal, flat, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -49,7 +46,7 @@ class Reference:
         self.width = (max(src_max_len, tgt_max_len) + num_buckets - 1) // num_buckets
         self.batch_size = batch_size
 
-    def words_of(self, line: str) -> list[int]:
+    def words_of(self, line):
         words = [
             word
             for word in re.split(rb"[ \t\v\f]", line.encode().replace(b"\r", b""))
@@ -76,7 +73,7 @@ class Reference:
             if len(buckets[bucket]) == self.batch_size:
                 yield self.batch(buckets.pop(bucket))
 
-    def batch(self, examples) -> Batch:
+    def batch(self, examples):
         sources, targets = zip(*examples)
         return Batch(
             _padded(sources),
@@ -87,12 +84,12 @@ class Reference:
         )
 
 
-def _padded(rows) -> np.ndarray:
+def _padded(rows):
     longest = max(map(len, rows))
     return np.array([list(row) + [EOS] * (longest - len(row)) for row in rows])
 
 
-def write(folder, pairs, words=WORDS) -> dict[str, str]:
+def write(folder, pairs, words=WORDS):
     """Write the four files and return the options that name them."""
     contents = {
         "src_file_name": "".join(f"{source}\n" for source, _ in pairs).encode(),
@@ -105,23 +102,14 @@ def write(folder, pairs, words=WORDS) -> dict[str, str]:
     return {name: os.fspath(folder / name) for name in contents}
 
 
-def build(files, devices, *, batch_size=2, seed=1, **options):
-    from rnn_scaling.data import text
-
-    defaults = {
-        "prefetch_data_to_device": False,
-        "disable_shuffle": True,
-        "src_max_len": 6,
-        "tgt_max_len": 6,
-    }
-    data = DataOptions(data_source="text", **{**defaults, **files, **options})
-    sizes = (batch_size,) * len(devices)
-    return text.build(
-        Feed(data, TextLayout(SIDES, Batch, False), sizes, False, seed, tuple(devices))
-    )
+def build(files, devices, **options):
+    layout = TextLayout(SIDES, Batch, False)
+    lengths = {"src_max_len": 6, "tgt_max_len": 6}
+    given = {**files, **lengths, "disable_shuffle": True, **options}
+    return stepping.build("text", devices, layout, **given)
 
 
-def numbered_pairs(count: int) -> list[tuple[str, str]]:
+def numbered_pairs(count):
     """Return pairs of 1 to 9 words per side, with different lengths."""
     return [
         (
@@ -151,9 +139,8 @@ def test_batches_follow_the_documented_rules(
         devices[:num_towers],
         batch_size=5,
         num_buckets=num_buckets,
-        src_max_len=6,
         tgt_max_len=4,
-        prefetch_data_to_device=prefetch,
+        prefetch=prefetch,
     )
     reference = Reference(
         pairs,
@@ -168,7 +155,7 @@ def test_batches_follow_the_documented_rules(
     assert_equal([got], [expected])
 
 
-def epochs(tf, devices, tmp_path, count, **options) -> list[list[int]]:
+def epochs(tf, devices, tmp_path, count, **options):
     """Return each epoch's lines in their order."""
     words = [*WORDS[:3], *(b"line%d" % i for i in range(24))]
     files = write(tmp_path, [(f"line{i}", "x") for i in range(24)], words)

@@ -1,7 +1,5 @@
 """ImageNet's TFRecords: the images, and one line for each file or record with a fault."""
 
-from __future__ import annotations
-
 import os
 import struct
 
@@ -11,8 +9,8 @@ import pytest
 from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data import make_tfrecords, tfrecord, tfrecord_frames
 from rnn_scaling.data.corpus import DataError
-from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
+from tests.data import stepping
 from tests.data.stepping import assert_equal, flat, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -28,46 +26,34 @@ def data_dir(tf, tmp_path_factory):
     return folder
 
 
-def options_of(data_dir, **options):
-    return DataOptions(
-        **{
-            "data_source": "tfrecord",
-            "data_dir": str(data_dir),
-            "prefetch_data_to_device": False,
-            **options,
-        }
-    )
+def build(data_dir, devices, **options):
+    layout = ImageLayout(SIZE, CLASSES, "NHWC")
+    given = {"data_dir": str(data_dir), "batch_size": BATCH, **options}
+    return stepping.build("tfrecord", devices, layout, **given)
 
 
-def build(data_dir, devices, split=False, first_step=0, **options):
-    layout, sizes = ImageLayout(SIZE, CLASSES, "NHWC"), (BATCH,) * len(devices)
-    return tfrecord.build(
-        Feed(
-            options_of(data_dir, **options),
-            layout,
-            sizes,
-            split,
-            1,
-            tuple(devices),
-            first_step=first_step,
-        )
-    )
+def find_fault(data_dir, error):
+    """Return the line that explains an error of a pipeline."""
+    options = DataOptions(data_source="tfrecord", data_dir=str(data_dir))
+    return tfrecord.find_fault(options, error)
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_the_number_of_threads_changes_no_pixel(tf, devices, data_dir, prefetch):
-    options = {"prefetch_data_to_device": prefetch}
     one, four = (
-        run_steps(tf, build(data_dir, devices[:2], num_parallel_calls=n, **options), 5)
+        build(data_dir, devices[:2], prefetch=prefetch, num_parallel_calls=n)
         for n in (1, 4)
     )
-    assert_equal(one, four)
+    assert_equal(run_steps(tf, one, 5), run_steps(tf, four, 5))
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_a_resumed_run_gets_the_images_of_a_complete_one(tf, devices, data_dir, split):
-    steps = run_steps(tf, build(data_dir, devices[:2], split), 6)
-    resumed = run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2)
+@pytest.mark.parametrize("batch_sizes", [(), (BATCH, BATCH)])
+def test_a_resumed_run_gets_the_images_of_a_complete_one(
+    tf, devices, data_dir, batch_sizes
+):
+    options = {"batch_sizes": batch_sizes}
+    steps = run_steps(tf, build(data_dir, devices[:2], **options), 6)
+    resumed = run_steps(tf, build(data_dir, devices[:2], first_step=4, **options), 2)
     assert_equal(steps[4:], resumed)
 
 
@@ -189,8 +175,8 @@ def test_a_later_record_with_a_fault_is_found(tf, devices, tmp_path, records, na
     path = tmp_path / "train-00001-of-00002"
     write(tf, path, [good, good, records[name], good])
     with pytest.raises(tfrecord.PARSE_ERRORS) as caught:
-        run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
-    (line,) = tfrecord.find_fault(options_of(tmp_path), caught.value).splitlines()
+        run_steps(tf, build(tmp_path, devices[:1], prefetch=True), 20)
+    (line,) = find_fault(tmp_path, caught.value).splitlines()
     assert line.startswith(f"{path}: record 2 {FAULTS[name]}")
 
 
@@ -212,7 +198,7 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
         path.write_bytes(broken)
         with pytest.raises(tf.errors.DataLossError) as caught:
             run_steps(tf, build(tmp_path, devices[:1]), 20)
-        found = tfrecord.find_fault(options_of(tmp_path), caught.value)
+        found = find_fault(tmp_path, caught.value)
         assert found.startswith(f"{path}: record 3 is truncated or corrupt")
         assert "\n" not in found
 
@@ -234,18 +220,32 @@ def test_frames_equal_those_of_tensorflow(data_dir, tmp_path):
     assert b"".join(map(framed, records)) == path.read_bytes()
 
 
-@pytest.mark.parametrize("length, position", [(2**31, 0), (2**64 - 1, 2)])
-def test_a_length_beyond_the_file_is_refused(
-    devices, tmp_path, records, length, position
+@pytest.mark.parametrize(
+    "position, broken",
+    [
+        (0, framed(b"data", 2**31)),
+        (2, framed(b"data", 2**64 - 1)),
+        (0, b"\x01"),
+        (2, b"\0" * 64),
+        (2, b"\x1f\x8b\x08" * 9),
+    ],
+    ids=["length", "length of a later record", "cut", "zeros", "gzip"],
+)
+def test_a_broken_frame_is_refused_or_found_for_any_error(
+    tf, devices, tmp_path, records, position, broken
 ):
     """TensorFlow would end the process or fail with another error."""
     path = tmp_path / "train-00000-of-00001"
     good = framed(records["good"])
-    path.write_bytes(good * position + framed(records["good"], length) + good)
-    with pytest.raises(DataError) as refused:
-        build(tmp_path, devices[:1])
-    found = tfrecord.find_fault(options_of(tmp_path), ValueError())
-    for line in (str(refused.value), found):
+    path.write_bytes(good * position + broken + good * (len(broken) > 1))
+    lines = []
+    if position == 0 or b"data" in broken:
+        with pytest.raises(DataError) as refused:
+            build(tmp_path, devices[:1])
+        lines.append(str(refused.value))
+    for error in (ValueError(), tf.errors.DataLossError(None, None, "")):
+        lines.append(find_fault(tmp_path, error))
+    for line in lines:
         assert line.startswith(f"{path}: record {position} is truncated or corrupt")
         assert "\n" not in line
 
@@ -260,24 +260,8 @@ def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
     source = build(tmp_path, devices[:1])
     with pytest.raises(tf.errors.OpError, match="IteratorGetNext") as failed:
         run_steps(tf, source, 3)
-    found = tfrecord.find_fault(options_of(tmp_path), failed.value)
+    found = find_fault(tmp_path, failed.value)
     assert found.startswith(f"{path}: record 2 is truncated or corrupt")
-
-
-@pytest.mark.parametrize(
-    "position, broken", [(0, b"\x01"), (2, b"\0" * 64), (2, b"\x1f\x8b\x08" * 9)]
-)
-def test_a_broken_frame_is_found_for_any_error(
-    devices, tmp_path, records, broken, position
-):
-    path = tmp_path / "train-00000-of-00001"
-    path.write_bytes(framed(records["good"]) * position + broken)
-    if position == 0:
-        with pytest.raises(DataError):
-            build(tmp_path, devices[:1])
-    for is_cut in (True, False):
-        found = tfrecord._find_file_fault(str(path), is_cut)
-        assert found.startswith(f"record {position} is truncated or corrupt")
 
 
 def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
@@ -289,4 +273,4 @@ def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
 def test_good_records_have_no_fault(tf, data_dir):
     for kind in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
         error = kind(None, None, "IteratorGetNext")
-        assert tfrecord.find_fault(options_of(data_dir), error) == ""
+        assert find_fault(data_dir, error) == ""

@@ -1,7 +1,5 @@
 """The task of another framework, its check and its record. No framework is needed."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -34,7 +32,7 @@ def no_check(monkeypatch):
     monkeypatch.setattr(other_python, "find_problem", lambda *_: "")
 
 
-def make_task(tmp_path, losses=(9.0, 8.0), **options) -> Task:
+def make_task(tmp_path, losses=(9.0, 8.0), **options):
     """Return a task of two towers with different numbers of words."""
     values = {
         "framework": "torch",

@@ -1,7 +1,5 @@
 """JAX, if it is installed: `.venv-jax/bin/python -m pytest -n0 tests/frameworks/test_jax.py`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

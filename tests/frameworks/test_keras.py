@@ -1,7 +1,5 @@
 """Keras' layers and `fit` reach the losses that every framework must reach."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

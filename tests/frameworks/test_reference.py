@@ -1,7 +1,5 @@
 """The losses that another framework must reach: only an equal network reaches them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

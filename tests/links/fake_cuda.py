@@ -3,8 +3,6 @@
 Its clock advances by ALPHA_MS + bytes / BYTES_PER_MS for each copy.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 ALPHA_MS, BYTES_PER_MS = 0.005, 12e6

@@ -1,7 +1,5 @@
 """Copies through CUDA, on a runtime in host memory: the links, their times, and that nothing stays allocated."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 

@@ -1,7 +1,5 @@
 """alpha + bytes / beta, quantiles, neighbours and rounds: numbers without a clock."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Matrix products: operations, rates, and that all of a product is done."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -3,8 +3,6 @@
 The tests do not measure speed.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 

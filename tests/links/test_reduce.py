@@ -1,7 +1,5 @@
 """Timed all-reduces: wrong elements of sums are counted, and no work is optimised away."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The process that measures one thing: what it answers, and its errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Numbers are read from the cells of tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records import cell_numbers

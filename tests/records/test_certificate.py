@@ -1,7 +1,5 @@
 """The certificates of a run's processes are merged into one."""
 
-from __future__ import annotations
-
 from rnn_scaling.records.certificate import Certificate, Check, merge
 
 

@@ -1,7 +1,5 @@
 """A record of several processes is consistent, or its faults are listed with paths."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

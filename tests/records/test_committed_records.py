@@ -1,7 +1,5 @@
 """The records that the documents' tables are made from."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,13 +1,11 @@
 """The batches of several ranks become the batches of one run."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records.workers import Rank, join_batches
 
 
-def rank(number: int, seconds: list[float], items: int = 1, **fields) -> Rank:
+def rank(number, seconds, items=1, **fields):
     """Return a rank with the same number of items in each batch."""
     steps = len(seconds)
     return Rank(

@@ -1,7 +1,5 @@
 """A folder is read even if it contains bad files, which are listed with a remedy."""
 
-from __future__ import annotations
-
 import json
 import os
 

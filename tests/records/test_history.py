@@ -1,7 +1,5 @@
 """Entries of a history are written once and completely, and changes are detected."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The published JSON schema accepts every record that the suite reads."""
 
-from __future__ import annotations
-
 import copy
 import json
 

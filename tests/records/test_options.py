@@ -1,7 +1,5 @@
 """The options of a run are complete, keep their types, and can be UNKNOWN."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.config.run_config import OPTIONS

@@ -1,7 +1,5 @@
 """Stored predictions are written once; edits, newer files and crashes lose none."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Records survive JSON, are written completely or not at all, and have named faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

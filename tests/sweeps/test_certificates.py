@@ -1,7 +1,5 @@
 """`sweep --certify`: one certificate a configuration, in the record of each of its runs, resumed as runs are."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import sweep
@@ -14,6 +12,7 @@ from rnn_scaling.system.processes import process
 from tests.support.faults import SMALL, forked, logged, plant, trainer
 
 LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
+ADAM = {"optimizer": "adam"}
 
 
 @pytest.fixture(autouse=True)
@@ -110,40 +109,18 @@ def test_one_embedding_for_both_sides_has_one_vocabulary():
 
 
 def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path):
-    lists = {
-        "encoder_type": ["cudnn_lstm"],
-        "variable_update": ["replicated"],
-        "num_devices": [2],
-    }
-    lists |= {
-        "learning_rate": [0.001],
-        "num_batches": [200],
-        "trace_batches": [3],
-        "until_steady": [True],
-    }
-    for optimizer, rate in (([], 0.5), (["adam"], 0.001)):
-        (run,) = plan(
-            {**lists, **({"optimizer": optimizer} if optimizer else {})},
-            num_gpus=0,
-            num_cores=2,
-        )
+    given = {"encoder_type": "cudnn_lstm", "variable_update": "replicated"}
+    given |= {"num_devices": 2, "learning_rate": 0.001}
+    measuring = {"num_batches": 200, "trace_batches": 3, "until_steady": True}
+    for chosen, optimizer, rate in (({}, "sgd", 0.5), (ADAM, "adam", 0.001)):
+        options = {**given, **measuring, **chosen}
+        lists = {name: [value] for name, value in options.items()}
+        (run,) = plan(lists, num_gpus=0, num_cores=2)
         (job,) = certificates.plan_jobs([run], tmp_path)
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
-        config = job.run.config
-        assert (config.training.optimizer, config.training.learning_rate) == (
-            (optimizer or ["sgd"])[0],
-            rate,
-        )
-        assert (
-            config.measure.num_batches,
-            config.measure.until_steady,
-            config.output.trace_batches,
-        ) == (11, False, 0)
-        given = {
-            **certificates.choose_verification_defaults(job.run.flags),
-            **job.run.flags,
-        }
-        assert (
-            configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True}
-            == config.flat()
-        )
+        flat = job.run.config.flat()
+        assert (flat["optimizer"], flat["learning_rate"]) == (optimizer, rate)
+        assert [flat[name] for name in measuring] == [11, 0, False]
+        flags = {**certificates.choose_verification_defaults(job.run.flags), **job.run.flags}
+        expected = configs.resolve(flags, num_gpus=0, num_cores=2).flat()
+        assert flat == expected | {"progress": True}

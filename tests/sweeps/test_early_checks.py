@@ -1,7 +1,5 @@
 """Warnings before a sweep starts: devices beyond the cores, and load of other processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import sweep

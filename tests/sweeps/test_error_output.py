@@ -1,7 +1,5 @@
 """Causes of a program's failure, found in the output of launchers and interpreters."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.sweeps.failure import ErrorOutput
@@ -12,7 +10,7 @@ TRACEBACK = (
 )
 
 
-def said(text: str) -> str:
+def said(text):
     words, lines = (
         ErrorOutput(),
         [line.strip() for line in text.splitlines() if line.strip()],

@@ -1,7 +1,5 @@
 """Estimates: learned from previous runs if there are any, otherwise labelled as rough."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -12,10 +10,9 @@ from rnn_scaling.sweeps.estimate import (
     Basis,
     Estimator,
     choose_limit,
-    compute_oversubscription,
-    estimate_rough_s,
-    format_duration,
-    make_user_limit,
+    oversubscription,
+    rough_s,
+    user_limit,
 )
 from rnn_scaling.sweeps.plan import identify, plan
 from rnn_scaling.sweeps.thread_search import plan_threads
@@ -146,11 +143,3 @@ SOFTMAX = 256 * 8000
 def test_operations_follow_the_work(model, weights):
     flop = 6 * 30 * 32 * 30 * weights
     assert rough(model=model) == pytest.approx(3.0 + 1.0 + flop / 150e9)
-
-
-@pytest.mark.parametrize(
-    "seconds,text",
-    [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (7800, "2 h 10 min")],
-)
-def test_duration(seconds, text):
-    assert format_duration(seconds) == text

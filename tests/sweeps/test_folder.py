@@ -1,7 +1,5 @@
 """A sweep's folder: its lock, and the files that are mistaken for neither lock nor record."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,14 +1,11 @@
 """Limited links: their flags, what iperf3 measures and, with root, real namespaces."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import pytest
 
@@ -22,7 +19,7 @@ from tests.support.paths import ROOT
 LINK = NetworkLink(2e8)
 
 
-def can_make_namespaces() -> bool:
+def can_make_namespaces():
     """Return whether this process may create network namespaces.
 
     Root in a container often may not.
@@ -119,7 +116,7 @@ def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missin
     assert said in line
 
 
-def members_of(nodes: Sequence[network.Namespace]) -> list[int]:
+def members_of(nodes):
     """Return the numbers of the processes in some namespaces.
 
     A later namespace may get the identity of one that ended.

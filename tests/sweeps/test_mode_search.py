@@ -1,7 +1,5 @@
 """The comparisons, measurements and ranking of recommend, on a simulated machine."""
 
-from __future__ import annotations
-
 import math
 import random
 

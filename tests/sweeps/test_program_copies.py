@@ -1,7 +1,5 @@
 """--split: copies of a user's one-device command, and what the report makes of them."""
 
-from __future__ import annotations
-
 import json
 import sys
 

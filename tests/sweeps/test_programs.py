@@ -1,7 +1,5 @@
 """User-defined trainers in sweep, ab and Python: rules for their commands, and their ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -318,18 +316,13 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     variables = ProgramTrainer().command(two, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
-    written = RunRecord(
-        "ok",
-        None,
-        {"trainer": "x", "num_devices": 2},
-        resolved=Resolved(device_type="CPU", cpu_affinity=(0,)),
-    )
-    assert (
-        ProgramTrainer()
-        ._complete(two, written, process.ProcessOutcome(0, False, []), "")
-        .resolved.device_type
-        == "GPU"
-    ), "a Recorder's default is no word"
+    # A Recorder's default does not count.
+    own = Resolved(device_type="CPU", cpu_affinity=(0,))
+    options = {"trainer": "x", "num_devices": 2}
+    written = RunRecord("ok", None, options, resolved=own)
+    ended = process.ProcessOutcome(0, False, [])
+    complete = ProgramTrainer()._complete(two, written, ended, "")
+    assert complete.resolved.device_type == "GPU"
     (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
     variables = ProgramTrainer().command(on_cpu, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == ""
@@ -493,19 +486,19 @@ def test_records_of_a_program_get_its_certificate(tmp_path, verdict, holds):
         assert all(map(certificates.trains_wrong, summary.series))
 
 
-@pytest.mark.parametrize("verdict", [{"answer": "yes"}, {"answer": "wrong"}])
-def test_a_broken_certificate_is_refused_before_any_run(tmp_path, verdict, capsys):
-    flag = certificate_file(tmp_path, STAND_IN_COMMAND, **verdict)
-    assert (
-        go(tmp_path, flag, "--num_devices=1", "--axis:how=steps", PATTERN, ITEMS) == 2
-    )
-    assert "--certificate=" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "command, verdict, reason",
+    [
+        (STAND_IN_COMMAND, {"answer": "yes"}, "--certificate="),
+        (STAND_IN_COMMAND, {"answer": "wrong"}, "--certificate="),
+        ("python3 other.py", {}, "other.py"),
+    ],
+)
+def test_a_certificate_that_is_broken_or_of_another_script_is_refused_before_any_run(
+    tmp_path, command, verdict, reason, capsys
+):
+    flag = certificate_file(tmp_path, command, **verdict)
+    words = [flag, "--num_devices=1", "--axis:how=steps", PATTERN, ITEMS]
+    assert go(tmp_path, *words) == 2
+    assert reason in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_certificate_of_another_script_is_refused(tmp_path, capsys):
-    flag = certificate_file(tmp_path, "python3 other.py")
-    assert (
-        go(tmp_path, flag, "--num_devices=1", "--axis:how=steps", PATTERN, ITEMS) == 2
-    )
-    assert "other.py" in capsys.readouterr().err

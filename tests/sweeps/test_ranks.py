@@ -1,7 +1,5 @@
 """The ranks of a run: their environment, their launchers, and the cause of a failure."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -13,7 +11,6 @@ from rnn_scaling.sweeps.estimate import make_user_limit
 from rnn_scaling.system.processes.process import ProcessOutcome
 from tests.sweeps.test_early_checks import resolved
 
-MODE = registry.UpdateMode("no.module", engine="collective")
 ASYNC = registry.UpdateMode("no.module", engine="coordinator")
 SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
 LOST = ProcessOutcome(
@@ -24,22 +21,6 @@ LOST = ProcessOutcome(
 @pytest.fixture
 def with_servers(monkeypatch):
     monkeypatch.setitem(registry.VARIABLE_UPDATES, "of_servers", ASYNC)
-
-
-def test_ranks_are_the_coordinator_the_workers_and_the_servers(with_servers):
-    config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
-    assert ranks.list_rank_names(config) == [
-        "coordinator",
-        "worker 0",
-        "worker 1",
-        "ps 0",
-    ]
-    assert len(ranks.list_rank_names(config)) == config.num_processes
-    assert ranks.list_rank_names(resolved(**SEVERAL)) == [
-        "worker 0",
-        "worker 1",
-        "worker 2",
-    ]
 
 
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
@@ -143,48 +124,22 @@ def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(ca
 
 
 def test_the_flags_of_all_ranks_are_checked_at_once():
-    words, config = cluster_options.check_trainer_flags(
-        ["--seed=2"], {"workers": 3, "ps": None}
-    )
-    assert (config.cluster.num_workers, config.update.variable_update) == (
-        3,
-        cluster_options.DEFAULT_MODE,
-    )
-    assert set(words) == {
-        "--seed=2",
-        "--num_workers=3",
-        f"--variable_update={cluster_options.DEFAULT_MODE}",
-    }
-    assert (
-        cluster_options.check_trainer_flags([], {"workers": None})[
-            1
-        ].cluster.num_workers
-        == cluster_options.DEFAULT_WORKERS
-    )
-    assert (
-        cluster_options.check_trainer_flags(["--num_workers=4"], {"workers": 4})[
-            1
-        ].cluster.num_workers
-        == 4
-    )
+    check = cluster_options.check_trainer_flags
+    words, config = check(["--seed=2"], {"workers": 3, "ps": None})
+    mode = f"--variable_update={cluster_options.DEFAULT_MODE}"
+    assert set(words) == {"--seed=2", "--num_workers=3", mode}
+    assert config.cluster.num_workers == 3
+    assert config.update.variable_update == cluster_options.DEFAULT_MODE
+    _, config = check([], {"workers": None})
+    assert config.cluster.num_workers == cluster_options.DEFAULT_WORKERS
+    _, config = check(["--num_workers=4"], {"workers": 4})
+    assert config.cluster.num_workers == 4
+    wrong = ["--num_workers=4", "--num_units=0", "--no=1"]
     with pytest.raises(FlagErrors) as error:
-        cluster_options.check_trainer_flags(
-            ["--num_workers=4", "--num_units=0", "--no=1"],
-            {"workers": 3, "ps": 2},
-            ["first"],
-        )
-    first, workers, stray, units, servers = error.value.lines
-    assert (
-        first == "first"
-        and stray.startswith("--no is not a flag")
-        and units.startswith("--num_units=0 must")
-    )
-    assert workers.startswith("--workers=3 and --num_workers=4 contradict")
-    assert servers.startswith("--num_ps=2 would be ignored")
-    with pytest.raises(
-        FlagErrors,
-        match="--variable_update=replicated runs in one process; use .*collective_all_redu",
-    ):
-        cluster_options.check_trainer_flags(
-            ["--variable_update=replicated"], {"workers": 2}
-        )
+        check(wrong, {"workers": 3, "ps": 2}, ["first"])
+    starts = ("first", "--workers=3 and --num_workers=4", "--no ", "--num_units=0 must")
+    starts += ("--num_ps=2 would be ignored",)
+    assert all(map(str.startswith, error.value.lines, starts))
+    assert len(error.value.lines) == len(starts)
+    with pytest.raises(FlagErrors, match="replicated runs in one process; use .*coll"):
+        check(["--variable_update=replicated"], {"workers": 2})

@@ -1,7 +1,5 @@
 """Sweeps whose runs start before their turns, with a trainer that keeps to the order and computes nothing."""
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """The rounds of a sweep: what decides most comes first, and disturbed runs are repeated."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -34,6 +32,20 @@ def default_runs(**lists):
     return plan({"num_devices": [1, 2], **lists}, num_gpus=0, num_cores=2)
 
 
+def replicated_runs():
+    return default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
+
+
+def two_rounds(runs, has_budget=True):
+    return SweepRounds(runs, has_budget=has_budget, rounds=2)
+
+
+def labels_of(runs, repeats):
+    """Return the labels of these repeats of the runs."""
+    suffixes = ["" if repeat == 1 else f".r{repeat}" for repeat in repeats]
+    return {f"{run.name}{suffix}" for run in runs for suffix in suffixes}
+
+
 def measure(rounds, minutes=math.inf, busy=(), failed=(), spread=0.0):
     """Measure all runs that the rounds choose; return the labels of each round."""
     clock = Minutes(minutes)
@@ -63,105 +75,92 @@ def test_a_budget_first_measures_what_the_exchange_costs():
     assert between == sorted(between), "numbers of devices in between come last"
 
 
-def test_a_short_budget_gives_two_rounds_of_the_first_stage():
+@pytest.mark.parametrize(
+    "minutes, spread, sizes",
+    [
+        (0, 0.0, [4]),  # the first round is made in any case
+        (9, 0.0, [4, 4]),  # two rounds of the first stage
+        (25, 0.1, [4, 4, 4, 4, 2, 2, 4]),  # a noisy stage gets further rounds
+    ],
+)
+def test_a_budget_gives_rounds_of_the_first_stage_before_the_next_stage(
+    minutes, spread, sizes
+):
     runs = default_runs()
-    rounds = SweepRounds(runs, has_budget=True, rounds=2)
-    labels, records = measure(rounds, minutes=9)
-    assert [len(chosen) for chosen in labels] == [4, 4]
-    assert labels[1] == [f"{label}.r2" for label in reversed(labels[0])]
-    left_out = rounds.list_left_out(records)
-    assert len(left_out) == 2 * len(runs) - 8
-
-
-def test_a_noisy_first_stage_gets_further_rounds_before_the_next_stage():
-    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
-    labels, records = measure(rounds, minutes=25, spread=0.1)
-    assert [len(chosen) for chosen in labels] == [4, 4, 4, 4, 2, 2, 4]
-    assert "cudnn_lstm-replicated-2.r4" in records
-    assert "cudnn_lstm-replicated-2.r5" not in records
+    rounds = two_rounds(runs)
+    labels, records = measure(rounds, minutes=minutes, spread=spread)
+    assert [len(chosen) for chosen in labels] == sizes
+    backwards = [f"{label}.r2" for label in reversed(labels[0])]
+    assert labels[1:2] == [backwards] * (len(sizes) > 1)
+    if spread:
+        assert {"cudnn_lstm-replicated-2.r4"} <= records.keys()
+        assert "cudnn_lstm-replicated-2.r5" not in records
+    else:
+        assert len(rounds.list_left_out(records)) == 2 * len(runs) - len(records)
 
 
 def test_load_that_hides_the_efficiencies_brings_no_further_round():
-    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
-    names = [run.name for run in default_runs(num_devices=[2])]
-    on_two = {f"{name}{repeat}" for name in names for repeat in ("", ".r2")}
+    on_two = labels_of(default_runs(num_devices=[2]), (1, 2))
+    rounds = two_rounds(default_runs())
     labels, _ = measure(rounds, minutes=16, busy=on_two, spread=0.1)
     assert [len(chosen) for chosen in labels[:3]] == [4, 4, 2]
 
 
-def test_the_first_round_is_made_even_if_its_time_is_over():
-    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
-    labels, _ = measure(rounds, minutes=0)
-    assert [len(chosen) for chosen in labels] == [4]
-
-
 def test_a_series_is_made_on_all_numbers_of_devices_or_not_at_all():
-    rounds = SweepRounds(default_runs(), has_budget=True, rounds=2)
-    _, records = measure(rounds, minutes=11)
+    _, records = measure(two_rounds(default_runs()), minutes=11)
     names = {label.partition(".")[0] for label in records}
     assert all(name[:-1] + "1" in names and name[:-1] + "2" in names for name in names)
 
 
 @pytest.mark.parametrize("has_budget", [True, False])
 def test_a_disturbed_run_is_repeated_once_and_the_others_are_not(has_budget):
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    rounds = SweepRounds(runs, has_budget=has_budget, rounds=2)
-    disturbed = "cudnn_lstm-replicated-2.r2"
-    labels, records = measure(rounds, busy={disturbed})
+    rounds = two_rounds(replicated_runs(), has_budget)
+    labels, records = measure(rounds, busy={"cudnn_lstm-replicated-2.r2"})
     assert labels[-1] == ["cudnn_lstm-replicated-2.r3"]
     assert len(records) == 5
     assert rounds.num_replaced == 1
     assert not rounds.is_busy(records)
 
 
-def test_a_busy_machine_ends_the_sweep_after_one_round_of_repeats():
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    busy = {f"{run.name}{r}" for run in runs for r in (".r2", ".r3", ".r4")}
-    rounds = SweepRounds(runs, has_budget=True, rounds=2)
+@pytest.mark.parametrize(
+    "has_budget, num_devices, repeats, num_rounds, is_busy",
+    [
+        (True, [1, 2], (2, 3, 4), 3, True),  # a round of repeats, and then the end
+        (True, [1, 2], (1, 2, 3, 4), 2, True),
+        (False, [1, 2], (1, 2, 3, 4), 2, True),
+        (False, [2], (1, 2, 3), 2, False),
+    ],
+)
+def test_a_busy_machine_gets_at_most_one_round_of_repeats(
+    has_budget, num_devices, repeats, num_rounds, is_busy
+):
+    runs = replicated_runs()
+    on_these = [run for run in runs if run.options["num_devices"] in num_devices]
+    rounds = two_rounds(runs, has_budget)
+    busy = labels_of(on_these, repeats)
     labels, records = measure(rounds, busy=busy, spread=0.5)
-    assert [len(chosen) for chosen in labels] == [2, 2, 2]
-    assert rounds.is_busy(records)
+    assert sum(map(len, labels)) == 2 * num_rounds
+    assert rounds.is_busy(records) == is_busy
 
 
 @pytest.mark.parametrize("has_budget", [True, False])
-def test_a_machine_that_is_busy_from_the_start_gets_no_third_round(has_budget):
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    busy = {f"{run.name}{r}" for run in runs for r in ("", ".r2", ".r3", ".r4")}
-    rounds = SweepRounds(runs, has_budget=has_budget, rounds=2)
+def test_a_machine_that_is_busy_from_the_start_is_measured_once(has_budget):
+    runs = default_runs()
+    busy = labels_of(runs, (1, 2, 3, 4))
+    rounds = two_rounds(runs, has_budget)
     labels, records = measure(rounds, busy=busy, spread=0.5)
-    assert sum(map(len, labels)) == 4
-    assert rounds.is_busy(records) and rounds.num_replaced == 0
-
-    stages = SweepRounds(default_runs(), has_budget=has_budget, rounds=2)
-    names = [run.name for run in default_runs()]
-    busy = {f"{name}{r}" for name in names for r in ("", ".r2", ".r3", ".r4")}
-    labels, _ = measure(stages, busy=busy, spread=0.5)
-    assert sum(map(len, labels)) == 2 * len(names)
-
+    assert sum(map(len, labels)) == 2 * len(runs) and rounds.num_replaced == 0
     # Later, the same command repeats the runs once.
-    clock = Minutes(math.inf)
-    clock.records.update(records)
-    again = SweepRounds(runs, has_budget=has_budget, rounds=2)
+    clock = Minutes(records=records)
+    again = two_rounds(runs, has_budget)
     assert {run.repeat for run in again.choose(clock)} == {3}
 
 
-def test_runs_on_devices_that_stay_busy_are_not_repeated():
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    on_two = {f"cudnn_lstm-replicated-2{r}" for r in ("", ".r2", ".r3")}
-    rounds = SweepRounds(runs, has_budget=False, rounds=2)
-    labels, records = measure(rounds, busy=on_two, spread=0.5)
-    assert sum(map(len, labels)) == 4
-    assert not rounds.is_busy(records)
-
-
 def test_rounds_end_when_the_answer_is_precise():
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    precise = SweepRounds(runs, has_budget=False, rounds=2)
-    assert len(measure(precise)[1]) == 4
-    spread = SweepRounds(runs, has_budget=False, rounds=2)
-    assert len(measure(spread, spread=0.3)[1]) == 6
-    with_budget = SweepRounds(runs, has_budget=True, rounds=2)
-    assert len(measure(with_budget, minutes=9, spread=0.3)[1]) == 8
+    runs = replicated_runs()
+    assert len(measure(two_rounds(runs, False))[1]) == 4
+    assert len(measure(two_rounds(runs, False), spread=0.3)[1]) == 6
+    assert len(measure(two_rounds(runs), minutes=9, spread=0.3)[1]) == 8
 
 
 def test_an_efficiency_that_load_hides_is_not_precise():
@@ -172,8 +171,7 @@ def test_an_efficiency_that_load_hides_is_not_precise():
 
 
 def test_a_failed_configuration_is_not_repeated_with_a_budget():
-    runs = default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
-    rounds = SweepRounds(runs, has_budget=True, rounds=2)
+    rounds = two_rounds(replicated_runs())
     _, records = measure(rounds, failed={"cudnn_lstm-replicated-2"})
     assert list(records).count("cudnn_lstm-replicated-2.r2") == 0
     assert rounds.list_left_out(records) == []

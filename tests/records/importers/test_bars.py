@@ -3,8 +3,6 @@
 The bar of Keras 2 is written by hand from its source.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import types

@@ -1,7 +1,5 @@
 """Logs of collectives and peer-to-peer copies from old and foreign programs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Properties of every importer: it recognises its format, and only raises LineErrors."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

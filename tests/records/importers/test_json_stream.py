@@ -1,7 +1,5 @@
 """The reader of lists agrees with json.loads, and returns the items before a fault."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps that are timed by the arrival of their lines, by a clock of this test."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records.importers import importing, rates, regex_log

@@ -1,7 +1,5 @@
 """Numbers as programs print them, and numbers of which a pattern takes a part."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

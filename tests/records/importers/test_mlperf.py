@@ -1,9 +1,6 @@
 """MLPerf's logs: devices from the system's description, olympic means, runs without a score, older releases."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ from tests.support import log_samples, real_logs
 from tests.support.log_samples import parse
 
 
-def submission(tmp_path: Path, logs: dict[str, str]) -> list[Path]:
+def submission(tmp_path, logs):
     place = tmp_path / "results" / "dgx1" / "gnmt"
     place.mkdir(parents=True)
     for name, text in logs.items():

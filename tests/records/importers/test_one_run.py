@@ -1,7 +1,5 @@
 """The log of one run as a sweep reads it: a known format, or a pattern."""
 
-from __future__ import annotations
-
 import re
 import signal
 

@@ -2,8 +2,6 @@
 
 None of them ends a sweep."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """The unit of a printed number according to the text next to it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Logs of communication and hardware: their tables, checks and problems."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records.importers import collectives, nccl_json
@@ -26,10 +24,7 @@ FAULTS = [
     ("bandwidth_test", "= PASS", "= FAIL", 18, "the test says Result = FAIL"),
     ("p2p_bandwidth_latency", "114.41", "nan", 16, "row 0: expected a number above 0"),
     ("p2p_bandwidth_latency", "     1   5.27 120.02 \n", "", 15, "1 of 2 rows; the"),
-    ("nvidia_smi_topo", "GPU1\tNV2", "GPU1\tNV4", 1, "GPU0-GPU1 is NV2, but GPU1-"),
-    ("nvidia_smi_topo", "GPU3\tSYS", "x\tSYS", 1, "row GPU3 has 0 of 5 cells"),
     ("nvidia_smi_topo", "PHB\t X ", "PHB\tPIX", 1, "GPU2-GPU2 is PIX"),
-    ("nvidia_smi_topo", "GPU1\tNV2", "GPU1\t?", 1, "expected X, NV#, PIX, PXB, PHB"),
 ]
 
 

@@ -1,7 +1,5 @@
 """Logs with one printed rate per run: their numbers, and one total if every rank prints it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import log_samples, real_logs

@@ -1,7 +1,5 @@
 """Every form of a table gives the same findings, and damaged files are read."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.audit import auditing

@@ -1,7 +1,5 @@
 """The quantity and the number of devices of headers."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records.tables import headers

@@ -1,7 +1,5 @@
 """The series of tables: which column is measured, and which rows belong together."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.records.tables import measurements, text_tables

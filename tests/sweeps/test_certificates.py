@@ -121,6 +121,9 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
         flat = job.run.config.flat()
         assert (flat["optimizer"], flat["learning_rate"]) == (optimizer, rate)
         assert [flat[name] for name in measuring] == [11, 0, False]
-        flags = {**certificates.choose_verification_defaults(job.run.flags), **job.run.flags}
+        flags = {
+            **certificates.choose_verification_defaults(job.run.flags),
+            **job.run.flags,
+        }
         expected = configs.resolve(flags, num_gpus=0, num_cores=2).flat()
         assert flat == expected | {"progress": True}

@@ -10,9 +10,9 @@ from rnn_scaling.sweeps.estimate import (
     Basis,
     Estimator,
     choose_limit,
-    oversubscription,
-    rough_s,
-    user_limit,
+    compute_oversubscription,
+    estimate_rough_s,
+    make_user_limit,
 )
 from rnn_scaling.sweeps.plan import identify, plan
 from rnn_scaling.sweeps.thread_search import plan_threads

@@ -68,7 +68,7 @@ python_for_setup() {
       return
     fi
   done
-  echo "error: no Python 3.10 to 3.13 found (tried ${PYTHON:-python3, python3.10 to python3.13}); set PYTHON=..." >&2
+  echo "error: no Python 3.10 to 3.13 found (tried ${PYTHON:-python3, python3.10 to python3.13}); set PYTHON to the path of one" >&2
   return 1
 }
 
@@ -237,7 +237,7 @@ setup_kernels() {
     }
   fi
   if [ -e "$stamp" ] && ! [ -f "$stamp" ]; then
-    echo "faster CPU kernels: $stamp is not a file, so that each command tests them again; remove it" >&2
+    echo "faster CPU kernels: $stamp is not a file, so each command tests them again; remove it" >&2
   else
     printf '%s' "$(kernels_wanted "$compiler")" 2>/dev/null >"$stamp" || true
   fi
@@ -316,7 +316,7 @@ setup_frameworks() {
   [ $# -gt 0 ] || names=(torch jax keras)
   for name in "${names[@]}"; do
     if [ ! -f "requirements/$name.txt" ]; then
-      echo "error: setup-frameworks knows torch, jax and keras, not $name" >&2
+      echo "error: setup-frameworks $name: expected torch, jax or keras" >&2
       return 2
     fi
   done
@@ -361,7 +361,7 @@ main() {
       if ! grep -qxF -e "$command" <<<"$names"; then
         while IFS='|' read -r old new; do
           [ "$old" = "$command" ] || continue
-          echo "error: $old is now a part of ${new%% *}: $(program) $new" >&2
+          echo "error: $old is now part of ${new%% *}; use $(program) $new" >&2
           return 2
         done <<<"$(moved)"
         # shellcheck disable=SC2086 # a word per name

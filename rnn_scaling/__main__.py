@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
         new_words = table.RENAMED[name]
         command = new_words.split()[0]
         raise entry.Refusal(
-            f"{name} is now a part of {command}: {entry.program()} {new_words}"
+            f"{name} is now part of {command}; use {entry.program()} {new_words}"
         )
     import difflib
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.clocks import ClockCaution, ClockDifference, Throttling
 
 _REMEDY = (
-    "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are"
-    " set"
+    "every step waits for the slowest GPU; `nvidia-smi -q -d CLOCK,POWER` "
+    "shows the settings"
 )
 # Field -> title, unit and verb.
 _QUANTITIES = {
@@ -48,8 +48,8 @@ def _throttling_text(throttling: Throttling) -> str:
     percent = high if low == high else f"{low} to {high}"
     gpus = _gpus_text([gpu for gpu, _ in throttling.shares])
     return (
-        f"{gpus}: clocks held down in {percent} % of the samples under load:"
-        f" {throttling.reason}"
+        f"{gpus}: the driver reduced the clocks in {percent} % of the samples "
+        f"under load: {throttling.reason}"
     )
 
 

@@ -208,8 +208,8 @@ def _find_faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> lis
         currencies = {priced.currency, earlier_price.currency} - {""}
         if len(currencies) > 1:
             faults.append(
-                f"currency is {priced.currency}, other machines have"
-                f" {earlier_price.currency}; convert the prices to one"
+                f"currency is {priced.currency}, but other machines have "
+                f"{earlier_price.currency}; convert all prices to one currency"
             )
             break
     return faults

@@ -71,7 +71,8 @@ def _read_file(path: str) -> str:
         raise ValueError(f"{FILE_VARIABLE}={path}: {e.strerror or e}") from None
     if is_open_to_all:
         raise ValueError(
-            f"{FILE_VARIABLE}={path}: every user can read it; chmod 600 {path}"
+            f"{FILE_VARIABLE}={path}: other users can read this file; run "
+            f"chmod 600 {path}"
         )
     return token
 

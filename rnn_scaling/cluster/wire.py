@@ -67,7 +67,8 @@ def encode(kind: str, **fields: Any) -> bytes:
     line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
     if len(line) > MAX_BYTES:
         raise ValueError(
-            f"a message of {len(line)} bytes is too long: it may have {MAX_BYTES} bytes"
+            f"a message of {len(line)} bytes is too long: the limit is "
+            f"{MAX_BYTES} bytes"
         )
     return line
 

@@ -150,7 +150,8 @@ class PredictionOptions:
     )
     devices_per_machine: int | None = option(
         None,
-        "devices that share the cores and memory of a machine (default: unknown)",
+        "number of devices in a machine, which share its cores and memory "
+        "(default: unknown)",
         minimum=1,
         maximum=_MAX_DEVICES,
     )
@@ -254,7 +255,8 @@ class SimulationOptions:
     )
     jitter: float | None = option(
         None,
-        "standard deviation / mean of step times (default: from the measured step times)",
+        "standard deviation of step times as a share of their mean (default: "
+        "from the measured step times)",
         parse=flags.share,
         shown="SHARE",
     )
@@ -265,7 +267,10 @@ class SimulationOptions:
         shown="SHARE",
     )
     straggler_factor: float = option(
-        1.5, "factor by which slow devices compute longer", minimum=1, maximum=1e6
+        1.5,
+        "how many times as long slow devices compute, such as 1.5",
+        minimum=1,
+        maximum=1e6,
     )
     link_failures: float = option(
         0.0,

@@ -23,7 +23,7 @@ _FEW_GROUPS = 4  # commands with at least this many groups have a first screen
 # The flags of the first screen of `train`.
 _COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
-    "encoder_type": "kernel: cudnn_lstm (fused) or dynamic_rnn (a loop)",
+    "encoder_type": "recurrent layers: cudnn_lstm (fused), dynamic_rnn (a loop)",
     "variable_update": "independent, parameter_server, replicated ...",
     "num_devices": "towers, one on each device; 0: all GPUs or cores",
     "device": "auto, cpu or gpu",

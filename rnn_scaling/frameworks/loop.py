@@ -305,7 +305,10 @@ class _TrainerRun:
         task = self._task
         recorder.recording.enter("build")
         name = task.config["framework"]
-        entry.note(f"{name}: checking {handoff.NUM_LOSSES} losses of SGD against ours")
+        entry.note(
+            f"{name}: comparing {handoff.NUM_LOSSES} losses of SGD with this "
+            "suite's losses"
+        )
         reference_step = self._framework.build(task.as_reference(), self._rank)
         check(reference_step, task, self._towers)
         step = self._framework.build(task, self._rank)

@@ -99,15 +99,24 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         description="Trace some steps of a PyTorch script, which is not changed.",
     )
     parser.add_argument(
-        "--trace_batches", type=int, default=5, help="steps in the trace"
+        "--trace_batches",
+        type=int,
+        default=5,
+        help="number of steps to trace (default: 5)",
     )
     parser.add_argument(
-        "--skipped_batches", type=int, default=10, help="steps before the trace"
+        "--skipped_batches",
+        type=int,
+        default=10,
+        help="number of steps before the trace (default: 10)",
     )
     parser.add_argument(
         "--folder",
         default=_default_folder(),
-        help="where the traces go; in a sweep: next to the record of the run",
+        help=(
+            "folder of the traces (default: traces; in a sweep, a folder next to "
+            "the record of the run)"
+        ),
     )
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

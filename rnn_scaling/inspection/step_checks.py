@@ -64,8 +64,8 @@ def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
             owned_variables.append((variable, engine.devices[variable.tower]))
     if not owned_variables:
         text = (
-            f"the towers share all {len(variables)} variables: "
-            "none has a place that it must have"
+            f"the towers share all {len(variables)} variables, so no variable "
+            "must be on a particular device"
         )
         return Check(name=name, holds=None, text=text)
     for variable, device in owned_variables:
@@ -131,7 +131,10 @@ def _compare_with_profiler(
         abs(span - seconds) <= _SLACK_S + _CLOCK_TOLERANCE * span
         for span, seconds in zip(span_s, clock_step_s)
     )
-    text = f"{_ms(clock_step_s)} a step by the clock, {_ms(span_s)} by the profiler's"
+    text = (
+        f"{_ms(clock_step_s)} per step by this suite's clock, {_ms(span_s)} by the "
+        "profiler's clock"
+    )
     return Check(name="clock against the profiler's", holds=holds, text=text)
 
 
@@ -142,8 +145,9 @@ def _check_last_kernel(traced_steps: Sequence[TracedStep], engine: Engine) -> Ch
     busy_s = [_busy_s(traced_step) for traced_step in traced_steps]
     kind = "GPUs' kernels" if engine.device_type == "GPU" else "kernels"
     text = (
-        f"{kind} take {_ms(busy_s)} of a step of {_ms(_spans_s(traced_steps))}; "
-        f"the last ends {_ms([max(0.0, -latest_s)])} before it"
+        f"{kind} take {_ms(busy_s)} of a step of "
+        f"{_ms(_spans_s(traced_steps))}; the last one ends "
+        f"{_ms([max(0.0, -latest_s)])} before the clock was read"
     )
     if not holds:
         text = f"a kernel ends {_ms([latest_s])} after the clock was read"

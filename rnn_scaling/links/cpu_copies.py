@@ -64,8 +64,11 @@ def measure(
 def _note(copied_sizes: Sequence[int]) -> str:
     if not copied_sizes:
         return (
-            "TensorFlow copies nothing: at every size the tensor has the same address on "
-            "both devices, and the time is that of the call"
+            "TensorFlow copies nothing: at every size, the tensor has the "
+            "same address on both devices, so the time is the time of the call"
         )
     sizes = ", ".join(f"{size} B" for size in copied_sizes)
-    return f"TensorFlow copies tensors of these sizes, the address differs: {sizes}"
+    return (
+        "at these sizes, the tensor has another address on the second device, so "
+        f"TensorFlow copies it: {sizes}"
+    )

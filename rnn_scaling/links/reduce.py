@@ -180,7 +180,7 @@ def _compare_sums(cases: Sequence[Case]) -> _SumComparison:
         wrong_counts.append(count_wrong(results))
         if share_a_buffer(results):
             notes = (
-                "ranks are handed one and the same result: its bytes went over no link",
+                ("all ranks get the same tensor, so its bytes did not cross a link"),
             )
     return _SumComparison(wrong_counts, notes)
 

@@ -132,10 +132,11 @@ def _links_section(links: Sequence[Series]) -> str:
         line = _fit(series.fit_medians(), bool(series.traffic))
         rows.append((series.name, *largest, *smallest, *line))
     text = (
-        "\nGB/s: 10^9 bytes a second at the largest size, median of "
-        f"{_repeats(links)} and quartiles. {_FIT_TEXT} Host memory: a copy counts each "
-        "byte twice, as read and as written (as STREAM does); small sizes lie in the "
-        "caches, and alpha is the call from Python.\n"
+        "\nGB/s: 10^9 bytes per second at the largest size, median of "
+        f"{_repeats(links)} and quartiles. {_FIT_TEXT} Host memory: a copy "
+        "counts each byte twice, as read and as written (as STREAM does); "
+        "small sizes fit into the caches, and alpha is the time of the call "
+        "from Python.\n"
     )
     return format_table(head, rows) + text
 
@@ -196,9 +197,10 @@ def _products_section(products: Sequence[Gemm]) -> str:
             for note in device_products.notes
         ]
     text = (
-        "\nGFLOP/s: 10^9 operations a second, 2 m k n for [m, k] x [k, n], of all the "
-        "devices that compute at once; medians, and of the best product the quartiles. "
-        "Runs of this machine relate to the best.\n"
+        "\nGFLOP/s: 10^9 operations per second (2 m k n for [m, k] x [k, n]) "
+        "of all devices that compute at once; medians, and quartiles for the "
+        "best product. Reports show the arithmetic of runs on this machine as "
+        "a share of the best product.\n"
     )
     titles = map(gemm.title, ordered_shapes)
     head = ("Type", "Devices", *titles, "Best (quartiles)")
@@ -243,8 +245,9 @@ def _all_reduce_sections(
         first = results.nothing.points[0]
         last = results.nothing.points[-1]
         parts.append(
-            f"Of each time, {_time_text(first)} us are the call itself: the same call "
-            f"with nothing exchanged ({_time_text(last)} us at {format_size(last.num_bytes)}).\n"
+            f"{_time_text(first)} us of each time are the call itself, "
+            f"measured with nothing exchanged ({_time_text(last)} us at "
+            f"{format_size(last.num_bytes)}).\n"
         )
     return parts
 
@@ -284,8 +287,8 @@ def _sizes_section(results: Measurements) -> str:
                 )
             )
     text = (
-        "\nRepeats: times measured x transfers in a row of which each is the mean. "
-        "GB/s of an all-reduce: busbw.\n"
+        "\nRepeats: number of times x number of transfers in a row; each time "
+        "is the mean of these transfers. GB/s of an all-reduce: busbw.\n"
     )
     return format_table(head, rows) + text
 
@@ -305,7 +308,8 @@ def _comparison_text(all_series: Sequence[Series]) -> str:
     if not num_compared:
         return "Wrong elements: n/a, no sum was compared.\n"
     text = (
-        f"Wrong elements: {total}, of all elements of all ranks, against the exact sum."
+        f"Wrong elements: {total} (all elements of all ranks are compared with "
+        "the exact sum)."
     )
     if unproven:
         text += f" Not compared everywhere: {', '.join(sorted(unproven))}."

@@ -20,7 +20,7 @@ from rnn_scaling.system.processes import alive
 UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
 _MAX_FOLDERS = 5  # in an error
 IN_PROGRESS = "this run is still in progress"
-REPEAT_REMEDY = "Delete it, and the same sweep makes the run again"
+REPEAT_REMEDY = "Delete this file, and the same sweep repeats the run"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ def full_text(summary: Summary, folder: Path) -> str:
     hints = _hint_statements(summary, _MAX_COMMANDS)
     lines += map(sentence, (*hints, *_learning_statements(summary)))
     if commands := conclusions.all_missing_run_commands(summary):
-        lines += ["", "Runs that would say more:"]
+        lines += ["", "Runs that would complete the analysis:"]
         lines += [f"  {command}" for command in commands]
     page = _page_text("page-after-full", folder)
     return "\n".join([table.text(summary), *lines, "", page, ""])

@@ -19,9 +19,10 @@ _COLUMNS = (
 )  # fmt: skip
 _GROUPED = _COLUMNS[:4]
 NOTE = (
-    f"Olympic mean: of {_MIN_RUNS} runs or more, the mean without the fastest and "
-    "the slowest; one run without a score counts as the slowest, with two there is "
-    "none. MLPerf itself asks for 5 or 10 runs, by benchmark."
+    "Olympic mean: the mean without the fastest and the slowest run, for at "
+    f"least {_MIN_RUNS} runs. One run without a score counts as the slowest; "
+    "with two such runs there is no mean. MLPerf itself requires 5 or 10 "
+    "runs, depending on the benchmark."
 )
 _Scores = list[tuple[str, float | None]]  # source and seconds of each run
 

@@ -220,8 +220,8 @@ class Conductor:
             line += f" ({error.filename})"
         if self.records:
             line += (
-                f"; {len(self.records)} finished runs are kept, the same command "
-                "continues"
+                f"; finished runs are kept ({len(self.records)}), and the same "
+                "command continues"
             )
         return line
 
@@ -275,8 +275,8 @@ class Conductor:
         """Print on stderr that all runs were finished before, if they were."""
         if self._has_notes and not self.num_made:
             print(
-                f"nothing left to run: all {len(self._jobs)} runs are finished; "
-                "another --out starts again",
+                f"nothing left to run: {len(self._jobs)} of {len(self._jobs)} "
+                "runs are finished; another --out starts again",
                 file=sys.stderr,
             )
 

@@ -142,8 +142,9 @@ def _open_private_network(
 def _warn_about_open_ports(reason: str) -> None:
     """Warn once per process."""
     entry.warn(
-        "other machines may reach the open ports of this run, because it has no private "
-        f"network ({reason}); docs/cluster.md describes how to fence them"
+        "other machines may reach the open ports of this run, because it has "
+        f"no private network ({reason}); docs/cluster.md describes how to "
+        "protect them"
     )
 
 

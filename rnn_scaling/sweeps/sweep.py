@@ -283,13 +283,14 @@ def _read_certificate(options: TrainerOptions) -> ScriptCertificate:
     if scripts and not scripts & _find_script_names(options.trainer):
         raise flags.FlagErrors(
             [
-                f"{flag} is of {certificate.command}, which is another script than "
-                f"that of --trainer={options.trainer}; verify that one"
+                f"{flag} certifies `{certificate.command}`, but "
+                f"--trainer={options.trainer} starts another script; verify "
+                "that script"
             ]
         )
     if certificate.answer == script_certificate.CANNOT_TELL:
         entry.warn(
-            f"{flag}: its answer is {certificate.answer}, so no verdict is shown"
+            f"{flag}: the certificate says {certificate.answer}, so no verdict is shown"
         )
     return certificate
 
@@ -415,7 +416,10 @@ class _SweepRun:
                 "other processes had disturbed"
             )
         if rounds.is_busy(self.conductor.records):
-            busy = "the latest repeats were disturbed as well, so no more are made"
+            busy = (
+                "the latest repeats were disturbed as well, so no more runs are "
+                "repeated"
+            )
             if not rounds.num_replaced:
                 busy = (
                     "other processes disturbed all runs, so none is repeated; on a "

@@ -148,7 +148,7 @@ def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     assert go(tmp_path, *THREE_RUNS) == 1
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE]
-    assert "all 3 runs are finished" in capsys.readouterr().err
+    assert "3 of 3 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, *THREE_RUNS, "--retry_failed") == 0
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, TWO]
     assert not list((tmp_path / "out").glob("*.stderr.txt"))
@@ -178,7 +178,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     assert (len(started("sure")), len(started("unsure"))) == (4, 6)
     assert "round 3 of at most 3: " in capfd.readouterr().err
     assert sweep_of("unsure") == 0
-    assert "all 6 runs are finished" in capfd.readouterr().err
+    assert "6 of 6 runs are finished" in capfd.readouterr().err
     # A configuration that failed is not run a further time, and is not forgotten.
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
     assert sweep_of("failing", **unsure, **failing) == 1

@@ -131,7 +131,7 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     hidden = [path.name for path in (tmp_path / "out").glob(".*")]
     assert hidden == [".sweep.lock"], "no files of ranks"
     assert go(tmp_path, *words) == 1
-    assert "all 13 runs are finished" in capsys.readouterr().err
+    assert "13 of 13 runs are finished" in capsys.readouterr().err
 
 
 def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):
@@ -147,7 +147,7 @@ def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, cap
     assert not two.batches.seconds
     assert two.config["log_format"].startswith("seed_trainer,auto,regex:")
     assert go(tmp_path, *words) == 0
-    assert "all 2 runs are finished" in capsys.readouterr().err
+    assert "2 of 2 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1", RATE) == 2
     said = capsys.readouterr().err
     assert "has other flags (--log_format=" in said, "the same work, read otherwise"

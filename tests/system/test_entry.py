@@ -398,7 +398,7 @@ def test_an_old_name_prints_what_to_type_instead(door):
         command = new_words.split()[0]
         done = door(name, *words)
         assert (done.returncode, done.stdout) == (2, ""), name
-        assert done.stderr.startswith(f"error: {name} is now a part of {command}: ")
+        assert done.stderr.startswith(f"error: {name} is now part of {command}; ")
         assert done.stderr.endswith(f" {new_words}\n")
 
 

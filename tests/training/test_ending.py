@@ -106,7 +106,7 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
     )
     with pytest.raises(
         corpus.DataError,
-        match="--num_epochs=0.7 with 21 samples gives 4 batches of 4, all of",
+        match="--num_epochs=0.7 with 21 samples gives 4 batches of 4 samples, ",
     ):
         ended([1.0], **given, num_epochs=0.7)
 

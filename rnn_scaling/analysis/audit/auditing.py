@@ -78,11 +78,13 @@ def audit(path: Path, max_numbers: int = _MAX_NUMBERS) -> FileReport:
         report.error = str(e)
     report.is_empty = not report.error and not report.comparisons
     if report.is_empty:
-        reason = "no table in it; --help says what is read"
+        reason = (
+            "no table was found in it; --help lists the kinds of tables that are read"
+        )
         if report.tables:
             reason = (
-                "nothing to compare: no relation between columns of its tables is"
-                " known; see docs/audit.md"
+                "no relation between the columns of its tables is known, so "
+                "nothing was compared; docs/audit.md lists the relations"
             )
         report.error = f"{path}: {reason}"
     return report

@@ -38,8 +38,10 @@ def find(path: Path) -> list[Path]:
             record.read(file, check_derived=False)
             files.append(file)
     if not files:
-        kinds = "without documents that are read (docs/audit.md lists their kinds)"
-        raise RecordError(str(path), [f"a folder without run records, and {kinds}"])
+        kinds = "no documents that audit reads (docs/audit.md lists their kinds)"
+        raise RecordError(
+            str(path), [f"the folder contains no run records and {kinds}"]
+        )
     return files
 
 

@@ -322,17 +322,17 @@ def _common_configurations(
         labels_before = [each.label for each in configurations if each.row_before]
         labels_after = [each.label for each in configurations if each.row_after]
         raise InputError(
-            "no configuration is in both: "
-            f"{runs_before.path} has {join_some(labels_before, '; ')}; "
-            f"{runs_after.path} has {join_some(labels_after, '; ')}"
+            f"no configuration is on both sides: {runs_before.path} has "
+            f"{join_some(labels_before, '; ')}; {runs_after.path} has "
+            f"{join_some(labels_after, '; ')}"
         )
     if not metric.ideal:
         return common
     multi_device = [each for each in common if each.max_devices > 1]
     if not multi_device:
         raise InputError(
-            "no configuration with several devices is on both sides; "
-            f"--metric={metric.name} of one device is 1"
+            f"--metric={metric.name} needs a configuration with several "
+            "devices on both sides; measure one, or leave out --metric"
         )
     return multi_device
 

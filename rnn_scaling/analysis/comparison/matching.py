@@ -212,8 +212,8 @@ def _check_one_machine(path: Path, side: Sequence[Row]) -> None:
         values = {dict(row.facts).get(fact) for row in side} - {None}
         if len(values) > 1:
             raise InputError(
-                f"{path} holds runs of several machines, by {fact}; "
-                "use one folder per machine"
+                f"{path} contains runs of several machines, which differ in "
+                f"{fact}; use one folder per machine"
             )
 
 

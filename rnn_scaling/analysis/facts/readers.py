@@ -150,7 +150,7 @@ def turbo(record: RunRecord) -> str | None:
 
 def oversubscribed(record: RunRecord) -> str | None:
     if record.options["device"] == "gpu":
-        return Absent("of CPU devices alone")
+        return Absent("not defined for GPUs")
     value = record.resolved.oversubscribed
     return None if value is None else str(value)
 
@@ -248,7 +248,7 @@ def link(record: RunRecord) -> str:
     Every run measures it, so only the requested values are compared.
     """
     if record.workers is None or not record.workers.link:
-        return Absent("none made for the run")
+        return Absent("not emulated")
     return record.workers.link.partition(" asked;")[0]
 
 

@@ -88,16 +88,21 @@ def read_job(files: Sequence[Path]) -> TracedJob:
         trace = read_trace(file)
         rank = trace.rank or 0
         if trace.rank is None and len(files) > 1:
-            raise DoorError(file, "does not contain its rank; name the file rankN.json")
+            raise DoorError(file, "does not contain its rank; rename it to rankN.json")
         if rank in traces:
-            reason = f"is of rank {rank}, like {traces[rank].file}; name one per rank"
+            reason = (
+                f"is a trace of rank {rank}, like {traces[rank].file}; give one "
+                "trace per rank"
+            )
             raise DoorError(file, reason)
         traces[rank] = trace
     traces = dict(sorted(traces.items()))
     sizes = {trace.world_size for trace in traces.values() if trace.world_size}
     if len(sizes) > 1:
         counts = " and ".join(map(str, sorted(sizes)))
-        reason = f"contains traces of jobs of {counts} ranks; name traces of one job"
+        reason = (
+            f"contains traces of jobs with {counts} ranks; give the traces of one job"
+        )
         raise DoorError(files[0].parent, reason)
     common = sorted(set.intersection(*(set(trace.steps) for trace in traces.values())))
     if not common:

@@ -50,8 +50,8 @@ _NO_KERNELS = (
     "without --trace=cuda"
 )
 _GRAPHS = (
-    "CUDA graphs were traced whole: "
-    "each launch of one counts as one kernel (--cuda-graph-trace=node)"
+    "CUDA graphs were traced as a whole, so each launch of a graph counts as "
+    "one kernel; --cuda-graph-trace=node traces their kernels"
 )
 _COPY_KINDS = dict(
     enumerate(

@@ -141,8 +141,8 @@ class Bar(LogFormat):
             notes += result.notes
             if terms.arrivals:
                 notes.append(
-                    "rates are read from the bar, since its lines arrived in too few "
-                    "bursts to time"
+                    "rates are read from the bar, because its lines arrived "
+                    "in too few bursts to time them"
                 )
             result = result.scaled(terms.items_per_step or 1.0)
         record = run_record(
@@ -201,11 +201,11 @@ class Bar(LogFormat):
             kind = LogFindingKind.RUNNING_AVERAGE
             lines = sum(map(len, counted_bars))
             findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
-        note = "Its start counts in the rate."
+        note = "The rate includes its start."
         if len(bars) > 1:
             note = f"The first of {len(bars)} bars is left out."
         elif any(between_lines):
-            note = "The rate is that from its first line to its last."
+            note = "The rate is measured from its first line to its last."
         seconds = math.fsum(stretch.seconds for stretch in stretches)
         half_s = math.fsum(stretch.half_s for stretch in stretches)
         rounding = half_s / seconds + SLACK

@@ -229,7 +229,7 @@ def _check(timing: CollectiveTiming, problems: Problems) -> None:
         f"{expected:.4g} ({timing.ranks} ranks)"
     )
     if timing.busbw.text == timing.algbw.text and expected != 1:
-        text += "; nccl-tests before June 2020 had the factor in algbw already"
+        text += "; before June 2020, algbw of nccl-tests already included the factor"
     problems.add(timing.line, text, "busbw")
 
 

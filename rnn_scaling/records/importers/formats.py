@@ -174,9 +174,10 @@ _FORMATS: tuple[LogFormat, ...] = (
         columns={"epoch": "epoch", "steps": "steps shown"},
         cut_rate=mean_of_steps,
         notes=(
-            "The rate is the log's own sum over ranks of the last epoch. Without it, it "
-            "is the number of ranks times the mean of one rank's steps, without the "
-            "first of each epoch.",
+            "The rate is the log's own sum over ranks of the last epoch. If "
+            "the log lacks this sum, the rate is the number of ranks times "
+            "the mean of one rank's steps, without the first step of each "
+            "epoch.",
             "Tokens are source and target tokens.",
         ),
     ),
@@ -249,8 +250,8 @@ _FORMATS: tuple[LogFormat, ...] = (
             r"Trainable params"
         ),
         note=(
-            "A bar's rate is the mean since the epoch began; the bar of rich shows that "
-            "of its latest steps."
+            "A bar's rate is the mean since the epoch began; a bar of rich "
+            "shows the mean of its latest steps."
         ),
     ),
     # tqdm/tqdm, `format_meter` of tqdm/std.py.

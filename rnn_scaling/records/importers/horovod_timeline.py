@@ -22,11 +22,12 @@ from rnn_scaling.records.importers.reading import (
     make_reading,
 )
 from rnn_scaling.system.files.markdown import Table
+from rnn_scaling.system.files.terminal import counted
 
 _NOTES = (
-    "Rank 0 alone writes the file: times are rank 0's; a NEGOTIATE time includes "
-    "waiting for the last rank to reach the tensor, so it grows with late ranks rather "
-    "than with the network.",
+    "Only rank 0 writes the file, so all times are from rank 0. A NEGOTIATE "
+    "time includes waiting for the last rank to reach the tensor, so it grows "
+    "with late ranks rather than with the network.",
     "Tensors that are fused into one message each show the time of the whole message: "
     "the sum over tensors counts it more than once; 'wall' counts every moment once.",
     "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, "
@@ -76,20 +77,21 @@ class HorovodTimeline(LogFormat):
         except JsonFault as e:
             if e.is_between_values:
                 notes.append(
-                    "The closing bracket is missing: the job was stopped or still "
-                    "runs; the events are whole."
+                    "The closing bracket is missing because the job was "
+                    "stopped or is still running; the events are complete."
                 )
             else:
                 problems.add(e.line, str(e))
         num_open = sum(map(bool, timeline.open.values()))
         if num_open:
             notes.append(
-                f"{num_open} tensors were in an activity at the end of the file; it is "
-                "not counted."
+                f"At the end of the file, {counted(num_open, 'tensor')} had an "
+                "unfinished activity, which is not counted."
             )
         if timeline.num_cycles:
             notes.append(
-                f"{timeline.num_cycles} cycles of Horovod's background thread were marked."
+                f"The timeline marks {counted(timeline.num_cycles, 'cycle')} "
+                "of Horovod's background thread."
             )
         return make_reading(
             self.name,

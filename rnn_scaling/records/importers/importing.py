@@ -251,7 +251,7 @@ def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
         rounding=min((terms.launch_s + END_S) / terms.seconds, _MOST_ROUNDING),
         clock=_PROCESS,
     )
-    note = "the seconds are those of the whole process, with its start"
+    note = "the seconds are the time of the whole process, including its start"
     run = ImportedRun(0, record)
     return run, Reading(WALL, (run,), notes=(note,))
 

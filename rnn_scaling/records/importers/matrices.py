@@ -268,8 +268,8 @@ def _append_row(
 def _list_notes(matrices: Sequence[LinkMatrix]) -> list[str]:
     """Return explanations of the numbers for readers of the tables."""
     notes = [
-        "GB/s is 10**9 bytes a second, us are microseconds; the diagonal is a copy within "
-        "the GPU, counted as read and written.",
+        "GB/s is 10**9 bytes per second, us are microseconds; the diagonal is "
+        "a copy within the GPU, counted as read and written.",
         "Bidirectional bandwidth is the sum of both directions.",
     ]
     if any(

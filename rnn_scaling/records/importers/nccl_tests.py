@@ -209,8 +209,9 @@ def _infer_operation(run: _Run) -> list[str]:
         )
     if run.has_repeated_ranks:
         notes.append(
-            "The same rank is listed twice: programs built without MPI=1 ran at the "
-            "same time, each alone, instead of one run over all."
+            "The same rank is listed twice: the programs were built without "
+            "MPI=1, so each one ran by itself instead of in one run over all "
+            "ranks."
         )
     if run.largest_error is not None:
         notes.append(

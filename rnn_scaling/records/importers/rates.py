@@ -354,7 +354,10 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
         batches=_make_batches(stretches, [end for _, end in pairs], start),
         clock=_ARRIVAL,
         notes=(
-            "the arrival of the lines timed the steps; intervals hold the error of it",
+            (
+                "the steps are timed by the arrival of their lines; intervals "
+                "include the error of these times"
+            ),
         ),
     )
 

@@ -20,9 +20,9 @@ from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.machine import topology
 
 _NOTE = (
-    "The matrix names the farthest part of the way between two devices, and holds no "
-    "bandwidth. SOC is the old name of SYS. NV# is the number of bonded NVLinks; it "
-    "hides the PCIe way between the two GPUs."
+    "The matrix names the farthest part of the way between two devices, and "
+    "contains no bandwidths. SOC is the old name of SYS. NV# is the number of "
+    "bonded NVLinks; it hides the PCIe way between the two GPUs."
 )
 
 

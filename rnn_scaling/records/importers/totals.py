@@ -28,6 +28,7 @@ from rnn_scaling.records.importers.reading import (
     parse_printed,
     run_record,
 )
+from rnn_scaling.system.files.terminal import counted
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start
 # and stop within milliseconds.
@@ -338,11 +339,12 @@ def _repeated_total_notes(groups: Sequence[Sequence[_Total]], unit: str) -> list
     spread = (max(rates) - min(rates)) / first[0].rate
     note = (
         f"line {first[0].line.number}: {len(first)} ranks printed a total "
-        f"({min(rates):.10g} to {max(rates):.10g} {unit}/s, {spread:.2%} apart); it is "
-        "one total of all ranks, counted once, as the lowest rank printed it."
+        f"({min(rates):.10g} to {max(rates):.10g} {unit}/s, {spread:.2%} "
+        "apart). It is the same total of all ranks, so it counts once, as the "
+        "lowest rank printed it."
     )
     if len(repeated) > 1:
-        note += f" The same holds for {len(repeated) - 1} more runs."
+        note += f" The same holds for {counted(len(repeated) - 1, 'more run')}."
     return [note]
 
 
@@ -371,8 +373,8 @@ def last_step(
 ) -> tuple[PrintedNumber | None, str]:
     """Return the rate of the last step, which is the mean of all steps."""
     step = stream.steps[-1]
-    reason = f"step {step['step']}: the run is cut short; its rate is"
+    reason = f"step {step['step']}: the run is cut short; its rate"
     if description.workers > 1:
-        return None, f"{reason} one worker's, so the run has no rate"
+        return None, f"{reason} covers only one worker, so the run has no rate"
     rate = cell_numbers.parse_cell(step["rate"])
-    return rate, f"{reason} that of steps 1 to {step['step']}"
+    return rate, f"{reason} covers steps 1 to {step['step']}"

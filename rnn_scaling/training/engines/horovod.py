@@ -131,9 +131,9 @@ def _prepare_gloo(place: Place) -> None:
         try:
             connections.wait_for_server(place.addresses[_JOB][0], place.timeout_s)
         except OSError as e:
-            rule = f"Horovod's table at worker 0's address {e} (--cluster_timeout)"
+            rule = f"Horovod's table of workers on rank 0: {e} (--cluster_timeout)"
             raise DeviceError(
-                f"{rule}; read the output of rank 0, or give a longer timeout"
+                f"{rule}; read the output of rank 0, or raise --cluster_timeout"
             ) from None
     else:
         from horovod.runner.http.http_server import (

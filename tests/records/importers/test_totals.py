@@ -77,7 +77,7 @@ def test_a_worker_cut_short_has_no_rate():
     text = log_samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
     log = parse("tf_cnn_benchmarks", text)
     assert set(rates(log)) == {None}
-    assert "one worker's" in log.problems[0].reason
+    assert "only one worker" in log.problems[0].reason
 
 
 def test_a_total_behind_the_tag_of_a_launcher_is_read():

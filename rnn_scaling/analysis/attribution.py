@@ -463,7 +463,7 @@ class _Attributor:
         for name, efficiency in efficiencies.items():
             shares[name] = (previous - efficiency) * fixed_factor
             previous = efficiency
-        slack = imbalance(self._row)
+        slack = self._row.imbalance
         if slack or config["data_source"] != "device":
             shares[IMBALANCE] = self._measured_efficiency().scaled(slack)
         return shares
@@ -471,7 +471,7 @@ class _Attributor:
     def _efficiency_with(self, changes: Mapping[str, Any]) -> Share:
         """Return the efficiency of the row with some changes, and even towers."""
         key = self._row.key_with(**changes)
-        slack = imbalance(self._by_key[key]) if key in self._by_key else 0.0
+        slack = self._by_key[key].imbalance if key in self._by_key else 0.0
         speedup = self._compare_rates({**changes, **self._tower_changes}, changes)
         return speedup.scaled((1 + slack) / self._n)
 
@@ -534,37 +534,3 @@ def _require_rate(row: Row) -> Interval:
     if row.rate is None:
         raise ValueError("expected a row with at least one good run")
     return row.rate
-
-
-def imbalance(row: Row) -> float:
-    """Return how much faster a row would be with evenly loaded towers; 0 for not at all.
-
-    The slowest tower decides the time of a step, so with even towers the step would
-    take its time x mean / max of the towers' positions.
-    """
-    seconds = 0.0
-    balanced_s = 0.0
-    for record in row.good_runs:
-        positions = record.batches.tower_positions[record.batches.warmup :]
-        if not record.batches.tower_positions:
-            return 0.0
-        step_s = record.batches.seconds[record.batches.warmup :]
-        for time_s, towers in zip(step_s, positions):
-            seconds += time_s
-            # For even towers, this is exactly the time.
-            balanced_s += time_s * (sum(towers) / (len(towers) * max(towers)))
-    if not balanced_s:
-        return 0.0
-    # Rounding can make even towers a gain.
-    return max(0.0, seconds / balanced_s - 1)
-
-
-def padding(row: Row) -> float | None:
-    """Return the share of computed positions that are padding; None if not recorded."""
-    items = 0
-    positions = 0
-    for record in row.good_runs:
-        first = record.batches.warmup
-        items += sum(map(sum, record.batches.tower_items[first:]))
-        positions += sum(map(sum, record.batches.tower_positions[first:]))
-    return 1 - items / positions if positions else None

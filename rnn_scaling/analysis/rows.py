@@ -30,6 +30,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key, drop_options
 from rnn_scaling.analysis.machines import identify_machine
 from rnn_scaling.analysis.metrics import (
+    EFFICIENCY,
     LATENCIES,
     METRICS,
     MONEY,
@@ -231,6 +232,45 @@ class Row:
             if name in RESOLVED or is_unread:
                 return None
         return self.options.known.get(name)
+
+    @functools.cached_property
+    def efficiency_percent(self) -> Interval | None:
+        """The efficiency in per cent; None if load of other programs hides it."""
+        return EFFICIENCY.to_printed_unit(self.shown_metric(EFFICIENCY))
+
+    @functools.cached_property
+    def imbalance(self) -> float:
+        """How much faster it would be with evenly loaded towers; 0 for not at all.
+
+        The slowest tower decides the time of a step, so with even towers the step would
+        take its time x mean / max of the towers' positions.
+        """
+        seconds = 0.0
+        balanced_s = 0.0
+        for record in self.good_runs:
+            first = record.batches.warmup
+            positions = record.batches.tower_positions[first:]
+            if not record.batches.tower_positions:
+                return 0.0
+            for time_s, towers in zip(record.batches.seconds[first:], positions):
+                seconds += time_s
+                # For even towers, this is exactly the time.
+                balanced_s += time_s * (sum(towers) / (len(towers) * max(towers)))
+        if not balanced_s:
+            return 0.0
+        # Rounding can make even towers a gain.
+        return max(0.0, seconds / balanced_s - 1)
+
+    @functools.cached_property
+    def padding(self) -> float | None:
+        """The share of computed positions that are padding; None if not recorded."""
+        items = 0
+        positions = 0
+        for record in self.good_runs:
+            first = record.batches.warmup
+            items += sum(map(sum, record.batches.tower_items[first:]))
+            positions += sum(map(sum, record.batches.tower_positions[first:]))
+        return 1 - items / positions if positions else None
 
     @property
     def batch_size(self) -> int | None:

@@ -71,7 +71,7 @@ def brief_sections(summary: Summary) -> list[Section]:
         if len(series) == 1:
             # The rates of a single series, on each number of devices.
             grids = table.series_rates(series[0]).grids[:1]
-            notes = marks.explain_rows(series[0].configurations)
+            notes = marks.explain_rows(series[0].rows)
             section = Section(section.title, grids, tuple(notes))
         sections.append(section)
     return sections

@@ -97,7 +97,7 @@ def kernel_statements(summary: Summary) -> list[Statement]:
     """Return which kernel ran on CPUs in place of one for GPUs."""
     kernels = set()
     for series in summary.series:
-        if kernel := cpu_replacement_kernel(series.configurations):
+        if kernel := cpu_replacement_kernel(series.rows):
             kernels.add((series.options["encoder_type"], kernel))
     return [
         state("kernel-on-cpus", encoder, kernel=kernel)
@@ -238,10 +238,10 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     """
     groups: dict[tuple[str, Key], list[Row]] = {}
     for series in summary.series:
-        row = series.configurations[0]
+        row = series.rows[0]
         if row.batch_size is not None:
             key = drop_options(row.key, (*scale.AXES, "batch_size"))
-            groups.setdefault((series.machine, key), []).extend(series.configurations)
+            groups.setdefault((series.machine, key), []).extend(series.rows)
     statements = []
     for rows in groups.values():
         has_one_total = len({row.global_batch_size for row in rows}) == 1

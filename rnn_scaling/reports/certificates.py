@@ -46,7 +46,7 @@ def verdict_text(rows: Sequence[Row]) -> str:
 
 def trains_wrong(series: SeriesSummary) -> bool:
     """Return whether the certificate of a row failed; such a series is not ranked."""
-    certificates = [row_certificate(row.row) for row in series.rows]
+    certificates = [row_certificate(row) for row in series.rows]
     return any(certificate and not certificate.holds for certificate in certificates)
 
 
@@ -55,7 +55,7 @@ def alarms(summary: Summary) -> list[Statement]:
     names = []
     for series in summary.series:
         for row in series.rows:
-            certificate = row_certificate(row.row)
+            certificate = row_certificate(row)
             if certificate and not certificate.holds:
                 findings = certificate_text(certificate).rstrip(".")
                 names.append(f"{series.title}, on {row.devices} ({findings})")

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, mean_seconds
+from rnn_scaling.reports.summary import SeriesSummary, mean_seconds
 from rnn_scaling.system.files.markdown import format_csv_cell
 
 Item = TypeVar("Item")
@@ -96,7 +96,6 @@ def json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
 
 RowColumn = Column[Row]
 SeriesColumn = Column[SeriesSummary]
-RowSummaryColumn = Column[RowSummary]
 
 
 def metric_column(metric: Metric) -> RowColumn:
@@ -161,7 +160,7 @@ def _seconds_text(row: Row) -> str:
     return "n/a" if row.good_runs else row.records[-1].status
 
 
-def _waiting_text(row: RowSummary) -> str:
+def _waiting_text(row: Row) -> str:
     return f"{100 * row.imbalance / (1 + row.imbalance):.1f}"
 
 
@@ -188,12 +187,12 @@ CERTIFICATE = RowColumn(
     lambda row: certificates.verdict_text([row]),
     certificates.COLUMN_TITLE,
 )
-PADDING = RowSummaryColumn(
+PADDING = RowColumn(
     "padding", lambda row: row.padding, "Padding (% of positions)", 1, factor=100
 )
-IMBALANCE = RowSummaryColumn(
+IMBALANCE = RowColumn(
     "imbalance",
-    lambda row: row.imbalance if row.row.good_runs else None,
+    lambda row: row.imbalance if row.good_runs else None,
     "Waiting for the longest (% of time)",
     text=_waiting_text,
 )

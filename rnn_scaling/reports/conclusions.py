@@ -204,10 +204,10 @@ def _model_statements(
     compared: dict[int, list[tuple[Interval, Interval, str]]] = {}
     for member in series:
         for row in member.rows:
-            work = row.row.metric(WORK_PER_EXCHANGE)
-            count = row.row.num_devices
-            if work and row.efficiency and count > 1:
-                model = (work, row.efficiency, network_family(member.model))
+            work = row.metric(WORK_PER_EXCHANGE)
+            count = row.num_devices
+            if work and row.efficiency_percent and count > 1:
+                model = (work, row.efficiency_percent, network_family(member.model))
                 compared.setdefault(count, []).append(model)
     # The number of devices that most models have.
     count = max(compared, key=lambda count: (len(compared[count]), count), default=0)
@@ -272,9 +272,9 @@ def _cost_statements(
         if member.num_diverged:
             continue
         for row in member.rows:
-            cost = row.row.metric(COST)
-            if cost and row.row.priced:
-                priced.append((cost, row.row, row.row.priced))
+            cost = row.metric(COST)
+            if cost and row.priced:
+                priced.append((cost, row, row.priced))
     if not priced:
         return []
     cost, cheapest, machine = min(priced, key=lambda item: item[0].value)
@@ -327,7 +327,7 @@ def _select_sound(
 def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which program is fastest on one device; [] of a single program."""
     measured_series = [member for member in series if member.row_on(1)]
-    programs = {program_key(member.rows[0].row.options) for member in measured_series}
+    programs = {program_key(member.rows[0].options) for member in measured_series}
     return fastest(measured_series, 1) if len(programs) > 1 else []
 
 
@@ -346,7 +346,7 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     scaled_series = []
     for member in series:
         row = member.largest_row
-        if row and row.row.num_devices > 1 and row.efficiency:
+        if row and row.num_devices > 1 and row.efficiency_percent:
             scaled_series.append(member)
     if len(series) < 2 or not scaled_series:
         return []
@@ -410,22 +410,22 @@ def _range_statement(ordered: Sequence[SeriesSummary]) -> Statement:
 def missing_run_commands(series: SeriesSummary) -> list[str]:
     """Return the commands of missing runs, each once, with the repeats of the series."""
     row = series.largest_row
-    if row is None or not row.row.is_ours:
+    if row is None or not row.is_ours:
         return []
     commands: list[str] = []
-    if row.row.num_devices == 1:
+    if row.num_devices == 1:
         if len(series.rows) == 1:
-            axis = scale.find_axis(row.row.options)
-            commands.append(make_sweep_command(row.row.options, **{axis: 2}))
-    elif row.row.is_speedup_hidden:
+            axis = scale.find_axis(row.options)
+            commands.append(make_sweep_command(row.options, **{axis: 2}))
+    elif row.is_speedup_hidden:
         # Other runs explain nothing before these are repeated.
         return []
-    elif row.efficiency is None:
-        commands.append(make_sweep_command(row.row.options, **scale.ON_ONE_DEVICE))
-    elif row.attribution:
-        for part in row.attribution.missing:
+    elif row.efficiency_percent is None:
+        commands.append(make_sweep_command(row.options, **scale.ON_ONE_DEVICE))
+    elif series.largest_loss:
+        for part in series.largest_loss.missing:
             commands += part.commands
-    repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
+    repeats = f" --repeats={len(row.records)}" if len(row.records) > 1 else ""
     return [f"{line}{repeats}" for line in dict.fromkeys(commands)]
 
 
@@ -436,12 +436,10 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     """
     num_good = 0
     disturbed_files = []
-    for row in summary.row_summaries:
-        good_run_ids = {id(run) for run in row.row.good_runs}
-        num_good += len(good_run_ids)
-        for name, run in zip(row.files, row.row.records):
-            if id(run) in good_run_ids and disturbance.is_disturbed(run):
-                disturbed_files.append((name, row.row))
+    for row in summary.rows:
+        num_good += len(row.good_runs)
+        for run in filter(disturbance.is_disturbed, row.good_runs):
+            disturbed_files.append((summary.files[id(run)], row))
     is_few = len(disturbed_files) <= min(_MAX_LOADED, num_good // 6)
     return disturbed_files if is_few else []
 
@@ -452,14 +450,12 @@ def _disturbed_left_out(summary: Summary) -> list[Statement]:
     loads = []
     num_good = 0
     counted_runs = []
-    for row in summary.row_summaries:
-        num_good += len(row.row.good_runs)
-        counted_runs.append(row.row.counted_runs)
-        left_out = {id(run) for run in row.row.disturbed_runs}
-        for name, run in zip(row.files, row.row.records):
-            if id(run) in left_out:
-                files.append(name)
-                loads.append(disturbance.load(run))
+    for row in summary.rows:
+        num_good += len(row.good_runs)
+        counted_runs.append(row.counted_runs)
+        for run in row.disturbed_runs:
+            files.append(summary.files[id(run)])
+            loads.append(disturbance.load(run))
     left_out_facts = []
     if files:
         left_out_facts.append(
@@ -505,15 +501,12 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
         if row is None:
             continue
         name = "speedup and efficiency"
-        main = row.efficiency
-        if main is None or row.row.num_devices == 1:
-            name = f"{row.row.unit}/s"
-            main = row.row.rate
-        numbers = [(name, main)]
-        if row.attribution:
-            numbers += [
-                ("parts", part.points) for part in row.attribution.displayed_parts
-            ]
+        main = row.efficiency_percent
+        if main is None or row.num_devices == 1:
+            name = f"{row.unit}/s"
+            main = row.rate
+        parts = member.parts_of(row)
+        numbers = [(name, main), *(("parts", part.points) for part in parts)]
         for column, value in numbers:
             if value is not None and has_interval(value):
                 kind = interval_text(without_marks(value.kind))
@@ -524,5 +517,5 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
 
 def _efficiency(series: SeriesSummary) -> Interval:
-    assert series.largest_row and series.largest_row.efficiency
-    return series.largest_row.efficiency
+    assert series.largest_row and series.largest_row.efficiency_percent
+    return series.largest_row.efficiency_percent

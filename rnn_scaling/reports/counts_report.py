@@ -76,12 +76,8 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
 
 def inspect_summary(summary: Summary) -> Inspection | None:
     """Return the counts of a report's runs; None without traces."""
-    runs: dict[str, RunRecord] = {}
-    for row in summary.row_summaries:
-        if row.step_parts:
-            runs.update(zip(row.files, row.row.records))
-    counted_runs = {name: run for name, run in runs.items() if run.trace and run.graph}
-    return counts.inspect(counted_runs) if counted_runs else None
+    runs = {name: run for name, run in summary.named_runs if run.trace and run.graph}
+    return counts.inspect(runs) if runs else None
 
 
 def content(inspection: Inspection) -> dict[str, Any]:

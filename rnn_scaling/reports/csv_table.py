@@ -6,9 +6,9 @@ never change one. docs/report.md lists them.
 """
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from rnn_scaling.analysis.attribution import LossPartName
+from rnn_scaling.analysis.attribution import Attribution, LossPartName
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import RATE, Metric
@@ -18,13 +18,12 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, columns, learning
 from rnn_scaling.reports.columns import (
     RowColumn,
-    RowSummaryColumn,
     SeriesColumn,
     csv_line,
     csv_text,
 )
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.summary import RowSummary, Summary
+from rnn_scaling.reports.summary import Summary
 
 
 def _interval_over(row: Row) -> str:
@@ -68,13 +67,12 @@ def render(summary: Summary) -> bytes:
 
     lines = []
     for series in summary.series:
-        for row_summary in series.rows:
-            row = row_summary.row
+        for row in series.rows:
             line = csv_line(series_columns, series)
             line |= csv_line([*row_columns, columns.WITHIN_RUN], row)
             # The value would repeat the rate.
             del line[columns.WITHIN_RUN.name]
-            line |= csv_line(part_columns, row_summary)
+            line |= csv_line(part_columns, row)
             if summary.is_certified:
                 line |= csv_line((columns.CERTIFICATE, _CERTIFICATE_TEXT), row)
             if summary.learning:
@@ -130,28 +128,27 @@ def _option_column(name: str, reserved_names: Collection[str]) -> RowColumn:
     return RowColumn(column_name, lambda row: row.reported(name))
 
 
-def _part_columns(summary: Summary) -> list[RowSummaryColumn]:
+def _part_columns(summary: Summary) -> list[RowColumn]:
     """Return the columns of points of efficiency: parts, unsplit points, and loss."""
     parts: dict[LossPartName, None] = {}
-    for row_summary in summary.row_summaries:
-        attribution = row_summary.attribution
-        if attribution:
-            parts |= dict.fromkeys(part.name for part in attribution.parts)
+    for row in summary.rows:
+        if loss := summary.losses.get(row):
+            parts |= dict.fromkeys(part.name for part in loss.parts)
     if not parts:
         return []
     return [
-        RowSummaryColumn(
+        RowColumn(
             f"{name.replace(' ', '_')}_points",
-            functools.partial(_points, name),
+            functools.partial(_points, name, summary.losses),
             has_interval=True,
         )
         for name in (*parts, _NOT_SPLIT, _LOSS)
     ]
 
 
-def _points(name: str, row_summary: RowSummary) -> Interval | None:
+def _points(name: str, losses: Mapping[Row, Attribution], row: Row) -> Interval | None:
     """Return the points that a row lost to a part, that are not split, or of all."""
-    attribution = row_summary.attribution
+    attribution = losses.get(row)
     if attribution is None:
         return None
     points: dict[str, Interval | None] = {

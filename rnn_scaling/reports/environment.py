@@ -11,13 +11,15 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from rnn_scaling.analysis.clock_texts import caution_text
 from rnn_scaling.analysis.clocks import clock_cautions, medians
-from rnn_scaling.analysis.facts.table import FACTS, PACKAGES
+from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 from rnn_scaling.system.machine import throttling, topology
 
+# Packages are listed by the names that pip has.
+_FACTS = [fact for fact in FACTS if fact.name not in PACKAGES and fact not in TRAINING]
 _MAX_LISTED_VALUES = 4  # different values that are listed
 UPDATES_SKIPPED = "updates-skipped"  # because of float16
 # The kinds of cautions in their order.
@@ -203,8 +205,8 @@ def run_facts(record: RunRecord) -> dict[str, str]:
     env = record.environment
     facts_by_name = {
         fact.name: fact.text(record)
-        for fact in FACTS
-        if fact.name not in PACKAGES and (env.gpus or not fact.is_gpu_only)
+        for fact in _FACTS
+        if env.gpus or not fact.is_gpu_only
     }
     return {
         **facts_by_name,

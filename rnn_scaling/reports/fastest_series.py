@@ -22,7 +22,7 @@ from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports import series_statements as one_series
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.reports.summary import SeriesSummary
 from rnn_scaling.system.files.terminal import counted
 
 # Statements about a tie.
@@ -33,7 +33,7 @@ _NEAR = 0.1
 
 def measured_counts(series: SeriesSummary) -> set[int]:
     """Return the numbers of devices on which a series was measured."""
-    return {row.row.num_devices for row in series.rows if row.row.rate is not None}
+    return {row.num_devices for row in series.rows if row.rate is not None}
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
@@ -200,7 +200,7 @@ def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, 
 
 def _rows(series: Sequence[SeriesSummary], count: int) -> list[Row]:
     """Return the rows of series on `count` devices."""
-    return [row.row for member in series if (row := member.row_on(count))]
+    return [row for member in series if (row := member.row_on(count))]
 
 
 def _is_slower(
@@ -222,7 +222,7 @@ def _is_slower(
     best_row = best.row_on(count)
     if row is None or best_row is None or lost_workers(row):
         return False
-    lost_share = max_slowing_beyond(row.row, best_row.row)
+    lost_share = max_slowing_beyond(row, best_row)
     if lost_share >= 1:
         return False
     undisturbed = _rate_on(series, count).scaled(1 / (1 - lost_share))
@@ -245,17 +245,18 @@ def conditions(
     """
     rows = []
     for row in itertools.chain.from_iterable(member.rows for member in series):
-        if count is None or row.row.num_devices in (1, count):
+        if count is None or row.num_devices in (1, count):
             rows.append(row)
     records: list[RunRecord] = []
     for row in rows:
-        records += row.row.counted_runs
+        records += row.counted_runs
     if ranked and ranked.largest_row:
-        records += one_series.records_behind(ranked.largest_row)
+        records += one_series.records_behind(ranked.largest_row, ranked.largest_loss)
     different_records = {id(record): record for record in records}
 
-    shared_cores = filter(None, map(one_series.shared_core_statements, rows))
-    condition_statements = list(next(shared_cores, []))
+    losses = map(series[0].losses.get, rows)
+    shared_cores = map(one_series.shared_core_statements, rows, losses)
+    condition_statements = list(next(filter(None, shared_cores), []))
     for member in series:
         if member is not ranked:
             condition_statements += _worker_statements(member, count)
@@ -268,12 +269,12 @@ def conditions(
 def _worker_statements(series: SeriesSummary, count: int | None) -> list[Statement]:
     """Return statements about workers on a number of devices; None: on the most."""
     row = series.largest_row if count is None else series.row_on(count)
-    return cluster.worker_statements(row.row, series.title) if row else []
+    return cluster.worker_statements(row, series.title) if row else []
 
 
-def lost_workers(row: RowSummary | None) -> bool:
+def lost_workers(row: Row | None) -> bool:
     """Return whether a run of a row continued without some of its workers."""
-    return row is not None and bool(cluster.runs_with_losses(row.row))
+    return row is not None and bool(cluster.runs_with_losses(row))
 
 
 def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
@@ -284,10 +285,10 @@ def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
 
 def _rate_on(series: SeriesSummary, count: int) -> Interval:
     row = series.row_on(count)
-    assert row and row.row.rate
-    return row.row.rate
+    assert row and row.rate
+    return row.rate
 
 
 def most_devices(series: SeriesSummary) -> int:
     """Return the most devices on which a series was measured; 0 if all runs failed."""
-    return series.largest_row.row.num_devices if series.largest_row else 0
+    return series.largest_row.num_devices if series.largest_row else 0

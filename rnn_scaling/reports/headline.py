@@ -78,17 +78,16 @@ def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
       a run lost workers. Without the speedup or the effects if a rate is not known well
       enough.
     """
-    programs = {program_key(member.rows[0].row.options) for member in series}
+    programs = {program_key(member.rows[0].options) for member in series}
     if len(programs) > 1 or len(series) < 2:
         return []
     common_counts = set.intersection(*map(measured_counts, series)) - {1}
     if not common_counts:
         return []
     count = max(common_counts)
-    summaries = [member.row_on(count) for member in series]
-    if any(map(lost_workers, summaries)):
+    rows = [row for member in series if (row := member.row_on(count))]
+    if any(map(lost_workers, rows)):
         return []
-    rows = [summary.row for summary in summaries if summary]
     facts = _speedup_statements(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)

@@ -7,10 +7,13 @@ its meaning. Keys with the name of a column come from `columns`.
 from collections.abc import Sequence
 from typing import Any
 
+from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured
-from rnn_scaling.analysis.rows import select_metrics
+from rnn_scaling.analysis.rows import Row, select_metrics
+from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import (
     cautions,
     certificates,
@@ -29,10 +32,9 @@ from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import round_for_files
 from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import series_text, statements
+from rnn_scaling.reports.steady_state import state_text
 from rnn_scaling.reports.summary import (
     Failure,
-    RowSummary,
-    RunSteadyState,
     SeriesSummary,
     Summary,
 )
@@ -113,9 +115,9 @@ def _series_data(
         data |= json_fields((columns.MACHINE,), series)
     if series.facts:
         data["facts"] = dict(series.facts)
-    data |= start_up.as_json(series.configurations)
+    data |= start_up.as_json(series.rows)
     if faster_configuration:
-        data["fastest_on"] = faster_configuration.row.num_devices
+        data["fastest_on"] = faster_configuration.num_devices
     if series.num_diverged:
         data["runs_diverged"] = series.num_diverged
     data["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]
@@ -123,28 +125,31 @@ def _series_data(
 
 
 def _row_data(
-    row_summary: RowSummary,
+    row: Row,
     metrics: Sequence[RowColumn],
     options: Sequence[str],
     summary: Summary,
 ) -> dict[str, Any]:
     """Return a row with all columns as JSON data."""
-    row = row_summary.row
     data = json_fields(columns.WORK, row)
     data["options"] = {name: row.reported(name) for name in options}
     data |= json_fields((columns.KERNEL,), row)
-    data["files"] = list(row_summary.files)
+    data["files"] = [summary.files[id(run)] for run in row.records]
     data |= json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row)
     if row.disturbed_runs:
         data |= json_fields((columns.RUNS_DISTURBED,), row)
     data["command"] = repeat_command(row, {})
     data |= json_fields((*metrics, columns.WITHIN_RUN), row)
-    data["attribution"] = _attribution_data(row_summary, summary.unit)
-    data["steady_state"] = [_steady_state_data(run) for run in row_summary.steady]
+    data["attribution"] = _attribution_data(summary.losses.get(row), summary.unit)
+    data["steady_state"] = [
+        _steady_state_data(summary, run)
+        for run in row.good_runs
+        if id(run) in summary.steady_states
+    ]
     data["speedups"] = start_up.speedups(row)
-    data |= json_fields((columns.PADDING, columns.IMBALANCE), row_summary)
-    if row_summary.step_parts:
-        data["step"] = steps.as_json(row_summary.step_parts)
+    data |= json_fields((columns.PADDING, columns.IMBALANCE), row)
+    if parts := split_steps(row.good_runs):
+        data["step"] = steps.as_json(parts)
     if row.num_workers > 1:
         data["workers"] = cluster.row_data(row)
     if summary.is_certified:
@@ -152,9 +157,10 @@ def _row_data(
     return data
 
 
-def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | None:
+def _attribution_data(
+    attribution: Attribution | None, unit: str
+) -> dict[str, Any] | None:
     """Return the lost points of a row and their parts as JSON data."""
-    attribution = row_summary.attribution
     if attribution is None:
         return None
     rate = RATE.with_unit(unit).name
@@ -180,19 +186,19 @@ def _attribution_data(row_summary: RowSummary, unit: str) -> dict[str, Any] | No
     }
 
 
-def _steady_state_data(run: RunSteadyState) -> dict[str, Any]:
-    state = run.state
+def _steady_state_data(summary: Summary, run: RunRecord) -> dict[str, Any]:
+    state = summary.steady_states[id(run)]
     data: dict[str, Any] = {
-        "file": run.file,
-        "warmup": run.record.batches.warmup,
+        "file": summary.files[id(run)],
+        "warmup": run.batches.warmup,
         "kind": state.kind,
         "start": state.start,
         "rate_default": state.rate_default,
         "rate_steady": state.rate_steady,
         "move": state.move,
-        "text": run.text,
+        "text": state_text(state, run),
     }
-    measured = Measured.of_run(run.record)
+    measured = Measured.of_run(run)
     for metric in STEP_TIMES:
         value = metric.compute(measured)
         data[metric.name] = None if value is None else round_for_files(value.value)

@@ -26,13 +26,13 @@ def commands(series: SeriesSummary) -> list[str]:
     A sweep omits options that one of its configurations does not read, and runs equal
     configurations once. There are no commands for other trainers.
     """
-    last = series.rows[-1].row
+    last = series.rows[-1]
     if not last.is_ours:
         return []
     axis = scale.find_axis(last.options)
-    counts = [row.row.options[axis] for row in series.rows]
+    counts = [row.options[axis] for row in series.rows]
     largest = series.largest_row
-    is_split = largest and (largest.attribution or largest.row.is_speedup_hidden)
+    is_split = largest and (series.largest_loss or largest.is_speedup_hidden)
     if not is_split:
         return [repeat_command(last, {axis: counts})]
 
@@ -55,9 +55,9 @@ def _share_commands(series: SeriesSummary, compared: OptionLists) -> list[str]:
 
     They show which loss is due to the smaller batch of a device.
     """
-    last = series.rows[-1].row
+    last = series.rows[-1]
     total = last.options["global_batch_size"]
-    device_counts = sorted({row.row.num_devices for row in series.rows} - {1})
+    device_counts = sorted({row.num_devices for row in series.rows} - {1})
     shares = dict.fromkeys(math.ceil(total / count) for count in device_counts)
     commands = []
     for share in shares:
@@ -84,7 +84,7 @@ def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:
     """
     rows: list[Row] = []
     for member in series:
-        rows += [row.row for row in member.rows]
+        rows += member.rows
     axis = scale.find_axis(rows[-1].options)
     lists: dict[str, list[Any]] = {}
     for name in (axis, *NAMED):

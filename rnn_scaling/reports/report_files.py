@@ -97,7 +97,7 @@ def print_table(source: Path, stream: TextIO) -> None:
 
 def _add_track_record(source: Path, summary: Summary) -> Summary:
     """Return the summary with the folder's earlier predictions, compared with runs."""
-    measured_rows = [series.configurations for series in summary.series]
+    measured_rows = [series.rows for series in summary.series]
     cases = list(track_record.read_cases(source, measured_rows).values())
     if not cases:
         return summary

@@ -45,7 +45,8 @@ from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.repeat_commands import run_command
 from rnn_scaling.reports.shared_names import split_titles
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.reports.steady_state import state_text
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 
@@ -107,7 +108,7 @@ def groups(summary: Summary) -> list[Group]:
         title = name if len(measured_series) > 1 else ""
         rows: list[Row] = []
         for member in members:
-            rows += member.configurations
+            rows += member.rows
         picture_metrics = _picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
         metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
@@ -127,9 +128,9 @@ def _make_lines(
     # The indices of the runs of each row, which are numbered in the order of the rows.
     run_indices = {}
     num_runs = 0
-    for row in summary.row_summaries:
-        run_indices[row] = list(range(num_runs, num_runs + len(row.files)))
-        num_runs += len(row.files)
+    for row in summary.rows:
+        run_indices[row] = list(range(num_runs, num_runs + len(row.records)))
+        num_runs += len(row.records)
     lines = []
     for member, style, (heading, short_name) in zip(
         members,
@@ -138,7 +139,10 @@ def _make_lines(
     ):
         line = Line(
             member.title,
-            [_make_point(row, metrics, axes, run_indices[row]) for row in member.rows],
+            [
+                _make_point(member, row, metrics, axes, run_indices[row])
+                for row in member.rows
+            ],
             group,
             *style,
             shared=heading,
@@ -173,11 +177,11 @@ def _metric_cells(series: SeriesSummary, metrics: Iterable[Metric]) -> dict[str,
     if row is None:
         return {}
     cells = {
-        metric.name: metric_column(metric).cell(row.row)
+        metric.name: metric_column(metric).cell(row)
         for metric in metrics
-        if row.row.shown_metric(metric) is not None
+        if row.shown_metric(metric) is not None
     }
-    for part in row.attribution.displayed_parts if row.attribution else ():
+    for part in series.parts_of(row):
         if part.points is not None:
             cells[part.name] = plus_minus(part.points, 1)
     return cells
@@ -254,18 +258,19 @@ def _option_axes(summary: Summary) -> list[str]:
 
 
 def _make_point(
-    row: RowSummary,
+    series: SeriesSummary,
+    row: Row,
     metrics: Iterable[Metric],
     axes: Sequence[str],
     runs: Sequence[int],
 ) -> Point:
-    x = {DEVICES.name: row.row.num_devices}
-    x |= {name: row.row.reported(name) for name in axes}
+    x = {DEVICES.name: row.num_devices}
+    x |= {name: row.reported(name) for name in axes}
     values = {
-        metric.name: metric.to_printed_unit(row.row.shown_metric(metric))
+        metric.name: metric.to_printed_unit(row.shown_metric(metric))
         for metric in metrics
     }
-    for part in row.attribution.displayed_parts if row.attribution else ():
+    for part in series.parts_of(row):
         values[part.name] = part.points
     return Point(_drop_unknown(x), _drop_unknown(values), runs, row.devices)
 
@@ -279,18 +284,17 @@ def _run_data(summary: Summary, metrics: Sequence[Metric]) -> list[Run]:
     """Return the runs in the order of the rows."""
     most_steps = max(MIN_STEPS, MAX_STEPS // max(1, summary.num_runs))
     runs = []
-    for row in summary.row_summaries:
-        counted = row.row.counted_runs
-        rates = process_rates(counted, row.row.counts_all_batches)
+    for row in summary.rows:
+        counted = row.counted_runs
+        rates = process_rates(counted, row.counts_all_batches)
         measured_rates = dict(zip(map(id, counted), rates))
-        for file, record in zip(row.files, row.row.records):
+        for record in row.records:
             measured_rate = measured_rates.get(id(record))
-            values = _metric_values(row.row, record, metrics, measured_rate)
+            values = _metric_values(row, record, metrics, measured_rate)
             runs.append(
                 _run(
                     summary,
                     row=row,
-                    file=file,
                     record=record,
                     values=values,
                     most_steps=most_steps,
@@ -301,26 +305,25 @@ def _run_data(summary: Summary, metrics: Sequence[Metric]) -> list[Run]:
 
 def _run(
     summary: Summary,
-    row: RowSummary,
-    file: str,
+    row: Row,
     record: RunRecord,
     values: dict[str, float],
     most_steps: int,
 ) -> Run:
     """Return a run with these values of metrics."""
-    states = [steady for steady in row.steady if steady.record is record]
-    steady = states[0] if states else None
+    file = summary.files[id(record)]
+    steady = summary.steady_states.get(id(record))
     step_ms, bucket = _thin_out(record.batches.seconds, most_steps)
     facts = {**environment.run_facts(record), "Started": record.environment.started}
-    facts["Batch times"] = steady.text if steady else None
-    known_options = _drop_unknown(dict(row.row.options.known))
+    facts["Batch times"] = state_text(steady, record) if steady else None
+    known_options = _drop_unknown(dict(row.options.known))
     phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
     command = str(record.config.get("trainer_command") or "")
-    if row.row.is_ours:
+    if row.is_ours:
         command = run_command(record.config)
     return Run(
         name=file,
-        title=f"{summary.row_titles[row.row]}, {row.devices}",
+        title=f"{summary.row_titles[row]}, {row.devices}",
         options={
             name: str(known_options[name])
             for name in known_options
@@ -332,7 +335,7 @@ def _run(
         steps=len(record.batches.seconds),
         bucket=bucket,
         warmup=record.batches.warmup,
-        steady=steady.state.start if steady else None,
+        steady=steady.start if steady else None,
         phases={name: seconds for name, seconds in phases.items() if seconds},
         facts={name: str(value) for name, value in _drop_unknown(facts).items()},
         log=_log(summary, file, record),

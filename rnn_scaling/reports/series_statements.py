@@ -23,7 +23,7 @@ from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.repeat_commands import repeat_quietly
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.reports.summary import SeriesSummary
 from rnn_scaling.reports.wording import sentences
 
 _MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
@@ -44,14 +44,14 @@ def statements(series: SeriesSummary) -> list[Statement]:
     first, *details = scaling_statements(series)
     facts = [
         first,
-        *shared_core_statements(row),
+        *shared_core_statements(row, series.largest_loss),
         *details,
-        *cluster.worker_statements(row.row, series.title),
-        *other_load_statements(records_behind(row)),
+        *cluster.worker_statements(row, series.title),
+        *other_load_statements(records_behind(row, series.largest_loss)),
         *failure_statements(series),
     ]
     if series.num_diverged:
-        runs = sum(len(row.row.good_runs) for row in series.rows)
+        runs = sum(len(row.good_runs) for row in series.rows)
         facts.append(
             state("diverged", series.title, diverged=series.num_diverged, runs=runs)
         )
@@ -62,24 +62,24 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
     """Return where a series is fastest, if not on its most devices, and how it scales."""
     scaling = _largest_row_statements(series)
     fastest = series.faster_on_fewer_devices
-    if fastest is None or fastest.row.rate is None:
+    if fastest is None or fastest.rate is None:
         return scaling
 
     values = {
         "devices": fastest.devices,
-        "rate": interval_values(fastest.row.rate),
+        "rate": interval_values(fastest.rate),
         "unit": series.unit,
     }
     kind = "fastest-on-fewer"
-    speedup = fastest.row.shown_metric(SPEEDUP)
-    if speedup is not None and fastest.row.num_devices > 1:
+    speedup = fastest.shown_metric(SPEEDUP)
+    if speedup is not None and fastest.num_devices > 1:
         kind = "fastest-on-fewer-scaled"
         values["speedup"] = interval_values(speedup)
     scaling_facts = [
         state(kind, series.title, **values),
-        *rate_corrections([fastest.row]),
+        *rate_corrections([fastest]),
     ]
-    if not is_known(fastest.row.rate):
+    if not is_known(fastest.rate):
         scaling_facts.append(state("single-runs"))
     return [*scaling_facts, *scaling]
 
@@ -87,27 +87,25 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
 def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
     """Return the scaling of a measured series, and the parts of the lost points."""
     row = series.largest_row
-    assert row and row.row.rate
+    assert row and row.rate
     title = series.title
-    rate = state(
-        "rate", title, rate=row.row.rate, unit=series.unit, devices=row.devices
-    )
-    rates = [rate, *rate_corrections([row.row])]
-    if row.row.num_devices == 1:
+    rate = state("rate", title, rate=row.rate, unit=series.unit, devices=row.devices)
+    rates = [rate, *rate_corrections([row])]
+    if row.num_devices == 1:
         if series.failed_above:
             return rates
         return [*rates, state("not-run-on-more-devices")]
 
-    if row.row.is_speedup_hidden:
+    if row.is_speedup_hidden:
         hidden = state("scaling-hidden-by-load", devices=row.devices)
         return [*rates, hidden, repeat_quietly([series])]
-    efficiency = row.efficiency
+    efficiency = row.efficiency_percent
     if efficiency is None:
         return [*rates, state("needs-run-on-one-device")]
     if not is_known(efficiency):
         return [
             state("reaches-about", title, **_efficiency_values(row)),
-            *_correction_statements(row.row),
+            *_correction_statements(row),
             _single_run_statement(row),
             state("repeats-would-show-spread", repeats=REPEATS[0]),
         ]
@@ -121,8 +119,8 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
         return [state(kind, title, **values), reason]
     return [
         state("reaches", title, **_efficiency_values(row)),
-        *_correction_statements(row.row),
-        *_loss_statements(row.attribution),
+        *_correction_statements(row),
+        *_loss_statements(series.largest_loss),
     ]
 
 
@@ -130,22 +128,22 @@ def _correction_statements(row: Row) -> list[Statement]:
     return [state("scaling-corrected")] if is_corrected(row) else []
 
 
-def _efficiency_values(row: RowSummary) -> dict[str, Any]:
-    speedup = row.row.shown_metric(SPEEDUP)
-    assert row.efficiency and speedup
+def _efficiency_values(row: Row) -> dict[str, Any]:
+    speedup = row.shown_metric(SPEEDUP)
+    assert row.efficiency_percent and speedup
     return {
         "devices": row.devices,
-        "efficiency": interval_values(row.efficiency),
+        "efficiency": interval_values(row.efficiency_percent),
         "speedup": interval_values(speedup),
     }
 
 
-def _single_run_statement(row: RowSummary) -> Statement:
+def _single_run_statement(row: Row) -> Statement:
     """Return which side of a speedup is a single run."""
-    baseline = row.row.baseline
-    sides = [side for side in (baseline, row.row) if side is not None]
+    baseline = row.baseline
+    sides = [side for side in (baseline, row) if side is not None]
     single_run_sides = [side for side in sides if len(side.counted_runs) == 1]
-    if len(single_run_sides) == 2 and baseline is not row.row:
+    if len(single_run_sides) == 2 and baseline is not row:
         return state("single-runs")
     if single_run_sides:
         return state("single-run-on", devices=single_run_sides[0].devices)
@@ -189,14 +187,14 @@ def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
     return [state("other-load", share=max(loads), loaded=len(loads), runs=len(records))]
 
 
-def shared_core_statements(row: RowSummary) -> list[Statement]:
+def shared_core_statements(row: Row, loss: Attribution | None) -> list[Statement]:
     """Return that devices shared cores, and the bound that follows.
 
     The bound is left out if a row of the table is above its own bound.
     """
-    baseline = row.row.baseline
-    cores = disturbance.shared_cores(row.row.good_runs)
-    if baseline is None or baseline is row.row or not cores:
+    baseline = row.baseline
+    cores = disturbance.shared_cores(row.good_runs)
+    if baseline is None or baseline is row or not cores:
         return []
     baseline_cores = max(
         (len(disturbance.bound_cores(record)) for record in baseline.good_runs),
@@ -206,21 +204,19 @@ def shared_core_statements(row: RowSummary) -> list[Statement]:
     core_statements = [
         state(kind, devices=row.devices, cores=cores, alone=baseline_cores)
     ]
-    if row.attribution is not None and row.attribution.is_bound:
-        core_statements.append(
-            state("shared-cores-bound", share=row.attribution.max_efficiency)
-        )
+    if loss is not None and loss.is_bound:
+        core_statements.append(state("shared-cores-bound", share=loss.max_efficiency))
     return core_statements
 
 
-def records_behind(row: RowSummary) -> list[RunRecord]:
+def records_behind(row: Row, loss: Attribution | None) -> list[RunRecord]:
     """Return the runs of a row, its baseline, and the parts of its loss."""
-    rows = [row.row]
-    baseline = row.row.baseline
-    if baseline and baseline is not row.row:
+    rows = [row]
+    baseline = row.baseline
+    if baseline and baseline is not row:
         rows.append(baseline)
-    if row.attribution and is_precise(row.efficiency) and row.attribution.is_split:
-        rows += row.attribution.rows
+    if loss and is_precise(row.efficiency_percent) and loss.is_split:
+        rows += loss.rows
     records: dict[int, RunRecord] = {}
     for member in rows:
         records.update((id(record), record) for record in member.counted_runs)

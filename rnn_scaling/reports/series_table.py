@@ -66,13 +66,13 @@ def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
 
 def mark_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the lines that explain the marks of a table of series."""
-    rows = [member.largest_row.row for member in series if member.largest_row]
+    rows = [member.largest_row for member in series if member.largest_row]
     return marks.explain_rows(marks.with_baselines(rows))
 
 
 def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
     """Return " on 2 devices" or " on 4 workers"; "" if series have different most devices."""
-    rows = [member.largest_row.row for member in series if member.largest_row]
+    rows = [member.largest_row for member in series if member.largest_row]
     if len({row.num_devices for row in rows}) != 1:
         return ""
     places = {row.devices.removesuffix(" of one device each") for row in rows}
@@ -85,7 +85,7 @@ def make_columns(
     summary: Summary, series: Sequence[SeriesSummary], is_brief: bool = False
 ) -> list[SeriesColumn]:
     """Return the columns; the headings name the number of devices that all series share."""
-    rows = [member.largest_row.row for member in series if member.largest_row]
+    rows = [member.largest_row for member in series if member.largest_row]
     is_scaled = any(row.num_devices > 1 for row in rows)
     compares_models = summary.has_many_models
     suffix = common_devices_suffix(series)
@@ -133,7 +133,7 @@ def _largest_row_column(
 
     def cell(series: SeriesSummary) -> str:
         row = series.largest_row
-        return column.cell(row.row) if row else _UNKNOWN
+        return column.cell(row) if row else _UNKNOWN
 
     return SeriesColumn(heading, cell, metric)
 
@@ -143,19 +143,19 @@ def _metric_column(heading: str, metric: Metric) -> SeriesColumn:
 
 
 def _certificate_cell(series: SeriesSummary) -> str:
-    return certificates.verdict_text(series.configurations)
+    return certificates.verdict_text(series.rows)
 
 
 def _rate_cell(series: SeriesSummary) -> str:
     """Return the rate on the most devices, or "failed" if no run succeeded."""
     row = series.largest_row
-    return plus_minus(row.row.rate, 1) if row else "failed"
+    return plus_minus(row.rate, 1) if row else "failed"
 
 
 def _base_rate_cell(series: SeriesSummary) -> str:
     """Return the rate on one device, from which speedup and efficiency are computed."""
     row = series.largest_row
-    baseline = row.row.baseline if row else None
+    baseline = row.baseline if row else None
     return plus_minus(baseline.rate, 1) if baseline else _UNKNOWN
 
 
@@ -164,8 +164,8 @@ def _runs_cell(series: SeriesSummary) -> str:
     row = series.largest_row
     if row is None:
         return "none succeeded"
-    counts = [len(row.row.counted_runs)]
-    if row.row.baseline:
-        counts.insert(0, len(row.row.baseline.counted_runs))
+    counts = [len(row.counted_runs)]
+    if row.baseline:
+        counts.insert(0, len(row.baseline.counted_runs))
     text = " and ".join(map(str, dict.fromkeys(counts)))
     return f"{text}, diverged" if series.num_diverged else text

@@ -9,64 +9,27 @@ import dataclasses
 import functools
 import math
 import shlex
+from collections.abc import Mapping
 
 from rnn_scaling.analysis import learning, significance
-from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.attribution import Attribution, LossPart
 from rnn_scaling.analysis.comparable_work import describe_work
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.folder_rows import identifying_options
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.learning import Learning
-from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, common_unit
+from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE, common_unit
 from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
-from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.analysis.training_differences import OtherTraining
 from rnn_scaling.config.naming import network_name, recorded_work
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import environment, steady_state
+from rnn_scaling.reports import environment
 from rnn_scaling.reports.differences import DifferenceTexts
 
 _OUR_TRAINER = "rnn_scaling.train"
-
-
-@dataclasses.dataclass(frozen=True)
-class RunSteadyState:
-    """One run with the steady state of its batch times."""
-
-    file: str
-    record: RunRecord
-    state: SteadyState
-
-    @property
-    def text(self) -> str:
-        """The state in words."""
-        return steady_state.state_text(self.state, self.record)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class RowSummary:
-    """One row with its files, its lost points and its traced steps."""
-
-    row: Row
-    files: tuple[str, ...]  # of all its runs
-    attribution: Attribution | None
-    steady: tuple[RunSteadyState, ...]
-    padding: float | None  # share of the positions
-    imbalance: float
-    step_parts: StepParts | None = None  # of its traced steps
-
-    @property
-    def devices(self) -> str:
-        return self.row.devices
-
-    @functools.cached_property
-    def efficiency(self) -> Interval | None:
-        """The efficiency in per cent; None if load of other programs hides it."""
-        return EFFICIENCY.to_printed_unit(self.row.shown_metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,19 +37,15 @@ class SeriesSummary:
     """Rows that differ only in the number of devices or workers."""
 
     title: str
-    rows: tuple[RowSummary, ...]
+    rows: tuple[Row, ...]
+    losses: Mapping[Row, Attribution]  # of rows whose loss is not hidden
     machine: str = ""  # "machine 1" if the folder has runs of several machines
     facts: separation.Facts = ()  # facts that make it incomparable with other series
-
-    @functools.cached_property
-    def configurations(self) -> list[Row]:
-        """The rows without what the report adds to them."""
-        return [row.row for row in self.rows]
 
     @property
     def options(self) -> Options:
         """The options of the first row."""
-        return self.configurations[0].options
+        return self.rows[0].options
 
     @property
     def is_strong_scaling(self) -> bool:
@@ -95,7 +54,7 @@ class SeriesSummary:
 
     @property
     def unit(self) -> str:
-        return self.configurations[0].unit
+        return self.rows[0].unit
 
     @property
     def model(self) -> str:
@@ -106,43 +65,48 @@ class SeriesSummary:
         """The update mode; "" if it is unknown."""
         return str(self.options["variable_update"] or "")
 
-    def row_on(self, num_devices: int) -> RowSummary | None:
+    def row_on(self, num_devices: int) -> Row | None:
         """Return the row on a number of devices; None if it was not measured."""
         for row in self.rows:
-            if row.row.num_devices == num_devices and row.row.rate is not None:
+            if row.num_devices == num_devices and row.rate is not None:
                 return row
         return None
 
     @functools.cached_property
-    def largest_row(self) -> RowSummary | None:
+    def largest_row(self) -> Row | None:
         """The measured row on the most devices; None if all runs failed."""
         for row in reversed(self.rows):
-            if row.row.rate is not None:
+            if row.rate is not None:
                 return row
         return None
 
+    @property
+    def largest_loss(self) -> Attribution | None:
+        """The split loss of the largest row; None if it is unknown or hidden."""
+        return self.losses.get(self.largest_row) if self.largest_row else None
+
+    def parts_of(self, row: Row) -> tuple[LossPart, ...]:
+        """Return the parts of a row's loss that tables and pictures show."""
+        loss = self.losses.get(row)
+        return loss.displayed_parts if loss else ()
+
     @functools.cached_property
-    def faster_on_fewer_devices(self) -> RowSummary | None:
+    def faster_on_fewer_devices(self) -> Row | None:
         """The row on fewer devices that is faster than the largest one, beyond noise."""
-        rated = [(row, row.row.rate) for row in self.rows if row.row.rate is not None]
+        rated = [(row, row.rate) for row in self.rows if row.rate is not None]
         index = significance.find_peak([rate for _, rate in rated])
         return None if index is None else rated[index][0]
 
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
         """The rows without a good run on more devices than the largest row."""
-        largest_measured = self.largest_row.row.num_devices if self.largest_row else 0
-        return tuple(
-            row for row in self.configurations if row.num_devices > largest_measured
-        )
+        largest_measured = self.largest_row.num_devices if self.largest_row else 0
+        return tuple(row for row in self.rows if row.num_devices > largest_measured)
 
     @functools.cached_property
     def num_diverged(self) -> int:
         """The number of good runs that diverged; with any, it is not ranked."""
-        return sum(
-            sum(map(learning.has_diverged, row.good_runs))
-            for row in self.configurations
-        )
+        return sum(sum(map(learning.has_diverged, row.good_runs)) for row in self.rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +132,9 @@ class Summary:
     left_out: tuple[str, ...]  # a line for each file that is not a good record
     facts: tuple[environment.EnvironmentFact, ...]
     differences: tuple[DifferenceTexts, ...]
+    losses: Mapping[Row, Attribution]  # of rows whose loss is not hidden
+    files: Mapping[int, str]  # id of a record -> its file
+    steady_states: Mapping[int, SteadyState]  # id of a record -> state of its batches
     num_unjudged: int  # runs with batch times whose steady state was not analysed
     num_runs: int
     machines: tuple[tuple[str, int], ...] = ()  # name, number of runs
@@ -186,15 +153,11 @@ class Summary:
         return tuple(series for series in self.series if series.largest_row)
 
     @functools.cached_property
-    def row_summaries(self) -> list[RowSummary]:
-        rows: list[RowSummary] = []
+    def rows(self) -> list[Row]:
+        rows: list[Row] = []
         for series in self.series:
             rows += series.rows
         return rows
-
-    @functools.cached_property
-    def rows(self) -> list[Row]:
-        return [row.row for row in self.row_summaries]
 
     @functools.cached_property
     def records(self) -> list[RunRecord]:
@@ -207,10 +170,7 @@ class Summary:
     @functools.cached_property
     def named_runs(self) -> list[tuple[str, RunRecord]]:
         """The (file, record) of all runs."""
-        names_and_runs: list[tuple[str, RunRecord]] = []
-        for row in self.row_summaries:
-            names_and_runs += zip(row.files, row.row.records)
-        return names_and_runs
+        return [(self.files[id(run)], run) for run in self.records]
 
     @functools.cached_property
     def good_runs(self) -> list[RunRecord]:
@@ -235,7 +195,7 @@ class Summary:
         """The title of the series of each row."""
         titles: dict[Row, str] = {}
         for series in self.series:
-            titles |= dict.fromkeys(series.configurations, series.title)
+            titles |= dict.fromkeys(series.rows, series.title)
         return titles
 
     @functools.cached_property
@@ -266,9 +226,7 @@ class Summary:
             elif len(units) > 1:
                 names = [workload.unit]
             kind = "Strong" if workload.is_strong_scaling else "Weak"
-            works = describe_work(
-                [series.configurations[0] for series in groups[workload]]
-            )
+            works = describe_work([series.rows[0] for series in groups[workload]])
             for work, members in group_by(groups[workload], works).items():
                 words = [
                     f"{kind} scaling",
@@ -355,7 +313,7 @@ def _representative_key(series: SeriesSummary) -> tuple[bool, int, float]:
     """Return the order by which the series that represents its model is chosen."""
     if series.largest_row is None:
         return (not series.num_diverged, 0, 0.0)
-    row = series.largest_row.row
+    row = series.largest_row
     rate = row.rate.value if row.rate else 0.0
     return (not series.num_diverged, row.num_devices, rate)
 
@@ -363,7 +321,7 @@ def _representative_key(series: SeriesSummary) -> tuple[bool, int, float]:
 def _work_per_exchange(series: SeriesSummary) -> float:
     if series.largest_row is None:
         return 0.0
-    value = series.largest_row.row.metric(WORK_PER_EXCHANGE)
+    value = series.largest_row.metric(WORK_PER_EXCHANGE)
     return value.value if value else 0.0
 
 

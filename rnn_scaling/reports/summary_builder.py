@@ -4,13 +4,12 @@ Commands call `summarise` once per report.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, learning, steady_state
-from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis import learning
+from rnn_scaling.analysis.attribution import Attribution, attribute_all
 from rnn_scaling.analysis.comparison import differences
-from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
@@ -20,7 +19,7 @@ from rnn_scaling.analysis.series_titles import (
     group_by_series,
     make_titles,
 )
-from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.analysis.steady_state import SteadyState, analyse_run
 from rnn_scaling.analysis.training_differences import find_other_training
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import network_name
@@ -30,8 +29,6 @@ from rnn_scaling.reports import environment
 from rnn_scaling.reports.differences import describe
 from rnn_scaling.reports.summary import (
     Failure,
-    RowSummary,
-    RunSteadyState,
     SeriesSummary,
     Summary,
 )
@@ -41,9 +38,7 @@ from rnn_scaling.system import entry
 # runs on the most devices come first.
 MAX_JUDGED = 1000
 
-SteadyStates = Mapping[Row, Sequence[RunSteadyState]]
-# id of a record -> its file. It is only valid while the folder keeps its records.
-FileNames = Mapping[int, str]
+FileNames = Mapping[int, str]  # id of a record -> its file
 
 
 def summarise(
@@ -71,9 +66,10 @@ def summarise(
     for row in rows:
         good_records += row.good_runs
 
-    steady_states = _analyse_steady_states(rows, names)
+    steady_states = _analyse_steady_states(rows)
     num_timed = sum(bool(record.batches.seconds) for record in good_records)
-    series = _summarise_series(machine_rows, names, steady_states)
+    losses = _attribute_losses(machine_rows)
+    series = _summarise_series(machine_rows, losses)
     diverged_files = []
     files_without_loss = []
     for run in runs:
@@ -84,13 +80,16 @@ def summarise(
     return Summary(
         name=entry.plain(name),
         series=series,
-        failures=_list_failures(series),
+        failures=_list_failures(series, names),
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(
             map(describe, differences.find_differences_inside(good_records))
         ),
-        num_unjudged=num_timed - sum(map(len, steady_states.values())),
+        losses=losses,
+        files=names,
+        steady_states=steady_states,
+        num_unjudged=num_timed - len(steady_states),
         num_runs=len(runs),
         machines=tuple(
             (machine, len(members)) for machine, members in machines.items()
@@ -113,14 +112,13 @@ def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
 
 
 def _summarise_series(
-    machines: Sequence[Sequence[Row]], names: FileNames, steady: SteadyStates
+    machines: Sequence[Sequence[Row]], losses: Mapping[Row, Attribution]
 ) -> tuple[SeriesSummary, ...]:
     """Return the series of all machines.
 
     Their titles are made together, because facts that the series of one machine have in
     common may distinguish them from another machine.
     """
-    losses = _attribute_losses(machines)
     names_of_machines: list[str] = []
     all_series_rows: list[list[Row]] = []
     for number, machine_rows in enumerate(machines, 1):
@@ -136,13 +134,11 @@ def _summarise_series(
         make_titles(all_series_rows),
         distinguishing_facts(all_series_rows),
     ):
-        rows = [
-            _summarise_row(row, names, losses.get(row), steady) for row in series_rows
-        ]
         summaries.append(
             SeriesSummary(
                 title=", ".join(filter(None, (title, machine))),
-                rows=tuple(rows),
+                rows=tuple(series_rows),
+                losses=losses,
                 machine=machine,
                 facts=facts,
             )
@@ -150,37 +146,21 @@ def _summarise_series(
     return tuple(summaries)
 
 
-def _attribute_losses(
-    machines: Sequence[Sequence[Row]],
-) -> dict[Row, Attribution | None]:
+def _attribute_losses(machines: Sequence[Sequence[Row]]) -> dict[Row, Attribution]:
     """Return the efficiency losses of the MAX_JUDGED rows on the most devices."""
     rows = itertools.chain.from_iterable(machines)
     split_rows = set(sorted(rows, key=lambda row: -row.num_devices)[:MAX_JUDGED])
-    losses: dict[Row, Attribution | None] = {}
+    losses: dict[Row, Attribution] = {}
     for machine_rows in machines:
         members = [row for row in machine_rows if row in split_rows]
-        losses |= zip(members, attribution.attribute_all(members, machine_rows))
+        for row, loss in zip(members, attribute_all(members, machine_rows)):
+            if loss is not None and not row.is_speedup_hidden:
+                losses[row] = loss
     return losses
 
 
-def _summarise_row(
-    row: Row, names: FileNames, loss: Attribution | None, steady: SteadyStates
-) -> RowSummary:
-    return RowSummary(
-        row=row,
-        files=tuple(names[id(record)] for record in row.records),
-        attribution=None if row.is_speedup_hidden else loss,
-        steady=tuple(steady.get(row, ())),
-        padding=attribution.padding(row),
-        imbalance=attribution.imbalance(row),
-        step_parts=step_parts.split_steps(row.good_runs),
-    )
-
-
-def _analyse_steady_states(
-    rows: Sequence[Row], names: FileNames
-) -> dict[Row, list[RunSteadyState]]:
-    """Return the steady states of up to MAX_JUDGED runs.
+def _analyse_steady_states(rows: Sequence[Row]) -> dict[int, SteadyState]:
+    """Return the steady states of up to MAX_JUDGED runs, by the id of the record.
 
     The first runs of all rows come first, then the second ones, so that every row has
     some.
@@ -191,31 +171,26 @@ def _analyse_steady_states(
     for k in range(most_runs):
         for row in largest_first:
             if k < len(row.good_runs) and row.good_runs[k].batches.seconds:
-                timed_runs.append((row, row.good_runs[k]))
-
-    judged_runs = timed_runs[:MAX_JUDGED]
-    states = [
-        RunSteadyState(names[id(record)], record, steady_state.analyse_run(record))
-        for _, record in judged_runs
-    ]
-    return group_by(states, [row for row, _ in judged_runs])
+                timed_runs.append(row.good_runs[k])
+    return {id(run): analyse_run(run) for run in timed_runs[:MAX_JUDGED]}
 
 
-def _list_failures(series: Sequence[SeriesSummary]) -> tuple[Failure, ...]:
+def _list_failures(
+    series: Sequence[SeriesSummary], files: FileNames
+) -> tuple[Failure, ...]:
     """Return the runs without a rate, in the order of the series."""
-    failures: list[Failure] = []
+    failures = []
     for member in series:
         for row in member.rows:
-            failures += _row_failures(row, member.title)
+            good_run_ids = set(map(id, row.good_runs))
+            for run in row.records:
+                if id(run) not in good_run_ids:
+                    file = files[id(run)]
+                    reason = _failure_reason(run)
+                    failures.append(
+                        Failure(file, member.title, row.num_devices, reason)
+                    )
     return tuple(failures)
-
-
-def _row_failures(summary: RowSummary, title: str) -> Iterator[Failure]:
-    row = summary.row
-    good_run_ids = {id(record) for record in row.good_runs}
-    for file, record in zip(summary.files, row.records):
-        if id(record) not in good_run_ids:
-            yield Failure(file, title, row.num_devices, _failure_reason(record))
 
 
 def _failure_reason(record: RunRecord) -> str:

@@ -13,6 +13,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
 from rnn_scaling.analysis.rows import Row, build_rows, select_metrics
 from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import (
@@ -80,7 +81,7 @@ def text(summary: Summary) -> str:
 
 def series_rates(series: SeriesSummary) -> Section:
     """Return the rates of a series."""
-    return rates_section(series.configurations, series.title)
+    return rates_section(series.rows, series.title)
 
 
 def rates_section(rows: Sequence[Row], title: str = "") -> Section:
@@ -123,38 +124,31 @@ def _step_sections(series: SeriesSummary) -> list[Section]:
     """Return the parts of traced steps, the start-up, and the ranks of the most workers."""
     sections = []
     for row in series.rows:
-        if row.step_parts is not None:
+        if parts := split_steps(row.good_runs):
             title = f"Where a step goes on {row.devices}"
-            sections.append(steps.section(row.step_parts, title))
+            sections.append(steps.section(parts, title))
     return [*sections, *worker_sections(series)]
 
 
 def worker_sections(series: SeriesSummary) -> list[Section]:
     """Return start-up and training, and the ranks of the most workers."""
-    sections = [start_up.section(series.configurations, "Start-up")]
+    sections = [start_up.section(series.rows, "Start-up")]
     row = series.largest_row
     if row:
-        sections.append(cluster.row_section(row.row, f"Ranks on {row.devices}"))
+        sections.append(cluster.row_section(row, f"Ranks on {row.devices}"))
     return [section for section in sections if section]
 
 
 def parts_section(series: SeriesSummary) -> Section:
     """Return the points of efficiency that each part takes, by number of devices."""
-    attributions = [
-        (row.row.num_devices, row.attribution)
-        for row in series.rows
-        if row.attribution is not None and row.attribution.is_significant
-    ]
+    attributions = _significant_losses(series)
     names: dict[str, None] = {}
-    for _, attribution in attributions:
+    for attribution in attributions:
         names.update(
             (part.name, None) for part in attribution.parts if part.is_significant
         )
 
-    lines = [
-        _parts_line(devices, attribution, list(names))
-        for devices, attribution in attributions
-    ]
+    lines = [_parts_line(attribution, list(names)) for attribution in attributions]
     head = ["Devices", "Whole loss", *names, UNEXPLAINED.capitalize()]
     grids: tuple[Grid, ...] = ()
     if lines:
@@ -162,9 +156,12 @@ def parts_section(series: SeriesSummary) -> Section:
     return Section("", grids, tuple(_list_parts_notes(series)))
 
 
-def _parts_line(
-    devices: int, attribution: Attribution, names: Sequence[str]
-) -> list[str]:
+def _significant_losses(series: SeriesSummary) -> list[Attribution]:
+    losses = filter(None, map(series.losses.get, series.rows))
+    return [loss for loss in losses if loss.is_significant]
+
+
+def _parts_line(attribution: Attribution, names: Sequence[str]) -> list[str]:
     """Return the points of one number of devices, with a cell for each name."""
     cells = dict.fromkeys(names, "n/a")
     for part in attribution.parts:
@@ -176,27 +173,26 @@ def _parts_line(
     if attribution.unexplained in attribution.displayed_parts:
         unexplained = plus_minus(attribution.unexplained.points, 1)
     total = plus_minus(attribution.loss_points, 1)
-    return [str(devices), total, *(cells[name] for name in names), unexplained]
+    devices = str(attribution.row.num_devices)
+    return [devices, total, *(cells[name] for name in names), unexplained]
 
 
 def padding_section(summary: Summary) -> Section | None:
     """Return a line for each row with padding or uneven towers; None without any."""
-    rows = [
-        row for row in summary.row_summaries if row.padding or row.imbalance > ROUNDING
-    ]
+    rows = [row for row in summary.rows if row.padding or row.imbalance > ROUNDING]
     if not rows:
         return None
     grid_columns: Columns = {
-        "Series": lambda row: summary.row_titles[row.row],
-        columns.NUM_DEVICES.header: lambda row: columns.NUM_DEVICES.cell(row.row),
-        f"{summary.unit.capitalize()}/s": lambda row: plus_minus(row.row.rate, 1),
+        "Series": lambda row: summary.row_titles[row],
+        columns.NUM_DEVICES.header: columns.NUM_DEVICES.cell,
+        f"{summary.unit.capitalize()}/s": lambda row: plus_minus(row.rate, 1),
         columns.PADDING.header: columns.PADDING.cell,
         columns.IMBALANCE.header: columns.IMBALANCE.cell,
     }
     caption = "Padding, and waiting for the tower with the longest sentences"
     notes = (
         state("reading-of-padding", unit=summary.unit),
-        *marks.explain_numbers(row.row.rate for row in rows),
+        *marks.explain_numbers(row.rate for row in rows),
     )
     return Section(PADDING, (make_grid(caption, grid_columns, rows),), notes)
 
@@ -233,12 +229,7 @@ def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list
 
 def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
-    split_losses = [
-        row.attribution
-        for row in series.rows
-        if row.attribution is not None and row.attribution.is_significant
-    ]
-
+    split_losses = _significant_losses(series)
     points: list[Interval | None] = []
     for attribution in split_losses:
         points += [
@@ -259,10 +250,8 @@ def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
             f"{UNEXPLAINED}: parts within {noise}, and parts whose runs are missing."
         )
     for row in series.rows:
-        reasons = (
-            unsplit_statements(row.attribution) if row.attribution is not None else []
-        )
-        if reasons:
+        loss = series.losses.get(row)
+        if loss and (reasons := unsplit_statements(loss)):
             notes.append(f"On {row.devices}: {sentences(reasons)}")
     return notes
 

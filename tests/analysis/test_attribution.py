@@ -126,7 +126,7 @@ def test_no_attribution_without_a_baseline_or_on_one_device():
 
 def test_padding_is_the_share_of_positions_without_a_word():
     (row,) = rows.build_rows([resolved(100, 2, positions=[10, 10])])
-    assert attribution.padding(row) == pytest.approx(0.1)
+    assert row.padding == pytest.approx(0.1)
 
 
 def noisy_runs(noise, total):

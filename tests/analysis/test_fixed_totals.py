@@ -49,10 +49,10 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     summary = summary_builder.summarise(folder.read(tmp_path), "mine")
     (series,) = summary.series
     assert series.is_strong_scaling
-    table = [summary_row.row for summary_row in series.rows]
+    table = list(series.rows)
     assert [len(row.records) for row in table] == [2, 2, 2]
     speedups = [row.metric(rows.METRICS["speedup"]).value for row in table]
     assert speedups == pytest.approx([1.0, 2.0, 5.0])
     assert {(row.batch_size, row.global_batch_size) for row in table} == {(None, 65)}
     assert not cautions.hand_made_strong_scaling(summary)
-    assert not series.rows[1].attribution.missing
+    assert not series.losses[series.rows[1]].missing

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from rnn_scaling.analysis import folder_rows, rows, series_titles
-from rnn_scaling.analysis.attribution import imbalance
 from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
@@ -179,7 +178,7 @@ def test_even_towers_have_no_imbalance(share):
         batches={"tower_items": shares, "tower_positions": shares},
     )
     (row,) = rows.build_rows([record])
-    assert 0 <= imbalance(row) < 1e-12
+    assert 0 <= row.imbalance < 1e-12
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     )
     severity = found[what].severity
     summary = summary_of(*pair)
-    rows = [each.row for series in summary.series for each in series.rows]
+    rows = summary.rows
     assert [len(row.records) for row in rows] == (
         [1, 1] if severity == INCOMPARABLE else [2]
     )

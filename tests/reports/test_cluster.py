@@ -76,7 +76,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
 
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
     made = of(folder())
-    loss = made.series[0].largest_row.attribution
+    loss = made.series[0].largest_loss
     assert {part.name for part in loss.significant_parts} == {"contention", EXCHANGE}
     assert (
         f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"
@@ -112,19 +112,19 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     6 s with four, and the first batch takes 5 s. The rest of the 40,000 words are 39,000
     at 1000 words/s and 36,000 at 3400 words/s.
     """
-    rows = start_up.start_ups(of(folder()).series[0].configurations)
+    rows = start_up.start_ups(of(folder()).series[0].rows)
     assert [each.row.num_workers for each in rows] == [1, 2, 4]
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
     assert most.training == pytest.approx(5 + 36_000 / 3400, rel=1e-3)
-    (statement,) = start_up.section(of(folder()).series[0].configurations, "").notes
+    (statement,) = start_up.section(of(folder()).series[0].rows, "").notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
     assert values["by_whole"] == pytest.approx(
         (4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3
     )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
-    assert start_up.start_ups(of([timed(2, 1800)]).series[0].configurations) == []
+    assert start_up.start_ups(of([timed(2, 1800)]).series[0].rows) == []
 
 
 def test_metrics_of_workers_are_of_all_of_them():

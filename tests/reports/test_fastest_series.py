@@ -42,7 +42,7 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio():
         for factor in (1.01, 0.99)
     )
     slow, fast = sorted(
-        (each.row_on(2).row.rate for each in told.series), key=lambda rate: rate.value
+        (each.row_on(2).rate for each in told.series), key=lambda rate: rate.value
     )
     assert (
         fast.low < slow.high and "fastest" in lead(told) and ratio(fast, slow).low > 1

@@ -219,7 +219,7 @@ def judge_lead(made, lines):
     kind = "strong" if made.series[0].is_strong_scaling else "weak"
     titles = [each.title for each in made.series]
     modes = {
-        each.title: each.rows[0].row.options["variable_update"] for each in made.series
+        each.title: each.rows[0].options["variable_update"] for each in made.series
     }
     stated = {each.kind: each for each in conclusions.answer_statements(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated
@@ -248,10 +248,9 @@ def judge_lead(made, lines):
     ), kind
     rates = {title: lines[title, count]["rate"] for title in rivals}
     best = max(rates, key=lambda title: rates[title][0])
-    measured = {
+    all_rows = {
         each.title: each.row_on(count) for each in made.series if each.row_on(count)
     }
-    all_rows = {title: summary.row for title, summary in measured.items()}
     rows = {title: all_rows[title] for title in rates}
     pool_of = {}
     degrees = collections.Counter()
@@ -364,11 +363,11 @@ def turned(cell):
 
 def judge_sentence(said, series, lines):
     row = series.largest_row
-    if row is None or row.row.num_devices == 1:
+    if row is None or row.num_devices == 1:
         return
-    value, low, high = lines[series.title, row.row.num_devices]["efficiency"]
+    value, low, high = lines[series.title, row.num_devices]["efficiency"]
     if math.isnan(value):
-        if row.row.is_speedup_hidden:
+        if row.is_speedup_hidden:
             assert "hides how it scales" in said and "`" in said
         else:
             assert "run on 1 device is missing" in said
@@ -390,11 +389,11 @@ def judge_conditions(said, series):
     row = series.largest_row
     if row is None:
         return
-    base = row.row.baseline
+    base = row.baseline
     named = re.search(
         "contention|exchange|fixed cost", said.lower()
     )  # parts are made of other series' rows, too
-    rows = [row.row, base, *(row.attribution.rows if named else ())]
+    rows = [row, base, *(series.largest_loss.rows if named else ())]
     records = {
         id(record): record for each in rows if each for record in counted(each)
     }.values()
@@ -419,16 +418,16 @@ def judge_conditions(said, series):
         ".0 %", " %"
     )
     crowded = base is not None and any(
-        record.resolved.oversubscribed for record in row.row.good_runs
+        record.resolved.oversubscribed for record in row.good_runs
     )
     assert (f"{row.devices} share 2 cores" in said) == crowded
-    workers = [run.workers for run in row.row.good_runs if run.workers]
+    workers = [run.workers for run in row.good_runs if run.workers]
     assert ("lost workers" in said) == any(each.lost for each in workers)
     assert ("updates old" in said) == any(
         int(age) for each in workers for age in each.staleness or {}
     )
     if "at most 50 % of the ideal" in said:
-        assert row.efficiency.value <= 50
+        assert row.efficiency_percent.value <= 50
 
 
 def judge_conditions_of_all(lead, made):
@@ -437,7 +436,7 @@ def judge_conditions_of_all(lead, made):
     The first line names the machines if there are several.
     """
     machines = [
-        {record.environment.cpu for row in each.rows for record in row.row.records}
+        {record.environment.cpu for row in each.rows for record in row.records}
         for each in made.series
     ]
     assert all(len(own) <= 1 for own in machines)
@@ -458,8 +457,8 @@ def judge_overview(made, lines):
         return
     known = {}
     for each in made.series:
-        if each.largest_row and each.largest_row.row.num_devices > 1:
-            value, low, high = lines[each.title, each.largest_row.row.num_devices][
+        if each.largest_row and each.largest_row.num_devices > 1:
+            value, low, high = lines[each.title, each.largest_row.num_devices][
                 "efficiency"
             ]
             if not math.isnan(low) and high - low <= value:
@@ -473,5 +472,5 @@ def judge_overview(made, lines):
 
 def devices_of(made, title):
     return next(
-        each.largest_row.row.num_devices for each in made.series if each.title == title
+        each.largest_row.num_devices for each in made.series if each.title == title
     )

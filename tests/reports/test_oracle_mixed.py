@@ -239,7 +239,7 @@ def total_samples(config):
 
 def works_of(series):
     """Return the recorded work of a series: unit, workload or trainer, samples per step."""
-    config = series.rows[0].row.records[0].config
+    config = series.rows[0].records[0].config
     samples = config.get("batch_size", 0)
     if series.is_strong_scaling:
         samples = total_samples(config)
@@ -249,9 +249,7 @@ def works_of(series):
 def judge_work(made, lead):
     """Check that series of several programs are ranked only if all recorded equal work."""
     for _, series in made.scalings:
-        trainers = {
-            each.rows[0].row.records[0].config.get("trainer") for each in series
-        }
+        trainers = {each.rows[0].records[0].config.get("trainer") for each in series}
         assert len(trainers) == 1 or len({works_of(each) for each in series}) == 1
         assert len({each.machine for each in series}) == 1
 
@@ -266,22 +264,18 @@ def judge_one_model(made, lead):
         return
     ((_, series),) = made.scalings
     several = [
-        each
-        for each in series
-        if each.largest_row and each.largest_row.row.num_devices > 1
+        each for each in series if each.largest_row and each.largest_row.num_devices > 1
     ]
     one = [
         each
         for each in several
-        if registry.find_mode(
-            each.rows[0].row.options["variable_update"]
-        ).trains_one_model
+        if registry.find_mode(each.rows[0].options["variable_update"]).trains_one_model
     ]
     candidates = one or several
     right = [
         each
         for each in candidates
-        if not any(is_wrong(run) for row in each.rows for run in row.row.records)
+        if not any(is_wrong(run) for row in each.rows for run in row.records)
     ]
     stated = {each.kind: each for each in conclusions.answer_statements(made)}
     if "fastest" in stated and not stated["fastest"].values["devices"].startswith("1 "):
@@ -311,12 +305,7 @@ def judge_hand_made(made):
 
 def judge_losses(made):
     caution = " ".join(cautions.caution_texts(made))
-    runs = {
-        name: run
-        for series in made.series
-        for row in series.rows
-        for name, run in zip(row.files, row.row.records)
-    }
+    runs = dict(made.named_runs)
     ends = {name: run for name, run in runs.items() if run.batches.loss[-1:] == (None,)}
     lost = [
         name
@@ -333,7 +322,7 @@ def judge_constant(made, series):
     note = scaling._series_section(series).notes[0]
     configs = []
     for row in series.rows:
-        configs += [run.config for run in row.row.records]
+        configs += [run.config for run in row.records]
     if match := re.search(r"every device processes (\d+) ", note):
         assert {config.get("batch_size") for config in configs} == {int(match[1])}, note
     elif match := re.search(r"all devices together process (\d+) ", note):

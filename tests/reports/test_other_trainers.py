@@ -141,7 +141,7 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
 
     def parts(runs):
         split = next(s for s in of(runs).series if "independent" not in s.title)
-        return [part.name for part in split.largest_row.attribution.significant_parts]
+        return [part.name for part in split.largest_loss.significant_parts]
 
     assert set(parts(runs)) == {"contention", "exchange"}
     # A mode that only the independent runs record.
@@ -262,8 +262,8 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert "log-rates-alike" not in found
     assert "to process" not in table.text(made)
     (series,) = made.series
-    assert series.largest_row.efficiency.ends
-    assert series.largest_row.steady == () and made.num_unjudged == 0
+    assert series.largest_row.efficiency_percent.ends
+    assert made.steady_states == {} and made.num_unjudged == 0
     assert json_of(made)["series"][0]["rows"][0]["within_run"] is None
     [first, *_] = folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()
     assert first["items_per_second"] == pytest.approx(101, 0.01)
@@ -333,12 +333,12 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     found = {each.kind: each.values for each in cautions.statements(made)}
     assert found["log-digits"] == {"rounding": 0.25}
     mine = next(each for each in made.series if each.title.startswith("mine"))
-    low, high = mine.largest_row.efficiency.ends
+    low, high = mine.largest_row.efficiency_percent.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
     assert "fastest-unclear" in stated(made) and "log-rates-alike" not in found
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "log-digits" not in [each.kind for each in cautions.statements(fine)]
-    assert 0 < fine.series[0].largest_row.row.rate.half_width < 1e-3
+    assert 0 < fine.series[0].largest_row.rate.half_width < 1e-3
 
 
 def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
@@ -388,4 +388,4 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
     made = of([changed(run, ended="exit status 3") for run in repeated(100)])
     found = {each.kind: each.values for each in cautions.statements(made)}
     assert found["failed-late"]["files"][0].endswith("(exit status 3)")
-    assert made.series[0].largest_row.row.rate.ends
+    assert made.series[0].largest_row.rate.ends

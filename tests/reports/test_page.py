@@ -100,7 +100,7 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     wanted = (
         next(each for each in made.series if each.title == line["title"])
         .row_on(2)
-        .efficiency
+        .efficiency_percent
     )
     assert point["values"]["efficiency"] == pytest.approx(
         [wanted.value, *wanted.ends], rel=1e-5
@@ -108,9 +108,9 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     assert sum(
         point["values"][name][0] for name in data["parts"] if name in point["values"]
     ) == pytest.approx(30, abs=0.01)
-    assert [data["runs"][k]["name"] for k in point["runs"]] == list(
-        made.series[1].row_on(2).files
-    )
+    assert [data["runs"][k]["name"] for k in point["runs"]] == [
+        made.files[id(run)] for run in made.series[1].row_on(2).records
+    ]
     (failed,) = [each for each in data["runs"] if each["status"] == "failed"]
     assert not failed["values"] and "out of memory" in failed["log"]
 

@@ -114,7 +114,7 @@ def test_a_definition_is_no_dot(name, dots):
 
 def loss_of(runs):
     series = of(runs).measured
-    return next(s for s in series if "replicated" in s.title).largest_row.attribution
+    return next(s for s in series if "replicated" in s.title).largest_loss
 
 
 @pytest.fixture

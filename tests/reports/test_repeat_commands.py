@@ -35,9 +35,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
     (tmp_path / "x").write_text("a b\n")
     axis = scale.find_axis({"variable_update": options["mode"]})
     measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
-    assert any(
-        part.points is None for part in measured.series[0].largest_row.attribution.parts
-    ), "alone it needs more runs"
+    assert any(part.points is None for part in measured.series[0].largest_loss.parts), (
+        "alone it needs more runs"
+    )
     records = []
     for command in repeat_commands.commands(measured.series[0]):
         program, sweep, *words = shlex.split(
@@ -60,14 +60,10 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
                 make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10)
             )
     key = series_key(measured.rows[0])
-    (series,) = (
-        each for each in of(records).series if series_key(each.rows[0].row) == key
-    )
-    assert [each.row.num_devices for each in series.rows] == [1, 2, 4]
+    (series,) = (each for each in of(records).series if series_key(each.rows[0]) == key)
+    assert [each.num_devices for each in series.rows] == [1, 2, 4]
     assert [
-        part.name
-        for part in series.largest_row.attribution.parts
-        if part.points is None
+        part.name for part in series.largest_loss.parts if part.points is None
     ] == []
 
 

@@ -33,7 +33,7 @@ def test_load_and_differences_stand_before_the_numbers():
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
-    found = start_up.speedups(made.series[0].largest_row.row)
+    found = start_up.speedups(made.series[0].largest_row)
     assert found["steady"].value == pytest.approx(1.8, rel=1e-3)
     train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
     assert found["train"].value == pytest.approx(train, rel=1e-3)

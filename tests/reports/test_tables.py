@@ -62,9 +62,7 @@ def test_the_json_has_every_number_of_the_table_with_its_kind():
 def test_seconds_times_rate_are_the_words_of_a_run():
     made = of([timed(2, rate) for rate in (90, 110, 170)])
     ((row,),) = [each.rows for each in made.series]
-    assert summary.mean_seconds(row.row) * row.row.rate.value == pytest.approx(
-        30 * 2000
-    )
+    assert summary.mean_seconds(row) * row.rate.value == pytest.approx(30 * 2000)
     header, line = csv_table.render(made).decode().splitlines()
     cells = dict(zip(header.split(","), next(csv.reader([line]))))
     assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(

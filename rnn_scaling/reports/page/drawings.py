@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution, LossPartName
 from rnn_scaling.analysis.statements import state
-from rnn_scaling.analysis.steps.parts import statements
+from rnn_scaling.analysis.steps.parts import split_steps, statements
 from rnn_scaling.records.step_parts import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.numbers import plus_minus
@@ -147,7 +147,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     used_parts: set[str] = set()
     for member in series:
         for row in member.rows:
-            if parts := row.step_parts:
+            if parts := split_steps(row.good_runs):
                 title = f"{member.title}, {row.devices}"
                 blocks.append(_step_block(parts, len(blocks), title))
                 used_parts.update(parts.nonzero_parts)

@@ -158,9 +158,9 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
 def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return significant losses as bars and tables, and why others are not split."""
     attributions = [
-        (series, series.largest_row.attribution)
+        (series, series.largest_loss)
         for series in measured_series
-        if series.largest_row and series.largest_row.attribution
+        if series.largest_loss
     ]
     split_losses = [
         (series, attribution)
@@ -256,7 +256,7 @@ def _rate_blocks(summary: Summary) -> list[Block]:
 
 def _series_section(series: SeriesSummary) -> Section:
     """Return every row of a series, and a sentence on the constant amount of work."""
-    row = series.rows[-1].row
+    row = series.rows[-1]
     rates = table.series_rates(series)
     kind = "weak-scaling"
     size = row.batch_size
@@ -273,9 +273,7 @@ def _series_section(series: SeriesSummary) -> Section:
 
 def _steady_statements(summary: Summary) -> list[Statement]:
     """State how many runs became steady, and how the rate would change from there."""
-    steady_states = []
-    for row in summary.row_summaries:
-        steady_states += [run.state for run in row.steady]
+    steady_states = summary.steady_states.values()
     num_short = sum(steady.kind == StateKind.TOO_SHORT for steady in steady_states)
     changes = [
         abs(steady.move)

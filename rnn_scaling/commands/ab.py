@@ -21,22 +21,24 @@ from rnn_scaling.system.files.terminal import counted
 USAGE = """\
 Which of two settings is faster, and is the difference real? Alternates between both (A
 B B A B A A B ...), so that drift of the machine affects both. Compares them pair by
-pair. Pairs that other processes disturbed are repeated at the end, at most one for two
+pair. Pairs that other processes disturbed are repeated at the end, at most one per two
 pairs. The first line is the answer: "B is 1.27 ± 0.03 times as fast as A".
 
-    ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
+    ./run.sh ab --a="--variable_update=replicated" \\
+        --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
 
-    ./run.sh ab --trainer="python my.py --hidden={hidden}" --a="--axis:hidden=256" --b="--axis:hidden=512"
+    ./run.sh ab --trainer="python my.py --hidden={hidden}" \\
+        --a="--axis:hidden=256" --b="--axis:hidden=512"
 
 The last example is a program of your own (docs/any_trainer.md); --trainer may differ
 between the sides. Flags outside the quotation marks go to both. The records are in
 DIR/a and DIR/b. The same command continues where it stopped; failed runs, limits and
 --force work as in ./run.sh sweep.
 
-Exit status: 0 B is not slower than the limit; 1 it is slower (like ./run.sh compare
-DIR/a DIR/b --paired); 2 unclear, the flags conflict or the folder cannot be used; 130
-interrupted."""
+Exit status: 0 a slow-down of B beyond the limit is excluded; 1 B is slower by more than
+the limit (like ./run.sh compare DIR/a DIR/b --paired); 2 unclear, or the flags conflict
+or the folder cannot be used; 130 interrupted."""
 
 
 @entry.command

@@ -19,7 +19,7 @@ table by more than rounding. It finds speedups that are not the ratio of their r
 and efficiencies that are not speedup / devices. It also finds swapped headings, rates
 of one device printed as totals, and outliers.
 
-    ./run.sh audit README.md results.csv             each finding with the rows of its table
+    ./run.sh audit README.md results.csv             findings with their rows
     ./run.sh audit docs                              every document in a folder
     ./run.sh audit results/default --format=json     a folder of run records
 

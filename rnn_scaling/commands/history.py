@@ -30,8 +30,8 @@ Keeps results per commit, date and machine in a folder that git can track, and s
 where the rate changed.
 
     ./run.sh history add results/mine --label="new loop"
-    ./run.sh history import results          the same for all subfolders
-    ./run.sh history show                    table, change points, history.html, .csv, .json, .png
+    ./run.sh history import results          adds all subfolders
+    ./run.sh history show                    prints a table and writes files
     ./run.sh history check --max_regression=5%
 
 --history=DIR names the folder of the history for all of them (default: history). `add`

@@ -19,9 +19,11 @@ Bandwidths, topology and timelines follow if a format has them.
 
     ./run.sh import_log logs/horovod_*.txt --audit
     mpirun ... | tee run.log;  ./run.sh import_log run.log --output=csv
-    ./run.sh import_log run.log --format='regex:step (?P<step>{number}): {number} tokens/s' --unit=tokens \\
-        --num_devices=4 --records=results/imported
-    ./run.sh import_log logs/*.txt --records=results/imported;  ./run.sh report results/imported
+    ./run.sh import_log run.log --unit=tokens --num_devices=4 \\
+        --format='regex:step (?P<step>{number}): {number} tokens/s' \\
+        --records=results/imported
+    ./run.sh import_log logs/*.txt --records=results/imported
+    ./run.sh report results/imported
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
 Tables go to stdout. A line that cannot be used is reported on stderr as "error:

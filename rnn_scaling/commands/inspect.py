@@ -28,13 +28,14 @@ How many operators does the graph have, how many kernels does a step run, and wh
 a step go? Without SOURCE, runs the trainer for every combination of the values, counts,
 and compares. Defaults:
 
-    --encoder_type={",".join(kernels.kernels_for("lstm"))}, or the encoders of --unit_type, --variable_update=replicated
+    --encoder_type={",".join(kernels.kernels_for("lstm"))}    or the encoders of --unit_type
+    --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
-    --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
+    --num_devices=1,2,...,N    N: all GPUs, or all CPU cores; 1,2,4,... above 8
     --preset=large on GPUs, small on CPUs
 
     ./run.sh inspect --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
-    ./run.sh inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
+    ./run.sh inspect --num_devices=1 --src_max_len=10,20,30  growth with length
 
 Any flag of the trainer (./run.sh train --help) accepts a list. Counts come from
 TensorFlow's own graphs and profiler (docs/inspect.md). They must be the same in every
@@ -45,16 +46,16 @@ continues where it stopped.
 
 With SOURCE, it reads earlier measurements:
 
-    ./run.sh inspect run.json              a record of a run with --trace_batches=5
-    ./run.sh inspect logs/a                a --log_dir, or a folder of records
+    ./run.sh inspect run.json    a record of a run with --trace_batches=5
+    ./run.sh inspect logs/a      a --log_dir, or a folder of records
     ./run.sh inspect run.json --picture=step.png > step.md
     ./run.sh inspect report1.sqlite --from=2.0 --to=2.5
-    ./run.sh inspect traces/                traces of the PyTorch profiler, one per rank
+    ./run.sh inspect traces/     traces of the PyTorch profiler, one per rank
 
 For a traced run it shows the parts of each tower's step: forward, backward, update,
-exposed exchange, waiting and idle. It also shows the last tower, kernels by phase and
-the cost of tracing. The seconds of the whole run are shown by rank if there are
-several. LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev.
+exposed exchange, waiting and idle. It also shows the tower that finishes last, kernels
+by phase and the cost of tracing. The seconds of the whole run are shown by rank if
+there are several. LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev.
 docs/inspect.md explains every part.
 
 SOURCE may be a database of Nsight Systems (nsys export --type=sqlite REPORT) or of

@@ -20,10 +20,11 @@ Copies are pinned and pageable, one way and both ways. Each is fitted to time = 
 bytes / beta, and the sums of every all-reduce are checked. Matrix products show the
 peak rate of a step's arithmetic; it is stored for later runs on this machine.
 
-    ./run.sh links                                     everything (minutes)
-    ./run.sh links --measure=memory                    seconds, without TensorFlow
-    ./run.sh links --measure=compute                   half a minute, on an idle machine
-    ./run.sh links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
+    ./run.sh links                      everything (minutes)
+    ./run.sh links --measure=memory     seconds, without TensorFlow
+    ./run.sh links --measure=compute    half a minute, on an idle machine
+    ./run.sh links --measure=all_reduce --algorithms=pscpu,xring#2 \\
+        --num_devices=4 --max_bytes=16M
 
 Prints the tables. It writes to --out: links.md (the same with every size), links.json
 (all raw times), all_reduce.txt, links.png and links.svg. all_reduce.txt has the format

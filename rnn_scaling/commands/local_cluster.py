@@ -20,11 +20,13 @@ cannot reach; if Linux allows a private network, other programs cannot reach it 
 The trainer's flags (./run.sh train --help) follow --. They are the same for all
 processes and are checked before any starts.
 
-    ./run.sh local-cluster -- --num_devices=1                       two workers, {cluster_options.DEFAULT_MODE}
+    ./run.sh local-cluster -- --num_devices=1  2 workers, {cluster_options.DEFAULT_MODE}
     ./run.sh local-cluster --workers=3 -- --result_file=run.json
-    ./run.sh local-cluster --workers=2 --ps=1 -- --variable_update=distributed_parameter_server
+    ./run.sh local-cluster --workers=2 --ps=1 -- \\
+        --variable_update=distributed_parameter_server
     ./run.sh local-cluster --workers=3 --link_mbit=200 -- --result_file=run.json
-    ./run.sh local-cluster --link_mbit=50 --link_latency_ms=5 -- --compress_gradients=int8
+    ./run.sh local-cluster --link_mbit=50 --link_latency_ms=5 -- \\
+        --compress_gradients=int8
 
 Modes of several processes: {_MODES}.
 

@@ -19,8 +19,9 @@ accepted.
 
     ./run.sh predict results/mine --num_devices=8,32
     ./run.sh predict README.md --num_devices=16 --series=resnet50
-    ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
-    ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
+    ./run.sh predict results/mine --num_devices=64 --link_gbit=25 --latency_us=5
+    ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 \\
+        --max_global_batch=4096
     ./run.sh predict --track_record            how often predictions were right
 
 Without --num_devices, twice the largest measured number is predicted, on twice the
@@ -30,26 +31,30 @@ prediction from a folder is kept in its subfolder predictions. When a predicted 
 of devices is measured later, predict and report say whether the interval held.
 docs/predict.md explains the intervals.
 
---what_if says which change would help most: for each change alone and for all together,
-the rate and the efficiency, largest gain first. One device must be among the measured
-numbers.
+--what_if shows which change would help most: the rate and the efficiency after each
+change and after all changes together, largest gain first. Without a value it tries no
+exchange, no jitter, and twice the batch size, device speed or link speed. It needs a
+run on one device.
 
-    ./run.sh predict results/mine --what_if                  no exchange, no jitter, twice the batch, device or link
+    ./run.sh predict results/mine --what_if
     ./run.sh predict results/mine --what_if=batch_size=2x,exchange=half
-    ./run.sh predict results/mine --what_if=link_gbit=100 --links=results/links/links.json
+    ./run.sh predict results/mine --what_if=link_gbit=100 \\
+        --links=results/links/links.json
 
 --simulate simulates steps on --num_devices devices, event by event: each computes with
 jitter, waits for the others, and exchanges gradients over links. It prints what jitter,
-stragglers, failures and links cost. A folder gives step times, contention and the
-exchange; without one, --step_ms and the exchange are stated. Simulated rates have no
+stragglers, failures and links cost. A folder provides step times, contention and the
+exchange; without a folder, give --step_ms and the exchange. Simulated rates have no
 intervals, because the error of the assumptions is unknown. The same --seed gives the
 same result.
 
-    ./run.sh predict --simulate results/mine --num_devices=64,512 --stragglers=1% --link_failures=0.01%
-    ./run.sh predict --simulate --step_ms=100 --exchange_mb=100 --link_gbit=25 --jitter=5% --num_devices=8,64
+    ./run.sh predict --simulate results/mine --num_devices=64,512 \\
+        --stragglers=1% --link_failures=0.01%
+    ./run.sh predict --simulate --step_ms=100 --exchange_mb=100 --link_gbit=25 \\
+        --jitter=5% --num_devices=8,64
 
---output writes prediction.json, .html and .png, or whatif and simulation instead of
-prediction.
+--output writes prediction.json, .html and .png; with --what_if or --simulate, the files
+are named whatif or simulation.
 
 Exit status: 0 at least one series was answered; 1 a file cannot be written; 2 no series
 was answered, or wrong use. With --track_record: 0, even without predictions."""

@@ -18,7 +18,8 @@ be given; a list of values is compared.
 
     ./run.sh recommend
     ./run.sh recommend --model=lm --num_units=512 --minutes=20
-    ./run.sh recommend --variable_update=replicated --all_reduce_spec=auto,collective,xring
+    ./run.sh recommend --variable_update=replicated \\
+        --all_reduce_spec=auto,collective,xring
     ./run.sh recommend --batch_size=32,64,128
     ./run.sh recommend --largest_batch --model=lm
     ./run.sh recommend --threads --num_devices=1,2 --repeats=5
@@ -35,8 +36,9 @@ dispatch does not limit the speed. TensorFlow hands operators to these threads; 
 few, towers wait for each other. A trace of --trace_batches=5 batches shows how many
 towers compute at once. threads.md and threads.json go to --out. Defaults:
 
-    --inter_op_parallelism_threads=1,...,N,N+1,N+2,2N and the trainer's own choice; 8 numbers at most
-    --num_devices=1,2,...    the GPUs, or one CPU device per core; 1,2,4,... above 8
+    --inter_op_parallelism_threads=1,...,N,N+1,N+2,2N
+                                       and the trainer's default; 8 at most
+    --num_devices=1,2,...              all GPUs or CPU cores; 1,2,4,... above 8
     --encoder_type=dynamic_rnn         it has more to dispatch
     --variable_update=independent      no exchange that could limit the speed
 

@@ -27,12 +27,13 @@ to --output:
 
 {_FILES}
     words_per_second.svg, speedup.svg, efficiency.svg
-                      (if a folder contains both kinds, strong scaling has its own files: speedup_strong.svg ...)
+        (next to weak scaling, strong scaling has speedup_strong.svg ...)
 
     ./run.sh report results/default
     ./run.sh report results/default --output=/tmp/report
     ./run.sh report results/copy --target_accuracy=0.9
-    ./run.sh report results/machine_a results/machine_b --machines=machines.toml --output=results/machines
+    ./run.sh report results/machine_a results/machine_b \\
+        --machines=machines.toml --output=results/machines
 
 With a target, or with runs that used --accuracy, it also shows how long learning takes.
 It then draws accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the
@@ -46,7 +47,8 @@ like compare --across=machine. Prices in machines.toml (docs/compare.md) add cos
 
 {_EXPORTS}
 
-    ./run.sh report results/default --export=prometheus /var/lib/node_exporter/scaling.prom
+    ./run.sh report results/default \\
+        --export=prometheus /var/lib/node_exporter/scaling.prom
     ./run.sh report results/default --archive=scaling.tar.gz
 
 --archive=FILE bundles records, outputs of failed runs, report and checksums in one

@@ -28,21 +28,26 @@ USAGE = f"""\
 Runs the trainer for every combination of the values: any of its flags (./run.sh train
 --help) accepts a list. Defaults:
 
-    --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept_modes())}
-    --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
+    --encoder_type={",".join(_ENCODERS)}
+    --variable_update={",".join(registry.swept_modes())}
+    --num_devices=1,2,...,N    N: all GPUs, or all CPU cores; 1,2,4,... above 8
     --preset=large on GPUs, small on CPUs
 
 Other defaults depend on these flags:
-    --unit_type=gru                  encoders {",".join(kernels.default_sweep("gru"))}
-    --framework=tensorflow,torch     --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
-                                     --data_source=constant
-    --num_workers=1,2,4              --variable_update={",".join(registry.swept_modes(distributed=True))}
-                                     --num_devices=1; --launch="srun -K" starts each run with srun -K -n PROCESSES
+    --unit_type=gru
+        --encoder_type={",".join(kernels.default_sweep("gru"))}
+    --framework=tensorflow,torch
+        --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
+        --data_source=constant
+    --num_workers=1,2,4
+        --variable_update={",".join(registry.swept_modes(distributed=True))}
+        --num_devices=1
 
 A flag that only some runs read is passed only to them. The records and the report go to
---out.
+--out. --dry_run only lists the runs. --launch="srun -K" starts each run with srun -K -n
+PROCESSES.
 
-    ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
+    ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run
 
 Without flags of the trainer, the sweep takes {DEFAULT_MINUTES:g} minutes. It first runs
 {_ENCODERS[0]} with independent and replicated on 1 and N devices, then the other modes,
@@ -64,8 +69,10 @@ A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAN
 {{num_devices}} and other values in braces. Its numbers come from the record of a
 Recorder at {{result_file}}, or from its output.
 
-    ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
-    ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \\
+    ./run.sh sweep --num_devices=1,2 \\
+        --trainer="torchrun --nproc-per-node={{num_devices}} my.py {{result_file}}"
+    ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --num_devices=1 \\
+        --axis:hidden=256,512 \\
         --log_format="regex:words/s: {{number}}" --unit=words
 
 Exit status: 0 all runs done; 1 a run failed, the updates of a mode are wrong, or the

@@ -23,7 +23,8 @@ Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs
 Text, and with --profile the trace of --trace_batches. All other flags are passed on to
 TensorBoard; --helpfull lists them.
 
-    ./run.sh train --num_devices=2 --variable_update=replicated --log_dir=logs/replicated-2
+    ./run.sh train --num_devices=2 --variable_update=replicated \\
+        --log_dir=logs/replicated-2
     ./run.sh tensorboard                          http://localhost:6006
     ./run.sh tensorboard --logdir=logs/replicated-2 --port=6010
 

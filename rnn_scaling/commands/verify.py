@@ -34,21 +34,24 @@ process and on several, compares samples, gradients, weights, clipping and rando
 at every step, and names the fault (docs/verify.md).
 
     ./run.sh verify --trainer="python3 my.py" --num_devices=1,2
-    ./run.sh verify --trainer="python3 my.py" --reference="--accum=1" --result_file=certificate.json
-    ./run.sh verify --trainer="python3 my_jax.py" --framework=jax   the script calls rnn_scaling.hooks.jax.observe
-    ./run.sh verify --check=certificate.json                        repeats the verdict from its numbers
+    ./run.sh verify --trainer="python3 my.py" --reference="--accum=1" \\
+        --result_file=certificate.json
+    ./run.sh verify --trainer="python3 my_jax.py" --framework=jax
+    ./run.sh verify --check=certificate.json    repeats the verdict
 
 Without --trainer: does a mode of this suite train correctly? Trains in that mode and,
 batch by batch, serially on one device. Serial training computes the batches of all
 towers at the same weights, and makes one update from the mean gradient. Compares losses
 and all weights, and prints a verdict such as "equal within 1e-5". "Stale by 1 step" is
-right for relaxed and staged modes. A fault is described: "sum" if a mean is expected,
-which variable, which tower, from which batch.
+right for relaxed and staged modes. A fault is described by its kind (such as a sum
+instead of a mean), its variable and tower, and its first batch. With --num_workers,
+verify starts its own cluster on this machine.
 
-    ./run.sh verify                                                 replicated on 2 devices
-    ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
-    ./run.sh verify --variable_update=collective_all_reduce --num_workers=2     starts its own cluster here
-    ./run.sh verify --machine --device=gpu --num_devices=0          run this first on a new machine
+    ./run.sh verify                             replicated on 2 devices
+    ./run.sh verify --variable_update=parameter_server --num_devices=4 \\
+        --global_batch_size=30
+    ./run.sh verify --variable_update=collective_all_reduce --num_workers=2
+    ./run.sh verify --machine --device=gpu --num_devices=0
 
 Accepts the flags of the trainer (./run.sh train --help). Defaults that differ:
 --variable_update=replicated --num_devices=2, or --variable_update=collective_all_reduce

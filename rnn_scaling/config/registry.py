@@ -456,8 +456,7 @@ REPORTS: Mapping[str, ReportFile] = {
     ),
     "page": ReportFile(
         "rnn_scaling.reports.page.scaling",
-        "the answer, tables, curves, efficiency loss, steady state, environment; opens "
-        "from disk",
+        "the answer, tables, curves and causes; opens from disk",
         file="report.html",
     ),
     "plot": ReportFile(
@@ -479,7 +478,7 @@ EXPORTS: Mapping[str, Export] = {
     ),
     "extra-p": Export(
         "rnn_scaling.reports.exports.extra_p",
-        "seconds per step over devices, in its text format",
+        "seconds per step over devices",
     ),
     "mllog": Export(
         "rnn_scaling.reports.exports.mllog",
@@ -487,13 +486,13 @@ EXPORTS: Mapping[str, Export] = {
     ),
     "mlflow": Export(
         "rnn_scaling.reports.exports.mlflow",
-        "runs with every batch, to a tracking URI",
+        "runs with every batch",
         destination="tracking URI",
         package="mlflow",
     ),
     "wandb": Export(
         "rnn_scaling.reports.exports.wandb",
-        "runs with every batch, to a project",
+        "runs with every batch",
         destination="project",
         package="wandb",
     ),

@@ -413,6 +413,12 @@ def test_what_replaces_an_old_name_exists(name, capsys):
             assert f"  {word.partition('=')[0]}=" in help_text
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_into_80_columns(command, capsys):
+    assert __main__.main([command, "--help=all"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -77,13 +77,15 @@ def test_measured_energy_replaces_the_stated_power():
     assert value.value == pytest.approx((0.020 * 0.022) ** 0.5)
     assert value.low < 0.020
     assert value.kind.energy == EnergySource(("package",))
-    gpu = used({"joules": {"GPU 0": 40.0}, "seconds": 2.0})
-    for other in (used({}), gpu):
-        [row] = build_rows([runs[0], other], prices)
-        value = row.metric(ENERGY)
-        assert value.value == pytest.approx(250 / row.rate.value)
-        assert value.ends == pytest.approx((250 / row.rate.high, 250 / row.rate.low))
-        assert value.kind.energy == EnergySource(stated_power_w=250.0)
+
+
+@pytest.mark.parametrize("energy", [{}, {"joules": {"GPU 0": 40.0}, "seconds": 2.0}])
+def test_the_stated_power_counts_if_runs_have_different_counters(energy):
+    prices = PriceList(chosen=PricedMachine(name="m", power_w=250.0))
+    [row] = build_rows([used(PACKAGE), used(energy)], prices)
+    value = row.metric(ENERGY)
+    assert value.value == pytest.approx(250 / row.rate.value)
+    assert value.kind.energy == EnergySource(stated_power_w=250.0)
     [row] = build_rows([used({})])
     assert row.metric(ENERGY) is None
 

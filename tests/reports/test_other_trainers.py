@@ -166,21 +166,6 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
         assert bool(conclusions.all_missing_run_commands(made)) == is_lost
 
 
-def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():
-    work = {"model": "lm", "batch_size": 8}
-    theirs_too = {"trainer": "yours", **work}
-    runs = [*repeated(100, **work), *repeated(190, 2, **work)]
-    runs += [*repeated(120, **theirs_too), *repeated(170, 2, **theirs_too)]
-    answer = conclusions.answer_statements(of(runs))
-    fastest = [each for each in answer if each.kind == "fastest"]
-    assert [(each.subject, each.values["devices"]) for each in fastest] == [
-        ("yours, model=lm", "1 device"),
-        ("mine, model=lm", "2 devices"),
-    ]
-    close = of([*repeated(100, **work), *repeated(100.2, **theirs_too)])
-    assert stated(close)["fastest-unclear"].values["devices"] == "1 device"
-
-
 def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
     work = {"model": "lm", "batch_size": 8, "device": "cpu", "cpu_cores_per_device": 1}
     one, other = (

@@ -67,23 +67,13 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
     ] == []
 
 
-def test_repeating_a_run_is_one_run_in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_repeating_a_run_is_one_run_in_a_folder_of_its_own():
     made = of([resolved(190.0, num_devices=2, mode="replicated", num_batches=33)])
-    config = made.rows[0].records[0].config
-    words = shlex.split(repeat_commands.run_command(config))
-    own = {word.split("=")[0]: word for word in words if word.startswith(SWEEPS_OWN)}
-    assert own["--repeats"] == "--repeats=1" and own["--out"] != "--out=results/default"
-    flag_words = [word for word in words if word.startswith("--")]
-    lists = flags.parse(
-        [word for word in flag_words if not word.startswith(SWEEPS_OWN)],
-        configs.OPTIONS,
-        lists=True,
-    )
-    [run] = plan(lists, num_gpus=0, num_cores=8)
-    flat = run.config.flat()
-    for name in ("num_devices", "variable_update", "num_batches"):
-        assert flat[name] == config[name]
+    words = shlex.split(repeat_commands.run_command(made.rows[0].records[0].config))
+    chosen = {"--repeats=1", "--num_devices=2", "--variable_update=replicated"}
+    assert chosen | {"--num_batches=33"} <= set(words)
+    (out,) = [word for word in words if word.startswith("--out=")]
+    assert out != "--out=results/default"
 
 
 def test_a_series_without_a_loss_is_measured_as_it_was():

@@ -84,16 +84,6 @@ def test_a_record_has_the_learning_rate_and_gradient_norm_of_each_step(tmp_path)
     assert batches.grad_norm == (2.0, None, 3.0)
 
 
-def test_a_record_needs_a_learning_rate_per_step(tmp_path):
-    path = tmp_path / "run.json"
-    recorded(path)
-    content = json.loads(path.read_text())
-    content["batches"]["learning_rate"] = [0.1]
-    path.write_text(json.dumps(content))
-    with pytest.raises(record.RecordError, match="batches.learning_rate has 1 entries"):
-        record.read(path)
-
-
 @pytest.mark.parametrize("warmup", [0, 3])
 def test_reading_the_load_of_a_window_is_outside_the_steps(
     tmp_path, monkeypatch, warmup

@@ -138,13 +138,9 @@ def test_only_the_tab_profile_brings_its_packages(run):
     assert compiled.startswith("-m compileall ") and installed.endswith(
         "-c constraints.txt -r requirements-profile.txt"
     )
-    assert (
-        started
-        == f"{ROOT}/rnn_scaling/system/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
-    )
-    assert run("tensorboard", flag).notes == [
-        f"{ROOT}/rnn_scaling/system/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
-    ]
+    assert started.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}")
+    (again,) = run("tensorboard", flag).notes
+    assert again.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard {flag}")
 
 
 def test_without_a_network_it_says_what_can_be_done(run):
@@ -350,7 +346,7 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(
     place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
-    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/system/processes/start.py")
+    assert os.path.realpath(path) == str(START)
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(run, tmp_path):
@@ -487,6 +483,7 @@ def kernels(run, tmp_path):
     return kernels
 
 
+START = ROOT / "rnn_scaling/system/processes/start.py"
 BUILDS = ["-m rnn_scaling.models.extension.build"]
 on_x86 = pytest.mark.skipif(
     os.uname().machine != "x86_64", reason="the operators are for x86-64"
@@ -554,7 +551,7 @@ def test_operators_that_nobody_wants_are_not_built(kernels):
 def test_without_a_compiler_one_line_names_the_remedy_once(kernels):
     (kernels.path / "cc").unlink()
     (line,), notes = kernels()
-    assert "apt-get install gcc libc6-dev" in line and notes == []
+    assert "apt-get install gcc" in line and notes == []
     assert kernels() == ([], [])
     (kernels.path / "cc").symlink_to(shutil.which("true"))
     assert kernels()[1] == BUILDS, "once there is one, it is used"

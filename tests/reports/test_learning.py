@@ -197,15 +197,9 @@ def test_every_view_has_it():
     assert told["target"] == {"kind": "accuracy", "value": 0.9, "given": False}
     assert [row["needed"] for row in told["rows"]] == [[2000], [2000]]
     assert told["rows"][1]["times_as_soon"]["value"] == 1.5
-    one, two = csv_lines(found)
-    assert (one["items_to_target"], one["times_as_soon_as_one_device"]) == (
-        "2000.0",
-        "",
-    )
-    assert (two["seconds_to_target"], two["times_as_soon_as_one_device"]) == (
-        "13.3333333333",
-        "1.5",
-    )
+    columns = ("items_to_target", "times_as_soon_as_one_device")
+    lines = [tuple(map(line.get, columns)) for line in csv_lines(found)]
+    assert lines == [("2000.0", ""), ("2000.0", "1.5")]
     names = report_files.file_renderers(found)
     assert len([name for name in names if "_over_" in name]) == 4
     assert "Learning" in page_of(found)

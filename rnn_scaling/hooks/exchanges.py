@@ -33,6 +33,11 @@ class Exchanges:
             self._moments.add(moment)
 
     @property
+    def changes_forward(self) -> bool:
+        """Whether the forward pass may use values of other ranks."""
+        return bool(self._moments - {Moment.BACKWARD})
+
+    @property
     def has_lost_gradients(self) -> bool:
         """Whether the loss depends on values of other ranks that get no gradient.
 

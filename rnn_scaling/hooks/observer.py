@@ -329,9 +329,14 @@ class Observer:
             self._record_gradients(optimizer)
             return None
 
+        searches = any(group.get("line_search_fn") for group in optimizer.param_groups)
+        self._record["searched_losses"] = []
+
         @functools.wraps(closure)
         def recorded_closure() -> Any:
             result = closure()
+            if searches and result is not None:
+                self._record["searched_losses"].append(float(result))
             if "gradients" not in self._record:
                 self._record_gradients(optimizer)
             return result
@@ -439,6 +444,7 @@ class Observer:
                     "length": self._length,
                     "criteria": self._criteria,
                     "exchanges": self._exchanges.has_lost_gradients,
+                    "shares_values": self._exchanges.changes_forward,
                 }
             )
             self._forward_state = ""

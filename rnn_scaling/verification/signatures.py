@@ -46,6 +46,7 @@ class Cause(str, enum.Enum):
     INITIAL_WEIGHTS = "initial-weights"
     REPLICAS_DRIFT = "replicas-drift"
     STATISTICS = "statistics"
+    LOCAL_SEARCH = "local-search"
     SCHEDULE_LOST = "schedule-lost"
     STATE_LOST = "state-lost"
     PARAMETERS_DIFFER = "parameters-differ"
@@ -183,6 +184,7 @@ class GradientFeatures(Features):
       lengths_differ: Whether one process pads the same samples to other lengths.
       exchanges: Whether a forward pass uses values of other ranks without their
         gradient.
+      shares_values: Whether a forward pass uses values of other ranks.
       one_is_right: Whether a rank applies the right gradient.
       weights_agree: Whether all ranks begin the next step with equal weights.
     """
@@ -207,6 +209,7 @@ class GradientFeatures(Features):
     clipped: bool | None = None
     lengths_differ: bool | None = None
     exchanges: bool | None = None
+    shares_values: bool | None = None
     one_is_right: bool | None = None
     weights_agree: bool | None = None
 
@@ -271,9 +274,11 @@ class ReplicaFeatures(Features):
     """Features of tensors that differ between ranks.
 
     Attributes:
+      searches_differ: Whether optimizers search along a line by other losses.
       passes_differ: Whether the ranks make different numbers of backward passes.
     """
 
+    searches_differ: bool | None = None
     passes_differ: bool | None = None
 
 
@@ -368,6 +373,7 @@ _GRADIENT_TABLE = (
     # Facts that any of the faults above may bring with it.
     _gradients(Cause.CHANGED_OUTSIDE, changed_outside=True),
     _gradients(Cause.VALUES_WITHOUT_GRADIENT, exchanges=True),
+    _gradients(Cause.STATISTICS, loss_differs=True, shares_values=True),
     _gradients(Cause.OTHER_LOSS, loss_differs=True),
     _gradients(
         Cause.ONE_RANK_RIGHT, part=Part.ALL, ranks_agree=False, one_is_right=True
@@ -413,6 +419,7 @@ TABLES: Mapping[Subject, Sequence[Signature]] = {
     Subject.DROPOUT: (Signature(Cause.EQUAL_DROPOUT, Features()),),
     Subject.INITIAL: (Signature(Cause.INITIAL_WEIGHTS, Features()),),
     Subject.WEIGHTS: (
+        Signature(Cause.LOCAL_SEARCH, ReplicaFeatures(searches_differ=True)),
         Signature(Cause.UNEQUAL_STEPS, ReplicaFeatures(passes_differ=True)),
         Signature(Cause.REPLICAS_DRIFT, ReplicaFeatures()),
     ),

@@ -41,6 +41,11 @@ class Account:
     rests: np.ndarray
     losses: np.ndarray
 
+    @property
+    def weight(self) -> float:
+        """The weight of all targets together, which is 1 for a mean."""
+        return float(self.targets @ self.scales)
+
 
 def account(step: Record) -> Account | None:
     """Return the account of a step; None if a micro-batch has not exactly one loss."""
@@ -64,7 +69,7 @@ def serial_total(steps: Sequence[Record]) -> float | None:
         found = account(step)
         if found is None:
             return None
-        totals.append(float(found.targets @ found.scales))
+        totals.append(found.weight)
     if totals and np.allclose(totals, totals[0], rtol=TOLERANCE):
         return totals[0]
     return None
@@ -89,7 +94,7 @@ def counts_ranks_alike(steps: Sequence[Record]) -> bool:
     if len(known) < len(steps):
         return False
     targets = [float(found.targets.sum()) for found in known]
-    shares = [float(found.targets @ found.scales) for found in known]
+    shares = [found.weight for found in known]
     if np.allclose(targets, targets[0], rtol=TOLERANCE):
         return False
     return bool(np.allclose(shares, shares[0], rtol=TOLERANCE))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnn_scaling.verification import numbers, sums
-from rnn_scaling.verification.scripts import comparison
+from rnn_scaling.verification.scripts import accounting, comparison
 from rnn_scaling.verification.scripts.evidence import Record, previous_step
 
 TOLERANCE = 1e-3  # tolerance of losses and of weights of 1
@@ -47,10 +47,15 @@ def has_other_lengths(steps: Sequence[Record], reference: Record) -> bool:
     return lengths != {micro.get("length") for micro in reference["micro"]}
 
 
-def exchanges_values(steps: Sequence[Record]) -> bool:
-    """Return whether a forward pass uses values of other ranks without a gradient."""
+def has_exchange(steps: Sequence[Record], field: str) -> bool:
+    """Return whether a forward pass uses values of other ranks.
+
+    Args:
+      steps: The step of each rank.
+      field: "shares_values", or "exchanges" for values without a gradient.
+    """
     passes = itertools.chain.from_iterable(step["micro"] for step in steps)
-    return any(micro.get("exchanges") for micro in passes)
+    return any(micro.get(field) for micro in passes)
 
 
 def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -> bool:
@@ -101,19 +106,32 @@ def scale_of_reference(
         return 1.0
     step = rank["steps"][0]
     steps = [rank["steps"][0] for rank in runs[parallel]["ranks"]]
+    usual_step = runs["serial"]["ranks"][0]["steps"][0]
+    found = accounting.account(step)
+    usual_account = accounting.account(usual_step)
+    if found is not None and usual_account is not None:
+        growth = found.weight / usual_account.weight
+        if math.isclose(growth, len(steps), rel_tol=accounting.TOLERANCE):
+            # Ranks may sum a loss that is a sum.
+            is_sum = np.allclose(found.scales, 1.0) and _are_added(steps[0], steps)
+            return 1.0 if is_sum else 1 / len(steps)
     loss = _total_loss([step])
-    usual = _total_loss([runs["serial"]["ranks"][0]["steps"][0]])
+    usual = _total_loss([usual_step])
     # Ranks that gather values compute the loss of all samples.
     if not usual or not math.isclose(loss, _total_loss(steps), rel_tol=TOLERANCE):
         return 1.0
-    expected = numbers.sketches(step["gradients"])
-    weighting = sums.weigh(expected, comparison.local_gradients(steps), {})
-    if weighting is None or weighting.residual > sums.MIN_SHARE:
-        return 1.0
-    adds = np.abs(weighting.weights - 1.0).max() < TOLERANCE
-    if adds and loss / usual > math.sqrt(len(steps)):
+    if _are_added(step, steps) and loss / usual > math.sqrt(len(steps)):
         return 1 / len(steps)
     return 1.0
+
+
+def _are_added(step: Record, steps: Sequence[Record]) -> bool:
+    """Return whether the gradient of a step is the sum of the ranks' local gradients."""
+    gradient = numbers.sketches(step["gradients"])
+    weighting = sums.weigh(gradient, comparison.local_gradients(steps), {})
+    if weighting is None or weighting.residual > sums.MIN_SHARE:
+        return False
+    return bool(np.abs(weighting.weights - 1.0).max() < TOLERANCE)
 
 
 def _total_loss(steps: Sequence[Record]) -> float:

@@ -296,10 +296,15 @@ class _Judge:
         return Check(Subject.ORDER, Result.OK, "order")
 
     def _initial_weights(self) -> Check:
-        """Judge whether all ranks begin with the same weights."""
-        first = numbers.digests(self._evidence.ranks[0]["start"]["weights"])
-        for rank in self._evidence.ranks[1:]:
-            if numbers.digests(rank["start"]["weights"]) != first:
+        """Judge whether all ranks begin with the same weights and buffers."""
+        starts = [rank["start"] for rank in self._evidence.ranks]
+        fields = ["weights"]
+        # Other frameworks show their buffers after the first forward pass.
+        if "torch" in starts[0] and not starts[0]["broadcasts_buffers"]:
+            fields.append("buffers")
+        for field in fields:
+            digests = [numbers.digests(start[field]) for start in starts]
+            if any(each != digests[0] for each in digests):
                 cause = Cause.INITIAL_WEIGHTS
                 return wrong_check(Subject.INITIAL, "initial", 1, cause)
         return Check(Subject.INITIAL, Result.OK, "initial")
@@ -434,6 +439,13 @@ class _Judge:
 
     def _weights(self) -> Check:
         """Judge whether all ranks have equal weights after each step."""
+        for number in range(self._evidence.num_steps):
+            steps = [rank["steps"][number] for rank in self._evidence.ranks]
+            searches = [step.get("searched_losses", ()) for step in steps]
+            if not all(_are_near(one, searches[0]) for one in searches):
+                features = ReplicaFeatures(searches_differ=True)
+                cause = signatures.find_cause(Subject.WEIGHTS, features)
+                return wrong_check(Subject.WEIGHTS, "weights", number + 1, cause)
         noise = Noise(self._evidence.reference, self._evidence.perturbed, "weights")
         return self._between_ranks("weights", Subject.WEIGHTS, noise)
 

@@ -303,13 +303,15 @@ def leaves_out_too_many(
     num_ranks = len(parallel["ranks"])
     if missing >= max(num_ranks, *map(num_samples, joint.steps())):
         return True
+    loaders = []
     has_incomplete_batch = False
     for rank in (*parallel["ranks"], *serial["ranks"]):
         facts = describe_loader(rank, training_loader(rank) or 0) or {}
-        if facts.get("drop_last"):
-            return False
+        loaders.append(facts)
         sizes = {len(batch or ()) for batch in facts.get("epoch") or ()}
         has_incomplete_batch |= len(sizes) > 1
+    if all(facts.get("drop_last") for facts in loaders[:num_ranks]):
+        return False
     return missing > 0 and has_incomplete_batch
 
 

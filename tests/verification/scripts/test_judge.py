@@ -134,6 +134,16 @@ def step_schedule_twice(runs):
             step["scheduler_calls"] = 2
 
 
+def search_by_own_losses(runs):
+    for loss, rank in enumerate(runs["parallel"]["ranks"]):
+        rank["steps"][0]["searched_losses"] = [1.0, 1.0 + loss]
+
+
+def draw_own_buffers(runs):
+    for number, rank in enumerate(runs["parallel"]["ranks"]):
+        rank["start"] |= {"torch": "", "buffers": {"features": {"digest": number}}}
+
+
 def draw_equal_dropout(runs):
     for rank in runs["parallel"]["ranks"]:
         for step in rank["steps"]:
@@ -249,6 +259,12 @@ def compute_other_losses(runs):
             for step in rank["steps"]:
                 step["micro"][0]["criteria"] = [criterion]
     disturb(runs["parallel"]["ranks"][0]["steps"][1])
+
+
+def share_wrong_statistics(runs):
+    compute_other_losses(runs)
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][1]["micro"][0]["shares_values"] = True
 
 
 def disturb(step):
@@ -380,9 +396,12 @@ OTHER_FAULTS = [
     (change_rate_after_an_epoch, Cause.RATES_DIFFER),
     (change_weights_between_steps, Cause.CHANGED_OUTSIDE),
     (compute_other_losses, Cause.OTHER_LOSS),
+    (share_wrong_statistics, Cause.STATISTICS),
     (add_statistics_of_ranks, Cause.MEAN_OF_RANKS),
     (step_schedule_twice, Cause.SCHEDULE_STEPPED_OFTEN),
     (draw_equal_dropout, Cause.EQUAL_DROPOUT),
+    (search_by_own_losses, Cause.LOCAL_SEARCH),
+    (draw_own_buffers, Cause.INITIAL_WEIGHTS),
     (clip_values, Cause.CLIPPED_LOCALLY),
     (keep_gradients_of_noise, Cause.NOT_SYNCHRONISED),
     (start_elsewhere, Cause.INITIAL_WEIGHTS),

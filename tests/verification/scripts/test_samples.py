@@ -47,23 +47,24 @@ def test_batches_that_a_script_discards_as_an_epoch_ends_are_not_joined(runs):
 @pytest.mark.parametrize(
     ("sizes", "missing", "declares", "is_wrong"),
     [
-        ([[4, 4, 2], [4, 4, 1], [8, 8, 4]], 1, False, True),
-        ([[4, 4, 1], [4, 4, 1], [8, 8, 3]], 1, False, True),  # the tail of 19
-        ([[4, 4, 1], [4, 4, 1], [8, 8, 3]], 1, True, False),
-        ([[4, 4], [4, 4], [8, 8, 1]], 1, False, True),  # but one process reads it
-        ([[4, 4], [4, 4], [8, 8, 1]], 1, True, False),
-        ([[4, 4], [4, 4], [5, 5, 5, 5]], 3, False, False),  # both drop a part of a step
-        ([[4, 4], [4, 4], [8, 8, 8]], 8, True, True),  # more than a step
+        ([[4, 4, 2], [4, 4, 1], [8, 8, 4]], 1, [], True),
+        ([[4, 4, 1], [4, 4, 1], [8, 8, 3]], 1, [], True),  # the tail of 19
+        ([[4, 4, 1], [4, 4, 1], [8, 8, 3]], 1, [0, 1], False),
+        ([[4, 4], [4, 4], [8, 8, 1]], 1, [], True),  # but one process reads it
+        ([[4, 4], [4, 4], [8, 8, 1]], 1, [0, 1], False),
+        ([[4, 4, 3], [4, 4], [8, 8, 6]], 3, [1], True),  # only one rank drops it
+        ([[4, 4], [4, 4], [5, 5, 5, 5]], 3, [], False),  # both drop a part of a step
+        ([[4, 4], [4, 4], [8, 8, 8]], 8, [0, 1], True),  # more than a step
     ],
 )
 def test_ranks_may_only_leave_out_samples_for_a_reason(
     runs, sizes, missing, declares, is_wrong
 ):
     ranks = runs["parallel"]["ranks"] + runs["serial"]["ranks"]
-    for rank, own_sizes in zip(ranks, sizes):
+    for number, (rank, own_sizes) in enumerate(zip(ranks, sizes)):
         facts = rank["end"]["loaders"][0]
         facts["epoch"] = [[0] * size for size in own_sizes]
-        facts["drop_last"] = declares
+        facts["drop_last"] = number in declares
         for step in rank["steps"]:
             step["reads"][0]["samples"] = [0] * 4
     left_out = samples.leaves_out_too_many(

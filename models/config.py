@@ -77,117 +77,142 @@ class ModelConfig:
     model: str = option("nmt", _describe_workloads(), choices=tuple(WORKLOADS))
     unit_type: str = option(
         "lstm",
-        f"{option_readers('unit_type')}: cell of every layer: {_CELLS}",
+        f"cell of every recurrent layer: {_CELLS}; only for "
+        f"{option_readers('unit_type')}",
         choices=tuple(UNIT_TYPES),
     )
     encoder_type: str | None = option(
         None,
-        f"{option_readers('encoder_type')}: implementation of the encoder's layers (lm: "
-        f"of all layers): {_KERNELS}; default: the first one that computes the cell. "
-        "Older names: bi and uni mean dynamic_rnn with that direction",
+        "implementation of the encoder's layers (lm: of all layers): "
+        f"{_KERNELS}; default: the first one that computes the cell. bi and "
+        "uni are older names of dynamic_rnn with that --direction. Only for "
+        f"{option_readers('encoder_type')}",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
         None,
-        "nmt, nmt_attention: implementation of the decoder; default: like the encoder",
+        "implementation of the decoder's layers; default: the same as in the "
+        f"encoder; only for {option_readers('decoder_type')}",
         choices=tuple(KERNELS),
     )
     direction: str = option(
         "bi",
-        "nmt, nmt_attention: direction of the encoder's layers; with gnmt_v2, of the first layer only",
+        "direction of the encoder's layers (with gnmt_v2, of the first "
+        "layer): uni (forward) or bi (both directions); only for "
+        f"{option_readers('direction')}",
         choices=("uni", "bi"),
     )
     num_encoder_layers: int = option(
         2,
-        f"{option_readers('num_encoder_layers')}: number of cells in the "
-        "encoder (with bi, two per layer); for lm, gnmt_v2 and transformer, number of layers",
+        "number of cells in the encoder (with --direction=bi, two per layer); "
+        "for lm, gnmt_v2 and transformer, the number of layers; only for "
+        f"{option_readers('num_encoder_layers')}",
         **_DEPTHS,
     )
     num_decoder_layers: int = option(
         2,
-        f"{option_readers('num_decoder_layers')}: number of cells in the decoder, "
-        "which must equal the number in the encoder; for gnmt_v2 and transformer, any "
-        "number of layers",
+        "number of cells in the decoder, which must equal "
+        "--num_encoder_layers; for gnmt_v2 and transformer, any number of "
+        f"layers; only for {option_readers('num_decoder_layers')}",
         **_DEPTHS,
     )
     attention: str = option(
         "luong",
-        "nmt_attention: luong (multiplicative, with input feeding) or bahdanau (additive)",
+        "attention scores: luong (multiplicative, with input feeding) or "
+        f"bahdanau (additive); only for {option_readers('attention')}",
         choices=("luong", "bahdanau"),
     )
     attention_architecture: str = option(
         "standard",
-        "nmt_attention: standard (the decoder's top layer attends) or gnmt_v2 (the "
-        "decoder's first layer attends, the other layers read its context; residual connections, projection with bias)",
+        "place of the attention: standard (the decoder's top layer attends) "
+        "or gnmt_v2 (the decoder's first layer attends, and the other layers "
+        "read its context; with residual connections and a projection with "
+        f"bias); only for {option_readers('attention_architecture')}",
         choices=("standard", "gnmt_v2"),
     )
     normalize_attention: bool = option(
         False,
-        "nmt_attention: with --attention=bahdanau, normalise the score vector and add a scale and a bias",
+        "normalise the score vector of --attention=bahdanau, and add a scale "
+        f"and a bias; only for {option_readers('normalize_attention')}",
     )
     biases_per_gate: int = option(
         1,
-        "nmt_attention: number of biases per LSTM gate; with 2, as in cuDNN and PyTorch, their sum is used",
+        "number of biases per LSTM gate: 1, or 2 as in cuDNN and PyTorch, "
+        f"which are added; only for {option_readers('biases_per_gate')}",
         minimum=1,
         maximum=2,
     )
     share_embedding: bool = option(
-        False, "nmt, nmt_attention: use one embedding for both sides"
+        False,
+        "use one embedding for source and target words; only for "
+        f"{option_readers('share_embedding')}",
     )
     num_heads: int = option(
         4,
-        f"{option_readers('num_heads')}: heads of every attention layer; must divide num_units",
+        "number of heads in every attention layer, a divisor of --num_units; "
+        f"only for {option_readers('num_heads')}",
         minimum=1,
         maximum=1_024,
     )
     filter_size: int = option(
         1024,
-        f"{option_readers('filter_size')}: inner width of a feed-forward network",
+        "inner width of the feed-forward layers; only for "
+        f"{option_readers('filter_size')}",
         **_WIDTHS,
     )
     num_units: int = option(
         256,
-        f"{option_readers('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
+        "hidden size of each cell; for transformer, the width of all layers "
+        f"and embeddings; only for {option_readers('num_units')}",
         **_WIDTHS,
     )
     embedding_dim: int = option(
-        256, f"{option_readers('embedding_dim')}: size of a word's embedding", **_WIDTHS
+        256,
+        f"size of a word's embedding; only for {option_readers('embedding_dim')}",
+        **_WIDTHS,
     )
     src_vocab_size: int = option(
-        8000, "nmt, nmt_attention: words in the source vocabulary", **_VOCABULARIES
+        8000,
+        "number of words in the source vocabulary; only for "
+        f"{option_readers('src_vocab_size')}",
+        **_VOCABULARIES,
     )
     tgt_vocab_size: int = option(
         8000,
-        f"{option_readers('tgt_vocab_size')}: words in the target vocabulary; for "
-        "transformer, in the shared vocabulary",
+        "number of words in the target vocabulary; for transformer, in the "
+        f"vocabulary of both sides; only for {option_readers('tgt_vocab_size')}",
         **_VOCABULARIES,
     )
     dropout: float = option(
         0.0,
-        f"{option_readers('dropout')}: share of each recurrent layer's inputs that "
-        "dropout sets to zero; for transformer, "
-        "of the embedded words and of each sublayer's output",
+        "share of each recurrent layer's inputs that dropout sets to zero, "
+        "such as 0.2; for transformer, of the embedded words and of each "
+        f"sublayer's output; only for {option_readers('dropout')}",
         minimum=0.0,
         maximum=0.99,
     )
     forget_bias: float = option(
         1.0,
-        f"{option_readers('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid",
+        "number that is added to the forget gate before its sigmoid; only for "
+        "--unit_type=lstm or layer_norm_lstm, and "
+        f"{option_readers('forget_bias')}",
     )
     time_major: bool = option(
         True,
-        f"{option_readers('time_major')}: store activations as [time, batch, units]; "
-        "false: as [batch, time, units]",
+        "store activations as [time, batch, units]; false: as [batch, time, "
+        f"units]; only for {option_readers('time_major')}",
     )
     data_format: str = option(
         "NHWC",
-        f"{option_readers('data_format')}: order of the axes of images and activations",
+        "order of the axes of images and activations: channels last (NHWC) or "
+        f"first (NCHW); only for {option_readers('data_format')}",
         choices=("NHWC", "NCHW"),
     )
     dataset: str | None = option(
         None,
-        f"{option_readers('dataset')}: imagenet (1000 classes, the network's usual size) or cifar10 (10 classes, "
-        "32 x 32); default: the first one that the network supports",
+        "kind of images: imagenet (1000 classes, the network's usual size) or "
+        "cifar10 (10 classes, 32 x 32); default: the first one that the "
+        f"network supports; only for {option_readers('dataset')}",
         choices=tuple(DATASETS),
     )
     compute_dtype: str = option(
@@ -198,34 +223,43 @@ class ModelConfig:
     )
     accuracy: bool = option(
         False,
-        "report accuracy: the share of words or images of the training batches that are predicted correctly",
+        "record and report the accuracy: the share of words or images of the "
+        "training batches that are predicted correctly",
     )
     label_smoothing: float = option(
         0.0,
-        "label smoothing: share of each target that is spread evenly over all words or classes",
+        "label smoothing: the share of each target that is spread evenly over "
+        "all words or classes, such as 0.1",
         minimum=0.0,
         maximum=0.99,
     )
-    xla: bool = option(False, "let XLA compile the parts of the step that it supports")
+    xla: bool = option(
+        False,
+        "let XLA compile the parts of the step that it supports; takes longer to start",
+    )
     forward_only: bool = option(
         False,
-        "evaluate: each tower computes only the forward pass and the loss, without dropout; nothing is updated",
+        "evaluate instead of training: each tower computes only the forward "
+        "pass and the loss, without dropout, and nothing is updated",
     )
     decode: bool = option(
         False,
-        f"{option_readers('decode')}: each tower translates its source sentences, and "
-        "tokens of the best translations are "
-        "counted; --tgt_max_len is the longest translation",
+        "translate instead of training: each tower translates its source "
+        "sentences, and the tokens of the best translations are counted; "
+        "--tgt_max_len limits their length; only for "
+        f"{option_readers('decode')}",
     )
     beam_size: int = option(
         1,
-        "decode: hypotheses kept per sentence; 1: greedy search",
+        "number of hypotheses that --decode keeps per sentence; 1: greedy search",
         minimum=1,
         maximum=1_024,
     )
     length_penalty: float = option(
         0.0,
-        "decode: a hypothesis of n words is ranked by its log probability / ((5 + n) / 6)^penalty (Wu et al. 2016)",
+        "penalty with which --decode ranks a hypothesis of n words, by its "
+        "log probability / ((5 + n) / 6)^penalty (Wu et al. 2016); a larger "
+        "penalty favours longer translations",
         minimum=0.0,
         maximum=10.0,
     )

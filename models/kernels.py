@@ -66,14 +66,14 @@ class Kernel:
 # The first one that computes a cell is its default.
 KERNELS = {
     "cudnn_lstm": Kernel(
-        "one fused kernel: cuDNN on GPUs, our own operator or BlockLSTM on CPUs",
+        "one fused kernel: cuDNN on GPUs, this suite's operator or BlockLSTM on CPUs",
         "cudnn",
         "block_lstm",
         ("lstm",),
         is_swept=True,
     ),
     "cudnn_gru": Kernel(
-        "one fused GRU kernel: cuDNN on GPUs, our own operator or a loop on CPUs",
+        "one fused GRU kernel: cuDNN on GPUs, this suite's operator or a loop on CPUs",
         "cudnn",
         "gru_steps",
         ("gru",),

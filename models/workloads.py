@@ -338,13 +338,19 @@ DATASETS = {"imagenet": 1000, "cifar10": 10}
 
 
 def option_readers(option: str) -> str:
-    """Return the workloads that read an option, such as "nmt, lm", for its help text.
+    """Return the workloads that read an option, for its help text.
 
     Returns:
-      "images" for an option of all networks of images.
+      Flags such as "--model=nmt or lm"; "networks of text" or "networks of images" if
+      all of them read it.
     """
+    if option in _IMAGES:
+        return "networks of images"
     readers = [name for name, entry in WORKLOADS.items() if option in entry.reads]
-    return "images" if option in _IMAGES else ", ".join(readers)
+    if all(name in readers for name, entry in WORKLOADS.items() if not entry.datasets):
+        return "networks of text"
+    *others, last = readers
+    return f"--model={', '.join(others)} or {last}" if others else f"--model={last}"
 
 
 def resolve_dataset(workload: str, dataset: str | None) -> str | None:

@@ -42,13 +42,14 @@ class AuditOptions:
     )
     format: str = option(
         "text",
-        'text: findings with the rows of their table; markdown: a table of findings; json: "rnn_scaling.audit/3"',
+        "text: findings with the rows of their table; markdown: a table of "
+        'findings; json: all findings (schema "rnn_scaling.audit/3")',
         choices=("text", "markdown", "json"),
     )
     max_numbers: int = option(
         500_000,
-        "how many numbers to check per file at most; if a file has more, the "
-        "output says so (exit status 2)",
+        "maximum number of numbers to check per file; if a file has more, the "
+        "output says so, and the exit status is 2",
         minimum=1,
     )
 

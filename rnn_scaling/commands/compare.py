@@ -52,7 +52,7 @@ class CompareOptions:
     after: Path = flags.positional(
         "folder or record that is compared with it", shown="AFTER"
     )
-    max_regression: float = flags.max_regression("the largest slow-down that passes")
+    max_regression: float = flags.max_regression("largest slow-down with exit status 0")
     paired: bool = option(
         False,
         "compare pair by pair, assuming that runs with the same repeat number ran one "
@@ -65,30 +65,31 @@ class CompareOptions:
     )
     across: str = option(
         "",
-        "machine: the sides are two machines; shows which is faster per device and "
-        "with all devices, and lists what else differs",
+        "treat the sides as two machines (machine): show which one is faster "
+        "per device and with all devices, and list what else differs",
         choices=("machine",),
     )
     machines: Path | None = option(
         None,
-        "with --across: file of prices (default: machines.toml, if it exists)",
+        "file of prices, with --across=machine (default: machines.toml, if it exists)",
         shown="FILE",
     )
     machine: str = option(
         "",
-        "with --across: one name in --machines for both sides, or one per side",
+        "name of the machine in --machines, for both sides, or one name per "
+        "side (default: the machines of the runs)",
         shown="NAME,...",
     )
     history: str = option(
         "",
-        "earlier sessions of this machine, to measure its drift: folders of histories "
-        "or of run records (default: history, if it exists)",
+        "folders of earlier sessions of this machine, to measure its drift: "
+        "histories or run records (default: history, if it exists)",
         shown="DIR,...",
     )
     format: str = option(
         "text",
-        "output format: for the terminal, for a pull request, or JSON (schema "
-        '"rnn_scaling.compare/1")',
+        "output format: text for the terminal, markdown for a pull request, "
+        'or json (schema "rnn_scaling.compare/1")',
         choices=("text", "markdown", "json"),
     )
     force_incomparable: str = option(

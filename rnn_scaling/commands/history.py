@@ -54,7 +54,9 @@ class AddOptions:
         "folder of run records", shown="RESULTS", is_list=True
     )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
-    label: str = option("", "note to store in the entries")
+    label: str = option(
+        "", "note that is stored in the entries and shown in the history"
+    )
     commit: str = option(
         "",
         "commit that was measured, if the records contain none: a hash, a branch or "
@@ -83,10 +85,10 @@ class CheckOptions:
 
     folder: Path | None = flags.positional("same as --history", "[DIR]", default=None)
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
-    max_regression: float = flags.max_regression("the largest slow-down that passes")
+    max_regression: float = flags.max_regression("largest slow-down with exit status 0")
     format: str = option(
         "text",
-        "output format: for the terminal, for a job summary, or JSON",
+        "output format: text for the terminal, markdown for a job summary, or json",
         choices=("text", "markdown", "json"),
     )
 

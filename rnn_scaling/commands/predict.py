@@ -123,7 +123,10 @@ def _find_mistakes(
     else:
         for field in dataclasses.fields(assumed):
             if field.name in user_flags:
-                yield f"--{field.name} needs --simulate; add it, or leave this out"
+                yield (
+                    f"--{field.name} needs --simulate; add --simulate, or leave "
+                    f"out --{field.name}"
+                )
         if len(options.sources) != 1 and not options.track_record:
             sources = " ".join(map(str, options.sources)) or "nothing"
             yield (

@@ -134,10 +134,10 @@ def _source_condition(has_property: Callable[[registry.DataSource], bool]) -> Co
 
 _TRAINS = Condition(
     lambda c: c.model.trains,
-    "training, without --forward_only and --decode",
+    "a run that trains (without --forward_only and --decode)",
     ("forward_only", "decode"),
 )
-_PREFETCHING_SOURCES = " or ".join(
+_PREFETCHING_SOURCES = join_with_or(
     registry.find_readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
 )
 _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (

@@ -115,7 +115,7 @@ def find_problems(
     for name in list_unread_user_options(config, user_options):
         lines.append(
             f"{spell(name, user_options[name])} would be ignored here; "
-            f"it needs {find_remedy(config, name)}, or leave it out"
+            f"use {find_remedy(config, name)}, or leave it out"
         )
     lines += conflict_rules.find_broken_rules(config, user_options, num_gpus)
     if config.devices.device == "gpu" and num_gpus:

@@ -131,7 +131,13 @@ def _flag_lines(field: Field) -> list[str]:
         if "default: " not in text:
             text += f" (default: {_format_default(field.default)})"
     indent = " " * 6
-    lines = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
     return [head, *lines]
 
 

@@ -284,7 +284,8 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "async_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.async_parameter_server",
-        "the same without waiting for other workers, so gradients are stale",
+        "like distributed_parameter_server, but no worker waits for others, "
+        "so gradients are stale",
         reads=("partition_large_variables", "sparse_gradients"),
         engine="coordinator",
         has_one_copy=True,
@@ -339,16 +340,18 @@ DATA_SOURCES: Mapping[str, DataSource] = {
     ),
     "constant": DataSource(
         "rnn_scaling.data.constant",
-        "one batch kept on each device",
+        "one random batch, which stays on each device",
         on_device=True,
         reads=_RANDOM,
     ),
     "copy": DataSource(
-        "rnn_scaling.data.known_answer", "random sentences to copy, nmt", holds="text"
+        "rnn_scaling.data.known_answer",
+        "random sentences that the model learns to copy",
+        holds="text",
     ),
     "reverse": DataSource(
         "rnn_scaling.data.known_answer",
-        "random sentences to reverse, nmt",
+        "random sentences that the model learns to reverse",
         holds="text",
     ),
     "host": DataSource(

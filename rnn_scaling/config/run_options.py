@@ -1,6 +1,6 @@
 """The options of a run; each field is a flag and an entry in the record.
 
-If only some choices read an option, its help begins with them ("replicated: ...").
+If only some choices read an option, its help ends with them ("only with --NAME=...").
 
 Records and command lines of users contain the names of the fields: never rename one.
 """
@@ -10,6 +10,16 @@ import dataclasses
 from rnn_scaling.config import presets, registry
 from rnn_scaling.models.config import option
 from rnn_scaling.models.workloads import option_readers
+
+
+def _only_with(option_name: str) -> str:
+    """Return the flag with which a run reads an option, such as "--data_source=text"."""
+    mode_readers = registry.find_readers(registry.VARIABLE_UPDATES)
+    if option_name in mode_readers:
+        modes = registry.join_with_or(mode_readers[option_name])
+        return f"--variable_update={modes}"
+    source_readers = registry.find_readers(registry.DATA_SOURCES)
+    return f"--data_source={registry.join_with_or(source_readers[option_name])}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +41,8 @@ class DeviceOptions:
     )
     cpu_cores_per_device: int = option(
         1,
-        "cores per CPU device; the process is bound to --num_devices times this number "
-        "of cores",
+        "number of cores per CPU device; the process is bound to "
+        "--num_devices times this number of cores",
         minimum=1,
         maximum=1_024,
     )
@@ -48,16 +58,18 @@ class FrameworkOptions:
         "with ./run.sh setup-frameworks NAME",
         choices=tuple(registry.FRAMEWORKS),
     )
-    compile: bool = option(False, "torch: compile the network with torch.compile")
+    compile: bool = option(
+        False, "compile the network with torch.compile; only with --framework=torch"
+    )
     keras_backend: str = option(
         "tensorflow",
-        "keras: backend of Keras",
+        "backend of Keras; only with --framework=keras",
         choices=("tensorflow", "jax"),
     )
     malloc: str = option(
         "system",
-        "memory allocation of glibc, for every framework: system (large arrays are "
-        "returned to the system) or keep (the process keeps them, by "
+        "how glibc treats freed memory, in every framework: system (large "
+        "arrays are returned to the system) or keep (the process reuses them: "
         "MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_)",
         choices=("system", "keep"),
     )
@@ -69,14 +81,15 @@ class ClusterOptions:
 
     num_workers: int = option(
         1,
-        "worker processes, each with --num_devices towers; default: the number that "
-        "mpirun, srun, Kubernetes or TF_CONFIG started",
+        "number of worker processes, each with --num_devices towers; default: "
+        "the number that mpirun, srun, Kubernetes or TF_CONFIG started",
         minimum=1,
         maximum=65_536,
     )
     num_ps: int = option(
         1,
-        "parameter servers: processes that hold the variables, in modes that use them",
+        "number of parameter servers: processes that hold the variables in "
+        "distributed_parameter_server and async_parameter_server",
         minimum=1,
         maximum=1_024,
     )
@@ -96,7 +109,8 @@ class ClusterOptions:
     )
     coordinator_address: str = option(
         "",
-        "HOST:PORT at which rank 0 waits for the other ranks, if no launcher sets it",
+        "HOST:PORT at which rank 0 waits for the other ranks; needed only if "
+        "the launcher does not set it",
     )
 
 
@@ -110,73 +124,80 @@ class UpdateOptions:
         choices=tuple(registry.VARIABLE_UPDATES),
     )
     independent_replica: bool = option(
-        False, "with --variable_update=replicated: the same as independent"
+        False,
+        "with --variable_update=replicated: train independent replicas "
+        "instead, like --variable_update=independent",
     )
     param_server_device: str | None = option(
         None,
-        "parameter_server and keras_slicing: keep variables in host memory (cpu) or "
-        "balance them over the GPUs by size (gpu); default: gpu if the towers run on "
-        "GPUs, otherwise cpu",
+        "place of the variables: the host's memory (cpu), or the GPUs, "
+        "balanced by size (gpu); default: gpu if the towers run on GPUs, "
+        f"otherwise cpu; only with {_only_with('param_server_device')}",
         choices=("cpu", "gpu"),
     )
     slice_on: str = option(
         "host",
-        "keras_slicing: where the global batch is divided into slices; host: the host "
-        "sends each device its slice; device: each device gets the complete batch",
+        "place where the global batch is divided into slices: host (the host "
+        "sends each device its slice) or device (each device gets the "
+        f"complete batch); only with {_only_with('slice_on')}",
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
         False,
-        "parameter_server on GPUs or on several processes: split variables that are "
-        "larger than the share of one GPU or process",
+        "split variables that are larger than the share of one GPU or server "
+        f"process; only with {_only_with('partition_large_variables')}",
     )
     staged_vars: bool = option(
         False,
-        "parameter_server: towers read a staged copy of the variables that is exactly "
-        "one step old",
+        "let towers read a staged copy of the variables that is exactly one "
+        f"step old; only with {_only_with('staged_vars')}",
     )
     variable_consistency: str = option(
         "strong",
-        "parameter_server and replicated: strong (gradients are applied in the same "
-        "step) or relaxed (exactly one step later, so that the exchange overlaps the "
-        "next step)",
+        "step in which gradients are applied: strong (the same step) or "
+        "relaxed (exactly one step later, so that the exchange overlaps the "
+        f"next step); only with {_only_with('variable_consistency')}",
         choices=("strong", "relaxed"),
     )
     all_reduce_spec: str = option(
         "auto",
-        "replicated: alg[#shards][:limit:alg[#shards]...]; tensors up to limit (k, M, "
-        "G: powers of 1024) use the "
-        f"algorithm before it. alg: {', '.join(registry.ALL_REDUCES)}; auto: the best "
-        "that the devices allow",
+        "all-reduce algorithms by size: alg[#shards][:limit:alg[#shards]...]; "
+        "tensors of up to limit bytes (k, M, G: powers of 1024) use the "
+        f"algorithm before it. alg: {', '.join(registry.ALL_REDUCES)}; auto: "
+        "the best that the devices allow. Only with "
+        f"{_only_with('all_reduce_spec')}",
     )
     gradient_repacking: int = option(
         0,
-        "replicated: concatenate the dense gradients and exchange them in this many "
-        "equal pieces (0: off)",
+        "concatenate the dense gradients and exchange them in this many equal "
+        f"pieces (0: off); only with {_only_with('gradient_repacking')}",
         minimum=0,
         maximum=65_536,
     )
     agg_small_grads_max_bytes: int = option(
         0,
-        "replicated: pack dense gradients of at most this many bytes before the "
-        "exchange (0: off)",
+        "pack dense gradients of at most this many bytes before the exchange "
+        f"(0: off); only with {_only_with('agg_small_grads_max_bytes')}",
         minimum=0,
     )
     agg_small_grads_max_group: int = option(
-        10, "replicated: maximum number of small gradients per pack", minimum=1
+        10,
+        "maximum number of gradients per pack of --agg_small_grads_max_bytes",
+        minimum=1,
     )
     sparse_gradients: str = option(
         "gather",
-        "parameter_server, keras_slicing and replicated: exchange an embedding's "
-        "gradient as the rows that the batch used (gather) or as a dense tensor "
-        "(densify); the update is the same",
+        "form in which an embedding's gradient is exchanged: the rows that "
+        "the batch used (gather) or a dense tensor (densify); the update is "
+        "the same",
         choices=("gather", "densify"),
     )
     compress_gradients: str = option(
         "none",
-        "replicated and collective_all_reduce: exchange gradients in half precision or "
-        "as 8-bit numbers with a scale; int8 adds its rounding error to the next "
-        "step's gradient; the update stays float32",
+        "exchange gradients in half precision, or as 8-bit numbers with a "
+        "scale (int8), which adds its rounding error to the next step's "
+        "gradient; the update stays float32; only with "
+        f"{_only_with('compress_gradients')}",
         choices=("none", "bfloat16", "float16", "int8"),
     )
 
@@ -201,30 +222,31 @@ class TrainingOptions:
     )
     gradient_accumulation_steps: int = option(
         1,
-        "micro-batches of --batch_size that each tower computes before one exchange "
-        "and one update; the global batch is --batch_size times the towers times this "
-        "number",
+        "number of micro-batches of --batch_size that each tower computes "
+        "before one exchange and one update; the global batch is --batch_size "
+        "times the towers times this number",
         minimum=1,
         maximum=1_024,
     )
     optimizer: str = option(
         "adam",
-        "update rule; momentum uses 0.9; rmsprop uses decay 0.9, momentum 0.9 and "
-        "epsilon 1.0",
+        "update rule: sgd, momentum (0.9), rmsprop (decay 0.9, momentum 0.9, "
+        "epsilon 1.0) or adam",
         choices=("sgd", "momentum", "rmsprop", "adam"),
     )
     weight_decay: float = option(
         0.0,
-        "weight decay of matrices, kernels and embeddings (0: off); sgd, momentum "
-        "and rmsprop add this number times the weights to the gradient (L2), adam "
-        "subtracts the learning rate times this product (AdamW)",
+        "weight decay of matrices, kernels and embeddings (0: off): sgd, "
+        "momentum and rmsprop add this number times the weights to the "
+        "gradient (L2); adam subtracts the learning rate times this product "
+        "(AdamW)",
         minimum=0.0,
         maximum=1.0,
     )
     learning_rate: float = option(
         0.001,
-        "learning rate; with piecewise, the first one; with inverse_sqrt, the "
-        "highest one",
+        "learning rate; with --lr_schedule=piecewise the first one, with "
+        "inverse_sqrt the highest one",
     )
     lr_schedule: str = option(
         "constant",
@@ -236,36 +258,39 @@ class TrainingOptions:
     )
     lr_steps: str = option(
         "",
-        "piecewise: UPDATE:RATE,... such as 100:0.01,200:0.001; each rate applies "
-        "after that many updates, and --learning_rate before the first",
+        "rates of --lr_schedule=piecewise as UPDATE:RATE,... such as "
+        "100:0.01,200:0.001; each rate applies after that many updates, and "
+        "--learning_rate before the first",
         whole=True,
         shown="N:X,...",
     )
     lr_scaling: str = option(
         "none",
-        "linear: multiply the learning rate by the number of towers of all workers and "
-        "by --gradient_accumulation_steps, as the global batch grows (Goyal et al. "
-        "2017)",
+        "whether the learning rate grows with the global batch: none, or "
+        "linear (the rate is multiplied by the number of towers of all "
+        "workers and by --gradient_accumulation_steps; Goyal et al. 2017)",
         choices=("none", "linear"),
     )
     lr_warmup_batches: int = option(
         0,
-        "lr_scaling: updates over which the learning rate rises linearly from "
-        "--learning_rate to the scaled rate (0: no warm-up); inverse_sqrt: from 0 to "
-        "the largest rate",
+        "number of updates over which the learning rate rises linearly: with "
+        "--lr_scaling=linear from --learning_rate to the scaled rate (0: no "
+        "warm-up), with --lr_schedule=inverse_sqrt from 0 to the largest rate",
         minimum=0,
         maximum=1_000_000_000,
     )
     loss_scale: str = option(
         "dynamic",
-        "float16: factor of the loss, a whole number or dynamic (halved after a "
-        "gradient that is not finite, doubled after 2,000 finite ones); updates "
-        "with a gradient that is not finite are skipped and counted",
+        "factor of the loss with --compute_dtype=float16: a whole number, or "
+        "dynamic (halved after a gradient that is not finite, doubled after "
+        "2,000 finite ones); updates with a gradient that is not finite are "
+        "skipped and counted",
         shown="dynamic|N",
     )
     max_gradient_norm: float = option(
         0.0,
-        "scale the gradients of a step down to this global L2 norm (0: no clipping)",
+        "clip the gradients of a step: scale them down to this global L2 norm "
+        "if it is larger (0: no clipping)",
         minimum=0.0,
     )
     seed: int = option(
@@ -288,106 +313,122 @@ class DataOptions:
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     random_lengths: bool = option(
         False,
-        "device, constant, host: random sentences have 1 to --src_max_len and 1 to "
-        "--tgt_max_len words; the first one in a batch has the maximum",
+        "give random sentences 1 to --src_max_len and 1 to --tgt_max_len "
+        "words; the first one in a batch has the maximum; only with "
+        f"{_only_with('random_lengths')}",
     )
     ragged_batches: bool = option(
         False,
-        "with random_lengths: a batch is only as long as its longest sentence, which "
-        "may be shorter than the maximum; batches and towers then differ in positions",
+        "with --random_lengths: make a batch only as long as its longest "
+        "sentence, which may be shorter than the maximum; batches and towers "
+        "then differ in positions",
     )
     src_max_len: int = option(
         30,
-        f"{option_readers('src_max_len')}: maximum words of a source sentence; synthetic "
-        "sentences have exactly this many",
+        "maximum number of words in a source sentence; synthetic sentences "
+        f"have exactly this many; only for {option_readers('src_max_len')}",
         minimum=1,
         maximum=65_536,
     )
     tgt_max_len: int = option(
         30,
-        f"{option_readers('tgt_max_len')}: maximum words of a target sentence, "
-        "end-of-sentence word included; synthetic sentences have exactly this many",
+        "maximum number of words in a target sentence, including the "
+        "end-of-sentence word; synthetic sentences have exactly this many; "
+        f"only for {option_readers('tgt_max_len')}",
         minimum=1,
         maximum=65_536,
     )
     pad_to: int = option(
         0,
-        f"{option_readers('pad_to')}, with text or random_lengths: pad every sentence to "
-        "this many words, so that all towers compute the same number of positions; 0: "
-        "pad to the longest sentence of the batch",
+        "pad every sentence to this many words, so that all towers compute "
+        "the same number of positions; 0: pad to the longest sentence of the "
+        "batch; only with --data_source=text or --random_lengths, for "
+        f"{option_readers('pad_to')}",
         minimum=0,
         maximum=65_536,
     )
     src_file_name: str = option(
         "",
-        f"{option_readers('src_file_name')}, text: source sentences, one per line, words "
-        "separated by spaces, UTF-8",
+        "file of source sentences for --data_source=text: UTF-8, one sentence "
+        "per line, words separated by spaces; only for "
+        f"{option_readers('src_file_name')}",
     )
     tgt_file_name: str = option(
         "",
-        f"{option_readers('tgt_file_name')}, text: target sentences; for translation, line "
-        "n translates line n of src_file_name",
+        "file of target sentences for --data_source=text, like "
+        "--src_file_name; for translation, line n translates line n of the "
+        f"source; only for {option_readers('tgt_file_name')}",
     )
     src_vocab_file: str = option(
         "",
-        "nmt, nmt_attention, text: source vocabulary, one word per line; only the "
-        "first src_vocab_size lines are used",
+        "file of the source vocabulary for --data_source=text, one word per "
+        "line; only the first --src_vocab_size lines are used; only for "
+        f"{option_readers('src_vocab_file')}",
     )
     tgt_vocab_file: str = option(
         "",
-        f"{option_readers('tgt_vocab_file')}, text: target vocabulary, one word per "
-        "line; transformer uses it for both sides; only the first tgt_vocab_size lines "
-        "are used",
+        "file of the target vocabulary for --data_source=text, one word per "
+        "line; transformer uses it for both sides; only the first "
+        "--tgt_vocab_size lines are used; only for "
+        f"{option_readers('tgt_vocab_file')}",
     )
     bos: str = option(
-        "<s>", "text: begin-of-sentence word, a line of the target vocabulary"
+        "<s>",
+        "begin-of-sentence word for --data_source=text, which must be a line "
+        "of the target vocabulary",
     )
     eos: str = option(
-        "</s>", "text: end-of-sentence word, which must be a line of each vocabulary"
+        "</s>",
+        "end-of-sentence word for --data_source=text, which must be a line of "
+        "each vocabulary",
     )
     unk_id: int = option(
         0,
-        "text: id of words that are not in the vocabulary",
+        "id of words that are not in the vocabulary, with --data_source=text",
         minimum=0,
         maximum=2_147_483_647,
     )
     num_buckets: int = option(
         5,
-        "text: number of buckets; a batch contains sentences of similar length, from "
-        "one bucket",
+        "number of buckets by length, with --data_source=text; a batch "
+        "contains sentences of one bucket, which have similar lengths",
         minimum=1,
         maximum=65_536,
     )
     data_dir: str = option(
         "",
-        "folder of the files; cifar10: data_batch_1.bin and so on; tfrecord: "
-        "train-00000-of-01024 and so on",
+        "folder of the images: data_batch_1.bin and so on for "
+        "--data_source=cifar10, train-00000-of-01024 and so on for "
+        "--data_source=tfrecord",
     )
     disable_shuffle: bool = option(
-        False, "text, cifar10 and tfrecord: keep the order of the files"
+        False,
+        "keep the order of the samples in the files; only with "
+        f"{_only_with('disable_shuffle')}",
     )
     output_buffer_size: int = option(
         10_000,
-        "text, cifar10 and tfrecord: samples in the shuffle buffer",
+        "number of samples in the shuffle buffer; more samples mix better and "
+        f"take more memory; only with {_only_with('output_buffer_size')}",
         minimum=1,
         maximum=1_000_000_000,
     )
     num_parallel_calls: int = option(
         2,
-        "host, text, cifar10 and tfrecord: threads that prepare batches",
+        "number of threads that prepare batches; only with "
+        f"{_only_with('num_parallel_calls')}",
         minimum=1,
         maximum=1_024,
     )
     prefetch_data_to_device: bool | None = option(
         None,
-        "host, text, cifar10 and tfrecord: copy batches to the devices ahead of the "
-        "step (default: true); if this flag is given without --data_source, the source "
-        "is host",
+        "copy batches to the devices ahead of the step (default: true); only "
+        f"with {_only_with('prefetch_data_to_device')}; if this flag is given "
+        "without --data_source, the source is host",
     )
     prefetch_buffer_size: int = option(
         2,
-        "host, text, cifar10 and tfrecord: number of batches that are kept ready on "
-        "each device",
+        "number of batches that --prefetch_data_to_device keeps ready on each device",
         minimum=1,
         maximum=65_536,
     )
@@ -404,12 +445,16 @@ class MeasureOptions:
 
     num_warmup_batches: int = option(
         10,
-        "batches before the measurement; their items and seconds do not count",
+        "number of batches before the measurement; their items and seconds do "
+        "not count",
         minimum=0,
         maximum=1_000_000_000,
     )
     num_batches: int = option(
-        20, "batches to measure after the warm-up", minimum=1, maximum=1_000_000_000
+        20,
+        "number of batches to measure after the warm-up",
+        minimum=1,
+        maximum=1_000_000_000,
     )
     until_steady: bool = option(
         False,
@@ -418,13 +463,13 @@ class MeasureOptions:
     )
     target_ci: float = option(
         0.02,
-        "until_steady: target for the relative half-width of the rate's 95 % interval "
-        "(0.02: 2 %)",
+        "goal of --until_steady for the half-width of the rate's 95 % "
+        "interval, relative to the rate (0.02: 2 %)",
         minimum=1e-4,
     )
     max_batches: int = option(
         2000,
-        "until_steady: maximum number of batches, warm-up included",
+        "maximum number of batches with --until_steady, including the warm-up",
         minimum=1,
         maximum=1_000_000_000,
     )
@@ -436,29 +481,30 @@ class MeasureOptions:
     )
     stop_at_accuracy: float = option(
         0.0,
-        "accuracy: end the run when the mean accuracy of 10 batches stays at or above "
-        "this for 10 more batches (0.9: 90 %; 0: off)",
+        "with --accuracy: end the run when the mean accuracy of 10 batches "
+        "stays at or above this for 10 more batches (0.9: 90 %; 0: off)",
         minimum=0.0,
         maximum=1.0,
     )
     num_epochs: float = option(
         0.0,
-        "text and cifar10: passes over the data, warm-up included, instead of "
-        "--num_batches (0: off)",
+        "number of passes over the data, including the warm-up, instead of "
+        f"--num_batches (0: off); only with {_only_with('num_epochs')}",
         minimum=0.0,
     )
     inter_op_parallelism_threads: int = option(
         0,
-        "threads that dispatch operators; 0: one per device, plus one if devices have "
-        "several cores or there are several processes; with GPUs, one per device plus "
-        "one, and at least the number of cores",
+        "number of threads that dispatch operators; 0: one per device, plus "
+        "one if devices have several cores or there are several processes; "
+        "with GPUs, one per device plus one, and at least the number of cores",
         minimum=0,
         maximum=4_096,
     )
     intra_op_parallelism_threads: int = option(
         0,
-        "threads inside operators on the CPU; 0: one thread if each device has one "
-        "core, else the cores of all devices; all cores with GPUs",
+        "number of threads inside operators on the CPU; 0: one if each device "
+        "has one core, else the number of cores of all devices; all cores "
+        "with GPUs",
         minimum=0,
         maximum=4_096,
     )
@@ -488,15 +534,15 @@ class OutputOptions:
     )
     save_every: int = option(
         100,
-        "checkpoint_dir: batches between two checkpoints",
+        "number of batches between two checkpoints in --checkpoint_dir",
         minimum=1,
         maximum=1_000_000_000,
     )
     trace_batches: int = option(
         0,
-        "after the measured batches, profile this many more and count the kernels of "
-        "another two; the record contains times and counts, --log_dir the traces (0: "
-        "off)",
+        "number of batches that are profiled after the measured ones (0: "
+        "off); the kernels of two more batches are counted; the record "
+        "contains times and counts, and --log_dir gets the traces",
         minimum=0,
         maximum=1_000,
     )
@@ -507,12 +553,13 @@ class OutputOptions:
     )
     preset: str = option(
         "small",
-        "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32); "
-        "large (95.7 M: vocabulary 50,000, embedding and units 512, 4 + 4 cells, bi, "
-        "100 words, batch 384); gnmt_v2 (160.7 M: GNMT of NVIDIA and MLPerf, with "
-        "--model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128); "
-        "transformer_base or transformer_big (60.5 M and 209.1 M: vocabulary 32,000, "
-        "50 words, batch 128); for images "
-        f"only the batch: {presets.describe_image_batches()}",
+        "sizes of the model, batch size and lengths, unless other flags set "
+        "them: small (8.2 M parameters, batch 32); large (95.7 M: vocabulary "
+        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch "
+        "384); gnmt_v2 (160.7 M: GNMT of NVIDIA and MLPerf, with "
+        "--model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, "
+        "batch 128); transformer_base or transformer_big (60.5 M and 209.1 M: "
+        "vocabulary 32,000, 50 words, batch 128); for images only the batch: "
+        f"{presets.describe_image_batches()}",
         choices=tuple(presets.PRESETS),
     )

@@ -32,13 +32,14 @@ class AbOptions:
     """Sides: the two settings."""
 
     a: str | None = option(
-        None, 'flags of the first setting, in quotation marks; "": only the common ones'
+        None,
+        'flags of the first setting, in quotation marks; "" for only the common flags',
     )
-    b: str | None = option(None, "flags of the second setting")
+    b: str | None = option(None, "flags of the second setting, like --a")
     repeats: int = option(5, "number of pairs of runs", minimum=1)
     out: str = option("results/ab", "parent folder of the folders a and b")
     max_regression: float = flags.max_regression(
-        "limit for the exit status: how much slower b may be"
+        "largest slow-down of b with exit status 0"
     )
 
 

@@ -45,29 +45,34 @@ class RecommendOptions:
     )
     minutes: float = option(
         10.0,
-        "time limit in minutes; a run in progress is completed",
+        "time limit in minutes; a run in progress is completed, so the "
+        "command may take longer",
         minimum=0.1,
         maximum=10_000.0,
     )
     format: str = option("text", "output format", choices=("text", "markdown", "json"))
     largest_batch: bool = option(
-        False, "search for the largest batch that fits in memory instead", bare=True
+        False,
+        "search for the largest batch that fits in memory, instead of "
+        "comparing settings",
+        bare=True,
     )
     memory_gib: float = option(
         0.0,
-        "largest_batch, on CPUs: memory limit of a whole run in GiB (0: "
+        "memory limit of a whole run on CPUs, in GiB, for --largest_batch (0: "
         f"{_MEMORY_SHARE:.0%} of the free memory)",
         minimum=0.0,
     )
     threads: bool = option(
         False,
-        "instead, find the number of threads that keeps the devices busy",
+        "find the number of threads that keeps the devices busy, instead of "
+        "comparing settings",
         bare=True,
     )
     repeats: int | None = option(
         None,
-        "threads: runs per number of threads; one run is not enough to compare "
-        f"(default: {_THREADS_REPEATS})",
+        "runs per number of threads, for --threads; one run is not enough to "
+        f"compare (default: {_THREADS_REPEATS})",
         minimum=1,
     )
 
@@ -79,7 +84,7 @@ class ThreadsOptions(RecommendOptions):
     out: str = option(_THREADS_FOLDER, "folder of the records")
     trace_batches: int = option(
         _THREADS_TRACED_BATCHES,
-        "batches that are traced after the measured ones",
+        "number of batches that are traced after the measured ones",
         minimum=1,
         maximum=OPTIONS["trace_batches"].metadata["maximum"],
     )
@@ -121,12 +126,13 @@ def read(words: Sequence[str]) -> Request:
     lines = []
     if options.memory_gib and not options.largest_batch:
         lines.append(
-            f"--memory_gib={options.memory_gib:g} would be ignored; it needs "
-            "--largest_batch"
+            f"--memory_gib={options.memory_gib:g} would be ignored here; add "
+            "--largest_batch, or leave it out"
         )
     if options.repeats is not None and not options.threads:
         lines.append(
-            f"--repeats={options.repeats} would be ignored; it needs --threads"
+            f"--repeats={options.repeats} would be ignored here; add "
+            "--threads, or leave it out"
         )
     if options.threads and options.largest_batch:
         lines.append(
@@ -134,8 +140,8 @@ def read(words: Sequence[str]) -> Request:
         )
     if options.threads and "minutes" in values:
         lines.append(
-            f"--minutes={options.minutes:g} would be ignored, because --threads has no "
-            "time limit; leave it out"
+            f"--minutes={options.minutes:g} would be ignored here, because "
+            "--threads has no time limit; leave it out"
         )
     if lines:
         raise flags.FlagErrors(lines)

@@ -97,7 +97,7 @@ def test_a_mode_that_fails_is_named_and_none_is_a_failure(tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, line",
     [
-        (["--memory_gib=1"], "--memory_gib=1 would be ignored; it needs"),
+        (["--memory_gib=1"], "--memory_gib=1 would be ignored here; add"),
         (
             ["--largest_batch", "--global_batch_size=64"],
             "--global_batch_size=64 conflicts with",

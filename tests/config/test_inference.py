@@ -19,7 +19,7 @@ CONFLICTS = """
 --decode --beam_size=9 --tgt_vocab_size=8 | --beam_size=9 must be at most
 --decode --model=lm | --decode=true would be ignored here
 --decode --forward_only | --forward_only=true computes the loss
---beam_size=4 | --beam_size=4 would be ignored here; it needs --decode
+--beam_size=4 | --beam_size=4 would be ignored here; use --decode
 --forward_only --optimizer=sgd | --optimizer=sgd would be ignored
 --decode --variable_update=replicated | --variable_update=replicated would be
 --decode --accuracy --decoder_type=dynamic_rnn | --accuracy + --decoder_type

@@ -265,6 +265,25 @@ def a_hello(rank, size, job="test", token=""):
     return wire.encode("hello", **fields, proof=tokens.make_proof(token, fields))
 
 
+def meet_and_leave(connection):
+    connection.barrier("still there")
+    connection.leave()
+    return "left"
+
+
+@contextlib.contextmanager
+def rank_0_joins(*connections):
+    """Join and leave as rank 0 in the background, and as the other ranks at the end.
+
+    No failure may occur.
+    """
+    first = in_background(connections[0], join_and_leave)
+    yield
+    assert together(connections[1:], join_and_leave) == ["left"] * len(connections[1:])
+    first.join(PATIENCE_S)
+    assert not connections[0].failure
+
+
 def join_and_leave(connection):
     connection.join()
     connection.leave()

@@ -24,6 +24,7 @@ from tests.cluster.ranks import (
     in_background,
     join_and_leave,
     joined_connections,
+    meet_and_leave,
     together,
 )
 
@@ -190,13 +191,7 @@ def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
         ClusterError, match="has begun without it; start all ranks with one command"
     ):
         a_connection(1, 2, connections[0]._launch.rendezvous).join()
-    assert (
-        together(
-            connections,
-            lambda connection: (connection.barrier("still there"), connection.leave()),
-        )
-        == [(None, None)] * 2
-    )
+    assert together(connections, meet_and_leave) == ["left"] * 2
 
 
 def test_the_port_of_rank_0_is_taken():
@@ -332,13 +327,7 @@ def test_a_report_must_be_json_and_may_be_long():
         connections[1].report({1, 2})
     big = "x" * (wire.MAX_STRANGER_BYTES * 2)  # more than a stranger may send
     connections[1].report(big)
-    assert (
-        together(
-            connections,
-            lambda connection: (connection.barrier("end"), connection.leave()),
-        )
-        == [(None, None)] * 2
-    )
+    assert together(connections, meet_and_leave) == ["left"] * 2
     assert connections[0].reports() == {1: [big]}
 
 

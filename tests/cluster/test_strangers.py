@@ -18,9 +18,8 @@ from tests.cluster.ranks import (
     connected,
     free_address,
     in_background,
-    join_and_leave,
+    rank_0_joins,
     received_until_closed,
-    together,
 )
 from tests.support import faults
 
@@ -60,20 +59,17 @@ def test_a_rank_that_finds_another_program_reports_it():
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_rank_of_another_job_or_token_gets_no_answer_and_disturbs_nobody(name):
     address = free_address()
-    connections = [
-        a_connection(0, 2, address, TOKEN),
-        a_connection(1, 2, address, TOKEN | STRANGERS[name], timeout_s=0.5),
-    ]
-    first = in_background(connections[0], join_and_leave)
-    with connected(address) as stranger:
-        stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
-        assert received_until_closed(stranger) == b""
-    with pytest.raises(ClusterError, match="RNN_SCALING_JOB_TOKEN") as error:
-        connections[1].join()
-    assert "0123" not in str(error.value) and "test" not in str(error.value)
-    assert together([a_connection(1, 2, address, TOKEN)], join_and_leave) == ["left"]
-    first.join(PATIENCE_S)
-    assert not connections[0].failure and "0123" not in repr(connections[0]._launch)
+    both = [a_connection(rank, 2, address, TOKEN) for rank in range(2)]
+    with rank_0_joins(*both):
+        with connected(address) as stranger:
+            stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
+            assert received_until_closed(stranger) == b""
+        other = a_connection(1, 2, address, TOKEN | STRANGERS[name], timeout_s=0.5)
+        with pytest.raises(ClusterError, match="RNN_SCALING_JOB_TOKEN") as error:
+            other.join()
+    for text in (str(error.value), repr(both[0]._launch)):
+        assert "0123" not in text
+    assert "test" not in str(error.value)
 
 
 def test_a_program_in_the_place_of_rank_0_learns_no_token():
@@ -108,21 +104,15 @@ def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkey
     )  # They make room before their time limit.
     address = free_address()
     connections = [a_connection(rank, 3, address, TOKEN) for rank in range(3)]
-    first = in_background(connections[0], join_and_leave)
-    with contextlib.ExitStack() as held:
+    first = connections[0]
+    with contextlib.ExitStack() as held, rank_0_joins(*connections):
         for _ in range(200):
             held.enter_context(connected(address)).sendall(sent)
         # The system accepts connections before.
-        faults.wait_until(lambda: connections[0]._rendezvous, "rank 0 has a rendezvous")
-        strangers = [
-            each
-            for each in list(connections[0]._rendezvous._connections)
-            if each.is_stranger
-        ]
-        assert len(strangers) <= rendezvous.MAX_STRANGERS
-        assert together(connections[1:], join_and_leave) == ["left"] * 2
-    first.join(PATIENCE_S)
-    assert not connections[0].failure
+        faults.wait_until(lambda: first._rendezvous, "rank 0 has a rendezvous")
+        served = list(first._rendezvous._connections)
+        num_strangers = sum(each.is_stranger for each in served)
+        assert num_strangers <= rendezvous.MAX_STRANGERS
 
 
 def test_a_stranger_that_sends_byte_by_byte_has_the_time_limit_of_a_silent_one(
@@ -131,13 +121,11 @@ def test_a_stranger_that_sends_byte_by_byte_has_the_time_limit_of_a_silent_one(
     monkeypatch.setattr(rendezvous, "STRANGER_S", 0.3)
     address = free_address()
     connections = [a_connection(rank, 2, address) for rank in range(2)]
-    first = in_background(connections[0], join_and_leave)
-    with connected(address) as stranger, pytest.raises(OSError):
+    silenced = pytest.raises(OSError)
+    with rank_0_joins(*connections), connected(address) as stranger, silenced:
         for _ in range(600):
             stranger.sendall(b"x")
             time.sleep(0.05)
-    assert together(connections[1:], join_and_leave) == ["left"]
-    first.join(PATIENCE_S)
 
 
 def test_strangers_that_send_invalid_messages_are_sent_away_and_disturb_nobody(
@@ -147,17 +135,13 @@ def test_strangers_that_send_invalid_messages_are_sent_away_and_disturb_nobody(
         rendezvous, "STRANGER_S", PATIENCE_S * 2
     )  # They are rejected for their messages, not for silence.
     address = free_address()
-    connections = [a_connection(rank, 2, address) for rank in range(2)]
-    waiting = in_background(connections[0], join_and_leave)
-    for name, content in INVALID.items():
-        with connected(address) as stranger:
-            stranger.sendall(content)
-            if not content:
-                stranger.shutdown(socket.SHUT_WR)
-            assert received_until_closed(stranger) == b"", name
-    assert together(connections[1:], join_and_leave) == ["left"]
-    waiting.join(PATIENCE_S)
-    assert not connections[0].failure
+    with rank_0_joins(*(a_connection(rank, 2, address) for rank in range(2))):
+        for name, content in INVALID.items():
+            with connected(address) as stranger:
+                stranger.sendall(content)
+                if not content:
+                    stranger.shutdown(socket.SHUT_WR)
+                assert received_until_closed(stranger) == b"", name
 
 
 def test_a_rank_that_sends_invalid_messages_ends_the_run_by_its_name():

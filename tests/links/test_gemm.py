@@ -40,24 +40,23 @@ def test_the_whole_product_is_made_on_every_device(tf, devices):
     )
 
 
+def work_with_clock(devices, tick_s, dtype="float32"):
+    """Return a product on one device, whose clock ticks when it is read."""
+    clock = itertools.count(0.0, tick_s).__next__
+    return compute.ComputeWork(devices[:1], SMALL, dtype, clock=clock)
+
+
 def test_a_repeat_is_the_mean_of_its_calls(tf, devices):
-    work = compute.ComputeWork(
-        devices[:1], SMALL, "bfloat16", clock=itertools.count(0.0, 6.0).__next__
-    )
+    work = work_with_clock(devices, 6.0, "bfloat16")
     calls, function = [], work.function
     work.calls, work.function = 3, lambda: calls.append(1) or function()
     assert work.seconds() == 2.0 and len(calls) == 3
 
 
 def test_short_products_are_repeated_and_long_ones_are_not(tf, devices):
-    short = compute.ComputeWork(
-        devices[:1], SMALL, "float32", clock=itertools.count(0.0, 0.005).__next__
-    )
-    assert short.warm_up() == pytest.approx(0.005) and short.calls == 10
-    long = compute.ComputeWork(
-        devices[:1], SMALL, "float32", clock=itertools.count(0.0, 9.0).__next__
-    )
-    assert long.warm_up() == 9.0 and long.calls == 1
+    for tick_s, calls in ((0.005, 10), (9.0, 1)):
+        work = work_with_clock(devices, tick_s)
+        assert work.warm_up() == pytest.approx(tick_s) and work.calls == calls
 
 
 def test_products_that_would_take_too_long_are_left_out(tf, devices, monkeypatch):

@@ -14,6 +14,13 @@ from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from tests.links.fake_cuda import FakeCudart
 
 
+def answer(tmp_path, **request):
+    """Return the outcome of a request, or None if the worker fails."""
+    (tmp_path / "request").write_text(json.dumps(request))
+    status = worker.main([str(tmp_path / "request"), str(tmp_path / "result")])
+    return pickle.loads((tmp_path / "result").read_bytes()) if status == 0 else None
+
+
 def test_the_worker_of_products(devices, tmp_path, monkeypatch):
     monkeypatch.setattr(
         worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2])
@@ -33,9 +40,7 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
         "dtypes": ["float32"],
         "shapes": [[4, 8, 16]],
     }
-    (tmp_path / "request").write_text(json.dumps(request))
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    outcome = pickle.loads((tmp_path / "result").read_bytes())
+    outcome = answer(tmp_path, **request)
     (made,) = outcome.products
     assert not outcome.series and (made.dtype, made.num_devices) == ("float32", 2)
     assert "50% of the cores" in made.notes[0] and len(made.products[0].seconds) == 3
@@ -53,8 +58,7 @@ def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, 
         raise error
 
     monkeypatch.setattr(worker, "_measure_host_memory", fail)
-    (tmp_path / "request").write_text('{"what": "memory"}')
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert answer(tmp_path, what="memory") is None
     assert capsys.readouterr().err == f"error: {said}\n"
 
 
@@ -62,23 +66,13 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
     monkeypatch.setattr(gpu_copies, "find_library", lambda: FakeCudart(devices=2))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     del os.environ["CUDA_DEVICE_ORDER"]
-    (tmp_path / "request").write_text(
-        json.dumps(
-            {
-                "what": "gpu_copies",
-                "sizes": [4, 64],
-                "rounds": 3,
-                "devices": [0, 1],
-                "origin": None,
-            }
-        )
-    )
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    assert len(pickle.loads((tmp_path / "result").read_bytes()).series) == 2 * 7
+    request = {"what": "gpu_copies", "sizes": [4, 64], "rounds": 3}
+    request |= {"devices": [0, 1], "origin": None}
+    assert len(answer(tmp_path, **request).series) == 2 * 7
     # GPUs are numbered like in nvidia-smi and in the topology.
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     monkeypatch.setattr(
         gpu_copies, "find_library", lambda: FakeCudart(fail="cudaMalloc")
     )
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert answer(tmp_path, **request) is None
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: cudaMalloc: ")

@@ -113,10 +113,16 @@ def traced(
     )
 
 
-def largest_error(got: dict, want: dict) -> tuple[float, str]:
-    """See `parity.largest_error`."""
+def reference_results(tf, stack, case: Case, lengths) -> dict:
+    """Return the `results` of the reference."""
+    return results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+
+
+def assert_near(got: dict, want: dict, tolerance: float) -> float:
+    """Compare results by `parity.largest_error`; return the error."""
     assert got.keys() == want.keys()
     arrays = {name: np.asarray(tensor) for name, tensor in got.items()}
-    return parity.largest_error(
-        arrays, {name: np.asarray(tensor) for name, tensor in want.items()}
-    )
+    expected = {name: np.asarray(tensor) for name, tensor in want.items()}
+    error, name = parity.largest_error(arrays, expected)
+    assert error <= tolerance, name
+    return error

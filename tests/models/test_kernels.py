@@ -59,9 +59,7 @@ def reference(tf, cell, num_layers, num_directions, time_major, lengths):
         num_layers, num_directions, time_major=time_major, unit_type=cell
     )
     case = lstm_case.make_case(stack)
-    return case, lstm_case.results_of_constants(
-        tf, stacks.reference(stack), stack, case, lengths
-    )
+    return case, lstm_case.reference_results(tf, stack, case, lengths)
 
 
 def load_where_it_runs(tf, module, cell):
@@ -116,8 +114,7 @@ def test_parity(
         request.getfixturevalue("as_built")
     got = traced(tf, module, cell, num_layers, num_directions, time_major)(lengths)
     _, want = reference(tf, cell, num_layers, num_directions, time_major, lengths)
-    error, name = lstm_case.largest_error(got, want)
-    assert error <= TOLERANCES["float32"], name
+    lstm_case.assert_near(got, want, TOLERANCES["float32"])
 
 
 @pytest.mark.usefixtures("as_built")
@@ -130,9 +127,7 @@ def test_the_loop_takes_all_steps_of_padded_sentences(
     lengths = (3, 1, 2)
     taken = []
     case = lstm_case.make_case(stack)
-    want = lstm_case.results_of_constants(
-        tf, stacks.reference(stack), stack, case, lengths
-    )
+    want = lstm_case.reference_results(tf, stack, case, lengths)
     step = stacks.RecurrentStack.step
 
     def counted(self, x, state, weights):
@@ -146,8 +141,7 @@ def test_the_loop_takes_all_steps_of_padded_sentences(
         got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(
             lengths
         )
-        error, name = lstm_case.largest_error(got, want)
-        assert error <= TOLERANCES["float32"], name
+        lstm_case.assert_near(got, want, TOLERANCES["float32"])
         inputs, _ = lstm_case.tensors(tf, case, lengths)
         with monkeypatch.context() as patch:
             patch.setattr(stacks.RecurrentStack, "step", counted)
@@ -184,9 +178,8 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     case, want = reference(tf, cell, *sizes, True, lstm_case.UNEQUAL)
     stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
-    error, name = lstm_case.largest_error(got, want)
     factor = 3 if cell == "layer_norm_lstm" else 1
-    assert 0 < error <= TOLERANCES[dtype] * factor, name
+    assert lstm_case.assert_near(got, want, TOLERANCES[dtype] * factor) > 0
 
 
 @pytest.mark.usefixtures("as_built")
@@ -202,12 +195,9 @@ def test_dropout_agrees_with_the_reference(tf, module, cell):
     stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
-    want = lstm_case.results_of_constants(
-        tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL
-    )
+    want = lstm_case.reference_results(tf, stack, case, lstm_case.UNEQUAL)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
-    error, name = lstm_case.largest_error(got, want)
-    assert error <= TOLERANCES["float32"], name
+    lstm_case.assert_near(got, want, TOLERANCES["float32"])
 
 
 @every_kernel_and_cell

@@ -205,16 +205,6 @@ def test_initial_values_depend_only_on_seed_and_name(tf):
     assert not initial_value(specs["decoder/layer_1/bias"], seed=1).any()
 
 
-def test_the_kernels_that_run_are_named(tf):
-    config = dataclasses.replace(MODEL, decoder_type="dynamic_rnn")
-    assert workload_of(config).kernels == {
-        "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad",
-        "decoder_kernel": "tf.compat.v1.nn.dynamic_rnn",
-    }
-    on_gpus = workloads.load("nmt").build(MODEL, "GPU")
-    assert on_gpus.kernels["encoder_kernel"] == "CudnnRNNV3"
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -196,37 +196,48 @@ def test_without_a_flag_the_log_names_what_it_counts(tmp_path, text, unit):
     assert read(tmp_path, text, pattern, num_devices=4).unit == unit
 
 
-@pytest.mark.parametrize(
-    ("line", "per_device"),
-    [
-        ("512 tokens/s/GPU", True),
-        ("512 tok/s (per device)", True),
-        ("tokens/s/GPU: 512, loss 3", True),
-        ("tps_per_gpu=512", True),
-        ("512 img/sec/core", True),
-        ("512 samples/s per proc", True),
-        ("tgs (tokens/gpu/second)=512", True),
-        ("512 TGS", True),
-        ("512 img/sec (avg per rank)", True),
-        ("tokens per GPU per second: 512", True),
-        ("512 tokens/s", False),
-        ("4 processes per node, 512 tokens/s", False),
-        ("tensorflow/core/util/x.cc throughput 512", False),
-        ("settings 512", False),
-        ("512 tokens/s, 64 per GPU", False),
-        ("batch per GPU: 64, 512 tokens/s", False),
-        ("512 samples/second on 4 GPUs", False),
-        ("512 tokens/s (batch per GPU: 8)", False),
-        ("tok/s=512 tok/s/gpu=64", False),
-        ('"tok/s": 512 "mem/gpu": 12', False),
-        ("512 tokens/s per-device-batch 8", False),
-        ("memory per GPU ok throughput 512", False),
-        ("tokens/s (8 GPUs per worker): 512", False),
-    ],
-)
-def test_a_rate_of_one_device_is_recognized(line, per_device):
+PER_DEVICE = """
+512 tokens/s/GPU
+512 tok/s (per device)
+tokens/s/GPU: 512, loss 3
+tps_per_gpu=512
+512 img/sec/core
+512 samples/s per proc
+tgs (tokens/gpu/second)=512
+512 TGS
+512 img/sec (avg per rank)
+tokens per GPU per second: 512
+"""
+OF_ALL_DEVICES = """
+512 tokens/s
+4 processes per node, 512 tokens/s
+tensorflow/core/util/x.cc throughput 512
+settings 512
+512 tokens/s, 64 per GPU
+batch per GPU: 64, 512 tokens/s
+512 samples/second on 4 GPUs
+512 tokens/s (batch per GPU: 8)
+tok/s=512 tok/s/gpu=64
+"tok/s": 512 "mem/gpu": 12
+512 tokens/s per-device-batch 8
+memory per GPU ok throughput 512
+tokens/s (8 GPUs per worker): 512
+"""
+
+
+def is_per_device(line):
     start = line.index("512")
-    assert printed_units.is_per_device(line, start, start + 3) is per_device
+    return printed_units.is_per_device(line, start, start + 3)
+
+
+@pytest.mark.parametrize("line", PER_DEVICE.strip().splitlines())
+def test_a_rate_of_one_device_is_recognized(line):
+    assert is_per_device(line)
+
+
+@pytest.mark.parametrize("line", OF_ALL_DEVICES.strip().splitlines())
+def test_a_rate_of_all_devices_is_recognized(line):
+    assert not is_per_device(line)
 
 
 @pytest.mark.parametrize(

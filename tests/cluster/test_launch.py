@@ -4,14 +4,13 @@ import json
 import os
 import socket
 import subprocess
-import sys
 
 import pytest
 
 from rnn_scaling.cluster import launch, node_list, ports, tokens
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.launch import Launch
-from tests.support.paths import ROOT
+from tests.support.python import python
 
 OWN = {
     "RNN_SCALING_RANK": "1",
@@ -341,14 +340,7 @@ for path in {paths}:
     except ValueError as error:
         print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = python(code, stdin=subprocess.PIPE)
     for path, line in zip(paths, done.stdout.splitlines(), strict=True):
         assert line.startswith(f"RNN_SCALING_JOB_TOKEN_FILE={path}: ")
 

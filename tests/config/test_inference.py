@@ -8,6 +8,7 @@ from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps.plan import plan, split
+from tests.support.configs import resolve
 from tests.support.records import make_record
 
 # A command line, and the starts of its errors.
@@ -31,7 +32,7 @@ CONFLICTS = """
 def test_conflicts(line):
     words, starts = (cell.strip() for cell in line.split("|"))
     options = flags.parse(words.split(), configs.OPTIONS)
-    config = configs.resolve(options, num_gpus=0, num_cores=2)
+    config = resolve(options)
     lines = sorted(conflicts.find_problems(config, options, num_gpus=0))
     expected = sorted(start for start in starts.split(" + ") if start)
     assert len(lines) == len(expected), lines

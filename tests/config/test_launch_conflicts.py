@@ -8,6 +8,7 @@ from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.commands.train import check_start
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
+from tests.support.configs import resolve
 
 COLLECTIVE = "--variable_update=collective_all_reduce"
 SERVED = "--variable_update=distributed_parameter_server"
@@ -19,7 +20,7 @@ def parsed(words):
 
 
 def config_of(user_options):
-    return configs.resolve(user_options, num_gpus=0, num_cores=8)
+    return resolve(user_options)
 
 
 def started(words, size=None, num_ps=None):

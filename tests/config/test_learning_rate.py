@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.config import learning_rate
-from rnn_scaling.config import run_config as configs
+from tests.support.configs import resolve
 
 PIECEWISE = {"lr_schedule": "piecewise", "lr_steps": "2:0.05,5:0.01"}
 SCALED = {"variable_update": "replicated", "num_devices": 4, "lr_scaling": "linear"}
@@ -12,7 +12,7 @@ SCALED = {"variable_update": "replicated", "num_devices": 4, "lr_scaling": "line
 
 def learning_rate_of(**options):
     options = {"learning_rate": 0.1, **options}
-    return learning_rate.from_config(configs.resolve(options, num_gpus=0, num_cores=4))
+    return learning_rate.from_config(resolve(options))
 
 
 def rates(count=7, **options):
@@ -64,5 +64,5 @@ def test_only_a_rate_that_never_changes_is_constant():
 )
 def test_invalid_schedules_have_no_steps(steps):
     options = {"lr_schedule": "piecewise", "lr_steps": steps}
-    config = configs.resolve(options, num_gpus=0, num_cores=1)
+    config = resolve(options)
     assert learning_rate.parse_steps(config.training) == ()

@@ -3,8 +3,8 @@
 import pytest
 
 from rnn_scaling.config import conflicts
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.extension import switch
+from tests.support.configs import resolve
 
 NARROW = ("sse", "avx2", "fma")
 
@@ -13,7 +13,7 @@ def problems(monkeypatch, value, flags=NARROW):
     cpuinfo = f"processor\t: 0\nflags\t\t: {' '.join(flags)}\n" * 2
     monkeypatch.setenv(switch.SWITCH, value)
     monkeypatch.setattr(conflicts, "read_text", lambda path: cpuinfo)
-    config = configs.resolve({}, num_gpus=0, num_cores=8)
+    config = resolve()
     return conflicts.find_problems(config, {}, num_gpus=0)
 
 

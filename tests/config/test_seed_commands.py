@@ -6,6 +6,7 @@ import pytest
 
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
+from tests.support.configs import resolve
 
 LAYERS = "--num_encoder_layers=4 --num_decoder_layers=4"
 SERVER = '--prefetch_data_to_device="true" --variable_update="parameter_server"'
@@ -47,9 +48,7 @@ def test_a_printed_command_line_lacks_nothing_but_gpus(name, num_gpus):
 @pytest.mark.parametrize("value", [True, False])
 def test_prefetching_without_a_data_source_means_the_hosts(value):
     def source(**given):
-        return configs.resolve(
-            {"prefetch_data_to_device": value, **given}, num_gpus=0, num_cores=1
-        ).data.data_source
+        return resolve({"prefetch_data_to_device": value, **given}).data.data_source
 
     assert source() == "host"
     assert source(data_source="constant") == "constant"

@@ -21,6 +21,7 @@ from rnn_scaling.records.workers import Rank
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.system.processes import other_python
 from rnn_scaling.training.rank_meeting import RankMeeting
+from tests.support.configs import resolve
 from tests.support.paths import ROOT
 
 OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
@@ -34,15 +35,9 @@ def no_check(monkeypatch):
 
 def make_task(tmp_path, losses=(9.0, 8.0), **options):
     """Return a task of two towers with different numbers of words."""
-    values = {
-        "framework": "torch",
-        "num_devices": 2,
-        "num_warmup_batches": 1,
-        "num_batches": 3,
-        "progress": False,
-        **options,
-    }
-    config = configs.resolve(values, num_gpus=0, num_cores=2)
+    values = {"framework": "torch", "num_devices": 2, "num_warmup_batches": 1}
+    values |= {"num_batches": 3, "progress": False, **options}
+    config = resolve(values)
     names = ("source", "target_input", "target_output")
     batch = {name: np.full((2, 3), 4, np.int32) for name in names}
     reference_losses = []
@@ -133,7 +128,7 @@ def test_a_run_of_another_framework_leaves_a_record(tmp_path, capsys):
     assert (result.flops_per_item, result.unit) == (7.0, "words")
     assert result.parameters.optimizer == 12
     assert result.resolved.encoder_kernel == "replayed" and result.phases.start > 0
-    assert "torch: checking 20 losses" in capsys.readouterr().err
+    assert "torch: comparing 20 losses" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("step", [0, 19])
@@ -199,44 +194,34 @@ def test_an_option_that_is_not_supported_is_named_with_the_remedy(
     name, words, line, no_check
 ):
     given = flags.parse([f"--framework={name}", *words.split()], configs.OPTIONS)
-    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    config = resolve(given)
     lines = conflicts.find_problems(config, given, num_gpus=0)
     takes_uneven = name == "torch" and "33" in words
     assert len(lines) == (bool(line) and not takes_uneven)
     assert takes_uneven or line in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    "lists, names",
-    [
-        (
-            {"framework": ["tensorflow", "torch"], "num_devices": [2]},
-            "tensorflow-cudnn_lstm-independent-2 tensorflow-cudnn_lstm-replicated-2"
-            " torch-independent-2 torch-replicated-2",
-        ),
-        (
-            {"framework": ["torch"], "compile": [True], "num_devices": [1]},
-            "torch-independent-1 torch-replicated-1",
-        ),
-    ],
-)
-def test_a_sweep_over_frameworks_gives_all_the_same_data(lists, names, no_check):
-    runs = plan(lists, num_gpus=0, num_cores=2)
+def planned(**lists):
+    return plan(lists, num_gpus=0, num_cores=2)
+
+
+def test_a_sweep_over_frameworks_gives_all_the_same_data(no_check):
+    runs = planned(framework=["tensorflow", "torch"], num_devices=[2])
     assert {run.config.data.data_source for run in runs} == {"constant"}
-    assert [run.name for run in runs] == names.split()
+    kernels = ("tensorflow-cudnn_lstm", "torch")
+    modes = ("independent-2", "replicated-2")
+    expected = [f"{kernel}-{mode}" for kernel in kernels for mode in modes]
+    assert [run.name for run in runs] == expected
 
 
 def test_a_sweep_drops_options_that_a_framework_does_not_read(no_check):
-    lists = {"framework": ["tensorflow", "torch"], "compile": [False, True]}
-    runs = plan({**lists, "num_devices": [1]}, num_gpus=0, num_cores=2)
+    both = {"framework": ["tensorflow", "torch"], "num_devices": [1]}
+    runs = planned(**both, compile=[False, True])
     compiled = [run.name for run in runs if run.config.frameworks.compile]
-    assert compiled == [
-        "torch-independent-1-compile=true",
-        "torch-replicated-1-compile=true",
-    ]
-    lists = {"framework": ["torch"], "encoder_type": ["cudnn_lstm"]}
+    names = ("torch-independent-1", "torch-replicated-1")
+    assert compiled == [f"{name}-compile=true" for name in names]
     with pytest.raises(flags.FlagErrors, match="--encoder_type=cudnn_lstm is not read"):
-        plan(lists, num_gpus=0, num_cores=2)
+        planned(framework=["torch"], encoder_type=["cudnn_lstm"])
 
 
 PYTHON = """#!/bin/sh
@@ -333,7 +318,7 @@ def test_each_device_has_a_process_and_none_outlives_a_fault(
     result = record.read(out / "run.json")
     assert os.listdir(out) == ["run.json"] and not os.listdir(temporary)
     if not fault:
-        assert done.returncode == 0 and done.stderr.count("checking 20 losses") == 1
+        assert done.returncode == 0 and done.stderr.count("comparing 20 losses") == 1
         assert [rank.items for rank in result.workers.ranks] == [(12,) * 4, (36,) * 4]
         assert result.batches.items == (48,) * 4
         return
@@ -397,7 +382,7 @@ def test_keras_on_tensorflow_has_the_threads_of_our_trainer(
     threading = tensorflow.config.threading
     threading.set_inter_op_parallelism_threads.assert_called_once_with(pools[0])
     threading.set_intra_op_parallelism_threads.assert_called_once_with(pools[1])
-    assert pool_sizes(configs.resolve(options, num_gpus=0, num_cores=4), 4) == pools
+    assert pool_sizes(resolve(options), 4) == pools
 
 
 def test_our_process_becomes_the_process_of_the_framework(
@@ -429,4 +414,4 @@ def test_our_process_becomes_the_process_of_the_framework(
     assert variables["OMP_NUM_THREADS"] == "1"
     assert "TF_CPP_MIN_LOG_LEVEL" not in variables
     # No line is from TensorFlow's own log.
-    assert done.stderr.splitlines()[1].startswith("torch: checking 20 losses")
+    assert done.stderr.splitlines()[1].startswith("torch: comparing 20 losses")

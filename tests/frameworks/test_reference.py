@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.frameworks import handoff, loop, reference
 from rnn_scaling.frameworks.loop import RefusedError
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.training.engines.local import Engine
+from tests.support.configs import resolve
 from tests.support.training import BATCH_SIZE, MAX_LEN, MODEL, SMALL, Serial
 
 TOWERS = range(2)
@@ -26,7 +26,7 @@ def make_task(devices, mode, model=MODEL):
         "tgt_max_len": MAX_LEN - 1,
         "compute_dtype": "bfloat16",
     }
-    config = configs.resolve(values, num_gpus=0, num_cores=2)
+    config = resolve(values)
     engine = Engine(0, 1, tuple(devices[: len(TOWERS)]), devices[0], "CPU", 1)
     resolved = {"cpu_affinity": [0, 1], "scaling": "weak"}
     return reference.build_task(engine, config, resolved, 0.0)

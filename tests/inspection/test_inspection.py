@@ -17,6 +17,7 @@ from rnn_scaling.inspection.operators import (
     find_owner,
 )
 from rnn_scaling.records.decoding import encode
+from tests.support.configs import resolve
 
 CPU, CPU_1, GPU = (
     f"/job:localhost/replica:0/task:0/device:{name}"
@@ -251,7 +252,6 @@ def test_operators_are_counted_with_the_bodies_of_functions(tf):
 @pytest.fixture(scope="module")
 def step(devices):
     """Return a step of two towers and a parameter server, its graph and its trace."""
-    from rnn_scaling.config import run_config as configs
     from rnn_scaling.inspection import observe
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
@@ -262,7 +262,7 @@ def step(devices):
     options |= dict.fromkeys(("num_units", "embedding_dim"), 8)
     options |= dict.fromkeys(("src_vocab_size", "tgt_vocab_size"), 20)
     options |= dict.fromkeys(("src_max_len", "tgt_max_len"), 3)
-    config = configs.resolve(options, num_gpus=0, num_cores=2)
+    config = resolve(options)
     built = benchmark.build(config, Engine(0, 1, (CPU, CPU_1), CPU, "CPU", 1))
     for _ in range(3):
         built()

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
+from tests.support.configs import resolve
 from tests.support.gpu_graph import trace
 from tests.support.step_probe import (
     TINY,
@@ -109,14 +110,11 @@ def test_the_graph_for_a_gpu_has_loops_with_dynamic_rnn_but_not_with_cudnn(tf):
 
 
 def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
-    from rnn_scaling.config import run_config as configs
     from rnn_scaling.inspection import operators
     from rnn_scaling.training import benchmark
 
     v1 = tf.compat.v1
-    config = configs.resolve(
-        {**TINY, **LOOP, "num_devices": 2}, num_gpus=0, num_cores=2
-    )
+    config = resolve({**TINY, **LOOP, "num_devices": 2})
     with tf.Graph().as_default() as graph:
         built = benchmark.build(config, local_engine(devices[:2]))
         results, _ = built._function()

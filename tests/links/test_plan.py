@@ -7,6 +7,7 @@ import pytest
 from rnn_scaling.config import run_config as config
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links import plan
+from tests.support.configs import resolve
 
 
 def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
@@ -87,7 +88,7 @@ def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):
         given = {"num_devices": num_devices, "cpu_cores_per_device": 2}
         assert given["num_devices"] == request["num_devices"]
         assert request["cores_per_device"] == 2
-        trainer = config.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=9)
+        trainer = resolve({"device": "cpu", **given})
         pools = (request["inter_op_threads"], request["intra_op_threads"])
         assert pools == pool_sizes(trainer, 2 * num_devices)
         assert request["dtypes"] == ("float32", "bfloat16")

@@ -16,6 +16,7 @@ from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
+from tests.support.configs import resolve
 from tests.support.records import make_record
 from tests.support.stand_in_forks import as_subprocess
 
@@ -35,7 +36,7 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
 
     `changes` replace the number of kernels of these types in the last counted step.
     """
-    config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=4)
+    config = resolve({"device": "cpu", **given})
     flat = config.flat()
     loops = 8 if flat["encoder_type"] == "dynamic_rnn" else 4
     towers, iterations = (

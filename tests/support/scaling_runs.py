@@ -4,11 +4,11 @@ import dataclasses
 import random
 from unittest import mock
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import WINDOW, Workers, join_batches
 from rnn_scaling.reports import report_files, scaling_data, summary_builder
+from tests.support.configs import resolve
 from tests.support.records import changed, make_record
 
 
@@ -190,7 +190,7 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
     given |= {
         name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"
     }
-    config = configs.resolve(given, num_gpus=0, num_cores=8)
+    config = resolve(given)
     words = [1000] * 40
     seconds = [1000 / rate * (1 + 0.01 * (-1) ** k) for k in range(40)]
     towers = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.inspection.operators import Node, TracedStep
+from tests.support.configs import resolve
 from tests.support.training import local_engine
 
 # One cell in the encoder and one in the decoder.
@@ -27,13 +28,10 @@ class Probe:
     """A built and warmed-up step, and the nodes of its graphs."""
 
     def __init__(self, devices: list[str], **options: Any) -> None:
-        from rnn_scaling.config import run_config as configs
         from rnn_scaling.inspection import operators
         from rnn_scaling.training import benchmark
 
-        config = configs.resolve(
-            {**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2
-        )
+        config = resolve({**TINY, "num_devices": len(devices), **options})
         self.step = benchmark.build(config, local_engine(devices))
         for _ in range(3):
             self.step()

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import Side
 from rnn_scaling.models.config import ModelConfig
+from tests.support.configs import resolve
 
 MODEL = ModelConfig(
     num_units=6,
@@ -133,7 +133,7 @@ def build_step(devices, source, workload=None, update=None, engine=None, **optio
     from rnn_scaling.training import benchmark
 
     given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices)}
-    config = configs.resolve({**given, **options}, num_gpus=0, num_cores=4)
+    config = resolve({**given, **options})
     engine = engine or local_engine(devices)
     workload = workload or workload_of(config.model)
     update = update or benchmark.build_update(config, engine, workload)
@@ -167,7 +167,7 @@ def run_fake_batches(on_batch, state=None, saver=None):
             on_batch()
             return StepResult(*np.full([4, 1], 8.0))
 
-    config = configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1)
+    config = resolve(FAKE_BATCHES)
     state = state or RunState(config)
     saves = (saver or Saver)(config, state, ())
     benchmark.run_batches(config, FakeStep(), state, SingleProcess(), saves)

@@ -9,6 +9,7 @@ from rnn_scaling.reports import report_files
 from rnn_scaling.sweeps import certificates
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.system.processes import process
+from tests.support.configs import resolve
 from tests.support.faults import SMALL, forked, logged, plant, trainer
 
 LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
@@ -125,5 +126,5 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
             **certificates.choose_verification_defaults(job.run.flags),
             **job.run.flags,
         }
-        expected = configs.resolve(flags, num_gpus=0, num_cores=2).flat()
+        expected = resolve(flags).flat()
         assert flat == expected | {"progress": True}

@@ -8,10 +8,11 @@ from rnn_scaling.sweeps import early_checks, suite_trainer
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system.machine.load import Load
+from tests.support.configs import resolve
 
 
 def resolved(**given):
-    return configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
+    return resolve({"device": "cpu", **given})
 
 
 WORKERS = {

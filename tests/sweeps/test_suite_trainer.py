@@ -5,11 +5,11 @@ import types
 
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trainer
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from tests.support.configs import resolve
 from tests.support.faults import alive
 from tests.support.records import changed
 
@@ -49,10 +49,7 @@ def with_that_trainer(monkeypatch):
 
 def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
     given = {"device": "cpu", "num_devices": 1, **given}
-    runs = [
-        Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2))
-        for name in names
-    ]
+    runs = [Run(name, given, resolve(given)) for name in names]
     trainer = SuiteTrainer(command)
     options = conduct.ConductOptions(run_timeout=run_timeout)
     conductor = conduct.Conductor(folder, options, trainer, ["sweep"])
@@ -151,5 +148,5 @@ def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(
 def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for_their_turns(
     given, launch
 ):
-    config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
+    config = resolve({"device": "cpu", **given})
     assert ranks.Starter(COMMAND, launch).can_start_early(config) is False

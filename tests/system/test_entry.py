@@ -17,19 +17,9 @@ from rnn_scaling.commands.table import COMMANDS, GROUPS, RENAMED, module_name
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import START
 from tests.support.paths import ROOT
+from tests.support.python import python
 
 HEAVY = ("numpy", "scipy", "matplotlib", "jinja2", "tensorflow", "tensorboard", "absl")
-
-
-def python(code, *words, **options):
-    """Run Python code in another process."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        **options,
-    )
 
 
 def ends(main, *words, **options):
@@ -161,15 +151,8 @@ def test_a_missing_package_is_named_with_its_remedy(tmp_path, module, package, w
         f"import sys; sys.modules[{module!r}] = None\n"
         "import runpy; runpy.run_module('rnn_scaling', run_name='__main__')"
     )
-    out = [f"--output={tmp_path}"] if words[-1].startswith("docs") else []
-    words = [word.format(out=tmp_path) for word in [*words, *out]]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, entry.DEBUG: ""},
-    )
+    words = [word.format(out=tmp_path) for word in words]
+    done = python(code, *words, env={**os.environ, entry.DEBUG: ""})
     last = done.stderr.splitlines()[-1]
     is_run = words[0] == "train"
     assert done.returncode == (entry.EXIT_FAILED if is_run else entry.EXIT_USAGE)
@@ -255,6 +238,14 @@ def test_importing_the_package_changes_ctrl_c_only_in_its_own_program(words, han
     assert python(code).stdout == "True\n"
 
 
+def in_bash(line, code):
+    """Run a line of bash, in which $0 is Python and $1 its code."""
+    command = ["bash", "-c", line, sys.executable, code]
+    return subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
 def test_output_to_closed_streams_is_lost(tmp_path):
     code = (
         "import os, sys; from rnn_scaling.system import entry\n"
@@ -263,13 +254,7 @@ def test_output_to_closed_streams_is_lost(tmp_path):
         "    return sys.stdin.read() and 3 or 0\n"
         "entry.leave(main)"
     )
-    done = subprocess.run(
-        ["bash", "-c", '"$0" -c "$1" 0<&- >&- 2>&-', sys.executable, code],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    done = in_bash('"$0" -c "$1" 0<&- >&- 2>&-', code)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "", (
         "what is printed never lands in a file that was opened"
@@ -316,12 +301,7 @@ def test_a_reader_of_both_streams_that_has_gone_is_no_error():
         "entry.leave(main)"
     )
     line = '"$0" -c "$1" 2>&1 | head -c 3; exit ${PIPESTATUS[0]}'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = in_bash(line, code)
     assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
 
 
@@ -444,6 +424,19 @@ def test_an_error_with_a_very_long_value_is_shortened(command, capsys):
     assert "must be a whole number" in capsys.readouterr().err
 
 
+CAUSE = "Collective ops is aborted by: failed to connect to 10.0.0.2:25001"
+GRAPH_ERROR = f"""\
+Graph execution error:
+
+Detected at node sum/Reduce defined at (most recent call last):
+  File "/a/threading.py", line 1002, in _bootstrap
+    self._bootstrap_inner()
+
+{CAUSE}
+Restart your program.
+\t [[{{{{node sum}}}}]]"""
+
+
 @pytest.mark.parametrize(
     "error, line",
     [
@@ -451,20 +444,13 @@ def test_an_error_with_a_very_long_value_is_shortened(command, capsys):
         (ValueError(" \n"), "ValueError"),
         (ValueError("a\nb"), "a"),
         (RuntimeError("Graph execution error:"), "Graph execution error:"),
+        (RuntimeError(GRAPH_ERROR), CAUSE),
     ],
 )
-def test_an_error_without_message_is_named_by_its_type(error, line):
+def test_the_line_of_an_error_is_its_message_its_type_or_the_cause_in_a_graph(
+    error, line
+):
     assert entry.first_line(error) == line
-
-
-def test_the_line_of_a_graph_error_is_its_cause():
-    cause = "Collective ops is aborted by: failed to connect to 10.0.0.2:25001"
-    text = (
-        "Graph execution error:\n\nDetected at node sum/Reduce defined at (most recent call last):\n"
-        '  File "/a/threading.py", line 1002, in _bootstrap\n    self._bootstrap_inner()\n\n'
-        f"{cause}\nRestart your program.\n\t [[{{{{node sum}}}}]]"
-    )
-    assert entry.first_line(RuntimeError(text)) == cause
 
 
 def test_a_file_is_not_called_missing_where_a_folder_is_needed(tmp_path):

@@ -19,12 +19,13 @@ from rnn_scaling.training.checkpoint_folder import (
     find_trained,
     read_newest,
 )
+from tests.support.configs import resolve
 from tests.support.mutations import Document
 from tests.support.paths import ROOT
 
 
 def resolved(**given):
-    return configs.resolve(given, num_gpus=0, num_cores=2)
+    return resolve(given)
 
 
 def save(prefix):

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.observers import Observer
 from rnn_scaling.training.state import RunState
 from tests.support import forked
+from tests.support.configs import resolve
 from tests.support.forked import TINY, as_built
 from tests.support.training import local_engine
 
@@ -200,7 +200,7 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
             return [value, self.others]
 
     (tmp_path / checkpoint_folder.LOCK).write_text("pid 7 on a\n")
-    config = configs.resolve({"checkpoint_dir": str(tmp_path)}, num_gpus=0, num_cores=2)
+    config = resolve({"checkpoint_dir": str(tmp_path)})
     state = RunState(config)
     state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, 5, {}, [])
     with pytest.raises(
@@ -227,7 +227,7 @@ def build(given, **options):
     tiny |= dict.fromkeys(("src_vocab_size", "tgt_vocab_size"), 9)
     tiny |= dict.fromkeys(("src_max_len", "tgt_max_len"), 3)
     tiny |= {"direction": "uni", "batch_size": 2, "num_devices": 2}
-    config = configs.resolve({**tiny, **given, **options}, num_gpus=0, num_cores=2)
+    config = resolve({**tiny, **given, **options})
     numbers = range(config.devices.num_devices)
     names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in numbers]
     state = RunState(config)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.data import corpus
 from rnn_scaling.records import record
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.state import RunState
+from tests.support.configs import resolve
 from tests.support.forked import TINY, run_trainer
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
@@ -40,7 +40,7 @@ def ended(losses, correct=(), **given):
 def run(losses, correct=(), **given):
     """Return the reason, the number of batches, and the batches of the record."""
     given = {"num_warmup_batches": WARMUP, "num_batches": MOST - WARMUP, **given}
-    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    config = resolve(given)
     state = RunState(config)
     ending = Ending(config, state)
     state.timer.start()
@@ -129,7 +129,7 @@ def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_sai
         "num_epochs": epochs,
         "num_warmup_batches": WARMUP,
     }
-    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    config = resolve(given)
     state = RunState(config)
     state.timer.step_s = [1.0] * done
     if done == 7 and epochs == 1.0:

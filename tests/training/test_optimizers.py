@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rnn_scaling.config import learning_rate
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.learning_rate import LearningRate
 from rnn_scaling.config.run_config import OPTIONS
+from tests.support.configs import resolve
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -148,9 +148,7 @@ def test_each_update_has_its_learning_rate(tf, optimizers, name, monkeypatch):
 def test_linear_scaling_multiplies_the_learning_rate_by_the_towers():
     def of(**given):
         given = {"learning_rate": 0.5, **given}
-        rate = learning_rate.from_config(
-            configs.resolve(given, num_gpus=0, num_cores=4)
-        )
+        rate = learning_rate.from_config(resolve(given))
         return rate.first, rate.last, rate.is_constant
 
     several = {

@@ -1,7 +1,6 @@
 """The loading of TensorFlow, with a small package that has the same layout."""
 
-import subprocess
-import sys
+from tests.support.python import python
 
 SOURCES = {
     "__init__.py": "from tensorflow._api.v2 import audio, compat, distribute, sets\n",
@@ -43,7 +42,5 @@ def test_modules_of_names_load_when_they_are_used_and_the_rest_at_once(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     checks = f"import sys; sys.path.insert(0, {str(tmp_path)!r}){CHECKS}"
-    done = subprocess.run(
-        [sys.executable, "-c", checks], capture_output=True, text=True, timeout=60
-    )
+    done = python(checks)
     assert done.returncode == 0, done.stderr

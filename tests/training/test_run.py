@@ -14,7 +14,6 @@ from rnn_scaling.cluster.failure import Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.cluster.rank_info import RankInfo
 from rnn_scaling.commands.run_files import Notices
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.load import LoadMeter
@@ -25,6 +24,7 @@ from rnn_scaling.training import state as states
 from rnn_scaling.training.cluster import Cluster, SingleProcess
 from rnn_scaling.training.observers import Observer, Observers, OutputError
 from rnn_scaling.training.state import RunState
+from tests.support.configs import resolve
 from tests.support.records import make_record
 from tests.support.training import FAKE_BATCHES, run_fake_batches
 
@@ -54,7 +54,7 @@ def run_of(monkeypatch, others, measure=lambda self: None, observer=None, **opti
     monkeypatch.setattr(runs, "prepare_process", lambda *_: [])
     monkeypatch.setattr(runs, "NativeLog", lambda: None)
     monkeypatch.setattr(runs.Run, "measure", measure)
-    config = configs.resolve(options, num_gpus=0, num_cores=1)
+    config = resolve(options)
     observers = Observers([observer or Observer(), Notices()])
     run = runs.Run(config, None, observers, 0.0)
     run._cluster = others
@@ -272,7 +272,7 @@ def cluster_of_two(**options):
         2,
         addresses=("127.0.0.1:1", "127.0.0.1:2"),
     )
-    return Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))
+    return Cluster(launch, resolve(wanted))
 
 
 def test_lost_ranks_are_counted_without_a_cut_and_cut_off_once(monkeypatch):
@@ -301,9 +301,7 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
         pass
 
     def describe(**model):
-        config = configs.resolve(
-            {"model": "resnet20", **model}, num_gpus=0, num_cores=1
-        )
+        config = resolve({"model": "resnet20", **model})
         several = f"2 root error(s) found.\n  {rule}.\nmore"
         told = [
             runs.describe(InvalidArgumentError(text), config)
@@ -342,7 +340,7 @@ def test_a_run_before_its_turn_loads_and_saves_nothing(monkeypatch):
 
 def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeypatch):
     now = [0.0]
-    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1), clock=lambda: now[0])
+    state = RunState(resolve(), clock=lambda: now[0])
 
     def spend(seconds):
         now[0] += seconds
@@ -363,7 +361,7 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
 
 def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
     now = [100.0]
-    config = configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1)
+    config = resolve(FAKE_BATCHES)
     state = RunState(config, clock=lambda: now[0])
 
     def take_half_a_second():
@@ -392,7 +390,7 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
 
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
     # The load of the next process before does not count for the measured batches.
-    state = RunState(configs.resolve(FAKE_BATCHES, num_gpus=0, num_cores=1))
+    state = RunState(resolve(FAKE_BATCHES))
     events = []
 
     class Meter(LoadMeter):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support import forked, served
+from tests.support.configs import resolve
 from tests.support.training import (
     SMALL,
     Serial,
@@ -49,7 +50,6 @@ def driven():
 def _drive(addresses):
     import tensorflow as tf
 
-    from rnn_scaling.config import run_config as config
     from rnn_scaling.inspection import placement
     from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
@@ -65,9 +65,7 @@ def _drive(addresses):
         "num_workers": 2,
         "trace_batches": 1,
     }
-    synthetic = config.resolve(
-        {**inputs, **vars(LM), "batch_size": 2}, num_gpus=0, num_cores=4
-    )
+    synthetic = resolve({**inputs, **vars(LM), "batch_size": 2})
     step = benchmark.build(synthetic, one_each)
     step()
     partitions = [
@@ -249,7 +247,6 @@ def _took_turns(done):
 
 
 def _update(engine, model, **options):
-    from rnn_scaling.config import run_config as config
     from rnn_scaling.training import benchmark
     from tests.support.training import workload_of
 
@@ -258,9 +255,7 @@ def _update(engine, model, **options):
         "optimizer": "sgd",
         "learning_rate": 0.5,
     }
-    resolved = config.resolve(
-        {**given, **vars(model), **options}, num_gpus=0, num_cores=4
-    )
+    resolved = resolve({**given, **vars(model), **options})
     return benchmark.build_update(resolved, engine, workload_of(model)), resolved
 
 

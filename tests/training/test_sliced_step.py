@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.training import slicing
 from tests.support import tiny_images
+from tests.support.configs import resolve
 from tests.support.gpu_graph import CPU, GPUS, trace
 from tests.support.training import (
     MAX_LEN,
@@ -122,7 +122,7 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
         "global_batch_size": 4,
     }
     given |= {"optimizer": "sgd", "learning_rate": 0.5, "tgt_max_len": 4}
-    config = configs.resolve(given, num_gpus=0, num_cores=4)
+    config = resolve(given)
     engine = local_engine(devices[:2])
     step = benchmark.build(config, engine)
     watch = Certifier(config, engine, step)

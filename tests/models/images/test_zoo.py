@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.models import workloads
 from rnn_scaling.models.workloads import WORKLOADS
+from tests.support.configs import resolve
 from tests.support.paths import ROOT
 
 # Two networks of each family; deeper ones repeat their blocks.
@@ -46,7 +46,7 @@ REPORTED = {
 @functools.cache
 def network_of(name, dataset):
     options = {"model": name, "dataset": dataset}
-    config = configs.resolve(options, num_gpus=0, num_cores=1).model
+    config = resolve(options).model
     return workloads.load(name).build(config, "CPU")
 
 

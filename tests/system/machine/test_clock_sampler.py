@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.system.machine import clock_sampler, nvml, throttling
 from rnn_scaling.system.machine.clock_sampler import ClockSampler
 from rnn_scaling.training import recording
 from rnn_scaling.training.state import RunState
 from tests.support import faults
+from tests.support.configs import resolve
 from tests.support.fake_nvml import FakeNvml
 from tests.support.training import run_fake_batches
 
@@ -228,7 +228,7 @@ def state_of(monkeypatch, source):
     monkeypatch.setattr(clock_sampler, "open_gpu_source", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "list_gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
-    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
+    state = RunState(resolve())
     state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
     return state
 

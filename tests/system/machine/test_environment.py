@@ -1,8 +1,5 @@
 """Facts about processors and limits, read from texts of the system's files."""
 
-import subprocess
-import sys
-
 import pytest
 
 from rnn_scaling.system.machine import environment, gpus, system
@@ -15,7 +12,7 @@ from rnn_scaling.system.machine.gpus import (
     prepare_cuda_order,
     query_gpus,
 )
-from tests.support.paths import ROOT
+from tests.support.python import python
 
 CPUINFO = "".join(
     f"processor\t: {4 * socket + 2 * core + thread}\nmodel name\t: Processor  A\ncpu MHz\t\t: {1000 + core}.5\n"
@@ -231,11 +228,4 @@ def test_the_peak_of_a_process_is_its_own(tmp_path):
     assert system.peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
     large = bytearray(200 * 2**20)  # must not count in the child's peak
     code = "from rnn_scaling.system.machine import system; print(system.peak_process_bytes())"
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert len(large) > int(said) > 2**20
+    assert len(large) > int(python(code).stdout) > 2**20

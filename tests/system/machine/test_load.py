@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.load import (
     CpuTimes,
@@ -19,6 +18,7 @@ from rnn_scaling.system.machine.load import (
     window_seconds,
 )
 from rnn_scaling.training.state import RunState
+from tests.support.configs import resolve
 from tests.support.records import make_record
 
 STAT = """cpu  500 0 100 900 10 0 0 40 0 0
@@ -72,9 +72,7 @@ def test_unknown_where_the_system_does_not_tell():
 
 @pytest.mark.parametrize("num_devices, warned", [(1, False), (2, True)])
 def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned):
-    state = RunState(
-        configs.resolve({"num_devices": num_devices}, num_gpus=0, num_cores=2)
-    )
+    state = RunState(resolve({"num_devices": num_devices}))
     state.resolved["cpu_affinity"] = [*range(num_devices)]
     state.load = Load(0.045, 0.0, 9.0)
     caution = state.load_caution(make_record())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.system.machine import peaks
 from rnn_scaling.system.machine.environment import read_environment
 from rnn_scaling.system.machine.peaks import Peak, PeakPlace
 from rnn_scaling.training.state import RunState
+from tests.support.configs import resolve
 
 CPU = {"cpu": "Some CPU", "cpu_vector_units": ["avx2", "fma"], "gpus": []}
 HERE = PeakPlace("Some CPU", ("avx2", "fma"), True, 1, "float32")
@@ -144,11 +144,7 @@ def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
 
 def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    state = RunState(
-        configs.resolve(
-            {"num_devices": 2, "compute_dtype": "bfloat16"}, num_gpus=0, num_cores=2
-        )
-    )
+    state = RunState(resolve({"num_devices": 2, "compute_dtype": "bfloat16"}))
     state.resolved.update(
         device_type="CPU", onednn=True, devices=["a", "b"], cpu_affinity=[0, 1]
     )

@@ -17,6 +17,7 @@ from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
 from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
+from tests.support.python import python
 
 
 def run(code, timeout_s=0.0, on_line=lambda line: None, is_progress=None):
@@ -337,11 +338,5 @@ def test_the_first_of_several_can_have_the_streams_of_this_process():
         "two = process.Task([sys.executable, '-c', 'import os; print(os.environ[\"A\"])'], {'A': 'b'}); "
         "print(process.run_together([one, two], 0.0).lines)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = python(code)
     assert (done.stdout, done.stderr) == ("1\n[]\n", "2\n")

@@ -47,19 +47,20 @@ class ImportOptions:
     """Import."""
 
     files: tuple[Path, ...] = flags.positional(
-        "output of another benchmark", shown="FILE", is_list=True
+        "file with the output of another benchmark", shown="FILE", is_list=True
     )
     format: str = option(
         "auto",
-        "formats of every file (auto: detect them); the last may be regex:PATTERN, "
-        "as in sweep --log_format",
+        "formats that are tried for every file (auto: all); the last one may "
+        "be regex:PATTERN, as in sweep --log_format",
         parse=_parse_formats,
         shown="FORMAT,...",
         whole=True,
     )
     output: str = option(
         "markdown",
-        "csv and json contain every row, markdown the first 100 rows of a table",
+        "output format; csv and json contain every row, markdown the first "
+        "100 rows of a table",
         choices=("markdown", "csv", "json"),
     )
     ranks: str | None = option(
@@ -101,8 +102,8 @@ class ImportOptions:
     )
     records: Path | None = option(
         None,
-        "folder to write the runs to as run records, for report, compare and predict "
-        "(default: none)",
+        "folder for run records, which report, compare and predict read "
+        "(default: no records)",
         shown="DIR",
     )
 

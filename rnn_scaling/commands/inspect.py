@@ -95,7 +95,7 @@ class InspectOptions:
     )
     trace_batches: int = option(
         2,
-        "batches whose kernels are also timed; the record contains the times",
+        "number of batches whose kernels are also timed; the record contains the times",
         minimum=1,
         maximum=_MAX_TRACED,
     )

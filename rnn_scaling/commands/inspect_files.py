@@ -82,13 +82,14 @@ class ReadingOptions:
     )
     format: str = option(
         "text",
-        "text: tables in Markdown; json: all numbers; csv: for PyTorch traces, one row "
-        "per rank and step",
+        "text: tables in Markdown; json: all numbers; csv: one row per rank "
+        "and step, only for PyTorch traces",
         choices=("text", "json", "csv"),
     )
     picture: Path | None = option(
         None,
-        "draw one step of each traced run: .png or .svg (default: no)",
+        "draw one step of each traced run into this file, .png or .svg "
+        "(default: no picture)",
         parse=_parse_picture,
         shown="FILE.png",
     )
@@ -112,8 +113,8 @@ class ReadingOptions:
     )
     top: int = option(
         20,
-        "maximum number of rows per table, and of gaps per device; for databases and "
-        "PyTorch traces",
+        "maximum number of rows per table, and of gaps per device, for "
+        "databases and PyTorch traces",
         minimum=1,
         maximum=100_000,
     )

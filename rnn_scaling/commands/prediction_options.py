@@ -108,12 +108,14 @@ class PredictionOptions:
     )
     num_devices: tuple[int, ...] = option(
         (),
-        "numbers of devices (default: twice the largest measured number; with "
-        "--what_if, the largest measured number)",
+        "numbers of devices to predict (default: twice the largest measured "
+        "number; with --what_if, the largest measured number)",
         parse=_parse_device_counts,
         shown="N,...",
     )
-    series: str = option("", "only series whose names contain this text (default: all)")
+    series: str = option(
+        "", "predict only series whose names contain this text (default: all)"
+    )
     what_if: tuple[tuple[str, float], ...] | None = option(
         None,
         "show the effect of changes. batch_size, compute, exchange and jitter take a "
@@ -125,20 +127,26 @@ class PredictionOptions:
         bare=True,
     )
     simulate: bool = option(
-        False, "simulate every step of every device instead", bare=True
+        False,
+        "simulate every step of every device, instead of predicting from the "
+        "measured rates",
+        bare=True,
     )
     track_record: bool = option(
         False,
-        "print how often predictions in these folders and their subfolders were right",
+        "print how often the predictions in these folders and their "
+        "subfolders were right",
     )
     links: Path | None = option(
         None,
-        "links.json of ./run.sh links, for one machine (default: none)",
+        "file links.json of ./run.sh links, which has the speed of the links "
+        "inside a machine (default: none)",
         shown="FILE",
     )
     link_gbit: float | None = option(
         None,
-        "Gbit/s of the links between devices or between machines (default: unknown)",
+        "speed of the links between devices or between machines, in Gbit/s "
+        "(default: unknown)",
         minimum=1e-6,
         maximum=_MAX_AMOUNT,
     )
@@ -157,8 +165,8 @@ class PredictionOptions:
     )
     items: float | None = option(
         None,
-        "number of items to train on, such as 1e9 words; shows the hours and the cost "
-        "(default: not shown)",
+        "number of items to train on, such as 1e9 words; the hours and the "
+        "cost are then shown (default: not shown)",
         minimum=1,
         maximum=1e30,
     )
@@ -178,12 +186,17 @@ class PredictionOptions:
     )
     far: bool = option(
         False,
-        "also predict more than 8 times the largest measured number of devices",
+        "also predict more than 8 times the largest measured number of "
+        "devices; about half of these intervals miss the rate",
     )
     output: Path | None = option(
-        None, "folder for the files (default: no files)", shown="DIR"
+        None,
+        "folder for the result as JSON, HTML and PNG (default: no files)",
+        shown="DIR",
     )
-    format: str = option("text", "output format", choices=("text", "json"))
+    format: str = option(
+        "text", "output format on the terminal", choices=("text", "json")
+    )
 
     @property
     def source(self) -> Path:
@@ -217,7 +230,9 @@ def make_link(gbit: float, latency_us: float) -> Link:
 class SimulationOptions:
     """Simulation: the assumptions of --simulate."""
 
-    steps: int = option(1000, "steps per run", minimum=20, maximum=1_000_000)
+    steps: int = option(
+        1000, "number of simulated steps per run", minimum=20, maximum=1_000_000
+    )
     seed: int = option(1, "seed of the random numbers", minimum=0, maximum=2**32)
     step_ms: float | None = option(
         None,
@@ -233,23 +248,26 @@ class SimulationOptions:
     )
     algorithm: str = option(
         "",
-        "how gradients are exchanged (default: as recorded, else ring)",
+        "algorithm by which gradients are exchanged (default: as recorded, else ring)",
         choices=("ring", "tree", "hierarchical", "parameter_server", "none"),
     )
     servers: int | None = option(
         None,
-        "parameter servers on separate nodes (default: as recorded, else one of "
-        "the devices is the server)",
+        "number of parameter servers on separate nodes (default: as recorded, "
+        "else one of the devices is the server)",
         minimum=1,
         maximum=_MAX_DEVICES,
     )
     exchange_every: int = option(
-        1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000
+        1,
+        "number of steps between two exchanges; more than 1 is local SGD",
+        minimum=1,
+        maximum=1_000_000,
     )
     fabric_gbit: float | None = option(
         None,
-        "Gbit/s of a machine's link to the others; --link_gbit then applies to "
-        "links inside a machine (default: none)",
+        "speed of a machine's link to the other machines, in Gbit/s; "
+        "--link_gbit then applies to links inside a machine (default: none)",
         minimum=1e-6,
         maximum=_MAX_AMOUNT,
     )

@@ -66,23 +66,29 @@ class ReportOptions:
 
     # Texts, because a path would lose a slash of an address.
     words: tuple[str, ...] = flags.positional(
-        "folder of run records; several folders: one per machine", "DIR", is_list=True
+        "folder of run records; several folders are compared as machines",
+        "DIR",
+        is_list=True,
     )
     export: str = option(
         "",
-        "write the runs for another tool; the last argument is the destination",
+        "write the runs in the format of another tool; the last argument is "
+        "the destination",
         choices=("", *registry.EXPORTS),
         shown="FORMAT",
     )
     archive: Path | None = option(
-        None, "write records, report and checksums to one .tar.gz", shown="FILE"
+        None,
+        "write records, report and checksums to this file, which ends with .tar.gz",
+        shown="FILE",
     )
     output: Path | None = option(
         None, "folder for the files (default: DIR)", shown="DIR"
     )
     target_accuracy: float | None = option(
         None,
-        "show when runs reach this accuracy (default: found from runs with --accuracy)",
+        "show when runs reach this accuracy, such as 0.9 (default: a level "
+        "that runs with --accuracy reached)",
         minimum=1e-6,
         maximum=1.0,
     )
@@ -94,7 +100,8 @@ class ReportOptions:
     )
     machine: str = option(
         "",
-        "name of the machine in --machines, or one name per folder",
+        "name of the machine in --machines, or one name per folder (default: "
+        "the machine of the runs)",
         shown="NAME,...",
     )
     full: bool = option(

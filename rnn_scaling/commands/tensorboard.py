@@ -46,19 +46,19 @@ class TensorBoardOptions:
 
     logdir: str = option(
         "logs",
-        "folder to show, also --log_dir; every folder in it that contains event files is "
-        "a run",
+        "folder to show; every folder in it that contains event files is a "
+        "run; --log_dir is the same",
         shown="DIR",
     )
     port: int | None = option(
         None,
-        "port (default: 6006, or the next free one; 0: any free one)",
+        "port to listen on; 0: any free port (default: 6006, or the next free port)",
         minimum=0,
         maximum=65_535,
     )
     host: str = option(
         "localhost",
-        "address to listen on; localhost: only this machine",
+        "address to listen on; localhost accepts only this machine",
         shown="ADDRESS",
     )
     bind_all: bool = option(

@@ -104,11 +104,14 @@ class ScriptOptions:
     )
     reference: str = option(
         "",
-        "flags added to the command if only one process runs, such as --accum=1",
+        "flags that are added to the command if only one process runs, such "
+        "as --accum=1",
         shown="WORDS",
         whole=True,
     )
-    num_steps: int = option(6, "optimizer steps of each run", minimum=1, maximum=10_000)
+    num_steps: int = option(
+        6, "number of optimizer steps in each run", minimum=1, maximum=10_000
+    )
     timeout: float = option(
         120.0, "time limit of each run, in seconds", minimum=1, maximum=86_400
     )
@@ -120,7 +123,8 @@ class ScriptOptions:
     )
     check: str = option(
         "",
-        "certificate: repeat its verdict from its numbers, without running the script",
+        "certificate file whose verdict is repeated from its numbers, without "
+        "running the script",
         shown="FILE",
     )
 

@@ -37,7 +37,8 @@ class FileOptions:
 
     max_file_mb: int = option(
         input_files.DEFAULT_MB,
-        "largest file to read, in MB; a JSON file needs ten times its size in memory",
+        "size of the largest file that is read, in MB; a JSON file needs ten "
+        "times its size in memory",
         minimum=1,
         maximum=1_000_000,
     )

@@ -74,7 +74,7 @@ class LinkOptions:
         "results/links",
         "folder of links.md, links.json, all_reduce.txt and the pictures",
     )
-    measure: str = option(",".join(PARTS), "measurements, separated by commas")
+    measure: str = option(",".join(PARTS), "kinds of measurements, separated by commas")
     device: str = option(
         "auto",
         "kind of device; auto uses gpu if one is visible",
@@ -82,33 +82,39 @@ class LinkOptions:
     )
     num_devices: int = option(
         0,
-        "ranks of the all-reduce (0: all GPUs, or one logical CPU device per core, 2 "
-        "to 4); devices that compute at once (0: all)",
+        "number of ranks of the all-reduce (0: all GPUs, or one logical CPU "
+        "device per core, 2 to 4), and of devices that compute at once (0: "
+        "all)",
         minimum=0,
     )
     cpu_cores_per_device: int = option(
-        1, "cores per CPU device in --measure=compute", minimum=1, maximum=1_024
+        1,
+        "number of cores per CPU device in --measure=compute",
+        minimum=1,
+        maximum=1_024,
     )
     algorithms: str = option(
         ALL,
-        "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); "
-        "all: every one that can run",
+        "all-reduce algorithms as in --all_reduce_spec, separated by commas, "
+        "such as xring#2,pscpu; all: every one that can run",
     )
     min_bytes: str = option(
-        "4", "smallest transfer, in bytes, or with k, M or G: powers of 1024"
+        "4",
+        "size of the smallest transfer, in bytes, or with k, M or G (powers of 1024)",
     )
-    max_bytes: str = option(
-        "256M", "largest transfer, in the same notation as --min_bytes"
-    )
+    max_bytes: str = option("256M", "size of the largest transfer, like --min_bytes")
     step_factor: int = option(
-        4, "factor from one size of the all-reduce to the next", minimum=2
+        4, "factor between one size of the all-reduce and the next", minimum=2
     )
     rounds: int = option(
-        10, "repeats of each size in a pass; sizes and links take turns", minimum=3
+        10,
+        "number of repeats of each size in a pass; sizes and links take turns",
+        minimum=3,
     )
     passes: int = option(
         2,
-        "passes over the algorithms; every second one is reversed, so that drift is visible",
+        "number of passes over the algorithms; every second pass is reversed, "
+        "so that drift is visible",
         minimum=1,
     )
     timeout: float = option(

@@ -23,13 +23,13 @@ class ProcessCounts:
 
     workers: int | None = option(
         None,
-        f"worker processes (default: --num_workers, else {DEFAULT_WORKERS})",
+        f"number of worker processes (default: --num_workers, else {DEFAULT_WORKERS})",
         minimum=1,
         maximum=1_024,
     )
     ps: int | None = option(
         None,
-        "processes that hold the variables, in modes that have them (default: "
+        "number of parameter servers, in modes that have them (default: "
         "--num_ps, else 1)",
         minimum=1,
         maximum=1_024,

@@ -47,12 +47,15 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the "
-        f"duration of finished runs or the estimate, at least {MIN_LIMIT_S:g})",
+        f"time limit of a run in seconds; 0: no limit (default: {TIMES:g} "
+        "times the duration of finished runs, or of the estimate, and at "
+        f"least {MIN_LIMIT_S:g})",
         minimum=0.0,
     )
-    retry_failed: bool = option(False, "repeat failed runs")
-    force: bool = option(False, "overwrite records of runs with other flags")
+    retry_failed: bool = option(False, "repeat the failed runs of the folder")
+    force: bool = option(
+        False, "overwrite records of runs with other flags, instead of stopping"
+    )
     dry_run: bool = option(
         False,
         "list the runs and their estimated duration; run nothing and write nothing",

@@ -70,7 +70,8 @@ class TrainerOptions:
     )
     items: str = option(
         "",
-        "items per run on all devices, for --log_format=wall: a product",
+        "items per run on all devices, for --log_format=wall: a product such "
+        "as 1000*{num_devices}",
         parse=placeholders.check_product,
         shown="PRODUCT",
     )

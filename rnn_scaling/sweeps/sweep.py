@@ -55,8 +55,8 @@ class SweepOptions:
     out: str = option("results/default", "folder of the records and the report")
     repeats: int = option(
         0,
-        f"number of runs of each combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS}, until "
-        "the answer is precise",
+        f"number of runs per combination; 0: {MIN_ROUNDS} to {MAX_ROUNDS} "
+        "runs, until the answer is precise",
         minimum=0,
         maximum=1000,
     )
@@ -69,7 +69,8 @@ class SweepOptions:
     )
     history: Path | None = option(
         None,
-        "add the results to the history in this folder (docs/history.md)",
+        "add the results to the history in this folder (docs/history.md "
+        "explains histories)",
         shown="DIR",
     )
     certify: bool = option(

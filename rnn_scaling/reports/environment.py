@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import functools
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,10 +12,9 @@ from rnn_scaling.analysis.clock_texts import caution_text
 from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
-from rnn_scaling.config import registry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
-from rnn_scaling.system.machine import throttling, topology
+from rnn_scaling.system.machine import throttling
 
 # Packages are listed by the names that pip has.
 _FACTS = [fact for fact in FACTS if fact.name not in PACKAGES and fact not in TRAINING]
@@ -34,7 +32,6 @@ _KINDS = (
     "window-off",
     UPDATES_SKIPPED,
     "clocks",
-    "far-links",
 )
 # The common window may differ from rank 0's clock by the larger of these: barriers take
 # some time.
@@ -81,7 +78,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
 
 
 def statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return cautions about shared devices, cores, hosts, clocks and links.
+    """Return cautions about shared devices, cores, hosts and clocks.
 
     Each has the number of runs, and the values of the first or most extreme one.
     """
@@ -136,8 +133,6 @@ def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
             machine_cautions.append(state("window-off", most=deviation))
     if skipped := record.batches.skipped_updates:
         machine_cautions.append(state(UPDATES_SKIPPED, most=skipped))
-    if links := _link_statement(record):
-        machine_cautions.append(links)
     keyed_cautions: list[tuple[Hashable, Statement]] = []
     keyed_cautions += [
         ((finding.kind, finding.subject), finding) for finding in machine_cautions
@@ -160,44 +155,6 @@ def _window_deviation(run: RunRecord, window_s: float | None) -> float:
     difference = abs(window_s - measured_s)
     is_explained = difference <= max(_BARRIERS_S, _BARRIERS_SHARE * measured_s)
     return 0.0 if is_explained else difference / measured_s
-
-
-def _link_statement(record: RunRecord) -> Statement | None:
-    """Return that a run used GPUs with farther links than others of the machine."""
-    matrix = record.environment.topology
-    exchanges = registry.find_mode(record.options["variable_update"]).trains_one_model
-    if matrix is None or not exchanges or record.resolved.device_type != "GPU":
-        return None
-    gpus = record.environment.gpus[: record.options["num_devices"]]
-    indices = tuple(str(gpu.get("index")) for gpu in gpus)
-    values = _find_nearer_gpus(matrix, indices)
-    return state("far-links", ",".join(indices), **values) if values else None
-
-
-# The runs of a report use few sets of GPUs, and 16 GPUs have 12,870 sets of 8.
-@functools.lru_cache(maxsize=64)
-def _find_nearer_gpus(
-    matrix: str, indices: tuple[str, ...]
-) -> Mapping[str, str] | None:
-    """Return GPUs with nearer links than a run's GPUs; None if no others are nearer.
-
-    Args:
-      matrix: The output of `nvidia-smi topo -m`.
-      indices: The GPUs of a run.
-    """
-    try:
-        links = topology.parse(matrix)
-        used_indices = [int(index) for index in indices]
-    except ValueError:
-        return None
-    best = topology.find_better_subsets(links, used_indices)
-    if best is None:
-        return None
-    return {
-        "farthest": topology.find_farthest_link(links, used_indices),
-        "devices": ",".join(map(str, best.subsets[0])),
-        "worst": best.worst,
-    }
 
 
 def run_facts(record: RunRecord) -> dict[str, str]:

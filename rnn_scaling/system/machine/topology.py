@@ -309,24 +309,6 @@ def find_best_subsets(topology: Topology, count: int) -> Best:
     return Best(subsets, _find_worst_link(topology, equal[0]), len(equal))
 
 
-def find_better_subsets(topology: Topology, used: Sequence[int]) -> Best | None:
-    """Return better subsets of the same size; None if no subset is better or known."""
-    if len(set(used)) < 2 or not set(used) <= set(topology.devices):
-        return None
-    subset = sorted({topology.devices.index(device) for device in used})
-    worth = _rate_links(topology)
-    best = find_best_subsets(topology, len(subset))
-    nearest = [topology.devices.index(device) for device in best.subsets[0]]
-    return best if _rate_subset(worth, nearest) > _rate_subset(worth, subset) else None
-
-
-def find_farthest_link(topology: Topology, used: Sequence[int]) -> str:
-    """Return the farthest link between two of these GPUs (indices in nvidia-smi)."""
-    return _find_worst_link(
-        topology, [topology.devices.index(device) for device in used]
-    )
-
-
 def _rate_link(link: str) -> int:
     return _NVLINK * int(link[2:]) if link.startswith("NV") else _WORTH.get(link, 0)
 

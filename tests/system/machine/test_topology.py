@@ -5,11 +5,9 @@ import stat
 
 import pytest
 
-from rnn_scaling.reports import environment
 from rnn_scaling.system.machine import gpus, topology
 from rnn_scaling.system.machine.topology import Topology
 from tests.support.paths import GOLDEN
-from tests.support.records import make_record
 
 # Outputs of `nvidia-smi topo -m` that their owners published; the legend as that release of nvidia-smi prints it.
 #   7gforce     github.com/rossumai/keras-multi-gpu, blog/docs/hardware.md: six GTX 1070 and a GTX 1080
@@ -52,17 +50,6 @@ def test_best_subsets_of_real_machines(name, count, worst, equal, first):
     best = topology.find_best_subsets(golden(name), count)
     assert (best.worst, best.count, best.subsets[0]) == (worst, equal, first)
     assert len(best.subsets) == min(equal, topology.MAX_SUBSETS)
-
-
-def test_the_seeds_pairs_on_its_machine():
-    result = golden("7gforce")
-    assert (
-        topology.find_better_subsets(result, [0, 1])
-        is topology.find_better_subsets(result, [4, 5])
-        is None
-    )
-    assert topology.find_better_subsets(result, [0, 5]).worst == "PIX"
-    assert topology.find_farthest_link(result, [0, 5]) == "PHB"
 
 
 def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
@@ -186,41 +173,3 @@ def test_text_has_the_matrix_the_groups_and_the_best_subsets():
         topology.parse("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n")
     )
     assert "best" not in single and "GPU0  X     0-7" in single
-
-
-MATRIX = (EXPECTED / "7gforce.txt").read_text()
-
-
-def run_on(indices, matrix=MATRIX, device_type="GPU", **config):
-    """Return a run on GPUs with these indices."""
-    gpus_of_run = [{"index": str(index), "name": "GTX 1070"} for index in indices]
-    return make_record(
-        config={"num_devices": 2, "variable_update": "replicated", **config},
-        resolved={"device_type": device_type},
-        environment={"topology": matrix, "gpus": gpus_of_run},
-    )
-
-
-def test_a_report_names_runs_on_gpus_with_far_links():
-    runs = [run_on([0, 5]), run_on([0, 5]), run_on([0, 1])]
-    runs.append(run_on([0, 5, 1], num_devices=1))
-    (caution,) = environment.statements(runs)
-    assert (caution.kind, caution.subject) == ("far-links", "0,5")
-    values = {"runs": 2, "farthest": "PHB", "devices": "0,1", "worst": "PIX"}
-    assert values.items() <= caution.values.items()
-    # TensorFlow uses the first four GPUs, which are not on one switch.
-    (caution,) = environment.statements([run_on(range(7), num_devices=4)])
-    assert caution.subject == "0,1,2,3"
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        run_on([0, 5], variable_update="independent"),
-        run_on(range(7), num_devices=7),
-        run_on([0, 5], matrix="GPU0 X"),
-        run_on([0, 5], matrix=None, device_type="CPU"),
-    ],
-)
-def test_a_report_mentions_no_links_otherwise(record):
-    assert environment.statements([record]) == []

@@ -35,8 +35,7 @@ from rnn_scaling.reports.fastest_series import (
     measured_counts,
     most_devices,
 )
-from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import has_interval, without_marks
+from rnn_scaling.reports.numbers import group_by_kind
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
@@ -495,7 +494,7 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
     If there are several kinds, each follows the numbers that have it.
     """
-    columns_by_kind: dict[str, dict[str, None]] = {}
+    numbers: list[tuple[str, Interval | None]] = []
     for member in series:
         row = member.largest_row
         if row is None:
@@ -506,14 +505,16 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
             name = f"{row.unit}/s"
             main = row.rate
         parts = member.parts_of(row)
-        numbers = [(name, main), *(("parts", part.points) for part in parts)]
-        for column, value in numbers:
-            if value is not None and has_interval(value):
-                kind = interval_text(without_marks(value.kind))
-                columns_by_kind.setdefault(kind, {})[column] = None
-    if len(columns_by_kind) < 2:
-        return list(columns_by_kind)
-    return [f"{', '.join(names)}: {kind}" for kind, names in columns_by_kind.items()]
+        numbers.append((name, main))
+        numbers += [("parts", part.points) for part in parts]
+    groups = group_by_kind(numbers)
+    if len(groups) < 2:
+        return list(groups)
+    texts = []
+    for kind, pairs in groups.items():
+        names = dict.fromkeys(name for name, _ in pairs)
+        texts.append(f"{', '.join(names)}: {kind}")
+    return texts
 
 
 def _efficiency(series: SeriesSummary) -> Interval:

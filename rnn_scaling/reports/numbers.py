@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.interval_kinds import (
     INHERITED_NOTES,
     IntervalKind,
@@ -131,25 +132,33 @@ def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> li
     Args:
       named_intervals: The name of each number, such as the title of its column.
     """
-    names_by_kind: dict[str, dict[str, None]] = {}
-    signs_by_kind: dict[str, set[str]] = {}
-    for name, value in named_intervals:
-        if value is not None and has_interval(value):
-            kind = interval_text(without_marks(value.kind))
-            sign = "[low, high]" if has_ends(value) else "±"
-            names_by_kind.setdefault(kind, {})[name] = None
-            signs_by_kind.setdefault(kind, set()).add(sign)
     notes = []
-    for kind, names in names_by_kind.items():
-        signs = " and ".join(sorted(signs_by_kind[kind], reverse=True))
-        notes.append(f"{signs} {', '.join(names)}: {kind}.")
+    for kind, pairs in group_by_kind(named_intervals).items():
+        signs = {"[low, high]" if has_ends(value) else "±" for _, value in pairs}
+        names = dict.fromkeys(name for name, _ in pairs)
+        sign_text = " and ".join(sorted(signs, reverse=True))
+        notes.append(f"{sign_text} {', '.join(names)}: {kind}.")
     return notes
 
 
-def without_marks(kind: IntervalKind) -> IntervalKind:
-    """Return a kind without the notes that a mark shows."""
+def group_by_kind(
+    named_intervals: Iterable[tuple[str, Interval | None]],
+) -> dict[str, list[tuple[str, Interval]]]:
+    """Return the numbers with an interval by the kind of their intervals.
+
+    Kinds have no notes that a mark shows.
+    """
+    shown = [
+        (name, value)
+        for name, value in named_intervals
+        if value is not None and has_interval(value)
+    ]
+    return group_by(shown, [_kind_text(value.kind) for _, value in shown])
+
+
+def _kind_text(kind: IntervalKind) -> str:
     notes = tuple([note for note in kind.notes if note not in INHERITED_NOTES])
-    return dataclasses.replace(kind, notes=notes)
+    return interval_text(dataclasses.replace(kind, notes=notes))
 
 
 def plain(value: float, digits: int) -> str:

@@ -243,7 +243,7 @@ def _changes_table(sensitivity: Sensitivity) -> Grid:
         )
 
     columns: Columns = {
-        "Change": lambda effect: effect.title,
+        "Change": lambda effect: effect.change,
         "Gain": lambda effect: plus_minus(effect.gain, 2),
         quantity(curve): number_text,
         "Efficiency (%)": lambda effect: plus_minus(
@@ -279,21 +279,12 @@ def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
 def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:
     """Return the effects of changes as JSON data."""
     curve = sensitivity.curve
-    changes = []
-    for effect in sensitivity.effects:
-        fields = {
-            "change": effect.title,
-            "gain": effect.gain,
-            "rate": effect.rate,
-            "efficiency": effect.efficiency,
-        }
-        changes.append(fields)
     return {
         "name": curve.name,
         "source": curve.source,
         "unit": curve.unit,
         "devices": sensitivity.devices,
         "parts": sensitivity.parts,
-        "changes": changes,
+        "changes": sensitivity.effects,
         "statements": sensitivity.statements,
     }

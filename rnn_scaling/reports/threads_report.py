@@ -10,14 +10,13 @@ from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.metrics import RATE, common_unit
-from rnn_scaling.analysis.statements import Statement, state
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import marks, missing_results, report_files
-from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import has_interval, plus_minus, without_marks
+from rnn_scaling.reports.numbers import interval_notes, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import print_fitted
@@ -69,15 +68,12 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     unit = common_unit(probe.unit for probe in probes)
     lines = []
     rates = []
-    intervals: dict[str, None] = {}
     for probe in probes:
         for setting in probe.settings:
             lines.append(_setting_line(probe, setting))
-            if setting.rate and has_interval(setting.rate):
-                kind = interval_text(without_marks(setting.rate.kind))
-                intervals[kind] = None
             rates.append(setting.rate)
-    notes = [state("threads-intervals", unit=unit, interval=kind) for kind in intervals]
+    notes: list[str | Statement] = []
+    notes += interval_notes((f"{unit}/s", rate) for rate in rates)
     notes += marks.explain_numbers(rates)
     for probe in probes:
         notes += dispatch_threads.statements(probe)

@@ -62,7 +62,7 @@ def prediction(efficiency=0.5, knowledge=KNOWN, devices=8, error=1e-4, parts=Non
 
 
 def gains(found):
-    return {effect.title: effect.gain.value for effect in found.effects}
+    return {effect.change: effect.gain.value for effect in found.effects}
 
 
 def test_parts_add_up_and_what_is_measured_is_known():

@@ -68,7 +68,7 @@ class Change:
 class Effect:
     """The effect of one change, or of several at once."""
 
-    title: str
+    change: str
     gain: Interval  # rate after / rate before
     rate: Interval
     efficiency: Interval
@@ -158,14 +158,14 @@ def sensitivity(
     ranked.sort(key=lambda effect: -effect.gain.value)
     best = ranked[0]
     ties = [
-        effect.title
+        effect.change
         for effect in ranked[1:]
-        if np.mean(gains[best.title] > gains[effect.title]) < _MIN_CONFIDENCE
+        if np.mean(gains[best.change] > gains[effect.change]) < _MIN_CONFIDENCE
     ]
     kind = "whatif-tie" if ties else "whatif-best"
     if best.gain.value < _MIN_GAIN:
         kind = "whatif-none"
-    values = {"name": best.title, "gain": interval_values(best.gain), "names": ties}
+    values = {"name": best.change, "gain": interval_values(best.gain), "names": ties}
     shares = {
         name: _make_interval(part * speed_now)
         for name, part in step.split_parts().items()

@@ -92,12 +92,6 @@ class Probe:
         """Whether any run measured a rate."""
         return any(setting.rate is not None for setting in self.settings)
 
-    @property
-    def has_corrected_rate(self) -> bool:
-        """Whether a rate is corrected for load, so that nothing can be decided."""
-        rates = [setting.rate for setting in self.settings]
-        return any(rate is not None and rate.is_corrected for rate in rates)
-
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
     """Return a probe for each configuration, machine and number of devices.

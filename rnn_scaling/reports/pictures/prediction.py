@@ -172,7 +172,7 @@ def changes(answers: Sequence[Sensitivity]) -> bytes:
         for [axes], answer in zip(rows, first_answers):
             # The first effect is "now", which gains nothing.
             gains = [
-                Bar(effect.title, [(_GAIN, effect.gain.value - 1)], effect.gain)
+                Bar(effect.change, [(_GAIN, effect.gain.value - 1)], effect.gain)
                 for effect in answer.effects[1:]
             ]
             bars.draw(axes, gains, bars.part_styles({_GAIN: BLUE}), start=1.0, digits=2)

@@ -152,11 +152,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trials", type=int, default=20, help="trials of each kind")
-    parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--visitors", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("results/ab_trials"))
-    parser.add_argument("--work", type=int, help="be the program of a trial")
+    parser.add_argument(
+        "--trials", type=int, default=20, help="number of trials of each kind"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=6, help="number of pairs of runs per trial"
+    )
+    parser.add_argument(
+        "--visitors",
+        type=int,
+        default=1,
+        help="number of processes that run for 2 s and pause for 3 s",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/ab_trials"),
+        help="folder of the records",
+    )
+    parser.add_argument(
+        "--work",
+        type=int,
+        help="be the program of a trial, with this number of products per step",
+    )
     options = parser.parse_args()
     if options.work is not None:
         train(options.work)

@@ -29,19 +29,23 @@ from rnn_scaling.training.all_reduce import psgpu
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("devices", ["2", "4"], "numbers of logical CPUs")
+flags.DEFINE_list(
+    "devices", ["2", "4"], "numbers of logical CPU devices, separated by commas"
+)
 flags.DEFINE_list(
     "tensors",
     ["4", "200", "model"],
-    "equal gradients a tower, or model: unequal ones, as a network's",
+    "numbers of equal gradients per tower; model: unequal gradients, as in a network",
 )
 flags.DEFINE_integer(
     "parameters",
     20_000_000,
-    "float32 elements of a tower's gradients",
+    "number of float32 elements in the gradients of a tower",
     lower_bound=1000,
 )
-flags.DEFINE_integer("rounds", 15, "measured steps of each variant", lower_bound=1)
+flags.DEFINE_integer(
+    "rounds", 15, "number of measured steps of each variant", lower_bound=1
+)
 
 # Shares of an LSTM translation network: two embeddings, the softmax layer, six LSTM weights, biases.
 MODEL_SHARES = (250, 250, 250, *[40] * 6, *[1] * 10)

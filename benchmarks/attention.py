@@ -20,10 +20,12 @@ from rnn_scaling.models.config import ModelConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
-    "rounds", 14, "rounds; each times every network twice", lower_bound=1
+    "rounds", 14, "number of rounds; each one times every network twice", lower_bound=1
 )
-flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
-flags.DEFINE_integer("length", 30, "words of each sentence", lower_bound=1)
+flags.DEFINE_integer(
+    "batch_size", 32, "number of sentence pairs per step", lower_bound=1
+)
+flags.DEFINE_integer("length", 30, "number of words in each sentence", lower_bound=1)
 
 ATTENTION: dict[str, Any] = {"model": "nmt_attention"}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -113,7 +115,8 @@ def main(argv: Sequence[str]) -> None:
                 step()[0].numpy()
                 times[name].append(1e3 * (time.process_time() - begun))
     print(
-        "| network | GFLOP a step | lowest CPU ms | median |\n| --- | --- | --- | --- |"
+        "| network | GFLOP per step | lowest CPU ms | median |\n| --- | --- | "
+        "--- | --- |"
     )
     for name, (_, gflop) in steps.items():
         print(

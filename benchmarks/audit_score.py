@@ -144,7 +144,9 @@ if __name__ == "__main__":
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument(
-        "--show", action="store_true", help="also each missed fault and each finding"
+        "--show",
+        action="store_true",
+        help="also list each missed fault and each finding",
     )
     options = parser.parse_args()
     main(options.folder, options.show)

@@ -77,11 +77,19 @@ def main() -> None:
     """Runs what is missing, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the records")
-    parser.add_argument("--models", default=",".join(WORKLOADS), help="workloads")
     parser.add_argument(
-        "--modes", default=",".join(registry.VARIABLE_UPDATES), help="update modes"
+        "--models", default=",".join(WORKLOADS), help="workloads, separated by commas"
     )
-    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument(
+        "--modes",
+        default=",".join(registry.VARIABLE_UPDATES),
+        help="update modes, separated by commas",
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="only print the table of the existing records",
+    )
     options = parser.parse_args()
     models, modes = options.models.split(","), options.modes.split(",")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -44,9 +44,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--batches", type=int, default=10)
-    parser.add_argument("--interval", type=float, default=clock_sampler.INTERVAL_S)
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=12,
+        help="number of rounds; each one measures with and without sampling",
+    )
+    parser.add_argument(
+        "--batches", type=int, default=10, help="number of batches per measurement"
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=clock_sampler.INTERVAL_S,
+        help="seconds between two samples",
+    )
     own, words = parser.parse_known_args()
     config = configs.resolve(
         flags.parse(words, configs.OPTIONS),
@@ -86,7 +98,8 @@ def main() -> None:
         if sampler is not None:
             sampler.stop()
             found = sampler.read() or sys.exit(
-                "error: neither NVML, nvidia-smi nor the CPU tells a clock here"
+                "error: no clock can be read on this machine (tried NVML, "
+                "nvidia-smi and the CPU)"
             )
             taken, cpu_s, source_name = (
                 taken + found["taken"],
@@ -103,8 +116,10 @@ def main() -> None:
         print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
     low, median, high = statistics.quantiles(ratios, n=4)
     print(
-        f"sampled / not words/s, every {own.interval:g} s from {source_name}: median {median:.4f} (quartiles {low:.4f} "
-        f"to {high:.4f}, {own.rounds} rounds); {1e6 * cpu_s / taken:.0f} us of CPU time a sample ({taken} samples)"
+        f"words/s with / without sampling, every {own.interval:g} s from "
+        f"{source_name}: median {median:.4f} (quartiles {low:.4f} to "
+        f"{high:.4f}, {own.rounds} rounds); {1000000.0 * cpu_s / taken:.0f} us "
+        f"of CPU time per sample ({taken} samples)"
     )
 
 

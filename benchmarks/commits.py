@@ -22,9 +22,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("before", help="a commit of this repository")
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("results/commits"))
+    parser.add_argument(
+        "before", help="commit of this repository that is compared with this tree"
+    )
+    parser.add_argument("--pairs", type=int, default=10, help="number of pairs of runs")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/commits"),
+        help="folder of the records",
+    )
     own, flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as place:
         before = Path(place, "before")

@@ -391,9 +391,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--repetitions", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--parts",
+        default=",".join(PARTS),
+        help="parts to simulate, separated by commas",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4000,
+        help="number of repetitions of each row",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random numbers"
+    )
     options = parser.parse_args()
     error = math.sqrt(0.95 * 0.05 / options.repetitions)
     print(f"Monte-Carlo standard error of a share near 95 %: {error:.2%}")

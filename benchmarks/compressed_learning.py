@@ -60,8 +60,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=400,
+        help="number of batches to train with each seed",
+    )
     own, flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

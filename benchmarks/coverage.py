@@ -496,7 +496,9 @@ def main(argv: list[str]) -> None:
 if (
     __name__ == "__main__"
 ):  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("repetitions", 4000, "repetitions of each row", lower_bound=1)
-    flags.DEFINE_integer("seed", 1, "seed")
-    flags.DEFINE_list("parts", list(TABLES), "tables to make")
+    flags.DEFINE_integer(
+        "repetitions", 4000, "number of repetitions of each row", lower_bound=1
+    )
+    flags.DEFINE_integer("seed", 1, "seed of the random numbers")
+    flags.DEFINE_list("parts", list(TABLES), "tables to make, separated by commas")
     app.run(main)

@@ -105,7 +105,7 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "repetitions",
         2000,
-        "comparisons a row; a quarter as many families",
+        "number of comparisons per row; the number of families is a quarter of it",
         lower_bound=4,
     )
     flags.DEFINE_integer("seed", 1, "seed of the simulation")

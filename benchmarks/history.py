@@ -94,7 +94,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--histories", type=int, default=5000)
+    parser.add_argument(
+        "--histories", type=int, default=5000, help="number of simulated histories"
+    )
     histories, generator = parser.parse_args().histories, np.random.default_rng(24)
     few = histories // 10
     cases = {

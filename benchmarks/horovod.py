@@ -40,18 +40,24 @@ FLAGS = flags.FLAGS
 flags.DEFINE_list(
     "modes",
     ["collective_all_reduce", "horovod"],
-    "update modes; the last is the base of the ratios",
+    "update modes, separated by commas; the ratios are relative to the last one",
 )
-flags.DEFINE_list("workers", ["2", "3"], "numbers of workers")
+flags.DEFINE_list("workers", ["2", "3"], "numbers of workers, separated by commas")
 flags.DEFINE_list(
-    "gradients", ["small", "80MB"], "small: of preset small; 80MB: four dense ones"
+    "gradients",
+    ["small", "80MB"],
+    "gradients to exchange: small (as in --preset=small) or 80MB (four dense tensors)",
 )
-flags.DEFINE_integer("rounds", 12, "rounds; each times every mode", lower_bound=2)
-flags.DEFINE_integer("steps", 8, "steps of each mode in a round", lower_bound=1)
+flags.DEFINE_integer(
+    "rounds", 12, "number of rounds; each one times every mode", lower_bound=2
+)
+flags.DEFINE_integer(
+    "steps", 8, "number of steps of each mode in a round", lower_bound=1
+)
 flags.DEFINE_string(
     "worker",
     "",
-    "what one process does, as JSON; the benchmark gives it to its own processes",
+    "task of one process, as JSON; the benchmark sets it for its own processes",
 )
 
 STARTING_S = 180  # within which a process must answer that it is ready

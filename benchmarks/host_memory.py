@@ -23,8 +23,8 @@ from rnn_scaling.links import host_memory
 from rnn_scaling.system.machine.cores import available_cores
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("mib", 256, "size of the array", lower_bound=1)
-flags.DEFINE_integer("rounds", 10, "copies of each", lower_bound=2)
+flags.DEFINE_integer("mib", 256, "size of the array, in MiB", lower_bound=1)
+flags.DEFINE_integer("rounds", 10, "number of copies with each program", lower_bound=2)
 
 
 def mbw_gb_per_s(mib: int) -> float:

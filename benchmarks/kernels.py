@@ -37,19 +37,29 @@ from rnn_scaling.models.kernels import UNIT_TYPES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
-    "torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given"
+    "torch_python",
+    "",
+    "path of a Python with PyTorch; without it, there are no rows of PyTorch",
 )
 flags.DEFINE_enum("unit_type", "lstm", list(UNIT_TYPES), "cell of every layer")
-flags.DEFINE_integer("rounds", 8, "rounds; each times every peer", lower_bound=1)
-flags.DEFINE_integer("steps", 3, "steps of each peer in a round", lower_bound=1)
-flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
-flags.DEFINE_integer("length", 30, "words of each sentence", lower_bound=1)
-flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "compute dtypes")
+flags.DEFINE_integer(
+    "rounds", 8, "number of rounds; each one times every peer", lower_bound=1
+)
+flags.DEFINE_integer(
+    "steps", 3, "number of steps of each peer in a round", lower_bound=1
+)
+flags.DEFINE_integer(
+    "batch_size", 32, "number of sentence pairs per step", lower_bound=1
+)
+flags.DEFINE_integer("length", 30, "number of words in each sentence", lower_bound=1)
+flags.DEFINE_list(
+    "dtypes", ["float32", "bfloat16"], "values of --compute_dtype, separated by commas"
+)
 flags.DEFINE_integer(
     "inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1
 )
 flags.DEFINE_integer(
-    "warmup", 3, "steps of each peer before the first round", lower_bound=1
+    "warmup", 3, "number of steps of each peer before the first round", lower_bound=1
 )
 
 GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
@@ -340,7 +350,8 @@ def main(argv: Sequence[str]) -> None:
         raise app.UsageError(f"unknown arguments: {argv[1:]}")
     if FLAGS.torch_python and FLAGS.unit_type != "lstm":
         raise app.UsageError(
-            f"--torch_python trains an LSTM, got --unit_type={FLAGS.unit_type}"
+            "--torch_python trains only an LSTM, got "
+            f"--unit_type={FLAGS.unit_type}; leave out --torch_python"
         )
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(

@@ -84,7 +84,7 @@ def tensorflow_layer(options: argparse.Namespace, is_own: bool) -> Callable[[], 
     if not is_own:
         operators.usable = lambda dtype: False
     elif not operators.usable(options.dtype):
-        sys.exit("error: the project's operators are not built; run ./run.sh setup")
+        sys.exit("error: this suite's CPU operators are not built; run ./run.sh setup")
     stack = stacks.RecurrentStack(
         options.input_dim,
         options.units,
@@ -231,17 +231,48 @@ def gflop_of_forward(options: argparse.Namespace) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cell", choices=list(GATES), default="lstm")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--length", type=int, default=30)
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--input_dim", type=int, default=256)
-    parser.add_argument("--units", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--onednn", default="", help="the program onednn_layer")
-    parser.add_argument("--torch_python", default="", help="Python with PyTorch")
+    parser.add_argument(
+        "--cell", choices=list(GATES), default="lstm", help="cell of the layer"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="data type of the matrix products",
+    )
+    parser.add_argument("--length", type=int, default=30, help="number of time steps")
+    parser.add_argument(
+        "--batch_size", type=int, default=32, help="number of sentences per step"
+    )
+    parser.add_argument("--input_dim", type=int, default=256, help="size of an input")
+    parser.add_argument(
+        "--units", type=int, default=256, help="hidden size of the layer"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=8,
+        help="number of rounds; each one times every peer",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=10, help="number of steps of each peer in a round"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=5,
+        help="number of steps of each peer before the first round",
+    )
+    parser.add_argument(
+        "--onednn",
+        default="",
+        help="path of the program onednn_layer; without it, there are no rows of oneDNN",
+    )
+    parser.add_argument(
+        "--torch_python",
+        default="",
+        help="path of a Python with PyTorch; without it, there are no rows of PyTorch",
+    )
     parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
     parser.add_argument("--pass", default="forward", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)

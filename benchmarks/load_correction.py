@@ -270,11 +270,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="simulation,trial")
-    parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--trials", type=int, default=6)
-    parser.add_argument("--busy", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("results/load_correction"))
+    parser.add_argument(
+        "--parts", default="simulation,trial", help="parts to run, separated by commas"
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=1000,
+        help="number of repetitions of the simulation",
+    )
+    parser.add_argument("--trials", type=int, default=6, help="number of trials")
+    parser.add_argument(
+        "--busy", type=int, default=1, help="number of endless loops beside the trainer"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/load_correction"),
+        help="folder of the records",
+    )
     options = parser.parse_args()
     for name in options.parts.split(","):
         if name == "simulation":

@@ -426,9 +426,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="ticks,cost,selection,steady")
-    parser.add_argument("--repetitions", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--parts",
+        default="ticks,cost,selection,steady",
+        help="parts to run, separated by commas",
+    )
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=2000,
+        help="number of repetitions of each row",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random numbers"
+    )
     own = parser.parse_args()
     for name in own.parts.split(","):
         rows = list(PARTS[name](own.repetitions, own.seed))

@@ -123,11 +123,15 @@ def main(args: Sequence[str] | None = None) -> None:
         prog="python -m benchmarks.make_corpus", description=__doc__.splitlines()[0]
     )
     parser.add_argument(
-        "--out", required=True, help="folder of the files; made if it is missing"
+        "--out",
+        required=True,
+        help="folder of the files; it is created if it is missing",
     )
-    parser.add_argument("--pairs", type=int, default=2000, help="sentence pairs")
     parser.add_argument(
-        "--words", type=int, default=1500, help="words of the source language"
+        "--pairs", type=int, default=2000, help="number of sentence pairs"
+    )
+    parser.add_argument(
+        "--words", type=int, default=1500, help="number of words in the source language"
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random words")
     options = parser.parse_args(args)

@@ -100,9 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the records")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="number of runs of each configuration"
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="only print the table of the existing records",
+    )
     own, flags = parser.parse_known_args()
     if not own.table:
         own.out.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=12,
+        help="number of rounds; each one measures both loops",
+    )
+    parser.add_argument(
+        "--batches", type=int, default=10, help="number of batches per measurement"
+    )
     own, words = parser.parse_known_args()
     given = flags.parse(words, configs.OPTIONS)
     config = configs.resolve(

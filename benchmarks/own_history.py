@@ -31,14 +31,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--commits", type=int, default=12)
     parser.add_argument(
-        "--over", type=int, default=400, help="commits of the main line to choose from"
+        "--commits", type=int, default=12, help="number of commits to measure"
     )
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("results/own_history"))
-    parser.add_argument("--history", type=Path, default=Path("docs/results/history"))
+    parser.add_argument(
+        "--over",
+        type=int,
+        default=400,
+        help="number of latest commits of the main line to choose from",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=3, help="number of runs per commit and kernel"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=10, help="number of measured batches per run"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/own_history"),
+        help="folder of the records",
+    )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        default=Path("docs/results/history"),
+        help="folder of the history",
+    )
     args = parser.parse_args()
     line = _git(
         "rev-list", "--first-parent", f"--max-count={args.over}", "HEAD"

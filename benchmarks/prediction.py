@@ -387,12 +387,12 @@ def main() -> None:
     parser.add_argument(
         "--half",
         default=",".join(HALVES),
-        help="which curves, of seeds, development and test",
+        help="curves to predict, separated by commas: seeds, development or test",
     )
     parser.add_argument(
         "--misses",
         action="store_true",
-        help="also list the cases outside of their intervals",
+        help="also list the cases whose rate is outside of its interval",
     )
     options = parser.parse_args()
     halves = options.half.split(",")

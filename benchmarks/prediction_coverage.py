@@ -123,9 +123,11 @@ def coverage(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--repetitions", type=int, default=200, help="curves of each row"
+        "--repetitions", type=int, default=200, help="number of curves in each row"
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random numbers"
+    )
     options = parser.parse_args()
     print(
         f"## In simulation\n\n`python -m benchmarks.prediction_coverage --repetitions={options.repetitions}`\n"

@@ -299,13 +299,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--asv", type=Path, help="a machine's folder of asv results")
-    parser.add_argument("--turing", type=Path, help="a checkout of TCPD")
-    parser.add_argument("--alerts", type=Path, help="series with alerts")
-    parser.add_argument("--otava_test_data", action="store_true")
-    parser.add_argument("--otava", help="the Python that has apache-otava")
+    parser.add_argument("--asv", type=Path, help="folder of asv results of one machine")
     parser.add_argument(
-        "--series", type=int, default=2000, help="series of asv at most"
+        "--turing",
+        type=Path,
+        help="folder of a checkout of TCPD (Turing Change Point Dataset)",
+    )
+    parser.add_argument(
+        "--alerts",
+        type=Path,
+        help="folder of series with alerts, in the format of TCPDBench",
+    )
+    parser.add_argument(
+        "--otava_test_data",
+        action="store_true",
+        help="also score the series that otava-test-data makes",
+    )
+    parser.add_argument(
+        "--otava", help="path of a Python with apache-otava and otava-test-data"
+    )
+    parser.add_argument(
+        "--series", type=int, default=2000, help="maximum number of series of asv"
     )
     args = parser.parse_args()
     tools = {"history": search_with_suite}

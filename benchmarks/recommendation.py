@@ -122,6 +122,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("repetitions", 1000, "rankings a line")
-    flags.DEFINE_integer("seed", 1, "of chance")
+    flags.DEFINE_integer("repetitions", 1000, "number of rankings per line")
+    flags.DEFINE_integer("seed", 1, "seed of the random numbers")
     app.run(main)

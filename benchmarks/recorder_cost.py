@@ -25,8 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--steps", type=int, default=20_000, help="number of steps per round"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds")
     own = parser.parse_args()
     loss, items = np.float32(2.5), np.int64(64)
     cases: dict[str, Callable[[Path], float]] = {

@@ -34,8 +34,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=10_000)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--records", type=int, default=10_000, help="number of records")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="also print a profile of the slowest functions",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
         _make(Path(path), arguments.records)

@@ -188,22 +188,34 @@ def parser() -> argparse.ArgumentParser:
         "--peers",
         type=lambda words: words.split(","),
         default=["ours", "keras", "keras_no_xla"],
+        help="peers to time, separated by commas; the first one is a peer of this suite",
     )
     parser.add_argument(
         "--torch_python",
         default="",
-        help="Python with PyTorch, for the peers of PyTorch",
+        help="path of a Python with PyTorch, for the peers of PyTorch",
     )
-    parser.add_argument("--rounds", type=int, default=8, help="each times every peer")
-    parser.add_argument("--steps", type=int, default=3, help="of each peer in a round")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=8,
+        help="number of rounds; each one times every peer",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=3, help="number of steps of each peer in a round"
+    )
     parser.add_argument(
         "--warmup",
         type=int,
         default=2,
-        help="steps of each peer before the first round",
+        help="number of steps of each peer before the first round",
     )
-    parser.add_argument("--threads", type=int, default=2, help="cores of a peer")
-    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument(
+        "--threads", type=int, default=2, help="number of cores of each peer"
+    )
+    parser.add_argument(
+        "--batch_size", type=int, default=8, help="number of images per step"
+    )
     parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
     parser.add_argument("--npz", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -217,11 +229,12 @@ def main() -> int:
     unknown = set(options.peers) - {*OURS, *KERAS, *TORCH}
     if unknown or options.peers[0] not in OURS:
         sys.exit(
-            f"error: --peers={','.join(options.peers)} must begin with one of ours and name known ones; see --help"
+            f"error: --peers={','.join(options.peers)} must begin with a peer "
+            "of this suite and contain only known peers; --help lists them"
         )
     if not options.torch_python and TORCH.keys() & set(options.peers):
         sys.exit(
-            "error: peers of PyTorch need --torch_python=/path/to/python, one that has torch"
+            "error: peers of PyTorch need --torch_python=PATH, a Python that has torch"
         )
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     print("\n".join(compare(options)))

@@ -106,5 +106,7 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("folder", "docs/results/default", "records of a sweep")
+    flags.DEFINE_string(
+        "folder", "docs/results/default", "folder with the records of a sweep"
+    )
     app.run(main)

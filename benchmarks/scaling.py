@@ -27,8 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--devices", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--devices", type=int, default=2, help="number of devices n")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
     own, flags = parser.parse_known_args()
     cores = first_cores(own.devices)
     kinds = {
@@ -84,7 +84,10 @@ def _rate(
         )
     statuses = [process.wait() for process in started]
     if any(statuses):
-        raise SystemExit("a trainer failed; run it by itself")
+        raise SystemExit(
+            "error: a run of the trainer failed; repeat it with ./run.sh train to "
+            "see why"
+        )
     return sum(
         record.read(folder / f"{core}.json").throughput.items_per_second
         for core in cores

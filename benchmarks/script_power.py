@@ -285,13 +285,23 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--torch_python",
         default=str(ROOT / ".venv-torch/bin/python"),
-        help="Python with PyTorch that runs the scripts",
+        help="path of a Python with PyTorch, which runs the scripts",
     )
-    parser.add_argument("--only", default="", help="words of names, comma-separated")
-    parser.add_argument("--groups", default=",".join(GROUPS))
-    parser.add_argument("--out", default="", help="JSON file of all answers")
     parser.add_argument(
-        "--verify", default=f"{ROOT}/run.sh verify", help="command that judges"
+        "--only",
+        default="",
+        help="only scripts whose names contain one of these texts, separated by commas",
+    )
+    parser.add_argument(
+        "--groups",
+        default=",".join(GROUPS),
+        help="groups of scripts, separated by commas",
+    )
+    parser.add_argument(
+        "--out", default="", help="JSON file to which all answers are written"
+    )
+    parser.add_argument(
+        "--verify", default=f"{ROOT}/run.sh verify", help="command that judges a script"
     )
     flags = parser.parse_args(words)
     names = flags.only.split(",")

@@ -235,7 +235,10 @@ def main(argv: list[str]) -> None:
     """Prints the tables."""
     paths = [Path(word) for word in argv[1:]]
     if not paths:
-        raise app.UsageError("name a folder that `sweep --repeats=N` wrote, or several")
+        raise app.UsageError(
+            "no folder was given; name one or more folders that ./run.sh sweep "
+            "--repeats=N wrote"
+        )
     content = [folder.read(path) for path in paths]
     sweeps = [series_of([file.record for file in each.runs]) for each in content]
     if len(sweeps) > 1:
@@ -290,7 +293,7 @@ if (
     __name__ == "__main__"
 ):  # flags are defined here: the tests import several benchmarks in one process
     flags.DEFINE_integer(
-        "draws", 500, "rounds drawn at random, for each number of them", lower_bound=0
+        "draws", 500, "number of random draws for each number of rounds", lower_bound=0
     )
     flags.DEFINE_integer("seed", 1, "seed of the draws")
     app.run(main)

@@ -163,7 +163,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=24)
+    parser.add_argument(
+        "--cases", type=int, default=24, help="number of random systems"
+    )
     cases = parser.parse_args().cases
     system = System(
         0.1,

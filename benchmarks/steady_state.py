@@ -206,10 +206,14 @@ def main(argv: list[str]) -> None:
 if (
     __name__ == "__main__"
 ):  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("repetitions", 1000, "series of each kind", lower_bound=1)
+    flags.DEFINE_integer(
+        "repetitions", 1000, "number of series of each kind", lower_bound=1
+    )
     flags.DEFINE_integer("seed", 1, "seed of the noise")
     flags.DEFINE_list(
-        "noise", ["0.01", "0.05"], "standard deviations of a batch's log time"
+        "noise",
+        ["0.01", "0.05"],
+        "standard deviations of the logarithm of a batch's time, separated by commas",
     )
-    flags.DEFINE_integer("batches", 200, "batches of a series", lower_bound=1)
+    flags.DEFINE_integer("batches", 200, "number of batches in a series", lower_bound=1)
     app.run(main)

@@ -130,6 +130,8 @@ def main(argv: list[str]) -> None:
 if (
     __name__ == "__main__"
 ):  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("repetitions", 500, "repetitions of each row", lower_bound=1)
-    flags.DEFINE_integer("seed", 1, "seed")
+    flags.DEFINE_integer(
+        "repetitions", 500, "number of repetitions of each row", lower_bound=1
+    )
+    flags.DEFINE_integer("seed", 1, "seed of the random numbers")
     app.run(main)

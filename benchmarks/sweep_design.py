@@ -159,6 +159,8 @@ def main(argv: list[str]) -> None:
 if (
     __name__ == "__main__"
 ):  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("repetitions", 400, "sweeps of each kind", lower_bound=2)
-    flags.DEFINE_integer("seed", 1, "seed")
+    flags.DEFINE_integer(
+        "repetitions", 400, "number of sweeps of each kind", lower_bound=2
+    )
+    flags.DEFINE_integer("seed", 1, "seed of the random numbers")
     app.run(main)

@@ -33,10 +33,15 @@ class Network(torch.nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder")
-    parser.add_argument("--delay_s", type=float, default=0.05)
-    parser.add_argument("--units", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("folder", help="folder of the traces")
+    parser.add_argument(
+        "--delay_s",
+        type=float,
+        default=0.05,
+        help="seconds that rank 1 sleeps in each forward pass",
+    )
+    parser.add_argument("--units", type=int, default=256, help="width of the layers")
+    parser.add_argument("--steps", type=int, default=6, help="number of training steps")
     options = parser.parse_args()
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")

@@ -241,30 +241,58 @@ def parser() -> argparse.ArgumentParser:
         "--peers",
         type=lambda words: words.split(","),
         default=["ours", "torch", "gemm"],
-    )
-    parser.add_argument("--torch_python", default="", help="Python with PyTorch")
-    parser.add_argument(
-        "--rounds", type=int, default=8, help="rounds; each times every peer"
+        help="peers to time, separated by commas",
     )
     parser.add_argument(
-        "--steps", type=int, default=2, help="steps of each peer in a round"
+        "--torch_python",
+        default="",
+        help="path of a Python with PyTorch, for the peer torch",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=8,
+        help="number of rounds; each one times every peer",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=2, help="number of steps of each peer in a round"
     )
     parser.add_argument(
         "--warmup",
         type=int,
         default=2,
-        help="steps of each peer before the first round",
+        help="number of steps of each peer before the first round",
     )
     parser.add_argument(
-        "--batch_size", type=int, default=16, help="sentence pairs a step"
+        "--batch_size", type=int, default=16, help="number of sentence pairs per step"
     )
-    parser.add_argument("--length", type=int, default=32, help="words of each sentence")
     parser.add_argument(
-        "--threads", type=int, default=1, help="cores, and threads of each peer"
+        "--length", type=int, default=32, help="number of words in each sentence"
     )
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--label_smoothing", type=float, default=0.1)
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="number of cores, and of threads of each peer",
+    )
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "bfloat16"),
+        help="data type of the matrix products",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=0.0,
+        help="share of the elements that dropout sets to zero",
+    )
+    parser.add_argument(
+        "--label_smoothing",
+        type=float,
+        default=0.1,
+        help="share of each target that is spread over all words",
+    )
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--npz", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -277,7 +305,8 @@ def main() -> None:
         return
     if "torch" in options.peers and not options.torch_python:
         parser().error(
-            "the peer torch needs --torch_python; ./run.sh setup-frameworks torch makes one"
+            "the peer torch needs --torch_python=PATH, a Python with PyTorch; "
+            "./run.sh setup-frameworks torch makes one"
         )
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ.update(STEADY_MEMORY)

@@ -25,8 +25,10 @@ from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines import local
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("devices", 2, "logical CPUs", lower_bound=1)
-flags.DEFINE_integer("rounds", 10, "measured turns of each mode", lower_bound=1)
+flags.DEFINE_integer("devices", 2, "number of logical CPU devices", lower_bound=1)
+flags.DEFINE_integer(
+    "rounds", 10, "number of measured turns of each mode", lower_bound=1
+)
 
 STEPS = 2  # a turn
 MODES = {
@@ -71,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
             wall[name].append((time.perf_counter() - begun) / STEPS)
             cpu[name].append((time.process_time() - spent) / STEPS)
     print(
-        "| mode | step (ms) | times replicated | CPU a step (ms) | times replicated |"
+        "| mode | step (ms) | times replicated | CPU per step (ms) | times replicated |"
     )
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in MODES:

@@ -94,11 +94,13 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
 @NUM_TOWERS
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, prefetch):
-    run = stepper(
-        tf, Counted(tf), devices[:num_towers], prefetch=prefetch, buffer_size=2
-    )
+    """Without prefetching, no element is taken before a step asks for it."""
+    counted = Counted(tf)
+    own = devices[:num_towers]
+    run = stepper(tf, counted, own, prefetch=prefetch, buffer_size=5)
     for step in range(20):
         assert run(step) == [step * num_towers + tower for tower in range(num_towers)]
+    assert prefetch or counted.max_ahead(num_towers) == 0
 
 
 @pytest.mark.parametrize("num_towers, buffer_size", [(1, 5), (2, 1), (3, 2)])
@@ -117,17 +119,6 @@ def test_prefetch_keeps_batches_ready_on_every_device_and_is_bounded(
         assert counted.wait_for((step + 1) * num_towers + num_buffered)
     # One more element is in each device's thread.
     assert counted.max_ahead(num_towers) <= num_buffered + num_towers
-
-
-@NUM_TOWERS
-def test_without_prefetch_nothing_is_taken_before_the_step_asks(
-    tf, devices, num_towers
-):
-    counted = Counted(tf)
-    run = stepper(tf, counted, devices[:num_towers], prefetch=False, buffer_size=5)
-    for step in range(20):
-        run(step)
-    assert counted.max_ahead(num_towers) == 0
 
 
 def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(

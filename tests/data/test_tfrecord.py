@@ -104,6 +104,13 @@ def write(tf, path, records):
             writer.write(record)
 
 
+def write_after_good(tf, folder, content, records):
+    """Write a file of good records and one with this content; return its path."""
+    write(tf, folder / "train-00000-of-00002", [records["good"]] * 3)
+    write(tf, folder / "train-00001-of-00002", content)
+    return folder / "train-00001-of-00002"
+
+
 def example(tf, encoded, label, label_kind="int64_list", times=1):
     features = {
         tfrecord.ENCODED: tf.train.Feature(
@@ -159,9 +166,7 @@ FOUND_LATER = ("no example", "cut jpeg", "label 1001")
 def test_a_first_record_with_a_fault_is_refused(
     tf, devices, tmp_path, records, name, words
 ):
-    write(tf, tmp_path / "train-00000-of-00002", [records["good"]] * 3)
-    path = tmp_path / "train-00001-of-00002"
-    write(tf, path, [records[name], records["good"]])
+    path = write_after_good(tf, tmp_path, [records[name], records["good"]], records)
     with pytest.raises(DataError) as refused:
         build(tmp_path, devices[:1])
     (line,) = str(refused.value).splitlines()
@@ -171,9 +176,7 @@ def test_a_first_record_with_a_fault_is_refused(
 @pytest.mark.parametrize("name", FOUND_LATER)
 def test_a_later_record_with_a_fault_is_found(tf, devices, tmp_path, records, name):
     good = records["good"]
-    write(tf, tmp_path / "train-00000-of-00002", [good] * 3)
-    path = tmp_path / "train-00001-of-00002"
-    write(tf, path, [good, good, records[name], good])
+    path = write_after_good(tf, tmp_path, [good, good, records[name], good], records)
     with pytest.raises(tfrecord.PARSE_ERRORS) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch=True), 20)
     (line,) = find_fault(tmp_path, caught.value).splitlines()

@@ -68,20 +68,21 @@ def plant(folder: Path, **faults: str) -> Path:
     return folder
 
 
+def _log_lines(folder: Path) -> list[list[str]]:
+    """Return the event, the label and the PID of each line of the log."""
+    path = folder / "log"
+    text = path.read_text() if path.exists() else ""
+    return [line.split() for line in text.splitlines()]
+
+
 def logged(folder: Path, event: str) -> list[str]:
     """Return the labels of the runs that started or finished, in order."""
-    lines = (
-        (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
-    )
-    return [line.split()[1] for line in lines if line.split()[0] == event]
+    return [label for found, label, _ in _log_lines(folder) if found == event]
 
 
 def started_pids(folder: Path) -> list[int]:
     """Return the PIDs of all runs that started, and their children's ("child" lines)."""
-    lines = (
-        (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
-    )
-    return [int(line.split()[2]) for line in lines]
+    return [int(pid) for *_, pid in _log_lines(folder)]
 
 
 def alive(pid: int) -> bool:

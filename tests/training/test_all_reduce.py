@@ -138,31 +138,25 @@ def test_every_registered_algorithm_is_tested_or_needs_gpus():
     assert set(SHARDS) == set(all_reduce_spec.SHARDED)
 
 
-def _numbers(tf, function):
-    """Return the numbers of the CPUs that add tensors."""
-    operations = function.get_concrete_function().graph.get_operations()
-    return [
-        int(op.device.rpartition("CPU:")[2]) for op in operations if op.type == "AddN"
-    ]
+def _adding_cpus(tf, name, devices, sizes):
+    """Return the numbers of the CPUs that add tensors of these sizes."""
+    reduce = load(ALL_REDUCES, name).build(devices, 1)
+    with tf.Graph().as_default() as graph:
+        for size in sizes:
+            reduce([tf.zeros([size])] * len(devices))
+    additions = [op for op in graph.get_operations() if op.type == "AddN"]
+    return [int(op.device.rpartition("CPU:")[2]) for op in additions]
 
 
 def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
-    reduce = load(ALL_REDUCES, "pscpu").build(devices[:2], 1)
-    function = tf.function(
-        lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)],
-        autograph=False,
-    )
-    assert _numbers(tf, function) == [0, 1, 1, 1, 1]
+    sizes = (100, 10, 10, 10, 100)
+    assert _adding_cpus(tf, "pscpu", devices[:2], sizes) == [0, 1, 1, 1, 1]
 
 
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
-    reduce = load(ALL_REDUCES, "hierarchical").build(devices[:4], 1)
-    function = tf.function(
-        lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)], autograph=False
-    )
+    cpus = _adding_cpus(tf, "hierarchical", devices[:4], [2] * 4)
     # Three sums per tensor: of each group, and of both sums on the first one's device.
-    assert _numbers(tf, function)[::3] == [0, 1, 2, 3]
-    assert _numbers(tf, function)[1::3] == [2, 3, 0, 1]
+    assert (cpus[::3], cpus[1::3]) == ([0, 1, 2, 3], [2, 3, 0, 1])
 
 
 def test_pscpu_adds_on_the_host_of_gpus(tf):

@@ -85,31 +85,21 @@ def unit_of(marked):
     return printed_units.find_unit(line, match.start(), match.end() - 2)
 
 
-@pytest.mark.parametrize(
-    ("time_unit", "marked"),
-    [
-        *(("milliseconds", line) for line in MILLISECONDS),
-        *(("seconds", line) for line in SECONDS),
-        *(("", line) for line in UNNAMED_TIMES),
-    ],
-)
-def test_a_time_is_recognised(time_unit, marked):
-    unit = unit_of(marked)
-    assert (unit.kind, unit.time_unit) == (Kind.TIME, time_unit)
+# The kind of a number, its possible units of time, and lines.
+CASES = [
+    (Kind.TIME, {"milliseconds"}, MILLISECONDS),
+    (Kind.TIME, {"seconds"}, SECONDS),
+    (Kind.TIME, {""}, UNNAMED_TIMES),
+    (Kind.TIME, {"microseconds", "nanoseconds", "minutes", "days"}, OTHER_TIMES),
+    (Kind.RATE, {"", "seconds"}, RATES),
+]
 
 
-@pytest.mark.parametrize("marked", OTHER_TIMES)
-def test_a_time_that_no_group_reads_is_recognised(marked):
-    unit = unit_of(marked)
-    assert unit.kind is Kind.TIME
-    assert unit.time_unit not in ("", "seconds", "milliseconds")
-
-
-@pytest.mark.parametrize("marked", RATES)
-def test_a_rate_per_second_is_recognised(marked):
-    unit = unit_of(marked)
-    assert unit.kind is Kind.RATE
-    assert unit.time_unit in ("", "seconds")
+@pytest.mark.parametrize(("kind", "time_units", "lines"), CASES)
+def test_the_kind_and_the_unit_of_a_number_are_recognised(kind, time_units, lines):
+    for marked in lines:
+        unit = unit_of(marked)
+        assert (unit.kind, unit.time_unit in time_units) == (kind, True), marked
 
 
 @pytest.mark.parametrize("marked", NOTHING)
@@ -148,13 +138,17 @@ def read(tmp_path, text, pattern, **terms):
         ("ktok/s 58.6", "ktok/s {number}", "k"),
         ("58.6K tok/s", r"(?P<rate>[\d.]+)", "K"),
         ("12 samples/min", "{number} samples", "per minute"),
+        ("time 12.5 ms", "time (?P<seconds>{number})", "the group"),
+        ("elapsed (ms): 12.5", "(?P<seconds>{number})", "the group"),
+        ("12.5 s/it", "(?P<ms>{number})", "the group"),
+        ("took 3 min", "(?P<seconds>{number})", "the group"),
     ],
 )
 def test_a_number_whose_factor_is_unclear_is_refused_by_name(
     tmp_path, text, pattern, letter
 ):
     with pytest.raises(ValueError, match=letter):
-        read(tmp_path, text, pattern, unit="tokens")
+        read(tmp_path, text, pattern, unit="tokens", items_per_step=1.0)
 
 
 @pytest.mark.parametrize(
@@ -300,20 +294,6 @@ def test_rates_in_different_units_are_refused(tmp_path):
     path.write_text("900 KB/s\n1.2 MB/s\n1.3 MB/s\n")
     with pytest.raises(ValueError, match="KB and line 2 has MB"):
         read_run(path, "regex:{number} .B/s")
-
-
-@pytest.mark.parametrize(
-    ("text", "pattern"),
-    [
-        ("time 12.5 ms", "time (?P<seconds>{number})"),
-        ("elapsed (ms): 12.5", "(?P<seconds>{number})"),
-        ("12.5 s/it", "(?P<ms>{number})"),
-        ("took 3 min", "(?P<seconds>{number})"),
-    ],
-)
-def test_a_group_of_times_refuses_other_units(tmp_path, text, pattern):
-    with pytest.raises(ValueError, match="the group"):
-        read(tmp_path, text, pattern, items_per_step=1.0)
 
 
 @pytest.mark.parametrize("first", ["0", "nan", "inf", "-1", "n/a"])

@@ -38,20 +38,13 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
     """Return a run of steady batches with phases; repeats differ by 0.5 %."""
     words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
     seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
-    measured = sum(seconds[10:])
-    phases = {
-        "start": 3.0,
-        "build": 1.0,
-        "first_batch": 60.0,
-        "warmup": sum(seconds[1:10]),
-        "measured": measured,
-    }
+    own = {"start": 3.0, "build": 1.0, "first_batch": 60.0}
     return make_record(
         config={"device": "cpu", "num_devices": num_devices, **config},
         seconds=seconds,
         items=[words] * batches,
         warmup=10,
-        phases={**phases, "teardown": 0.5, "total": sum(phases.values()) + 0.5},
+        phases=phases_of(own, seconds, 0.5),
     )
 
 
@@ -70,13 +63,18 @@ def cluster(
     Each rank has its own clock, and rank `late` is late by 20 % of each step.
     """
     config = {"device": "cpu", "variable_update": "collective_all_reduce", **config}
-    towers, noise = (
-        num_workers * devices,
-        random.Random(f"{num_workers} {repeat} {rate}"),
-    )
-    step = 1000 * towers / rate * (1 + 0.004 * (repeat - 1))
+    noise = random.Random(f"{num_workers} {repeat} {rate}")
+    step = 1000 * num_workers * devices / rate * (1 + 0.004 * (repeat - 1))
     steps = [step * (1 + 0.002 * (-1) ** k) for k in range(batches)]
     own = {"start": 3.0, "cluster": 0.5 * num_workers, "build": 1.0, "first_batch": 5.0}
+    shares = [[1000] * devices] * batches
+    counts = {
+        "items": [1000 * devices] * batches,
+        "loss": [2.0] * batches,
+        "loss_items": [500 * devices] * batches,
+        "tower_items": shares,
+        "tower_positions": shares,
+    }
     ranks = []
     for rank in range(num_workers):
         seconds = [step_s + noise.gauss(0, 1e-5) * step for step_s in steps]
@@ -84,59 +82,33 @@ def cluster(
             (0.9 if rank == late else 0.7) * step_s * (1 + noise.gauss(0, 0.01))
             for step_s in steps
         ]
-        spent = {
-            **own,
-            "warmup": sum(seconds[1:10]),
-            "measured": sum(seconds[10:]),
-            "teardown": 0.1 * rank,
-        }
-        shares = [[1000] * devices] * batches
-        ranks.append(
-            {
-                **{
-                    "rank": rank,
-                    "host": f"host{rank}",
-                    "seconds": seconds,
-                    "items": [1000 * devices] * batches,
-                },
-                **{
-                    "loss": [2.0] * batches,
-                    "loss_items": [500 * devices] * batches,
-                    "tower_items": shares,
-                    "tower_positions": shares,
-                    "ready": ready,
-                },
-                "phases": {**spent, "total": sum(spent.values())},
-            }
-        )
-    made = build(
-        Workers,
-        {
-            "launcher": "local-cluster",
-            "window": WINDOW,
-            "ranks": ranks,
-            **(workers or {}),
-        },
-    )
+        phases = phases_of(own, seconds, 0.1 * rank)
+        times = {"seconds": seconds, "ready": ready, "phases": phases}
+        ranks.append({"rank": rank, "host": f"host{rank}", **counts, **times})
+    fields = {"launcher": "local-cluster", "window": WINDOW, "ranks": ranks}
+    made = build(Workers, {**fields, **(workers or {})})
     joined = join_batches(made.ranks, 10)
-    measured = sum(joined.seconds[10:])
-    phases = {
-        **own,
-        "warmup": sum(joined.seconds[1:10]),
-        "measured": measured,
-        "teardown": 0.5,
-    }
     run = make_record(
         config={"num_workers": num_workers, "num_devices": devices, **config},
         seconds=joined.seconds,
         items=joined.items,
         warmup=10,
         batches=encode(joined),
-        phases={**phases, "total": sum(phases.values())},
+        phases=phases_of(own, joined.seconds, 0.5),
     )
-    return changed(
-        run, workers=dataclasses.replace(made, window_seconds=measured * 1.001)
-    )
+    window_s = sum(joined.seconds[10:]) * 1.001
+    return changed(run, workers=dataclasses.replace(made, window_seconds=window_s))
+
+
+def phases_of(own, seconds, teardown_s):
+    """Return phases with these beginnings and batches, ten of which are a warm-up."""
+    phases = {
+        **own,
+        "warmup": sum(seconds[1:10]),
+        "measured": sum(seconds[10:]),
+        "teardown": teardown_s,
+    }
+    return {**phases, "total": sum(phases.values())}
 
 
 def repeated(rates, repeats=3, **options):

@@ -324,8 +324,18 @@ def test_commands_to_paste_begin_like_the_command_of_the_user():
 
 
 OF_RUN_SH = {  # names in its help that are not commands
-    *("(none)", "test", "lint", "docs", "setup", "setup-horovod", "setup-frameworks"),
-    *("PYTHON", "VENV", "SETUP_TIMEOUT", "CC", "RNN_SCALING_OPERATORS"),
+    "(none)",
+    "test",
+    "lint",
+    "docs",
+    "setup",
+    "setup-horovod",
+    "setup-frameworks",
+    "PYTHON",
+    "VENV",
+    "SETUP_TIMEOUT",
+    "CC",
+    "RNN_SCALING_OPERATORS",
 }
 
 

@@ -23,25 +23,23 @@ KILLED_AT, SAVE_EVERY = 17, 5
 # The step has slots, deferred gradients, errors of int8, dropout and shuffled text.
 WORDS = [
     *TINY,
-    *(
-        "--num_batches=20",
-        "--num_devices=2",
-        "--variable_update=replicated",
-    ),
-    *(
-        "--variable_consistency=relaxed",
-        "--compress_gradients=int8",
-        "--dropout=0.2",
-        "--data_source=text",
-    ),
-    *(
-        "--accuracy",
-        f"--tgt_file_name={SAMPLE}/train.tgt",
-        f"--tgt_vocab_file={SAMPLE}/vocab.tgt",
-    ),
-    *("--tgt_vocab_size=1266", "--learning_rate=0.01", "--optimizer=rmsprop"),
-    *("--gradient_accumulation_steps=2", "--weight_decay=0.01"),
-    *("--lr_schedule=piecewise", "--lr_steps=12:0.1,16:0.02"),
+    "--num_batches=20",
+    "--num_devices=2",
+    "--variable_update=replicated",
+    "--variable_consistency=relaxed",
+    "--compress_gradients=int8",
+    "--dropout=0.2",
+    "--data_source=text",
+    "--accuracy",
+    f"--tgt_file_name={SAMPLE}/train.tgt",
+    f"--tgt_vocab_file={SAMPLE}/vocab.tgt",
+    "--tgt_vocab_size=1266",
+    "--learning_rate=0.01",
+    "--optimizer=rmsprop",
+    "--gradient_accumulation_steps=2",
+    "--weight_decay=0.01",
+    "--lr_schedule=piecewise",
+    "--lr_steps=12:0.1,16:0.02",
 ]
 
 

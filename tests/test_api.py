@@ -1,7 +1,5 @@
 """The calls of `import rnn_scaling`, whose runs are processes, and docs/api.md's example."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """action.yml: its syntax, its commands and flags, and its exit statuses."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

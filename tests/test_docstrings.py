@@ -1,7 +1,5 @@
 """Check that docstrings list only parameters of their function below `Args:`."""
 
-from __future__ import annotations
-
 import ast
 import re
 

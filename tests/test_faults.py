@@ -4,8 +4,6 @@ Each fault ends the run in time, with one line that names rank and cause, a reco
 finished measurements, and without any remaining process.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

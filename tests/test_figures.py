@@ -1,7 +1,5 @@
 """The figures of the documents are the ones that their script draws."""
 
-from __future__ import annotations
-
 import runpy
 import xml.etree.ElementTree
 

@@ -1,7 +1,5 @@
 """Damaged records and tables are refused in one line, or read and processed."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The callback for `model.fit`: a real fit with a clock that the test moves."""
 
-from __future__ import annotations
-
 import os
 import types
 

@@ -1,7 +1,5 @@
 """Real mpirun and srun: ranks find each other, and one rank's failure ends the job."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Layers: imports go downwards and in no circle; few packages load TensorFlow."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 from collections import defaultdict

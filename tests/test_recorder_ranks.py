@@ -1,7 +1,5 @@
 """Ranks of a trainer that is not ours: each records its own, rank 0 joins them."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -3,8 +3,6 @@
 It happens once, from constraints.txt, within a time limit, and failures are reported.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

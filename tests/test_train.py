@@ -1,7 +1,5 @@
 """The real command: exit status, outputs, record and early ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

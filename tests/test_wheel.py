@@ -1,7 +1,5 @@
 """The wheel: it contains every file of the packages, and works outside of a clone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Test the split of losses against known parts, and that the parts add up."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """Predicted changes: properties of a step's parts, and measured changes of records."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Test cautions about the sampled clocks of a run, and their sentences in reports."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

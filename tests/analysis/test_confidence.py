@@ -1,7 +1,5 @@
 """Test intervals by hand-computed values and by simulated coverage."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

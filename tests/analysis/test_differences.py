@@ -1,7 +1,5 @@
 """Differences between runs: names, severities, and equal runs without any."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.comparison.differences import (

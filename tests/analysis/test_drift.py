@@ -1,7 +1,5 @@
 """Drift between two sessions: when it counts, how large it is, and what it does."""
 
-from __future__ import annotations
-
 import datetime
 import math
 

@@ -1,7 +1,5 @@
 """Test joules per item against values computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.interval_kinds import EnergySource

@@ -1,7 +1,5 @@
 """Test exchanged bytes against sums by hand, for each mode."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.exchange import exchanged_bytes

@@ -1,7 +1,5 @@
 """Test programs that divide one batch among their devices."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

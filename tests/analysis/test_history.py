@@ -1,7 +1,5 @@
 """Curves of a history: order, change points with their error rates, and the last entry."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

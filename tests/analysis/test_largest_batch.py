@@ -1,7 +1,5 @@
 """Test the search for the largest batch, the outcome of runs, and free memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis import largest_batch

@@ -1,7 +1,5 @@
 """A rank is called late if it holds the others up beyond chance, and noise is not."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Test times to targets with curves whose crossings are known."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

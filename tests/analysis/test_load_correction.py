@@ -1,7 +1,5 @@
 """Rates corrected for the load of other programs, and the answer that uses them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -180,7 +178,7 @@ def with_slow_half(made):
     others = (0.5,) * 10 + (0.0,) * 10
     load = made.environment.load
     windows = dataclasses.replace(load.windows, others=others, seconds=seconds)
-    load = dataclasses.replace(load, windows=windows)
+    load = dataclasses.replace(load, windows=windows, others=1 / 3)
     return dataclasses.replace(
         made,
         batches=dataclasses.replace(batches, seconds=seconds),

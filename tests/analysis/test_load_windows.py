@@ -1,7 +1,5 @@
 """Batches that count: without windows in which other processes used the cores."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -9,46 +7,20 @@ import pytest
 from rnn_scaling.analysis import disturbance, load_effect, ranking, rows, steady_state
 from rnn_scaling.analysis.metrics import step_times
 from rnn_scaling.records import record
+from tests.support.loaded_runs import beside_load, make_windows
 from tests.support.records import changed, make_record
 
 QUIET_S = 1.0
-SLOW_S = 2.0
 ONE_CORE = {"cpu_affinity": [0]}
 
 
-def windows(loads, batches=2, steal=0.0):
-    """Return windows of equally many batches with these loads, as in a file."""
-    return {
-        "batches": [batches] * len(loads),
-        "seconds": [0.5] * len(loads),
-        "others": [*loads],
-        "steal": [steal] * len(loads),
-    }
-
-
-def run(loads, run_load=0.2, *, warmup=1, batches=2, steal=0.0, **config):
-    """Return a run whose batches are slow in the windows with load.
-
-    Args:
-      loads: The load of each window; None for a run without windows.
-      run_load: The load of the whole run.
-      warmup: Number of warm-up batches.
-      batches: Batches per window.
-      steal: What the hypervisor took in each window.
-      config: Options of the run.
-    """
-    seconds = [9.0] * warmup
-    for share in loads:
-        seconds += [SLOW_S if share > 0.05 else QUIET_S] * batches
-    load = {"others": run_load, "steal": 0.0, "seconds": 9.0}
-    load["windows"] = windows(loads, batches, steal)
-    return make_record(
-        seconds=seconds,
-        warmup=warmup,
-        environment={"load": load},
-        resolved=ONE_CORE,
-        config=config,
+def run(loads, run_load=0.2, *, warmup=1, steal=0.0, **config):
+    """Return a run of two batches per window, which are slow in windows with load."""
+    seconds = [9.0] * warmup + [QUIET_S] * (2 * len(loads))
+    quiet = make_record(
+        seconds=seconds, warmup=warmup, resolved=ONE_CORE, config=config
     )
+    return beside_load(quiet, loads, run_load, steal)
 
 
 def test_only_quiet_batches_count():
@@ -93,7 +65,7 @@ def test_the_rate_never_decides_which_batches_count():
         seconds=seconds,
         warmup=1,
         environment={
-            "load": {"others": 0.0, "steal": 0.0, "windows": windows([0] * 10)}
+            "load": {"others": 0.0, "steal": 0.0, "windows": make_windows([0] * 10, 2)}
         },
         resolved=ONE_CORE,
     )
@@ -141,7 +113,7 @@ def ranks(*loads_of_ranks):
                 "host": "a",
                 "cpu_affinity": [number],
                 "load_others": 0.2,
-                "load_windows": None if loads is None else windows(loads),
+                "load_windows": None if loads is None else make_windows(loads, 2),
             }
         )
     return changed(made, workers={"ranks": own})

@@ -1,7 +1,5 @@
 """The effect of each option over all series that share the other options."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

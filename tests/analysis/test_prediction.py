@@ -1,7 +1,5 @@
 """Predictions: known models, intervals, refused curves; the closed form of an exchange against its messages."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

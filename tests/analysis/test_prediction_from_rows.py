@@ -1,7 +1,5 @@
 """Rows as curves: the points, and the recorded exchange, links, jitter and cores."""
 
-from __future__ import annotations
-
 import json
 import math
 

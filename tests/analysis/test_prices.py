@@ -1,7 +1,5 @@
 """Test the machines of runs, their costs, and the mistakes in machines.toml."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis import prices

@@ -1,7 +1,5 @@
 """Test rank correlations and their intervals against published values."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

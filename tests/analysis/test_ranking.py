@@ -1,7 +1,5 @@
 """Test rankings of candidates whose true order is known."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Test rows, their baselines, and the titles of series."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

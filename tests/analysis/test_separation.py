@@ -1,7 +1,5 @@
 """Runs that `compare` calls incomparable are never repeats of each other in a report, whatever the fact is."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The command that measures intervals on real processes judges series whose truth is known rightly."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

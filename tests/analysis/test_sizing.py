@@ -1,7 +1,5 @@
 """Memory, time and cost of work: lines through peaks, and the best number of devices."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Test cuts, kinds and rates with series whose steady part is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Changes of step times: true changes are in their intervals, and equal ones stay silent."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

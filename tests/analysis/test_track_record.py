@@ -1,7 +1,5 @@
 """Hits and misses: the measured points of a prediction, and the intervals that held."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

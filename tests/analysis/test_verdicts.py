@@ -1,7 +1,5 @@
 """Holm's correction, its false alarms, and the number of runs that a comparison needs."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

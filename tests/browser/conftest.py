@@ -1,7 +1,5 @@
 """One browser for all files of this folder, and pages that must stay silent."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """The interactive chart of given data in a real browser: axes, ideals, cut intervals, percentiles."""
 
-from __future__ import annotations
-
 import json
 import re
 from random import Random

@@ -1,7 +1,5 @@
 """The page of a history in a real browser."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

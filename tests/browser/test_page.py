@@ -1,7 +1,5 @@
 """The page in a real browser: from disk, without a network, by mouse and keyboard, narrow and dark."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import report

@@ -1,7 +1,5 @@
 """The page of a prediction in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import predict

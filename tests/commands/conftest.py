@@ -1,7 +1,5 @@
 """Fixtures of all tests of commands."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.reports import report_files

@@ -1,7 +1,5 @@
 """The command ab: order of runs, folders, resumption, and the question to compare."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import ab

@@ -1,7 +1,5 @@
 """The fastest machine: `compare --across=machine`, and `report` of several folders."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

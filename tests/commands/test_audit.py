@@ -1,7 +1,5 @@
 """The command audit: exit status, formats, one-line errors, and fast imports."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

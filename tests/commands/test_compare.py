@@ -1,7 +1,5 @@
 """The command `compare`: exit status, matching, pairs, drift and bad input."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Runs disturbed by other processes: every command counts and names the same runs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -15,7 +13,7 @@ from rnn_scaling.commands import compare, history, report
 from rnn_scaling.records import history as histories
 from rnn_scaling.records import record
 from tests.support.compared import run
-from tests.support.records import changed, throughput
+from tests.support.loaded_runs import beside_load
 from tests.support.scaling_runs import without_pictures
 
 MODES = ("independent", "replicated")
@@ -120,34 +118,9 @@ def test_leaving_out_disturbed_batches_finds_more():
 
 
 def with_windows(rate, disturbed=(), **config):
-    """Return a run of 20 batches in ten windows.
-
-    Args:
-      rate: Items/s of the quiet batches; the others are half as fast.
-      disturbed: The disturbed windows.
-      config: Options of the run.
-    """
-    batch_s = 100 / rate
-    seconds = []
-    others = []
-    for window in range(10):
-        is_disturbed = window in disturbed
-        seconds += [2 * batch_s if is_disturbed else batch_s] * 2
-        others.append(0.5 if is_disturbed else 0.0)
-    load = {
-        "others": sum(others) / 10,
-        "steal": 0.0,
-        "seconds": 9.0,
-        "windows": {
-            "batches": [2] * 10,
-            "seconds": [0.5] * 10,
-            "others": others,
-            "steal": [0.0] * 10,
-        },
-    }
-    quiet = run(rate, environment={"load": load}, **config)
-    batches = {"seconds": [9.0, *seconds], "items": [100] * 21, "warmup": 1}
-    return changed(quiet, batches=batches, throughput=throughput(batches))
+    """Return a run of 20 batches in ten windows, of which some are disturbed."""
+    shares = [0.5 if window in disturbed else 0.0 for window in range(10)]
+    return beside_load(run(rate, **config), shares)
 
 
 def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):

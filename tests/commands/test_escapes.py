@@ -1,7 +1,5 @@
 """No text from a file controls the terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """history add, import, show and check: output, files, exit status and one-line errors."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The command import_log: detected formats, table of rates, one-line errors, exit status."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

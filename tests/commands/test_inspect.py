@@ -1,7 +1,5 @@
 """Counts of runs as tables and statements, and the command inspect."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Commands that only read files never load TensorFlow."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """./run.sh links: flags, files and failures; the real workers once."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -3,8 +3,6 @@
 The rank that caused a failure is named.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 The logs are in tests/golden/rates.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

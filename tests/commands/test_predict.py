@@ -1,7 +1,5 @@
 """predict: from folders and tables to predictions that are kept, judged and summed up; refusals in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

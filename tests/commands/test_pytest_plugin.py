@@ -1,7 +1,5 @@
 """The pytest marker: it passes, fails or skips by the measured efficiency."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree

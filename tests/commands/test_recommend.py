@@ -1,7 +1,5 @@
 """The command recommend, with a fake trainer of known speed and memory and real faults."""
 
-from __future__ import annotations
-
 import json
 import sys
 from unittest import mock

@@ -1,7 +1,5 @@
 """recommend --threads: which numbers are tried, what the runs show, and the command."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """The command report: the files that it reads, skips, writes and keeps; exit status."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

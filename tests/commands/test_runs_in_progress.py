@@ -1,7 +1,5 @@
 """A run that has not ended is not a failed run, for every command that reads records."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """TensorBoard's scalars are on disk during a run, and writing them is not measured."""
 
-from __future__ import annotations
-
 import itertools
 import resource
 

@@ -1,7 +1,5 @@
 """Sweeps: every fault is really injected, and after each the same command ends with every run once."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

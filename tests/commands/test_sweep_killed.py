@@ -1,7 +1,5 @@
 """Sweeps as processes of their own: killed at every moment, interrupted, twice in a folder, with the real trainer."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`./run.sh tensorboard`: its command line, a server that answers, and the text page of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import importlib.util

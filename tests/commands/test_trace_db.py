@@ -1,7 +1,5 @@
 """The command inspect for trace databases: wrong use, times and Markdown."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.commands import inspect, inspect_files

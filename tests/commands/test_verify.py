@@ -1,7 +1,5 @@
 """The command verify: refused flags, default options and the exit status."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 

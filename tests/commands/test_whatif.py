@@ -1,7 +1,5 @@
 """`predict --what_if`: a folder of runs, its table and JSON, and wrong use; sizes in `predict`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

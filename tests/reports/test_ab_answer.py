@@ -1,7 +1,5 @@
 """The answer of ab: which of two settings is faster."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 Reports without certificates show nothing about them.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.reports import table
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, of, repeated

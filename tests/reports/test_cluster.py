@@ -1,7 +1,5 @@
 """Series over workers: rows, baselines, commands, late and lost ranks, and initialisation against training."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.attribution import EXCHANGE

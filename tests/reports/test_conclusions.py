@@ -3,8 +3,6 @@
 It states which results are unknown, and names the command that would decide them.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Exports for other tools: each is read back by the rules of its format."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import functools
@@ -22,7 +20,8 @@ from rnn_scaling.config import registry
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports.exports.exported import batch_values, collect
-from tests.support.records import make_record
+from tests.support.loaded_runs import beside_load
+from tests.support.records import changed
 from tests.support.scaling_runs import series, timed, write_folder
 
 # Source: Prometheus, "Exposition formats", text format 0.0.4.
@@ -91,32 +90,11 @@ def test_extra_p_has_the_seconds_of_each_run_at_each_point(folder, tmp_path):
     assert data[2][0] == pytest.approx(4000 / 3600, rel=0.01)
 
 
-def beside_others(num_batches, repeat, rate=1000.0):
-    """Return a run of 40 batches, of which the last ones took twice as long.
-
-    Other processes used half of its core meanwhile.
-    """
-    quiet = timed(1, rate, repeat)
-    first_slow = 40 - num_batches
-    seconds = [*quiet.batches.seconds]
-    for index in range(first_slow, 40):
-        seconds[index] *= 2
-    windows = {"batches": [], "seconds": [], "others": [], "steal": []}
-    for first, stop, others in ((10, first_slow, 0.0), (first_slow, 40, 0.5)):
-        if first < stop:
-            windows["batches"].append(stop - first)
-            windows["seconds"].append(sum(seconds[first:stop]))
-            windows["others"].append(others)
-            windows["steal"].append(0.0)
-    load = {"others": 0.5 * num_batches / 30, "steal": 0.0, "windows": windows}
-    return make_record(
-        config={"device": "cpu", "num_devices": 1},
-        seconds=seconds,
-        items=quiet.batches.items,
-        warmup=10,
-        environment={"load": load},
-        resolved={"cpu_affinity": [0]},
-    )
+def beside_others(num_batches, repeat):
+    """Return a run beside others, which doubled the seconds of the last batches."""
+    alone = {"resolved": {"cpu_affinity": [0]}, "phases": {}}
+    quiet = changed(timed(1, 1000.0, repeat), **alone)
+    return beside_load(quiet, [0.0] * (30 - num_batches) + [0.5] * num_batches)
 
 
 def exported_numbers(folder, tmp_path):

@@ -1,7 +1,5 @@
 """Which series a report calls fastest, and what it says about a tie."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """TensorBoard's graph: devices of operators, and loops that open below their name."""
 
-from __future__ import annotations
-
 import collections
 
 import pytest

@@ -1,7 +1,5 @@
 """Records of image models in every report: they are called by their model, counted in images, and have no encoder."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Results that follow from imported rates: baselines, speedups and conspicuous rates."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Reports on learning; they do not mention it if no run recorded losses or accuracies."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

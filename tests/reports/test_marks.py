@@ -1,7 +1,5 @@
 """Marks of corrected rates and speedups, and speedups that load hides."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io
@@ -37,6 +35,7 @@ from tests.analysis.test_learning import run as learning_run
 from tests.analysis.test_load_correction import (
     beside_one_busy_process,
     run,
+    with_slow_half,
     without_own_shares,
 )
 from tests.support.records import changed
@@ -56,27 +55,11 @@ def hidden():
     return list(map(without_own_shares, beside_one_busy_process()))
 
 
-def half_loaded(made):
-    """Return a quiet run beside a program that slowed its first ten batches."""
-    batches = made.batches
-    seconds = tuple(2 * second for second in batches.seconds[:10])
-    seconds += batches.seconds[10:]
-    load = made.environment.load
-    others = tuple([0.5] * 10 + [0.0] * 10)
-    windows = dataclasses.replace(load.windows, others=others, seconds=seconds)
-    load = dataclasses.replace(load, windows=windows, others=1 / 3)
-    return dataclasses.replace(
-        made,
-        batches=dataclasses.replace(batches, seconds=seconds),
-        environment=dataclasses.replace(made.environment, load=load),
-    )
-
-
 def with_equal_load():
     """Return runs with about the same load, which only two devices had all the time."""
     runs = []
     for factor in (0.99, 1.0, 1.01):
-        runs.append(half_loaded(run(1, 100 * factor)))
+        runs.append(with_slow_half(run(1, 100 * factor)))
         runs.append(without_own_shares(run(2, 150 * factor, 5 / 6, 1 / 6)))
     return runs
 

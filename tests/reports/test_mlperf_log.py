@@ -1,7 +1,5 @@
 """The MLPerf log of a run: read back by our importer, and judged by MLPerf's own checker."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

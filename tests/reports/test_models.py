@@ -1,7 +1,5 @@
 """A report of many models: one line each, numbers that are known by hand, and what the efficiency follows."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.metrics import MODEL_METRICS

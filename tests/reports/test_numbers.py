@@ -1,7 +1,5 @@
 """A number for a person has as many digits as its interval allows, and one function makes it for every view."""
 
-from __future__ import annotations
-
 import random
 import re
 

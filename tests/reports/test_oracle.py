@@ -3,8 +3,6 @@
 No sentence may claim more than the tables show.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 import random

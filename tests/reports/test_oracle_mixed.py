@@ -3,8 +3,6 @@
 The folders mix programs, workloads and faults.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -1,7 +1,5 @@
 """Reports of trainers that are not ours: their own options, units, work, the parts of their loss, and their logs."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page and its pictures: one file with every number, and weak and strong scaling apart."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """Axes of figures: they show all points and their origin; losses have one sign."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Placement as tables: bytes by device, copies by direction, each variable with its slots, gradients and updates."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

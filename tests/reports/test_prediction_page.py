@@ -1,7 +1,5 @@
 """The page and the pictures of predictions, of simulations and of changes: every number, and the limits."""
 
-from __future__ import annotations
-
 import json
 import re
 

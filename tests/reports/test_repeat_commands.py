@@ -1,7 +1,5 @@
 """The commands below "Measure again" supply every run that the parts of a loss need."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

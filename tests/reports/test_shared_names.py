@@ -1,7 +1,5 @@
 """Beginnings that titles share are headings, and every title is still complete."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.reports.shared_names import split_titles

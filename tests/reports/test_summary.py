@@ -3,8 +3,6 @@
 Cautions are about load, differences between runs, and strong scaling set up by hand.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.statements import state

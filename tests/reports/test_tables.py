@@ -1,7 +1,5 @@
 """Tables, CSV and JSON: exact text, the numbers' kinds, and which of them belong together."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -1,7 +1,5 @@
 """Other training on more devices, or after a change, is the first thing that is said."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The documents of tests/golden/audit/cases were made after tables of public projects.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Tables of public projects have the right findings, and few false ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rnn_scaling.analysis.audit import auditing

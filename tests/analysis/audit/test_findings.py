@@ -1,7 +1,5 @@
 """Findings name the correct cells of faulty tables, and no cell of consistent tables."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Derived numbers of run records are compared with the raw ones."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Slips: the likeliest one is named; it costs more, the more numbers it could produce."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnn_scaling.analysis.audit import slips

@@ -3,8 +3,6 @@
 Long runs of blanks, dashes, pipes, digits, brackets and marks once took minutes of CPU.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -8,13 +8,12 @@ from rnn_scaling.reports import (
     csv_table,
     scaling_data,
     series_table,
-    table,
 )
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
-from tests.support.views import page_of, stated
+from tests.support.views import stated
 
 # Models of different families, with the efficiency of each on two devices. A step has
 # 1,000 items and 5 GFLOP per device.
@@ -153,23 +152,13 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
 def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
     [group] = scaling_data.groups(made)
-    assert len(group.lines) == 7
-    drawn_names = [metric.name for metric in group.picture_metrics]
-    assert {"speedup", "efficiency", "flops_per_second"} <= {*drawn_names}
-    assert not [name for name in drawn_names if name.endswith("s_per_second")][1:]
     assert len({(line.colour, line.shape) for line in group.lines}) == 7
+    names = [metric.name for metric in group.picture_metrics]
+    assert {"speedup", "efficiency", "flops_per_second"} <= {*names}
+    assert len([name for name in names if name.endswith("s_per_second")]) == 1
     pictures = [name for name in file_renderers(made) if name.endswith(".svg")]
-    assert pictures == [f"{name}.svg" for name in drawn_names]
-    points = [
-        (place, efficiency.value)
-        for _, points in group.efficiency_over_work.series_points
-        for place, efficiency, _ in points
-    ]
-    assert points[0] == (pytest.approx(2.5), pytest.approx(90, rel=1e-3))
-    assert len(points) == 7
-    page = page_of(made)
-    assert (
-        '"title":"work per exchanged MB"' in page
-        and "Exchanged per step (MB)</th>" in page
-    )
-    assert "| Model " in table.text(made)
+    assert pictures == [f"{name}.svg" for name in names]
+    points = [points[0] for _, points in group.efficiency_over_work.series_points]
+    places = [(place, efficiency.value) for place, efficiency, _ in points]
+    assert places[0] == (pytest.approx(2.5), pytest.approx(90, rel=1e-3))
+    assert len(places) == 7

@@ -243,11 +243,9 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert found["rates-from-logs"] == {"logs": 6, "runs": 6}
     assert found["log-formats"] == {"formats": ["seed_trainer"]}
     assert "log-rates-alike" not in found
-    assert "to process" not in table.text(made)
     (series,) = made.series
     assert series.largest_row.efficiency_percent.ends
     assert made.steady_states == {} and made.num_unjudged == 0
-    assert json_of(made)["series"][0]["rows"][0]["within_run"] is None
     [first, *_] = folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()
     assert first["items_per_second"] == pytest.approx(101, 0.01)
     with_steps = cautions.statements(of([*runs, theirs(100, trainer="timed")]))
@@ -267,30 +265,26 @@ def test_logs_of_equal_rates_have_no_interval():
 
 
 def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
-    def side(*process_s):
-        runs = [
-            changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s
-        ]
-        return rows.build_rows(runs)[0]
+    def shared(*sides):
+        return matching.count_shared_runs(*(rows.build_rows(side)[0] for side in sides))
 
-    assert matching.count_shared_runs(side(9.1, 9.2), side(9.2, 9.3)) == 1
-    assert matching.count_shared_runs(side(9.1), side(9.2)) == 0, (
-        "logs often tell the same rate"
-    )
-    assert matching.count_shared_runs(side(0.0), side(0.0)) == 0, (
-        "nobody knows how long these took"
-    )
+    def logs(*process_s):
+        return [changed(of_log(100.0), phases={"total": s}) for s in process_s]
+
+    assert shared(logs(9.1, 9.2), logs(9.2, 9.3)) == 1
+    assert shared(logs(9.1), logs(9.2)) == 0, "logs often tell the same rate"
+    assert shared(logs(0.0), logs(0.0)) == 0, "nobody knows how long these took"
     printed = [
         changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x")
         for k in range(2)
     ]
-    sides = [rows.build_rows([run])[0] for run in printed]
-    assert matching.count_shared_runs(*sides) == 0, "and milliseconds of few digits"
+    assert shared(printed[:1], printed[1:]) == 0, "and milliseconds of few digits"
     originals = Originals()
-    assert [
+    found = [
         originals.find_or_add(str(k), run)
         for k, run in enumerate([*printed, printed[1]])
-    ] == [None, None, "1"]
+    ]
+    assert found == [None, None, "1"]
 
 
 def test_words_of_ours_are_names_of_their_own_in_every_report():
@@ -336,35 +330,26 @@ def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
 
 def test_what_failed_before_it_told_all_stays_in_its_series():
     told = {"batch_size": 8, "hidden": 3, "device": "cpu"}
-    early = {
-        "status": "failed",
-        "throughput": {},
-        "batches": {},
-        "unit": "items",
-        "environment": {},
-    }
-    crashed = changed(
-        theirs(1, 4, hidden=3),
-        config={"trainer": "mine", "num_devices": 4, "hidden": 3},
-        **early,
-    )
-    other = changed(crashed, config={"trainer": "mine", "num_devices": 4, "hidden": 5})
 
-    def summary(*runs):
-        named = [RunFile(f"{k}.json", run) for k, run in enumerate(runs)]
-        whole = folder.complete_failed_runs([each.record for each in named])
-        return of(whole)
+    def crashed(hidden):
+        config = {"trainer": "mine", "num_devices": 4, "hidden": hidden}
+        lost = dict.fromkeys(("throughput", "batches", "environment"), {})
+        return changed(
+            theirs(1, 4), status="failed", config=config, unit="items", **lost
+        )
 
-    made = summary(theirs(100, 1, **told), crashed, theirs(190, 2, **told), other)
-    assert [(each.title, len(each.rows)) for each in made.series] == [
-        ("mine, hidden=3", 3),
-        ("mine, hidden=5", 1),
-    ]
-    several = summary(
-        theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed
+    def series(*runs):
+        return of(folder.complete_failed_runs(list(runs))).series
+
+    found = series(
+        theirs(100, 1, **told), crashed(3), theirs(190, 2, **told), crashed(5)
     )
-    assert len(several.series) == 3, "of which it would be nobody knows"
-    assert folder.complete_failed_runs([crashed]) == [crashed]
+    counts = {each.title: len(each.rows) for each in found}
+    assert counts == {"mine, hidden=3": 3, "mine, hidden=5": 1}
+    other = theirs(90, 1, **{**told, "batch_size": 16})
+    # Nobody knows of which series the crashed run would be.
+    assert len(series(theirs(100, 1, **told), other, crashed(3))) == 3
+    assert folder.complete_failed_runs([crashed(3)]) == [crashed(3)]
 
 
 def test_a_program_that_ended_badly_after_its_record_is_named():

@@ -74,26 +74,21 @@ def test_shorter_traced_steps_have_no_cost():
 def test_a_run_of_several_processes_lists_its_ranks(tmp_path, capsys):
     """Steps are only listed, and drawn, if rank 0 was traced."""
     several = cluster(2, 1900, devices=2, late=1)
-    write(several, tmp_path / "plain.json")
+    plain = write(several, tmp_path / "plain.json")
+    picture = tmp_path / "step.png"
+    status, out, err = run(capsys, plain, "--step=1", f"--picture={picture}")
+    assert (status, err, picture.exists()) == (0, "", False)
+    assert "2 workers " in out.splitlines()[0] and f"({plain})" in out.splitlines()[0]
+    assert "- Late ranks: 1. " in out and "Part (ms)" not in out
+    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out)
     graph = fields_of(traced(*THREE))["graph"]
     with_trace = changed(several, graph=graph, trace=trace(*THREE))
-    write(with_trace, tmp_path / "traced.json")
-    picture = tmp_path / "step.png"
-    words = ["--step=1", f"--picture={picture}"]
-    status, out, err = run(capsys, tmp_path / "plain.json", *words)
-    assert (status, err, picture.exists()) == (0, "", False)
-    heading = out.splitlines()[0]
-    assert "2 workers " in heading and f"({tmp_path / 'plain.json'})" in heading
-    assert "- Late ranks: 1. " in out
-    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out)
-    assert "Part (ms)" not in out
-    status, out, err = run(capsys, tmp_path / "traced.json", "--format=json")
-    [fields] = json.loads(out)["runs"]
+    path = write(with_trace, tmp_path / "traced.json")
+    [fields] = json.loads(run(capsys, path, "--format=json")[1])["runs"]
     assert fields["late"]["ranks"] == [1]
     assert [each["rank"] for each in fields["ranks"]] == [0, 1]
     assert len(fields["towers"]) == 2
-    phase_names = {"start", "cluster", "build", "first_batch"}
-    assert fields["phases_s"].keys() >= phase_names | {"warmup", "measured", "total"}
+    assert fields["phases_s"].keys() >= {"cluster", "first_batch", "measured", "total"}
 
 
 def test_a_rank_that_failed_is_named(tmp_path, capsys):

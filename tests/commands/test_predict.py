@@ -63,15 +63,12 @@ def test_a_table_is_predicted(go, tmp_path):
     assert [row[2] for row in rows_of(out)[2:5]] == ["42,953", "80,945", "145,385"]
     content = as_json(go, "t.md", "--num_devices=8", "--output=out")
     assert content == json.loads((tmp_path / "out" / "prediction.json").read_text())
-    names = {f"prediction.{kind}" for kind in ("json", "html", "png")}
-    assert {*os.listdir(tmp_path / "out")} == names
     [series] = content["series"]
     facts = (series["unit"], series["scaling"], series["source"])
     assert facts == ("words", "weak", "t.md:5")
     assert [point["value"] for point in series["measured"]] == [42953, 80945, 145385]
     [point] = series["predicted"]
     assert point["low"] < point["rate"] < point["high"]
-    assert sum(point["parts"].values()) == pytest.approx(1 - point["efficiency"])
 
 
 def test_the_default_question_is_about_further_machines(go, tmp_path):

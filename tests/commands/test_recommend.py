@@ -31,39 +31,25 @@ def written(tmp_path, name="recommend"):
 
 def test_it_measures_in_rounds_and_continues(tmp_path, capsys):
     assert go(tmp_path, *FEW) == 0
-    out, err = capsys.readouterr()
-    assert (
-        "2 configurations, 2 or 3 runs each: about" in err
-        and len(out.splitlines()) <= 8
-    )
+    out, _ = capsys.readouterr()
     line = next(line for line in out.splitlines() if line.startswith("    "))
-    assert (
-        line.split()[1] == "train"
-        and "--variable_update=replicated" in line
-        and "--batch_size=32" in line
-    )
+    words = {"train", "--variable_update=replicated", "--batch_size=32"}
+    assert words <= set(line.split())
     data = written(tmp_path)
-    assert (
-        data["schema"] == "rnn_scaling.recommend/2"
-        and data["taken"]["variable_update"] == "replicated"
-    )
-    assert sorted(each["verdict"] for each in data["alternatives"]) == [
-        "reference",
-        "slower",
-    ]
-    assert (
-        data["statements"][0]["kind"] == "recommend"
-        and 1090 < data["statements"][0]["values"]["rate"]["value"] < 1110
-    )
-    assert "parameter_server |" in (tmp_path / "out" / "recommend.md").read_text()
+    assert data["taken"]["variable_update"] == "replicated"
+    verdicts = {each["verdict"] for each in data["alternatives"]}
+    assert verdicts == {"reference", "slower"}
+    statement = data["statements"][0]
+    assert statement["kind"] == "recommend"
+    assert statement["values"]["rate"]["value"] == pytest.approx(1100, rel=0.01)
     content = folder.read(tmp_path / "out")
     assert not content.left_out and len(content.runs) >= 4  # a report reads them
-    before = sorted(path.name for path in (tmp_path / "out").glob("*"))
+    files = set((tmp_path / "out").iterdir())
     assert go(tmp_path, *FEW, "--format=json") == 0  # finished runs are not made again
     assert json.loads(capsys.readouterr().out) == data
-    assert before == sorted(path.name for path in (tmp_path / "out").glob("*"))
+    assert set((tmp_path / "out").iterdir()) == files
     assert go(tmp_path, *FEW, "--format=markdown") == 0
-    assert capsys.readouterr().out.startswith("# Recommendation")
+    assert "parameter_server |" in capsys.readouterr().out
 
 
 def test_after_ctrl_c_the_same_command_continues(tmp_path, capsys):

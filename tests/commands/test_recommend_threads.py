@@ -1,7 +1,9 @@
 """recommend --threads: which numbers are tried, what the runs show, and the command."""
 
 import dataclasses
+import itertools
 import json
+import re
 import sys
 from unittest import mock
 
@@ -85,23 +87,17 @@ def test_a_corrected_rate_decides_nothing_about_threads():
 
 
 def test_each_machine_has_an_answer_of_its_own():
-    of_two = []
-    for cpu, scale in (("A", 1.0), ("B", 10.0)):
-        for repeat, number in (
-            (repeat, number) for repeat in (1, 2, 3) for number in (1, 2)
-        ):
-            made = record_of(
-                {"num_devices": 2, dispatch_threads.OPTION: number}, repeat
-            )
-            slower = dataclasses.replace(
-                made.batches, seconds=tuple(scale * s for s in made.batches.seconds)
-            )
-            of_two.append(changed(made, environment={"cpu": cpu}, batches=slower))
-    own = dispatch_threads.probes(of_two, {2: 3})
-    assert [(each.title[-3:], each.fastest, len(each.runs)) for each in own] == [
-        (", A", 2, 6),
-        (", B", 2, 6),
-    ]
+    runs = []
+    for cpu, repeat, number in itertools.product("AB", (1, 2, 3), (1, 2)):
+        options = {"num_devices": 2, dispatch_threads.OPTION: number}
+        made = changed(record_of(options, repeat), environment={"cpu": cpu})
+        scale = 10.0 if cpu == "B" else 1.0
+        seconds = tuple(scale * each for each in made.batches.seconds)
+        batches = dataclasses.replace(made.batches, seconds=seconds)
+        runs.append(dataclasses.replace(made, batches=batches))
+    found = dispatch_threads.probes(runs, {2: 3})
+    answers = [(each.title[-3:], each.fastest, len(each.runs)) for each in found]
+    assert answers == [(", A", 2, 6), (", B", 2, 6)]
 
 
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
@@ -203,56 +199,32 @@ def go(tmp_path, *words):
 def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     assert go(tmp_path, "--device=cpu", "--num_devices=2", "--repeats=2") == 0
     out, err = capsys.readouterr()
-    started = [
-        line.split()[1].rstrip(":")
-        for line in err.splitlines()
-        if "dynamic_rnn-independent" in line
-    ]
-    names = [f"dynamic_rnn-independent-2-threads={number}" for number in (1, 2, 3, 4)]
-    assert sorted(started[:4]) == names and sorted(started[4:]) == [
-        f"{name}.r2" for name in names
-    ]  # each round shuffled
-    held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
-    assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (
-        4,
-        5,
-    )
-    assert "2 devices: with 3 threads or more" in out
+    name = "dynamic_rnn-independent-2-threads="
+    started = re.findall(rf"{name}(\d)(\.r2)?: ", err)
+    numbers = ["1", "2", "3", "4"]
+    # The order is shuffled in each round.
+    assert sorted(started[:4]) == [(number, "") for number in numbers]
+    assert sorted(started[4:]) == [(number, ".r2") for number in numbers]
+    held = record.read(tmp_path / "out" / f"{name}4.json").config
+    assert (held[dispatch_threads.OPTION], held["trace_batches"]) == (4, 5)
     written = (tmp_path / "out" / "threads.md").read_text()
     assert out.splitlines()[0].lstrip("# ") in written
-    data = json.loads((tmp_path / "out" / "threads.json").read_text())
-    assert data["schema"] == "rnn_scaling.threads/1"
-    assert [
-        (each["num_devices"], each["default"], each["enough"])
-        for each in data["probes"]
-    ] == [(2, 2, 3)]
+    [probe] = json.loads((tmp_path / "out" / "threads.json").read_text())["probes"]
+    found = (probe["num_devices"], probe["default"], probe["enough"])
+    assert found == (2, 2, 3)
 
 
 def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(
     tmp_path, capsys
 ):
-    assert (
-        go(
-            tmp_path,
-            "--num_devices=2",
-            "--inter_op_parallelism_threads=7,2,7",
-            "--dry_run",
-        )
-        == 0
-    )
+    flag = "--inter_op_parallelism_threads"
+    assert go(tmp_path, "--num_devices=2", f"{flag}=7,2,7", "--dry_run") == 0
     listing = capsys.readouterr().out
-    assert (
-        listing.count("--inter_op_parallelism_threads=7 ") == 3
-        and "threads=2.r3" in listing
-    )
-    words = ["--inter_op_parallelism_threads=0,5000", "--num_units=0"]
-    assert go(tmp_path, *words) == 2
+    assert listing.count(f"{flag}=7 ") == 3 and "threads=2.r3" in listing
+    assert go(tmp_path, f"{flag}=0,5000", "--num_units=0") == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" must")[0] for line in lines] == [
-        "error: --inter_op_parallelism_threads=0",
-        "error: --inter_op_parallelism_threads=5000",
-        "error: --num_units=0",
-    ]
+    wrong = [line.partition("error: ")[2].split(" must")[0] for line in lines]
+    assert wrong == [f"{flag}=0", f"{flag}=5000", "--num_units=0"]
 
 
 @pytest.mark.parametrize(
@@ -270,19 +242,14 @@ def test_flags_that_do_not_belong_together_are_named(words, named, tmp_path, cap
 
 
 def test_shared_cores_and_load_are_said_beside_the_numbers():
-    runs = [
-        record_of({dispatch_threads.OPTION: number, "num_devices": 4})
-        for number in (1, 2)
-    ]
-    load = {"load": {"others": 0.3, "steal": 0.0, "seconds": 9.0}}
-    runs = [
-        changed(
-            run,
-            resolved={"cpu_affinity": [0, 1], "oversubscribed": True},
-            environment=load,
-        )
-        for run in runs
-    ]
+    shared = {
+        "resolved": {"cpu_affinity": [0, 1], "oversubscribed": True},
+        "environment": {"load": {"others": 0.3, "steal": 0.0, "seconds": 9.0}},
+    }
+    runs = []
+    for number in (1, 2):
+        options = {dispatch_threads.OPTION: number, "num_devices": 4}
+        runs.append(changed(record_of(options), **shared))
     (found,) = dispatch_threads.probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2

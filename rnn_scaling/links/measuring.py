@@ -19,7 +19,7 @@ from rnn_scaling.links.table import Measurements
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_bytes, write_text
-from rnn_scaling.system.files.terminal import Board
+from rnn_scaling.system.files.terminal import Board, format_bytes
 from rnn_scaling.system.machine import peaks, topology
 
 LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
@@ -88,9 +88,9 @@ def _series_line(measured_series: Series) -> str:
     line = f"{measured_series.name}: "
     if measured_series.traffic and measured_series.name != NOTHING:
         rate = measured_series.gb_per_s(last)
-        line += f"{rate:.3g} {unit} at {series.format_size(last.num_bytes)}, "
+        line += f"{rate:.3g} {unit} at {format_bytes(last.num_bytes)}, "
     us = 1e6 * first.median_s
-    return f"{line}{us:.3g} us at {series.format_size(first.num_bytes)}"
+    return f"{line}{us:.3g} us at {format_bytes(first.num_bytes)}"
 
 
 def collect(

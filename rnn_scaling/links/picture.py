@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rnn_scaling.links.series import COPY, MEMORY, Series, format_size
+from rnn_scaling.links.series import COPY, MEMORY, Series
 from rnn_scaling.links.table import Measurements
+from rnn_scaling.system.files.terminal import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +157,7 @@ def _label_axes(axes: Axes, series: Sequence[Series]) -> None:
     sizes = sorted(set(itertools.chain.from_iterable(line.sizes for line in series)))
     ticks = sizes[:: -(-len(sizes) // 6)]
     axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, list(map(format_size, ticks)))
+    axes.set_xticks(ticks, list(map(format_bytes, ticks)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())

@@ -17,10 +17,9 @@ from rnn_scaling.config.registry import ALL_REDUCES
 from rnn_scaling.config.run_config import pool_sizes
 from rnn_scaling.links.series import (
     FLOAT32_BYTES,
-    format_size,
     list_sizes,
 )
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import counted, format_bytes
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (
@@ -324,10 +323,10 @@ class _Planner:
         while fitting and needed(fitting) > _USABLE_SHARE * free_bytes:
             fitting.pop()
         if len(fitting) < len(sizes):
-            large = ", ".join(map(format_size, sizes[len(fitting) :]))
+            large = ", ".join(map(format_bytes, sizes[len(fitting) :]))
             self.left_out.append(
-                f"{title} of {large}: needs {format_size(needed(sizes))} {memory}, "
-                f"but only {format_size(free_bytes)} are free; lower --max_bytes"
+                f"{title} of {large}: needs {format_bytes(needed(sizes))} {memory}, "
+                f"but only {format_bytes(free_bytes)} are free; lower --max_bytes"
             )
         return fitting
 

@@ -21,8 +21,8 @@ from rnn_scaling.links.series import (
     FLOAT32_BYTES,
     Point,
     Series,
-    format_size,
 )
+from rnn_scaling.system.files.terminal import format_bytes
 
 _BUDGET_S = 4.0  # time for one size in one pass
 _CHUNK = 2**22  # elements that are compared at once
@@ -136,7 +136,7 @@ def measure(
     cases = []
     jobs = []
     for size in sizes:
-        report(0, repeats, f"{name}, first calls of {format_size(size)}")
+        report(0, repeats, f"{name}, first calls of {format_bytes(size)}")
         cases.append(build(reduce, devices, size))
         jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
 

@@ -263,14 +263,6 @@ def list_sizes(smallest: int, largest: int, factor: int) -> list[int]:
     return sizes
 
 
-def format_size(num_bytes: float) -> str:
-    """Return a size such as "4 B", "64 KiB", "1.5 MiB"."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.3g} {unit}"
-    return f"{num_bytes:.0f} B"
-
-
 def to_json(series: Series) -> dict[str, Any]:
     """Return a series with its fit for links.json."""
     line = series.fit_medians()

@@ -20,9 +20,9 @@ from rnn_scaling.links.series import (
     Fit,
     Point,
     Series,
-    format_size,
 )
 from rnn_scaling.system.files.markdown import format_table
+from rnn_scaling.system.files.terminal import format_bytes
 
 _MISSING = "n/a"
 _NO_COPY = "no copy"
@@ -78,7 +78,7 @@ class Measurements:
         for series in self.all_reduces:
             for point in series.points:
                 if point.wrong:
-                    size = format_size(point.num_bytes)
+                    size = format_bytes(point.num_bytes)
                     errors.append(
                         f"{series.name}: {point.wrong} wrong elements at {size}"
                     )
@@ -127,8 +127,8 @@ def _links_section(links: Sequence[Series]) -> str:
         first = series.points[0]
         last = series.points[-1]
         rate = _rate_text(series, last) if series.traffic else _NO_COPY
-        largest = (format_size(last.num_bytes), rate)
-        smallest = (format_size(first.num_bytes), _time_text(first))
+        largest = (format_bytes(last.num_bytes), rate)
+        smallest = (format_bytes(first.num_bytes), _time_text(first))
         line = _fit(series.fit_medians(), bool(series.traffic))
         rows.append((series.name, *largest, *smallest, *line))
     text = (
@@ -165,7 +165,7 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
             beta = _round_to_error(line.beta_gb_per_s, line.beta_error_gb_per_s)
     if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
-    return alpha, beta, format_size(line.from_bytes), residual
+    return alpha, beta, format_bytes(line.from_bytes), residual
 
 
 def _products_section(products: Sequence[Gemm]) -> str:
@@ -220,11 +220,11 @@ def _all_reduce_sections(
     times = []
     rates = []
     for size in sorted(points):
-        times.append([format_size(size), *map(_time_text, points[size])])
+        times.append([format_bytes(size), *map(_time_text, points[size])])
         cells = zip(all_series, points[size])
         rates.append(
             [
-                format_size(size),
+                format_bytes(size),
                 *(_median_rate_text(series, point) for series, point in cells),
             ]
         )
@@ -247,7 +247,7 @@ def _all_reduce_sections(
         parts.append(
             f"{_time_text(first)} us of each time are the call itself, "
             f"measured with nothing exchanged ({_time_text(last)} us at "
-            f"{format_size(last.num_bytes)}).\n"
+            f"{format_bytes(last.num_bytes)}).\n"
         )
     return parts
 
@@ -279,7 +279,7 @@ def _sizes_section(results: Measurements) -> str:
             rows.append(
                 (
                     series.name,
-                    format_size(p.num_bytes),
+                    format_bytes(p.num_bytes),
                     repeats,
                     *times,
                     rate,

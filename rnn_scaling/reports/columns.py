@@ -17,6 +17,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
+from rnn_scaling.reports.sections import Columns
 from rnn_scaling.reports.summary import SeriesSummary, mean_seconds
 from rnn_scaling.system.files.markdown import format_csv_cell
 
@@ -92,6 +93,11 @@ def csv_text(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> s
 def json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
     """Return the fields of an item in JSON."""
     return {column.name: column.value(item) for column in columns}
+
+
+def cells_by_header(columns: Iterable[Column[Item]]) -> Columns:
+    """Return the cells of the columns that tables have."""
+    return {column.header: column.cell for column in columns if column.header}
 
 
 RowColumn = Column[Row]

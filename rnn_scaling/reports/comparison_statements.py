@@ -24,8 +24,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.reports import training_differences
-from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import has_interval
+from rnn_scaling.reports.numbers import group_by_kind
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
@@ -278,12 +277,10 @@ def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[State
     """Return the tests, their corrections, runs that do not count, and caveats."""
     # An answer about A and B already contains the disturbed runs.
     method_notes = disturbed_statements(report, sides) if sides.is_gate else []
-    kinds: dict[str, None] = {}
+    numbers = []
     for result in report.results:
-        for side in (result.before, result.after):
-            if side and has_interval(side):
-                kinds[interval_text(side.kind)] = None
-    method_notes += [state("interval-kind", kind) for kind in kinds]
+        numbers += [("", result.before), ("", result.after)]
+    method_notes += [state("interval-kind", kind) for kind in group_by_kind(numbers)]
     method_notes += _test_statements(report)
     if any(map(_has_step_time_interval, report.results)):
         method_notes.append(state("step-time-intervals", report.step_time))

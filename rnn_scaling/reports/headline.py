@@ -31,25 +31,6 @@ from rnn_scaling.reports.series_statements import (
 from rnn_scaling.reports.summary import SeriesSummary
 
 _MAX_EFFECTS = 3  # options whose effect the answer contains
-# Statements of the first paragraph.
-KINDS = (
-    "speedup-range",
-    "speedup-alike",
-    "speedups-corrected",
-    "speedups-hidden-by-load",
-    "all-speedups-hidden-by-load",
-    "repeat-on-quiet-machine",
-    "quiet-machine",
-    "effect-of-two",
-    "effect-of-several",
-    "effect-without-exchange",
-    "effect-equal",
-    "effect-open",
-    "take-any",
-    "seen-effect",
-    "seen-effect-too-small",
-    "effect-needs-quiet-runs",
-)
 # Statements about an effect that is within the noise.
 DECISIONS = (
     "take-any",
@@ -63,10 +44,19 @@ EXPLANATIONS = (
     "repeat-on-quiet-machine",
     "quiet-machine",
     "effect-without-exchange",
-    "take-any",
-    "seen-effect",
-    "seen-effect-too-small",
-    "effect-needs-quiet-runs",
+    *DECISIONS,
+)
+# Statements of the first paragraph.
+KINDS = (
+    "speedup-range",
+    "speedup-alike",
+    "speedups-hidden-by-load",
+    "all-speedups-hidden-by-load",
+    "effect-of-two",
+    "effect-of-several",
+    "effect-equal",
+    "effect-open",
+    *EXPLANATIONS,
 )
 
 

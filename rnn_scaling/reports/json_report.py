@@ -34,7 +34,6 @@ from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import series_text, statements
 from rnn_scaling.reports.steady_state import state_text
 from rnn_scaling.reports.summary import (
-    Failure,
     SeriesSummary,
     Summary,
 )
@@ -67,7 +66,7 @@ def render(summary: Summary) -> bytes:
         "series": [
             _series_data(series, summary, metrics, options) for series in summary.series
         ],
-        "failures": [_failure_data(failure) for failure in summary.failures],
+        "failures": summary.failures,
         "environment": [_fact_data(fact) for fact in summary.facts],
         "differences": [difference.data() for difference in summary.differences],
     }
@@ -79,15 +78,6 @@ def render(summary: Summary) -> bytes:
         data["counts"] = {name: counts[name] for name in names}
     indent = 1 if len(summary.rows) <= _MAX_INDENTED_ROWS else None
     return json_text(data, indent).encode()
-
-
-def _failure_data(failure: Failure) -> dict[str, Any]:
-    return {
-        "file": failure.file,
-        "title": failure.title,
-        "num_devices": failure.num_devices,
-        "reason": failure.reason,
-    }
 
 
 def _fact_data(fact: EnvironmentFact) -> dict[str, Any]:

@@ -23,10 +23,15 @@ from rnn_scaling.analysis.metrics import ITEMS, Metric, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.reports import marks
-from rnn_scaling.reports.columns import Column, csv_line, json_fields
+from rnn_scaling.reports.columns import (
+    Column,
+    cells_by_header,
+    csv_line,
+    json_fields,
+)
 from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
-from rnn_scaling.reports.sections import Columns, Section, make_grid
+from rnn_scaling.reports.sections import Section, make_grid
 
 if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
@@ -230,11 +235,7 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
 
 def section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
-    cells: Columns = {
-        column.header: column.cell
-        for column in _make_columns(learning, titles).values()
-        if column.header
-    }
+    cells = cells_by_header(_make_columns(learning, titles).values())
     table = make_grid(f"Until {_target_text(learning.target)}", cells, learning.results)
     seconds = [result.seconds for result in learning.results]
     notes = (

@@ -18,6 +18,7 @@ from rnn_scaling.records.step_parts import (
     Slot,
 )
 from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid
+from rnn_scaling.system.files.terminal import format_bytes
 
 _MAX_NAMED_TENSORS = 3  # tensors of each direction that are named
 # Kinds of bytes on a device, in the order of the table.
@@ -147,7 +148,7 @@ def copies_grid(graph: Graph) -> Grid:
     lines = []
     for copy in graph.copies or ():
         largest = [
-            f"{tensor.name} {size(tensor.bytes)}"
+            f"{tensor.name} {format_bytes(tensor.bytes)}"
             for tensor in copy.largest[:_MAX_NAMED_TENSORS]
         ]
         line = [
@@ -172,7 +173,9 @@ def variables_grid(graph: Graph) -> Grid:
     columns: Columns = {
         "Variable": lambda copies: copies[0].name,
         "held on": lambda copies: _devices_text(variable.device for variable in copies),
-        "bytes": lambda copies: size(sum(variable.bytes for variable in copies)),
+        "bytes": lambda copies: format_bytes(
+            sum(variable.bytes for variable in copies)
+        ),
         "slots": _slots_cell,
         "gradients": lambda copies: _gradients_cell(_unique_gradients(copies)),
         "updated on": lambda copies: _devices_text(
@@ -190,7 +193,9 @@ def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
     if not slots:
         return "none"
     num_bytes = sum(slot.bytes for slot in slots)
-    return f"{size(num_bytes)} on {_devices_text(slot.device for slot in slots)}"
+    return (
+        f"{format_bytes(num_bytes)} on {_devices_text(slot.device for slot in slots)}"
+    )
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
@@ -208,27 +213,15 @@ def short(device: str) -> str:
     return device.rpartition("device:")[2] or "no device"
 
 
-def size(num_bytes: int) -> str:
-    """Return bytes as text: "0", "512 B", "31.2 KiB", "8.25 MiB"."""
-    if num_bytes < 1024:
-        return f"{num_bytes} B" if num_bytes else "0"
-    number = float(num_bytes)
-    for unit in ("KiB", "MiB"):
-        number /= 1024
-        if number < 1024:
-            return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
-    return f"{number / 1024:.3g} GiB"
-
-
 def _size_text(num_bytes: int, num_unknown: int) -> str:
     """Return bytes as text, and the number of tensors that they do not include.
 
     Rows of a batch without a fixed length have no size.
     """
     if not num_unknown:
-        return size(num_bytes)
+        return format_bytes(num_bytes)
     unknown_text = f"{num_unknown} of unknown size"
-    return f"{size(num_bytes)} + {unknown_text}" if num_bytes else unknown_text
+    return f"{format_bytes(num_bytes)} + {unknown_text}" if num_bytes else unknown_text
 
 
 def _placed_variables(graph: Graph) -> tuple[PlacedVariable, ...]:

@@ -6,7 +6,7 @@ The output on the terminal, table.md and the page begin with it. Numbers come fr
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import (
     EFFICIENCY,
@@ -18,28 +18,19 @@ from rnn_scaling.analysis.metrics import (
 )
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import certificates, marks
-from rnn_scaling.reports.columns import NUM_DEVICES, RowColumn, metric_column
+from rnn_scaling.reports.columns import (
+    NUM_DEVICES,
+    RowColumn,
+    SeriesColumn,
+    cells_by_header,
+    metric_column,
+)
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Section, make_grid
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.system.files.terminal import counted
 
 _UNKNOWN = "n/a"
-
-
-@dataclasses.dataclass(frozen=True)
-class SeriesColumn:
-    """A column of the table.
-
-    Attributes:
-      heading: The heading.
-      cell: Returns the cell of a series.
-      metric: The name of the metric in it; "" for other columns.
-    """
-
-    heading: str
-    cell: Callable[[SeriesSummary], str]
-    metric: str = ""
 
 
 def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
@@ -57,9 +48,8 @@ def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
         columns = make_columns(
             summary, series if is_brief else summary.series, is_brief
         )
-        cells = {column.heading: column.cell for column in columns}
         section_title = title if len(summary.tables) > 1 else ""
-        grid = make_grid("", cells, series)
+        grid = make_grid("", cells_by_header(columns), series)
         tables.append(Section(section_title, (grid,), tuple(mark_statements(series))))
     return tables
 
@@ -84,27 +74,30 @@ def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
 def make_columns(
     summary: Summary, series: Sequence[SeriesSummary], is_brief: bool = False
 ) -> list[SeriesColumn]:
-    """Return the columns; the headings name the number of devices that all series share."""
+    """Return the columns, with the name of the metric that each shows, or "".
+
+    The headings name the number of devices that all series share.
+    """
     rows = [member.largest_row for member in series if member.largest_row]
     is_scaled = any(row.num_devices > 1 for row in rows)
     compares_models = summary.has_many_models
     suffix = common_devices_suffix(series)
     unit = common_unit(member.unit for member in series)
 
-    name = SeriesColumn("Series", operator.attrgetter("title"))
+    name = SeriesColumn("", operator.attrgetter("title"), "Series")
     if compares_models:
-        name = SeriesColumn("Model", operator.attrgetter("model"))
+        name = SeriesColumn("", operator.attrgetter("model"), "Model")
     columns = [name]
     if not suffix:
         columns.append(_largest_row_column(NUM_DEVICES.header, NUM_DEVICES))
     elif is_brief:
         # The first heading has the devices once, because a terminal is narrow.
         if is_scaled:
-            columns = [dataclasses.replace(name, heading=suffix.strip().capitalize())]
+            columns = [dataclasses.replace(name, header=suffix.strip().capitalize())]
         suffix = ""
     rate_name = RATE.with_unit(unit).name
     heading = f"{unit.capitalize()}/s"
-    rate = SeriesColumn(f"{heading}{suffix}", _rate_cell, rate_name)
+    rate = SeriesColumn(rate_name, _rate_cell, f"{heading}{suffix}")
     speedup = _metric_column(f"Speedup{suffix}", SPEEDUP)
     efficiency = _metric_column(f"Efficiency{suffix} (%)", EFFICIENCY)
     # Each table begins with its most important number, because a phone shows only that.
@@ -117,12 +110,12 @@ def make_columns(
         columns += [speedup, efficiency, rate] if is_scaled else []
         base_metric = "" if is_scaled else rate_name
         columns.append(
-            SeriesColumn(f"{heading} on 1 device", _base_rate_cell, base_metric)
+            SeriesColumn(base_metric, _base_rate_cell, f"{heading} on 1 device")
         )
     if not is_brief:
-        columns.append(SeriesColumn("Runs", _runs_cell))
+        columns.append(SeriesColumn("", _runs_cell, "Runs"))
     if summary.is_certified:
-        columns.append(SeriesColumn(certificates.COLUMN_TITLE, _certificate_cell))
+        columns.append(SeriesColumn("", _certificate_cell, certificates.COLUMN_TITLE))
     return columns
 
 
@@ -135,7 +128,7 @@ def _largest_row_column(
         row = series.largest_row
         return column.cell(row) if row else _UNKNOWN
 
-    return SeriesColumn(heading, cell, metric)
+    return SeriesColumn(metric, cell, heading)
 
 
 def _metric_column(heading: str, metric: Metric) -> SeriesColumn:

@@ -6,7 +6,7 @@ The table of a series has devices, batch size, seconds, words/s and speedup.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution
 from rnn_scaling.analysis.confidence import Interval
@@ -97,7 +97,7 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
 
     grids = [_rates_grid(rows, main_metrics, is_single)]
     if further_metrics:
-        further_columns = _table_columns(
+        further_columns = columns.cells_by_header(
             [*_place_columns(rows), *_metric_columns(further_metrics, is_single)]
         )
         grids.append(make_grid("Other metrics", further_columns, rows))
@@ -277,11 +277,7 @@ def _rates_grid(
     row_columns += _metric_columns(metrics, is_single)
     if any(map(certificates.row_certificate, rows)):
         row_columns.append(columns.CERTIFICATE)
-    return make_grid("", _table_columns(row_columns), rows)
-
-
-def _table_columns(row_columns: Iterable[RowColumn]) -> Columns:
-    return {column.header: column.cell for column in row_columns}
+    return make_grid("", columns.cells_by_header(row_columns), rows)
 
 
 def _batches_text(rows: Sequence[Row]) -> str:

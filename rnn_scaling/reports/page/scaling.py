@@ -101,9 +101,9 @@ def _make_overview(summary: Summary) -> document.Overview:
     style = "certified" if summary.is_certified else ""
     head = sections[0].grids[0].head
     metrics = {
-        column.heading: column.metric
+        column.header: column.name
         for column in series_table.make_columns(summary, summary.series)
-        if column.metric
+        if column.name
     }
     place = series_table.common_devices_suffix(summary.series)
     return document.Overview(

@@ -79,6 +79,18 @@ def three_digits(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def format_bytes(num_bytes: float) -> str:
+    """Return bytes as text: "0", "512 B", "31.2 KiB", "8.25 MiB"."""
+    if num_bytes < 1024:
+        return f"{num_bytes:.0f} B" if num_bytes else "0"
+    for unit in ("KiB", "MiB"):
+        num_bytes /= 1024
+        if num_bytes < 1024:
+            digits = ".3g" if num_bytes < 999.5 else ".0f"
+            return f"{num_bytes:{digits}} {unit}"
+    return f"{num_bytes / 1024:.3g} GiB"
+
+
 def _fit_to_width(text: str, width: int) -> str:
     """Draw the tables of a text for a width, and wrap its other lines."""
     text = _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text)

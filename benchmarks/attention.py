@@ -72,7 +72,7 @@ def make_step(
     batch = Batch(source, full, inputs, outputs, full)
     values = {
         name: tf.Variable(value)
-        for name, value in workload.first_values(network.variables, 1).items()
+        for name, value in workload.make_first_values(network.variables, 1).items()
     }
 
     @tf.function(autograph=False)

@@ -60,7 +60,7 @@ def main(_: list[str]) -> None:
         np.full(num_bytes, 1, np.uint8),
         np.full(num_bytes, 2, np.uint8),
     )  # touched
-    ours = host_memory.transfer("copy", buffers)
+    ours = host_memory.make_transfer("copy", buffers)
     ways: dict[str, Callable[[], float]] = {
         "links": lambda: timed(lambda: ours(num_bytes), num_bytes),
         "numpy.copyto": lambda: timed(lambda: np.copyto(target, source), num_bytes),

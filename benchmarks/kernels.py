@@ -85,10 +85,10 @@ def make_arrays(
 ) -> dict[str, np.ndarray]:
     """Weights by name and one batch, for every peer."""
     from rnn_scaling.models import seq2seq
-    from rnn_scaling.models.workload import initial_value
+    from rnn_scaling.models.workload import make_initial_value
 
     arrays = {
-        spec.name: initial_value(spec, seed=1)
+        spec.name: make_initial_value(spec, seed=1)
         for spec in seq2seq.build(config, "CPU").variables
     }
     generator = np.random.default_rng(1)
@@ -244,18 +244,18 @@ def make_peers(
     peers: dict[tuple[str, str], TimeSteps] = {}
     losses: dict[tuple[str, str], float] = {}
     for dtype in FLAGS.dtypes:
-        for kernel in kernels.kernels_for(FLAGS.unit_type):
+        for kernel in kernels.list_kernels(FLAGS.unit_type):
             config = ModelConfig(
                 unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype
             )
             _progress(f"building {kernel} {dtype}")
             stock = kernel if kernel == "dynamic_rnn" else f"{kernel}, stock"
-            with mock.patch.object(operators, "usable", lambda dtype: False):
+            with mock.patch.object(operators, "is_usable", lambda dtype: False):
                 peers[stock, dtype], losses[stock, dtype] = timed(
                     tensorflow_step(config, arrays)
                 )
             own = f"{kernel}, own operators ({operators.name_for(dtype)})"
-            if kernel != "dynamic_rnn" and operators.usable(dtype):
+            if kernel != "dynamic_rnn" and operators.is_usable(dtype):
                 _progress(f"building {own} {dtype}")
                 peers[own, dtype], losses[own, dtype] = timed(
                     tensorflow_step(config, arrays)

@@ -82,8 +82,8 @@ def tensorflow_layer(options: argparse.Namespace, is_own: bool) -> Callable[[], 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     if not is_own:
-        operators.usable = lambda dtype: False
-    elif not operators.usable(options.dtype):
+        operators.is_usable = lambda dtype: False
+    elif not operators.is_usable(options.dtype):
         sys.exit("error: this suite's CPU operators are not built; run ./run.sh setup")
     stack = stacks.RecurrentStack(
         options.input_dim,

@@ -91,7 +91,7 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
 
     from rnn_scaling.config import registry
     from rnn_scaling.models import workloads
-    from rnn_scaling.models.workload import first_values
+    from rnn_scaling.models.workload import make_first_values
     from rnn_scaling.training import benchmark
 
     workload = workloads.load(config.model.model).build(
@@ -106,7 +106,9 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
     images = batch.images.numpy()
     if config.model.data_format == "NCHW":
         images = images.transpose(0, 2, 3, 1)
-    values = first_values((*workload.variables, *workload.moving), config.training.seed)
+    values = make_first_values(
+        (*workload.variables, *workload.moving), config.training.seed
+    )
     np.savez(npz, images=images, labels=batch.labels.numpy(), **values)
 
 

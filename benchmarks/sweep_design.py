@@ -137,7 +137,7 @@ def judge(
 def main(argv: list[str]) -> None:
     """Prints the table."""
     del argv
-    assert len(kernels.kernels_for("lstm")) * len(registry.swept_modes()) == 6
+    assert len(kernels.list_kernels("lstm")) * len(registry.swept_modes()) == 6
     head = [
         "between processes",
         "drift",

@@ -77,7 +77,7 @@ def write_arrays(npz: Path, config: object, engine: object) -> None:
     from rnn_scaling.config import registry
     from rnn_scaling.models import workloads
     from rnn_scaling.models.attention import multi_head
-    from rnn_scaling.models.workload import first_values
+    from rnn_scaling.models.workload import make_first_values
     from rnn_scaling.training import benchmark
 
     workload = workloads.load(config.model.model).build(
@@ -93,10 +93,10 @@ def write_arrays(npz: Path, config: object, engine: object) -> None:
         name: getattr(batch, name).numpy()
         for name in ("source", "target_input", "target_output")
     }
-    positions = multi_head.positions(
+    positions = multi_head.encode_positions(
         config.data.src_max_len, config.model.num_units
     ).numpy()
-    values = first_values(workload.variables, config.training.seed)
+    values = make_first_values(workload.variables, config.training.seed)
     np.savez(
         npz, positions=positions, num_heads=config.model.num_heads, **ids, **values
     )

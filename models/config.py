@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
-from rnn_scaling.models.workloads import DATASETS, WORKLOADS, option_readers
+from rnn_scaling.models.workloads import DATASETS, WORKLOADS, name_readers
 
 
 def option(
@@ -78,7 +78,7 @@ class ModelConfig:
     unit_type: str = option(
         "lstm",
         f"cell of every recurrent layer: {_CELLS}; only for "
-        f"{option_readers('unit_type')}",
+        f"{name_readers('unit_type')}",
         choices=tuple(UNIT_TYPES),
     )
     encoder_type: str | None = option(
@@ -86,40 +86,40 @@ class ModelConfig:
         "implementation of the encoder's layers (lm: of all layers): "
         f"{_KERNELS}; default: the first one that computes the cell. bi and "
         "uni are older names of dynamic_rnn with that --direction. Only for "
-        f"{option_readers('encoder_type')}",
+        f"{name_readers('encoder_type')}",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
         None,
         "implementation of the decoder's layers; default: the same as in the "
-        f"encoder; only for {option_readers('decoder_type')}",
+        f"encoder; only for {name_readers('decoder_type')}",
         choices=tuple(KERNELS),
     )
     direction: str = option(
         "bi",
         "direction of the encoder's layers (with gnmt_v2, of the first "
         "layer): uni (forward) or bi (both directions); only for "
-        f"{option_readers('direction')}",
+        f"{name_readers('direction')}",
         choices=("uni", "bi"),
     )
     num_encoder_layers: int = option(
         2,
         "number of cells in the encoder (with --direction=bi, two per layer); "
         "for lm, gnmt_v2 and transformer, the number of layers; only for "
-        f"{option_readers('num_encoder_layers')}",
+        f"{name_readers('num_encoder_layers')}",
         **_DEPTHS,
     )
     num_decoder_layers: int = option(
         2,
         "number of cells in the decoder, which must equal "
         "--num_encoder_layers; for gnmt_v2 and transformer, any number of "
-        f"layers; only for {option_readers('num_decoder_layers')}",
+        f"layers; only for {name_readers('num_decoder_layers')}",
         **_DEPTHS,
     )
     attention: str = option(
         "luong",
         "attention scores: luong (multiplicative, with input feeding) or "
-        f"bahdanau (additive); only for {option_readers('attention')}",
+        f"bahdanau (additive); only for {name_readers('attention')}",
         choices=("luong", "bahdanau"),
     )
     attention_architecture: str = option(
@@ -127,67 +127,67 @@ class ModelConfig:
         "place of the attention: standard (the decoder's top layer attends) "
         "or gnmt_v2 (the decoder's first layer attends, and the other layers "
         "read its context; with residual connections and a projection with "
-        f"bias); only for {option_readers('attention_architecture')}",
+        f"bias); only for {name_readers('attention_architecture')}",
         choices=("standard", "gnmt_v2"),
     )
     normalize_attention: bool = option(
         False,
         "normalise the score vector of --attention=bahdanau, and add a scale "
-        f"and a bias; only for {option_readers('normalize_attention')}",
+        f"and a bias; only for {name_readers('normalize_attention')}",
     )
     biases_per_gate: int = option(
         1,
         "number of biases per LSTM gate: 1, or 2 as in cuDNN and PyTorch, "
-        f"which are added; only for {option_readers('biases_per_gate')}",
+        f"which are added; only for {name_readers('biases_per_gate')}",
         minimum=1,
         maximum=2,
     )
     share_embedding: bool = option(
         False,
         "use one embedding for source and target words; only for "
-        f"{option_readers('share_embedding')}",
+        f"{name_readers('share_embedding')}",
     )
     num_heads: int = option(
         4,
         "number of heads in every attention layer, a divisor of --num_units; "
-        f"only for {option_readers('num_heads')}",
+        f"only for {name_readers('num_heads')}",
         minimum=1,
         maximum=1_024,
     )
     filter_size: int = option(
         1024,
         "inner width of the feed-forward layers; only for "
-        f"{option_readers('filter_size')}",
+        f"{name_readers('filter_size')}",
         **_WIDTHS,
     )
     num_units: int = option(
         256,
         "hidden size of each cell; for transformer, the width of all layers "
-        f"and embeddings; only for {option_readers('num_units')}",
+        f"and embeddings; only for {name_readers('num_units')}",
         **_WIDTHS,
     )
     embedding_dim: int = option(
         256,
-        f"size of a word's embedding; only for {option_readers('embedding_dim')}",
+        f"size of a word's embedding; only for {name_readers('embedding_dim')}",
         **_WIDTHS,
     )
     src_vocab_size: int = option(
         8000,
         "number of words in the source vocabulary; only for "
-        f"{option_readers('src_vocab_size')}",
+        f"{name_readers('src_vocab_size')}",
         **_VOCABULARIES,
     )
     tgt_vocab_size: int = option(
         8000,
         "number of words in the target vocabulary; for transformer, in the "
-        f"vocabulary of both sides; only for {option_readers('tgt_vocab_size')}",
+        f"vocabulary of both sides; only for {name_readers('tgt_vocab_size')}",
         **_VOCABULARIES,
     )
     dropout: float = option(
         0.0,
         "share of each recurrent layer's inputs that dropout sets to zero, "
         "such as 0.2; for transformer, of the embedded words and of each "
-        f"sublayer's output; only for {option_readers('dropout')}",
+        f"sublayer's output; only for {name_readers('dropout')}",
         minimum=0.0,
         maximum=0.99,
     )
@@ -195,24 +195,24 @@ class ModelConfig:
         1.0,
         "number that is added to the forget gate before its sigmoid; only for "
         "--unit_type=lstm or layer_norm_lstm, and "
-        f"{option_readers('forget_bias')}",
+        f"{name_readers('forget_bias')}",
     )
     time_major: bool = option(
         True,
         "store activations as [time, batch, units]; false: as [batch, time, "
-        f"units]; only for {option_readers('time_major')}",
+        f"units]; only for {name_readers('time_major')}",
     )
     data_format: str = option(
         "NHWC",
         "order of the axes of images and activations: channels last (NHWC) or "
-        f"first (NCHW); only for {option_readers('data_format')}",
+        f"first (NCHW); only for {name_readers('data_format')}",
         choices=("NHWC", "NCHW"),
     )
     dataset: str | None = option(
         None,
         "kind of images: imagenet (1000 classes, the network's usual size) or "
         "cifar10 (10 classes, 32 x 32); default: the first one that the "
-        f"network supports; only for {option_readers('dataset')}",
+        f"network supports; only for {name_readers('dataset')}",
         choices=tuple(DATASETS),
     )
     compute_dtype: str = option(
@@ -247,7 +247,7 @@ class ModelConfig:
         "translate instead of training: each tower translates its source "
         "sentences, and the tokens of the best translations are counted; "
         "--tgt_max_len limits their length; only for "
-        f"{option_readers('decode')}",
+        f"{name_readers('decode')}",
     )
     beam_size: int = option(
         1,

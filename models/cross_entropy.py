@@ -9,7 +9,7 @@ arXiv:1512.00567, section 7.
 
 N: words, U: units, V: vocabulary, T: steps, B: sentences.
 
-Workloads call `loss_sum` in training. `losses` and `is_correct` are the same in plain
+Workloads call `sum_losses` in training. `compute_losses` and `is_correct` are the same in plain
 TensorFlow, for steps that need the loss of each word.
 """
 
@@ -39,7 +39,7 @@ class LossOptions(NamedTuple):
 PLAIN = LossOptions()
 
 
-def loss_sum(
+def sum_losses(
     outputs: Tensor,
     projection: Tensor,
     labels: Tensor,
@@ -92,7 +92,9 @@ def compute_logits(
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
-def losses(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def compute_losses(
+    logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
     """Return the float32 cross entropy of each label for logits [..., V]."""
     logits = tf.cast(logits, tf.float32)
     unsmoothed = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -125,7 +127,7 @@ def word_weights(labels: Tensor, lengths: Tensor, time_axis: int) -> Tensor:
 
 
 class _Positions(NamedTuple):
-    """The arguments of `loss_sum` for all positions of the batch."""
+    """The arguments of `sum_losses` for all positions of the batch."""
 
     hidden: Tensor  # [N, U]
     labels: Tensor  # [N]
@@ -147,7 +149,7 @@ def _forward(
 ) -> _LossForward:
     """Compute losses; correct words and gradients of logits follow when called."""
     smoothing = options.label_smoothing
-    if operators.usable(hidden.dtype):
+    if operators.is_usable(hidden.dtype):
         library = operators.load()
         tied_loss = library.rnn_scaling_tied_loss
         compute = tied_loss if options.is_tied else library.rnn_scaling_loss

@@ -9,7 +9,7 @@ cell, models/cells/NAME.py, has
   the cell: every encoder implementation of the cell must agree with it.
 
 The module of an encoder implementation has `kernel_name(stack)`, the name of the code that
-runs, and `build(stack)`, which returns a function like `stacks.reference(stack)`.
+runs, and `build(stack)`, which returns a function like `stacks.build_reference(stack)`.
 
 B: sentences, D: width of the input, U: units.
 """
@@ -89,7 +89,7 @@ KERNELS = {
 }
 
 
-def kernels_for(unit_type: str) -> list[str]:
+def list_kernels(unit_type: str) -> list[str]:
     """Return the encoder implementations of a cell, the default first.
 
     An unknown cell gets all of them.
@@ -101,17 +101,17 @@ def kernels_for(unit_type: str) -> list[str]:
     ]
 
 
-def default_sweep(unit_type: str) -> list[str]:
+def list_swept_kernels(unit_type: str) -> list[str]:
     """Return the encoder implementations of a cell that the default sweep runs.
 
     These are the ones with `is_swept`; the cell's first one if none has it.
     """
-    candidates = kernels_for(unit_type)
+    candidates = list_kernels(unit_type)
     names = [name for name in candidates if KERNELS[name].is_swept]
     return names or candidates[:1]
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
     """Import an encoder implementation (None: the cell's default) for "GPU" or "CPU"."""
-    module = getattr(KERNELS[name or kernels_for(unit_type)[0]], device_type.lower())
+    module = getattr(KERNELS[name or list_kernels(unit_type)[0]], device_type.lower())
     return importlib.import_module(f"rnn_scaling.models.encoders.{module}")

@@ -15,7 +15,13 @@ from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords, projection_spec
-from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, total
+from rnn_scaling.models.workload import (
+    Counts,
+    Tensors,
+    VariableSpec,
+    Workload,
+    sum_lengths,
+)
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
@@ -55,7 +61,7 @@ class _LanguageModel(NextWords):
         return outputs
 
     def counts(self, batch: TargetBatch) -> Counts:
-        tokens = total(batch.target_length, tf.float64)
+        tokens = sum_lengths(batch.target_length, tf.float64)
         return Counts(tokens, tokens, tf.size(batch.target_output, tf.int64))
 
 

@@ -16,7 +16,13 @@ from tensorflow import Tensor
 from rnn_scaling.models import cross_entropy
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import Layout, TextLayout
-from rnn_scaling.models.workload import Outcome, Outputs, Tensors, VariableSpec, total
+from rnn_scaling.models.workload import (
+    Outcome,
+    Outputs,
+    Tensors,
+    VariableSpec,
+    sum_lengths,
+)
 
 PROJECTION = "projection"  # the variable [U, V]
 PROJECTION_BIAS = "projection/bias"  # the variable [V] of networks that have one
@@ -63,7 +69,7 @@ class NextWords(abc.ABC):
                 labels, batch.target_length, self._time_axis
             )
             bias = weights.get(PROJECTION_BIAS)
-            return cross_entropy.loss_sum(
+            return cross_entropy.sum_losses(
                 outputs, weights[PROJECTION], labels, word_weights, bias, self._loss
             )
 
@@ -88,7 +94,7 @@ class NextWords(abc.ABC):
 
     def losses(self, logits: Tensor, batch: Any) -> Tensor:
         with tf.name_scope("loss"):
-            losses = cross_entropy.losses(
+            losses = cross_entropy.compute_losses(
                 logits, batch.target_output, self._loss.label_smoothing
             )
             return self._sum_sentences(losses, batch)
@@ -107,4 +113,4 @@ class NextWords(abc.ABC):
         return tf.reduce_sum(values * word_weights, self._time_axis)
 
     def loss_items(self, batch: Any) -> Tensor:
-        return total(batch.target_length, tf.float32)
+        return sum_lengths(batch.target_length, tf.float32)

@@ -31,7 +31,7 @@ VOCABULARY = 37
 SMOOTHING = 0.1
 
 
-def failure() -> str:
+def find_failure() -> str:
     """Return a description of the first wrong result, or "" if all operators agree.
 
     Raises:
@@ -50,7 +50,7 @@ def failure() -> str:
 def _first_difference() -> str:
     """Return the first difference above the tolerance, or ""."""
     for name, dtype, got, want in _comparisons():
-        error, array = parity.largest_error(got, want)
+        error, array = parity.find_largest_error(got, want)
         # A NaN is not below the tolerance either.
         if not error <= TOLERANCES[dtype]:
             return (
@@ -64,10 +64,12 @@ def _comparisons() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, A
     """Yield name, dtype, results of the operators, and results of the reference."""
     for cell, build in CELLS.items():
         stack = dataclasses.replace(_STACK, unit_type=cell)
-        want = parity.results(stacks.reference(stack), stack, LENGTHS, is_traced=False)
+        want = parity.compute_results(
+            stacks.build_reference(stack), stack, LENGTHS, is_traced=False
+        )
         for dtype in TOLERANCES:
             cast = dataclasses.replace(stack, dtype=dtype)
-            got = parity.results(build(cast), cast, LENGTHS, is_traced=False)
+            got = parity.compute_results(build(cast), cast, LENGTHS, is_traced=False)
             yield cell, dtype, got, want
     for dtype in TOLERANCES:
         for name, units_of_v in {"luong": 0, "bahdanau": 41}.items():

@@ -1,4 +1,4 @@
-"""Outputs, final states and gradients of a kernel, to compare with `stacks.reference`.
+"""Outputs, final states and gradients of a kernel, to compare with `stacks.build_reference`.
 
 T: steps, B: sentences, D: width of the input, U: units.
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from rnn_scaling.models import stacks
 
 
-def results(
+def compute_results(
     run: Callable[..., Any],
     stack: stacks.RecurrentStack,
     lengths: Sequence[int],
@@ -23,7 +23,7 @@ def results(
     """Run a kernel on the current device with random numbers.
 
     Args:
-      run: A function like `stacks.reference(stack)`.
+      run: A function like `stacks.build_reference(stack)`.
       lengths: [B], words per sentence; the longest is T.
       is_traced: Whether to run as a graph, whose tracing takes seconds, or operator by
         operator.
@@ -87,7 +87,9 @@ def _name_arrays(
     return arrays
 
 
-def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[float, str]:
+def find_largest_error(
+    got: Mapping[str, Any], want: Mapping[str, Any]
+) -> tuple[float, str]:
     """Return the largest relative difference and the name of its array.
 
     A difference is relative to the largest entry of the expected array.

@@ -27,7 +27,7 @@ from rnn_scaling.models.workload import (
     VariableSpec,
     Workload,
     cast_weights,
-    total,
+    sum_lengths,
 )
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
@@ -72,8 +72,8 @@ class TranslationWorkload(NextWords):
 
 def count_pairs(batch: Batch) -> Counts:
     """Return the items and positions of both sides; the loss is of the target's words."""
-    source = total(batch.source_length, tf.float64)
-    target = total(batch.target_length, tf.float64)
+    source = sum_lengths(batch.source_length, tf.float64)
+    target = sum_lengths(batch.target_length, tf.float64)
     positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
     return Counts(target, source + target, positions)
 
@@ -101,8 +101,8 @@ class _EncoderDecoder(TranslationWorkload):
         decoder_kernel = kernels.load(
             config.decoder_type or config.encoder_type, device_type, config.unit_type
         )
-        encoder = encoder_stack(config)
-        decoder = decoder_stack(config)
+        encoder = make_encoder_stack(config)
+        decoder = make_decoder_stack(config)
         self._encode = encoder_kernel.build(encoder)
         self._decode = decoder_kernel.build(decoder)
         self._encoder = encoder
@@ -170,7 +170,7 @@ def build(config: ModelConfig, device_type: str) -> Workload:
     return _EncoderDecoder(config, device_type)
 
 
-def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
+def make_encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     """Return the encoder's layers, with --num_encoder_layers cells in all."""
     num_directions = 2 if config.direction == "bi" else 1
     return stacks.build_stack(
@@ -178,7 +178,7 @@ def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     )
 
 
-def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
+def make_decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     """Return the decoder's layers, one cell each."""
     return stacks.build_stack(config, config.num_decoder_layers, 1)
 

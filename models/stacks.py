@@ -6,7 +6,7 @@ A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0
 backward, layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of
 `models/cells/` define a step of a cell; see `rnn_scaling.models.kernels`.
 
-Encoder implementations are built from `run_layers` or `run_fused_layers`. `reference`
+Encoder implementations are built from `run_layers` or `run_fused_layers`. `build_reference`
 defines the result of all of them, so a change of it changes what every kernel must
 compute.
 """
@@ -308,7 +308,7 @@ def zero_state(stack: RecurrentStack, batch: int | Tensor) -> State:
     return (zeros,) * len(stack.cell.STATE)
 
 
-def reference(stack: RecurrentStack) -> Run:
+def build_reference(stack: RecurrentStack) -> Run:
     """Return the plain unrolled layers, which TensorFlow differentiates.
 
     T must be known while tracing. Every kernel must agree with this function.

@@ -184,7 +184,7 @@ class _Transformer(NextWords):
             n: multi_head.split_heads(memory, rounded[f"{n}/memory/input"], num_heads)
             for n in _layer_names(self._config, "decoder")
         }
-        positions = multi_head.positions(search.max_words, width)
+        positions = multi_head.encode_positions(search.max_words, width)
         steps = tf.range(search.max_words, dtype=tf.int64)
         logits = self._build_projection({PROJECTION: table})
 
@@ -204,13 +204,13 @@ class _Transformer(NextWords):
                 )
                 next_state[name] = keys, values
                 contexts = multi_head.attend(query, keys, values, past)
-                return multi_head.product(contexts, w["output"])
+                return multi_head.multiply(contexts, w["output"])
 
             def attend_to_memory(name: str, x: WordRows, w: Weights) -> Tensor:
                 (query,) = multi_head.split_heads(x, w["query"], num_heads)
                 keys, values = memories[name]
                 contexts = multi_head.attend(query, keys, values, memory.mask)
-                return multi_head.product(contexts, w["output"])
+                return multi_head.multiply(contexts, w["output"])
 
             attentions = {"attention": attend_to_past, "memory": attend_to_memory}
             # The hypotheses of a sentence are treated as its words, so that they share one
@@ -243,7 +243,9 @@ def embed(rows: Tensor, num_words: int | Tensor) -> Tensor:
     """Return rows [N, D] of the table times sqrt(D) plus their positions."""
     width = rows.shape[1]
     words = tf.reshape(rows * width**0.5, [-1, num_words, width])
-    return tf.reshape(words + multi_head.positions(num_words, width), [-1, width])
+    return tf.reshape(
+        words + multi_head.encode_positions(num_words, width), [-1, width]
+    )
 
 
 def _look_up_rows(weights: Weights, batch: Batch) -> tuple[Weights, Weights]:

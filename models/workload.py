@@ -139,7 +139,7 @@ def cast_weights(weights: Tensors, dtype: str | tf.DType, prefix: str = "") -> T
     }
 
 
-def total(lengths: Tensor, dtype: tf.DType) -> Tensor:
+def sum_lengths(lengths: Tensor, dtype: tf.DType) -> Tensor:
     return tf.reduce_sum(tf.cast(lengths, dtype))
 
 
@@ -178,7 +178,7 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
 }
 
 
-def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
+def make_initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
     """Return the float32 values of a variable before training; zeros for a bias.
 
     Equal (spec, seed) have equal values.
@@ -190,5 +190,7 @@ def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
     return INITIAL[initial](spec.shape, generator)
 
 
-def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:
-    return {spec.name: initial_value(spec, seed) for spec in specs}
+def make_first_values(
+    specs: Iterable[VariableSpec], seed: int
+) -> dict[str, np.ndarray]:
+    return {spec.name: make_initial_value(spec, seed) for spec in specs}

@@ -337,7 +337,7 @@ FORMER_WORKLOADS = (
 DATASETS = {"imagenet": 1000, "cifar10": 10}
 
 
-def option_readers(option: str) -> str:
+def name_readers(option: str) -> str:
     """Return the workloads that read an option, for its help text.
 
     Returns:

@@ -49,7 +49,7 @@ class Gnmt:
         self._decoder = []
         input_dim = config.embedding_dim
         for number in range(config.num_decoder_layers):
-            stack = layers.one_layer(config, input_dim)
+            stack = layers.make_one_layer(config, input_dim)
             self._decoder.append(_Layer(stack, [f"decoder/layer_{number}"]))
             input_dim = config.num_units + self._encoder[-1].width
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
@@ -180,7 +180,7 @@ def _encoder_layers(config: ModelConfig) -> list[_Layer]:
     width = config.embedding_dim
     encoder: list[_Layer] = []
     for number in range(config.num_encoder_layers):
-        stack = layers.one_layer(config, width, len(directions))
+        stack = layers.make_one_layer(config, width, len(directions))
         cells = [f"encoder/layer_{number}/{direction}" for direction in directions]
         encoder.append(_Layer(stack, cells))
         width = encoder[-1].width

@@ -37,7 +37,7 @@ def select_weights(
     return stack.select_weights(cells, {**weights, **sums})
 
 
-def one_layer(
+def make_one_layer(
     config: ModelConfig, input_dim: int, num_directions: int = 1
 ) -> stacks.RecurrentStack:
     """Return a stack of one layer; the caller applies the dropout."""

@@ -32,7 +32,7 @@ class WordRows(NamedTuple):
     mask: Tensor
 
 
-def positions(num_words: int | Tensor, width: int) -> Tensor:
+def encode_positions(num_words: int | Tensor, width: int) -> Tensor:
     """Return [T, D]: sin(t / 10000^(2i/D)) in column 2i, its cosine in column 2i + 1."""
     column = np.arange(width)
     rates = 10_000.0 ** -(column // 2 * 2 / width)
@@ -58,7 +58,7 @@ def attention(
         (query,) = split_heads(x, weights["query"], num_heads)
         keys, values = split_heads(memory, weights["input"], num_heads)
     contexts = attend(query, keys, values, (memory or x).mask)
-    return product(contexts, weights["output"])
+    return multiply(contexts, weights["output"])
 
 
 def split_heads(x: WordRows, matrix: Tensor, num_heads: int) -> list[Tensor]:
@@ -72,7 +72,7 @@ def split_heads(x: WordRows, matrix: Tensor, num_heads: int) -> list[Tensor]:
     """
     width = matrix.shape[0]
     shape = [-1, x.num_words, matrix.shape[1] // width, num_heads, width // num_heads]
-    products = tf.reshape(product(x.rows, matrix), shape)
+    products = tf.reshape(multiply(x.rows, matrix), shape)
     return tf.unstack(tf.transpose(products, [2, 0, 3, 1, 4]))
 
 
@@ -98,12 +98,12 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
 
 def feed_forward(x: WordRows, weights: Weights) -> Tensor:
     """Return relu(x W + b) W' + b'."""
-    inner = product(x.rows, weights["inner"])
+    inner = multiply(x.rows, weights["inner"])
     hidden = tf.nn.relu(_add_bias(inner, weights["inner/bias"]))
-    return _add_bias(product(hidden, weights["outer"]), weights["outer/bias"])
+    return _add_bias(multiply(hidden, weights["outer"]), weights["outer/bias"])
 
 
-def product(x: Tensor, matrix: Tensor) -> Tensor:
+def multiply(x: Tensor, matrix: Tensor) -> Tensor:
     """Return x W in the dtype of the matrix."""
     return tf.matmul(tf.cast(x, matrix.dtype), matrix)
 

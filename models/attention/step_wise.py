@@ -74,19 +74,19 @@ class StepWise:
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
         self._dtype = tf.as_dtype(config.compute_dtype)
-        self._encoder = seq2seq.encoder_stack(config)
+        self._encoder = seq2seq.make_encoder_stack(config)
         self._memory_dim = self._encoder.num_units * self._encoder.num_directions
         self._feeds_output = config.attention == "luong"
         self._fed_dim = config.num_units if self._feeds_output else self._memory_dim
         self._decoder = dataclasses.replace(
-            seq2seq.decoder_stack(config),
+            seq2seq.make_decoder_stack(config),
             input_dim=config.embedding_dim + self._fed_dim,
         )
         kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
         self._encode = kernel.build(self._encoder)
         decoder_type = config.decoder_type or config.encoder_type
         self._is_fused = decoder_type != "dynamic_rnn" and config.unit_type == "lstm"
-        self._is_packed = self._is_fused and operators.usable(self._dtype)
+        self._is_packed = self._is_fused and operators.is_usable(self._dtype)
         decoder_kernel = self._decoder.kernel_title("tf.while_loop")
         if self._is_packed:
             decoder_kernel = "packed LSTM decoder"

@@ -47,7 +47,7 @@ class LstmStep(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    if operators.usable(stack.product_dtype):
+    if operators.is_usable(stack.product_dtype):
         return "packed LSTM"
     if stack.dtype == "bfloat16":
         return "MatMul loop + LSTMBlockCellGrad"
@@ -56,7 +56,7 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`; T and B may be unknown while tracing."""
-    if operators.usable(stack.product_dtype):
+    if operators.is_usable(stack.product_dtype):
         return build_packed(stack)
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
 

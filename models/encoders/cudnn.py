@@ -111,7 +111,7 @@ def _call_operator(
         input=inputs,
         input_h=state[-1],
         input_c=state[0] if has_c else tf.zeros([], inputs.dtype),
-        params=params(stack, weights),
+        params=pack_params(stack, weights),
         sequence_lengths=lengths,
         dropout=stack.dropout,
         seed=1,
@@ -137,7 +137,7 @@ def _has_only_full_sentences(lengths: Tensor, num_steps: int | None) -> bool:
     )
 
 
-def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> Tensor:
+def pack_params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> Tensor:
     """Return cuDNN's flat buffer of all weights; see the module's docstring."""
     matrices = []
     biases = []

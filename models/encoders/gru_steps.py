@@ -38,12 +38,14 @@ class _GruForward(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    return "packed GRU" if operators.usable(stack.product_dtype) else "fused GRU steps"
+    return (
+        "packed GRU" if operators.is_usable(stack.product_dtype) else "fused GRU steps"
+    )
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`; T and B may be unknown while tracing."""
-    if operators.usable(stack.product_dtype):
+    if operators.is_usable(stack.product_dtype):
         return build_packed(stack)
     return stacks.run_fused_layers(stack, _cell)
 

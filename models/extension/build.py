@@ -122,7 +122,7 @@ def _compile(file: Path) -> None:
     )
     sources = Path(__file__).parent
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    own_sets = switch.supported_sets(switch.processor_instructions())
+    own_sets = switch.list_supported_sets(switch.read_processor_instructions())
     with _workplace() as folder:
         commands = []
         objects = []
@@ -143,7 +143,7 @@ def _compile(file: Path) -> None:
         _run_all([[*compiler, "-shared", "-o", str(linked), *parts]], folder)
         content = linked.read_bytes()
     with library.replacing(file) as new:
-        new.write_bytes(library.sealed(content, file.name))
+        new.write_bytes(library.seal(content, file.name))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from rnn_scaling.models.extension import library
 MAX_LIBRARIES = 8
 
 
-def folder() -> Path | None:
+def find_folder() -> Path | None:
     """Return the folder of kept libraries, or None if this user has no home."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     if configured.startswith("/"):
@@ -33,7 +33,7 @@ def copy_to(file: Path) -> bool:
     Returns:
       False if there is no intact library of this name, or it cannot be copied.
     """
-    kept_in = folder()
+    kept_in = find_folder()
     if kept_in is None:
         return False
     try:
@@ -47,7 +47,7 @@ def copy_to(file: Path) -> bool:
 
 def keep(file: Path) -> None:
     """Keep a tested library, unless this user has no folder that can be written."""
-    kept_in = folder()
+    kept_in = find_folder()
     if kept_in is None:
         return
     with contextlib.suppress(OSError):

@@ -36,7 +36,7 @@ class ResultError(Exception):
     """An unusable file of a test's result; the message contains the reason."""
 
 
-def sealed(content: bytes, name: str) -> bytes:
+def seal(content: bytes, name: str) -> bytes:
     """Return a library's bytes with their seal: its name, size and digest.
 
     Args:
@@ -58,7 +58,7 @@ def identify(file: Path) -> Identity:
     except OSError as e:
         raise DamageError(f"{file} cannot be read: {e.strerror}; {REMEDY}") from None
     linked, _, _ = content.rpartition(_seal_start(file.name))
-    if content != sealed(linked, file.name):
+    if content != seal(linked, file.name):
         reason = "its size and digest are not the ones that were built"
         raise DamageError(f"{file} is damaged: {reason}; {REMEDY}")
     return Identity(len(content), hashlib.sha256(content).hexdigest())

@@ -31,7 +31,7 @@ STOCK = "stock"
 _BUILD_MODULES = ("build.py", "library.py")
 
 
-def library_file() -> Path:
+def find_library_file() -> Path:
     """Return the path of the library that this process loads.
 
     Returns:
@@ -47,7 +47,7 @@ def library_file() -> Path:
 
 def own_library_file() -> Path:
     """Return the path of the library that set-up builds on this processor."""
-    own_sets = switch.supported_sets(switch.processor_instructions())
+    own_sets = switch.list_supported_sets(switch.read_processor_instructions())
     best = own_sets[-1] if own_sets else "none"
     return FOLDER / f"{library_prefix()}{best}.so"
 
@@ -65,7 +65,7 @@ def _sources_digest() -> str:
     return hashlib.sha256(b"".join(contents)).hexdigest()[:8]
 
 
-def usable(dtype: Any) -> bool:
+def is_usable(dtype: Any) -> bool:
     """Return whether this process computes products of this dtype by the operators.
 
     It does if they were built, tested and not switched off, the processor has the
@@ -98,7 +98,7 @@ def instruction_set() -> str | None:
 def name_for(dtype: str) -> str:
     """Return the instruction set for a network of this dtype, or STOCK (for records)."""
     product_dtype = dtype if dtype == "bfloat16" else "float32"
-    return (usable(product_dtype) and instruction_set()) or STOCK
+    return (is_usable(product_dtype) and instruction_set()) or STOCK
 
 
 def choose(setting: str) -> tuple[str | None, str]:
@@ -110,7 +110,7 @@ def choose(setting: str) -> tuple[str | None, str]:
       (None, "") if the operators were not built or the processor lacks AVX2. Otherwise
       the reason is "" if the operators can be used.
     """
-    file = library_file()
+    file = find_library_file()
     if not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
         if setting in ("", "off"):
             return None, ""
@@ -162,7 +162,7 @@ def test(file: Path, identity: library.Identity, name: str) -> str:
 
 def load() -> Any:
     """Return the module of the operators: rnn_scaling_lstm and the others of kernels.c."""
-    return _operators(library_file())
+    return _operators(find_library_file())
 
 
 @functools.cache

@@ -17,7 +17,7 @@ NEEDED = {
 }
 
 
-def problem(value: str, present: Collection[str]) -> str | None:
+def find_problem(value: str, present: Collection[str]) -> str | None:
     """Return why a value of SWITCH cannot be used, or None if it can.
 
     Args:
@@ -35,12 +35,12 @@ def problem(value: str, present: Collection[str]) -> str | None:
     )
 
 
-def supported_sets(present: Collection[str]) -> list[str]:
+def list_supported_sets(present: Collection[str]) -> list[str]:
     """Return the instruction sets that a processor can run, the best one last."""
     return [name for name, needed in NEEDED.items() if set(needed) <= set(present)]
 
 
-def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+def read_processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
     """Return the instructions of this processor; empty if they cannot be read."""
     try:
         text = cpuinfo.read_text()

@@ -84,7 +84,9 @@ class ImageClassifier(abc.ABC):
         return Outputs(*self.logits(weights, images, seed))
 
     def losses(self, logits: Tensor, batch: ImageBatch) -> Tensor:
-        return cross_entropy.losses(logits, batch.labels, self.config.label_smoothing)
+        return cross_entropy.compute_losses(
+            logits, batch.labels, self.config.label_smoothing
+        )
 
     def correct(self, logits: Tensor, batch: ImageBatch) -> Tensor:
         return cross_entropy.is_correct(logits, batch.labels)

@@ -43,7 +43,7 @@ def _parse_picture(text: str) -> Path:
     return Path(text)
 
 
-def time_ns(text: str, first: int) -> int:
+def parse_time(text: str, first: int) -> int:
     """Return a time of the command line in ns of the database's clock.
 
     Args:
@@ -64,7 +64,7 @@ def time_ns(text: str, first: int) -> int:
 
 
 def _check_time(text: str) -> str:
-    time_ns(text, 0)
+    parse_time(text, 0)
     return text
 
 
@@ -180,11 +180,11 @@ def _answer_kineto(files: Sequence[Path], options: ReadingOptions) -> int:
     except OSError as e:
         return entry.fail(f"{e.filename}: {e.strerror or e}")
     if options.format == "text":
-        print_fitted(report.text(job, options.top))
+        print_fitted(report.format_text(job, options.top))
     elif options.format == "json":
-        print(report.as_json(job), end="", flush=True)
+        print(report.format_json(job), end="", flush=True)
     else:
-        print(report.as_csv(job), end="", flush=True)
+        print(report.format_csv(job), end="", flush=True)
     return entry.EXIT_OK
 
 
@@ -267,15 +267,15 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
         )
     if options.format == "json":
         return input_files.format_json(content, default=str), db.problems
-    return report.markdown(content, options.top), db.problems
+    return report.format_markdown(content, options.top), db.problems
 
 
 def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
     """Return the part of a trace between the times of the command line."""
     [file] = options.sources
     first, last = span
-    start = time_ns(options.from_, first) if options.from_ else first
-    end = time_ns(options.to, first) if options.to else max(last, start + 1)
+    start = parse_time(options.from_, first) if options.from_ else first
+    end = parse_time(options.to, first) if options.to else max(last, start + 1)
     requested = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
     seconds = (last - first) / 1e9
     length = f"the trace is {seconds:.6f} s long, {first}ns to {last}ns"

@@ -81,7 +81,7 @@ def main(words: Sequence[str]) -> int:
         return entry.fail(
             f"--profile: xprof is not installed; {_profile_command()} installs it"
         )
-    return _serve(tensorboard_words(options, passed_on))
+    return _serve(make_tensorboard_command(options, passed_on))
 
 
 def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
@@ -100,7 +100,7 @@ def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
     return options, passed_on
 
 
-def tensorboard_words(
+def make_tensorboard_command(
     options: TensorBoardOptions, passed_on: Sequence[str]
 ) -> list[str]:
     """Return the command line of TensorBoard.

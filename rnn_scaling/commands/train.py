@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> int:
 
     flags.answer(words, USAGE, configs.GROUPS, "train")
     try:
-        config, launch = configuration(words)
+        config, launch = read_configuration(words)
         _keep_memory(config)
         if config.frameworks.framework != naming.OWN_FRAMEWORK:
             from rnn_scaling.commands.run_files import Notices, RecordFiles
@@ -68,7 +68,7 @@ def measure(config: RunConfig, launch: Launch | None) -> int:
     from rnn_scaling.training import run as training
     from rnn_scaling.training.observers import Observers
 
-    observers = _make_observers(training.config_of_rank(config, launch), launch)
+    observers = _make_observers(training.make_rank_config(config, launch), launch)
     try:
         result = training.run(config, launch, Observers(list(observers)), _STARTED)
     except training.NotStartedError as e:
@@ -111,7 +111,7 @@ def _print_result(result: RunResult) -> None:
     print_fitted(table.render_runs([record]))
 
 
-def configuration(
+def read_configuration(
     words: Sequence[str], defaults: Mapping[str, Any] | None = None
 ) -> tuple[RunConfig, Launch | None]:
     """Read a command line.

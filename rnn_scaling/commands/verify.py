@@ -160,9 +160,9 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
                 starter = ranks.Starter(verifier)
                 return starter.run_here(config, format_flags(rank_options))
         else:
-            from rnn_scaling.commands.train import configuration
+            from rnn_scaling.commands.train import read_configuration
 
-            config, launch = configuration(words, defaults)
+            config, launch = read_configuration(words, defaults)
         return _verify_rank(config, launch, options)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
@@ -182,7 +182,7 @@ def _verify_rank(
         config = dataclasses.replace(
             config, output=dataclasses.replace(config.output, trace_batches=1)
         )
-    files = RecordFiles(training.config_of_rank(config, launch).output)
+    files = RecordFiles(training.make_rank_config(config, launch).output)
     return session.verify(config, launch, [files, Notices()], _STARTED, check_step)
 
 

@@ -165,7 +165,7 @@ def _check_kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check that the kernels compute the cell; one error if both have the same."""
     model = config.model
     names = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
-    usable = kernels.kernels_for(model.unit_type)
+    usable = kernels.list_kernels(model.unit_type)
     for kernel, name in names.items():
         if kernel in kernels.KERNELS and kernel not in usable and is_read(config, name):
             cells = " and ".join(kernels.KERNELS[kernel].cells)
@@ -179,7 +179,7 @@ def _check_operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check the environment variable of our operators against this machine."""
     if value := os.environ.get(switch.SWITCH):
         units = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
-        yield from filter(None, [switch.problem(value, units.split())])
+        yield from filter(None, [switch.find_problem(value, units.split())])
 
 
 def _check_installation(config: RunConfig, num_gpus: int) -> Iterator[str]:

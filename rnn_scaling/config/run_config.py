@@ -179,7 +179,7 @@ def _resolve_kernels(values: dict[str, Any], user_options: Mapping[str, Any]) ->
             values["direction"] = values["encoder_type"]
         values["encoder_type"] = "dynamic_rnn"
     if values["encoder_type"] is None:
-        values["encoder_type"] = kernels.kernels_for(values["unit_type"])[0]
+        values["encoder_type"] = kernels.list_kernels(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
 

@@ -9,7 +9,7 @@ import dataclasses
 
 from rnn_scaling.config import presets, registry
 from rnn_scaling.models.config import option
-from rnn_scaling.models.workloads import option_readers
+from rnn_scaling.models.workloads import name_readers
 
 
 def _only_with(option_name: str) -> str:
@@ -326,7 +326,7 @@ class DataOptions:
     src_max_len: int = option(
         30,
         "maximum number of words in a source sentence; synthetic sentences "
-        f"have exactly this many; only for {option_readers('src_max_len')}",
+        f"have exactly this many; only for {name_readers('src_max_len')}",
         minimum=1,
         maximum=65_536,
     )
@@ -334,7 +334,7 @@ class DataOptions:
         30,
         "maximum number of words in a target sentence, including the "
         "end-of-sentence word; synthetic sentences have exactly this many; "
-        f"only for {option_readers('tgt_max_len')}",
+        f"only for {name_readers('tgt_max_len')}",
         minimum=1,
         maximum=65_536,
     )
@@ -343,7 +343,7 @@ class DataOptions:
         "pad every sentence to this many words, so that all towers compute "
         "the same number of positions; 0: pad to the longest sentence of the "
         "batch; only with --data_source=text or --random_lengths, for "
-        f"{option_readers('pad_to')}",
+        f"{name_readers('pad_to')}",
         minimum=0,
         maximum=65_536,
     )
@@ -351,26 +351,26 @@ class DataOptions:
         "",
         "file of source sentences for --data_source=text: UTF-8, one sentence "
         "per line, words separated by spaces; only for "
-        f"{option_readers('src_file_name')}",
+        f"{name_readers('src_file_name')}",
     )
     tgt_file_name: str = option(
         "",
         "file of target sentences for --data_source=text, like "
         "--src_file_name; for translation, line n translates line n of the "
-        f"source; only for {option_readers('tgt_file_name')}",
+        f"source; only for {name_readers('tgt_file_name')}",
     )
     src_vocab_file: str = option(
         "",
         "file of the source vocabulary for --data_source=text, one word per "
         "line; only the first --src_vocab_size lines are used; only for "
-        f"{option_readers('src_vocab_file')}",
+        f"{name_readers('src_vocab_file')}",
     )
     tgt_vocab_file: str = option(
         "",
         "file of the target vocabulary for --data_source=text, one word per "
         "line; transformer uses it for both sides; only the first "
         "--tgt_vocab_size lines are used; only for "
-        f"{option_readers('tgt_vocab_file')}",
+        f"{name_readers('tgt_vocab_file')}",
     )
     bos: str = option(
         "<s>",

@@ -56,7 +56,7 @@ def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, 
             **_first_track_number(None),
         }
         entries.append(_complete_event(mark, step.start_ns, step.end_ns, zero_ns))
-        for tower, parts in enumerate(phases.segments(step, num_towers)):
+        for tower, parts in enumerate(phases.list_segments(step, num_towers)):
             track = {"cat": "part", **_first_track_number(tower)}
             for part, start, end in parts:
                 event = {"name": TITLES.get(part, part), **track, "args": at_step}

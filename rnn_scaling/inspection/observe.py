@@ -1,4 +1,4 @@
-"""Fill `graph` and `trace` of a record from a step that has been timed.
+"""Fill `describe_graph` and `trace` of a record from a step that has been timed.
 
 docs/record.md describes both.
 
@@ -26,7 +26,7 @@ _COUNTED_STEPS = 2
 _TRACE_FILE = "trace.json.gz"
 
 
-def graph(step: TrainStep) -> Graph:
+def describe_graph(step: TrainStep) -> Graph:
     """Return operators, placement and copies of a step.
 
     Raises:
@@ -35,14 +35,14 @@ def graph(step: TrainStep) -> Graph:
     collected = step.function_graphs
     if not collected:
         raise ValueError("expected a step that collected its graphs on its first call")
-    graphs = partitions(step)
+    graphs = list_partitions(step)
     nodes = operators.nodes_by_name(graphs)
     traced = step.graph()
     num_python = 0
     num_optimized = 0
     for call in collected:
-        num_python += operators.num_operators(call.pre_optimization_graph)
-        num_optimized += operators.num_operators(call.post_optimization_graph)
+        num_python += operators.count_operators(call.pre_optimization_graph)
+        num_optimized += operators.count_operators(call.post_optimization_graph)
     fields = {
         "python": {"operators": num_python},
         "optimized": {"operators": num_optimized},
@@ -72,7 +72,7 @@ def trace(
       log_dir: Folder for the profiler's file and a Chrome trace; "" to keep neither.
       untraced_s: Seconds of the measured batches of this run.
     """
-    graphs = partitions(step)
+    graphs = list_partitions(step)
     nodes = operators.nodes_by_name(graphs)
     transfers = operators.exchange_transfers(graphs)
     num_towers = len(step.engine.own_devices)
@@ -138,7 +138,7 @@ def _share_foreign_towers(
     return shared_towers
 
 
-def partitions(step: TrainStep) -> list[Any]:
+def list_partitions(step: TrainStep) -> list[Any]:
     """Return the graphs that run, one per device and function."""
     partitions: list[Any] = []
     for graphs in step.function_graphs:

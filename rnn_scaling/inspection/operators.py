@@ -116,7 +116,7 @@ class Node(NamedTuple):
     owner: Owner
 
 
-def num_operators(graph: Any) -> int:
+def count_operators(graph: Any) -> int:
     """Return the number of operators of a GraphDef.
 
     Each function in its library, such as a loop body, counts once.

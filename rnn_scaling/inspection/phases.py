@@ -72,19 +72,21 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     tower_compute_s = [sweep.seconds(computes) for computes in sweep.computes]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
-        "towers": [_tower_data(sweep, step, tower) for tower in range(num_towers)],
+        "towers": [_make_tower_data(sweep, step, tower) for tower in range(num_towers)],
         "shared": {
-            "busy": _busy_seconds(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))
+            "busy": _sum_busy_seconds(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))
         },
         "concurrency": math.fsum(tower_compute_s) / compute_s if compute_s else None,
         "kernels": sum(
             kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels
         ),
-        "timeline": _timeline_data(sweep),
+        "timeline": _make_timeline(sweep),
     }
 
 
-def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int]]]:
+def list_segments(
+    step: TracedStep, num_towers: int
+) -> list[list[tuple[str, int, int]]]:
     """Return the parts of each tower in order, as (part, start, end) in ns.
 
     Raises:
@@ -192,7 +194,7 @@ def _assign_parts(
     return sweep
 
 
-def _tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
+def _make_tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     """Return the fields of a `records.step_parts.TowerStep`."""
     exchange = sweep.runs(None, names.EXCHANGE)
     computes = sweep.computes[tower]
@@ -211,7 +213,7 @@ def _tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
             part: sweep.seconds(sweep.parts[tower] == index)
             for index, part in enumerate(names.PARTS)
         },
-        "busy": _busy_seconds(sweep, tower, names.OWN),
+        "busy": _sum_busy_seconds(sweep, tower, names.OWN),
         "exchange": {
             "busy": sweep.seconds(exchange),
             "hidden": sweep.seconds(exchange & computes),
@@ -223,13 +225,13 @@ def _tower_data(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     }
 
 
-def _busy_seconds(
+def _sum_busy_seconds(
     sweep: _Sweep, tower: int | None, phases: Sequence[str]
 ) -> dict[str, float]:
     return {phase: sweep.seconds(sweep.runs(tower, phase)) for phase in phases}
 
 
-def _timeline_data(sweep: _Sweep) -> dict[str, Any]:
+def _make_timeline(sweep: _Sweep) -> dict[str, Any]:
     """Return one letter per bin: each tower's largest part, and whether exchange runs.
 
     Exchange runs in a bin if it takes at least half of it.
@@ -240,10 +242,10 @@ def _timeline_data(sweep: _Sweep) -> dict[str, Any]:
     towers = []
     for parts in sweep.parts:
         shares = np.stack(
-            [_bin_ns(sweep, parts == i, edges) for i in range(len(names.PARTS))]
+            [_sum_bins_ns(sweep, parts == i, edges) for i in range(len(names.PARTS))]
         )
         towers.append("".join(names.LETTERS[i] for i in shares.argmax(axis=0)))
-    exchange_ns = _bin_ns(sweep, sweep.runs(None, names.EXCHANGE), edges)
+    exchange_ns = _sum_bins_ns(sweep, sweep.runs(None, names.EXCHANGE), edges)
     is_exchange = exchange_ns * 2 >= np.diff(edges)
     exposed = names.LETTERS[names.PARTS.index(names.EXPOSED)]
     idle = names.LETTERS[-1]
@@ -251,7 +253,7 @@ def _timeline_data(sweep: _Sweep) -> dict[str, Any]:
     return {"towers": towers, "exchange": exchange}
 
 
-def _bin_ns(sweep: _Sweep, mask: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def _sum_bins_ns(sweep: _Sweep, mask: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return the nanoseconds of a mask [K] in each bin between `edges`."""
     total = np.concatenate([[0], np.cumsum(np.where(mask, sweep.lengths, 0))])
     start = sweep.points[0]

@@ -19,7 +19,7 @@ from rnn_scaling.inspection.operators import SENDS, Node, transfers_to
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.training import slicing
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.gradients import num_bytes
+from rnn_scaling.training.gradients import count_bytes
 from rnn_scaling.training.replica import Gradients, VariableState
 
 _UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
@@ -43,13 +43,13 @@ def list_variables(
     for state in states:
         device = state.variable.device
         slots = [
-            {"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots
+            {"device": slot.device, "bytes": count_bytes(slot)} for slot in state.slots
         ]
         gradients = []
         for tower, by_name in enumerate(tower_gradients):
             if state.tower in (None, tower):
                 gradients.append(
-                    {"tower": tower, **_gradient_data(by_name[state.name])}
+                    {"tower": tower, **_describe_gradient(by_name[state.name])}
                 )
         update = updates.get(id(state.variable.handle))
         entries.append(
@@ -57,7 +57,7 @@ def list_variables(
                 "name": state.name,
                 "tower": state.tower,
                 "device": device,
-                "bytes": num_bytes(state.variable),
+                "bytes": count_bytes(state.variable),
                 "slots": slots,
                 "gradients": gradients,
                 "update": update or {"device": device, "types": []},
@@ -183,7 +183,7 @@ def _list_transfers(partitions: Sequence[Any], graph: tf.Graph) -> list[_Transfe
     return transfers
 
 
-def _gradient_data(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
+def _describe_gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
     kind = "dense"
     tensors = [gradient]
     if isinstance(gradient, tf.IndexedSlices):

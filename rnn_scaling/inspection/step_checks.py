@@ -56,7 +56,7 @@ def check_step(step: TrainStep, engine: Engine) -> Iterator[Check]:
 def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
     """Check the devices of variables and of their updates."""
     name = "placement of variables"
-    placement = observe.graph(step).placement
+    placement = observe.describe_graph(step).placement
     variables = placement.variables if placement else ()
     owned_variables = []
     for variable in variables:
@@ -83,7 +83,7 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
     """Check the devices of the towers' products and fused kernels."""
     heavy_nodes = []
     misplaced_nodes = []
-    nodes = operators.nodes_by_name(observe.partitions(step))
+    nodes = operators.nodes_by_name(observe.list_partitions(step))
     for node in nodes.values():
         tower = node.owner.tower
         if tower is None or node.owner.phase not in (FORWARD, BACKWARD):
@@ -107,7 +107,7 @@ def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     """Compare the step's clock with the profiler's kernels and the cores' time."""
     untraced = _time_steps(step)
     try:
-        partitions = observe.partitions(step)
+        partitions = observe.list_partitions(step)
         traced = tracing.trace(step, _STEPS)
         traced_steps = xplane.read(
             traced.space,
@@ -132,7 +132,7 @@ def _compare_with_profiler(
         for span, seconds in zip(span_s, clock_step_s)
     )
     text = (
-        f"{_ms(clock_step_s)} per step by this suite's clock, {_ms(span_s)} by the "
+        f"{_format_ms(clock_step_s)} per step by this suite's clock, {_format_ms(span_s)} by the "
         "profiler's clock"
     )
     return Check(name="clock against the profiler's", holds=holds, text=text)
@@ -145,12 +145,12 @@ def _check_last_kernel(traced_steps: Sequence[TracedStep], engine: Engine) -> Ch
     busy_s = [_busy_s(traced_step) for traced_step in traced_steps]
     kind = "GPUs' kernels" if engine.device_type == "GPU" else "kernels"
     text = (
-        f"{kind} take {_ms(busy_s)} of a step of "
-        f"{_ms(_spans_s(traced_steps))}; the last one ends "
-        f"{_ms([max(0.0, -latest_s)])} before the clock was read"
+        f"{kind} take {_format_ms(busy_s)} of a step of "
+        f"{_format_ms(_spans_s(traced_steps))}; the last one ends "
+        f"{_format_ms([max(0.0, -latest_s)])} before the clock was read"
     )
     if not holds:
-        text = f"a kernel ends {_ms([latest_s])} after the clock was read"
+        text = f"a kernel ends {_format_ms([latest_s])} after the clock was read"
     return Check(name="clock after the last kernel", holds=holds, text=text)
 
 
@@ -208,6 +208,6 @@ def _busy_s(step: TracedStep) -> float:
     return busy.length / 1e9
 
 
-def _ms(seconds: list[float]) -> str:
+def _format_ms(seconds: list[float]) -> str:
     """Return the median of seconds in milliseconds, as text."""
     return f"{1e3 * statistics.median(seconds):.2f} ms"

@@ -28,7 +28,7 @@ class StepInspection(Observer):
         assert self._run is not None
         state = self._run.state
         output = self._run.config.output
-        state.graph = observe.graph(self._run.step)
+        state.graph = observe.describe_graph(self._run.step)
         measured_s = state.timer.step_s[state.timer.warmup_steps :]
         state.trace = observe.trace(
             self._run.step, output.trace_batches, output.log_dir, measured_s

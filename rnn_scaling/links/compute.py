@@ -101,7 +101,7 @@ def measure(
         rate = 0.0
         work_by_dtype[dtype] = []
         for shape in shapes:
-            if rate and gemm.flops(shape) / rate > MAX_PRODUCT_S:
+            if rate and gemm.count_flops(shape) / rate > MAX_PRODUCT_S:
                 notes[dtype] = (
                     "larger products would take more than 2 s each and were left out",
                 )
@@ -109,7 +109,7 @@ def measure(
             report(0, repeats, f"products of {dtype}, first calls")
             work = ComputeWork(devices, shape, dtype)
             work_by_dtype[dtype].append(work)
-            rate = gemm.flops(shape) / work.warm_up()
+            rate = gemm.count_flops(shape) / work.warm_up()
         jobs += work_by_dtype[dtype]
 
     def after_round(done: int, _: list[list[float]]) -> None:

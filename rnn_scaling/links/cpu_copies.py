@@ -1,6 +1,6 @@
 """Transfers between TensorFlow's logical CPU devices: time, and whether it copies.
 
-`worker` runs it in a separate process; `reduce` uses `address` to find
+`worker` runs it in a separate process; `reduce` uses `find_address` to find
 shared buffers.
 """
 
@@ -15,7 +15,7 @@ from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Series
 _BUDGET_S = 2.0  # time for one size
 
 
-def address(tensor: tf.Tensor) -> int:
+def find_address(tensor: tf.Tensor) -> int:
     """Return the memory address of a tensor on a CPU device, without copying it."""
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
 
@@ -46,7 +46,7 @@ def measure(
     jobs: list[tuple[int, rounds.Job]] = []
     for size in sizes:
         run, variable = _make_copy_function(devices[0], devices[1], size)
-        if address(run()) != address(variable.read_value()):
+        if find_address(run()) != find_address(variable.read_value()):
             copied_sizes.append(size)
         jobs.append((size, rounds.prepare(run)))
     points = rounds.measure_points({name: jobs}, repeats, _BUDGET_S, report, "copies")

@@ -42,7 +42,7 @@ class Gemm:
 
     def rate(self, product: Product) -> Rate:
         """Return the total rate of all devices."""
-        operations = self.num_devices * flops(product.shape)
+        operations = self.num_devices * count_flops(product.shape)
         return Rate(
             median=operations / quantile(product.seconds, 0.5),
             low=operations / quantile(product.seconds, 0.75),
@@ -65,13 +65,13 @@ class Gemm:
         return f"{self.num_devices} devices of {cores}"
 
 
-def flops(shape: Shape) -> int:
+def count_flops(shape: Shape) -> int:
     """Return the operations of [m, k] x [k, n]: m k n multiplications and additions."""
     m, k, n = shape
     return 2 * m * k * n
 
 
-def title(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
     """Return a title such as "960x256 x 256x8000" or "2048^3"."""
     m, k, n = shape
     return f"{m}^3" if m == k == n else f"{m}x{k} x {k}x{n}"

@@ -254,7 +254,7 @@ class Buffers:
         )
 
 
-def links(
+def list_links(
     buffers: Buffers, devices: Sequence[int], origin: int | None = None
 ) -> list[Link]:
     """Return the links of the devices.
@@ -333,14 +333,16 @@ def measure(
       sizes: Bytes, increasing.
       repeats: Rounds.
       report: Gets the progress.
-      origin: See `links`.
+      origin: See `list_links`.
 
     Raises:
       DeviceError: If CUDA fails. All memory has been freed then.
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)
-        series_by_name = {link.name: link for link in links(buffers, devices, origin)}
+        series_by_name = {
+            link.name: link for link in list_links(buffers, devices, origin)
+        }
         jobs = {}
         for name, link in series_by_name.items():
             timer = _LinkTimer(cuda, link, stack)

@@ -36,7 +36,7 @@ class _Buffers:
         self.target = np.full(num_bytes, 0, np.uint8)
 
 
-def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
+def make_transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     """Return a function that copies, reads or writes a number of bytes."""
     libc = ctypes.CDLL(None)
     source = ctypes.c_void_p(buffers.source.ctypes.data)
@@ -89,7 +89,7 @@ class Crew:
         except BaseException:
             self._end.abort()
             raise
-        moves = {kernel: transfer(kernel, buffers) for kernel in _TRAFFIC}
+        moves = {kernel: make_transfer(kernel, buffers) for kernel in _TRAFFIC}
         # The barrier breaks if another thread has no memory.
         with contextlib.suppress(threading.BrokenBarrierError):
             self._end.wait()
@@ -115,7 +115,7 @@ def measure(
         buffers = _Buffers(max(sizes))
         jobs: dict[tuple[str, int], list[tuple[int, rounds.Job]]] = {}
         for kernel, size in itertools.product(_TRAFFIC, sizes):
-            move = transfer(kernel, buffers)
+            move = make_transfer(kernel, buffers)
             job = rounds.prepare(functools.partial(move, size))
             jobs.setdefault((kernel, 1), []).append((size, job))
             if crew is not None and size >= _MIN_SHARED:

@@ -57,7 +57,7 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
             outcomes.append((task, outcome))
             if outcome.timed_out:
                 hung.add(task.series)
-            for line in _outcome_lines(outcome, task.title):
+            for line in _format_outcome(outcome, task.title):
                 board.line(f"  {line}")
     except KeyboardInterrupt:
         if not outcomes:
@@ -68,9 +68,9 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
     return dataclasses.replace(collect(outcomes, link_plan), interrupted=interrupted)
 
 
-def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
+def _format_outcome(outcome: WorkerOutcome, title: str) -> list[str]:
     """Return a line per series and product of a measurement, and for its failure."""
-    lines = [_series_line(measured) for measured in outcome.series if measured.points]
+    lines = [_format_series(measured) for measured in outcome.series if measured.points]
     for product in outcome.products:
         gflops = product.best.median / table.GIGA
         lines.append(
@@ -81,7 +81,7 @@ def _outcome_lines(outcome: WorkerOutcome, title: str) -> list[str]:
     return lines
 
 
-def _series_line(measured_series: Series) -> str:
+def _format_series(measured_series: Series) -> str:
     first = measured_series.points[0]
     last = measured_series.points[-1]
     unit = "GB/s busbw" if measured_series.kind == series.ALL_REDUCE else "GB/s"
@@ -128,12 +128,12 @@ def collect(
         nothing,
         link_plan.left_out,
         tuple(gradient_bytes.items()),
-        _topology_text(),
+        _format_topology(),
         products=tuple(products),
     )
 
 
-def _topology_text() -> str:
+def _format_topology() -> str:
     try:
         connections = topology.read()
     except topology.TopologyError as e:
@@ -149,11 +149,13 @@ def write(
         f"{link_plan.device.upper()}:{rank}" for rank in range(link_plan.num_devices)
     ]
     makers: dict[str, Callable[[], bytes]] = {
-        "links.json": lambda: as_json(measurements, link_plan, environment).encode(),
+        "links.json": lambda: format_json(
+            measurements, link_plan, environment
+        ).encode(),
         "links.md": table.render(measurements, every_size=True).encode,
     }
     if any(all_reduce.points for all_reduce in measurements.all_reduces):
-        makers["all_reduce.txt"] = table.nccl_tests(
+        makers["all_reduce.txt"] = table.format_nccl_tests(
             measurements.all_reduces, platform.node(), names
         ).encode
     if picture.has_any(measurements):
@@ -169,7 +171,7 @@ def write(
     return is_complete
 
 
-def as_json(
+def format_json(
     measurements: Measurements, link_plan: Plan, environment: dict[str, Any]
 ) -> str:
     """Return links.json: all raw times in seconds, options and environment."""

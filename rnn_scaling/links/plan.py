@@ -178,7 +178,7 @@ def make(words: Sequence[str]) -> Plan:
             f"--max_bytes={unchecked.max_bytes}"
         )
     num_physical = num_gpus if device == "gpu" else 1
-    names, left_out, errors = algorithms(
+    names, left_out, errors = parse_algorithms(
         unchecked.algorithms, device, ranks, num_physical
     )
     (options,) = flags.build([LinkOptions], values, lines + errors)
@@ -203,7 +203,7 @@ def make(words: Sequence[str]) -> Plan:
         if part in parts:
             tasks += make_tasks()
     num_physical = num_gpus if device == "gpu" else num_cores
-    devices = _devices_text(device, ranks, num_physical)
+    devices = _describe_devices(device, ranks, num_physical)
     return Plan(
         options,
         device=device,
@@ -299,7 +299,7 @@ class _Planner:
         self, title: str, part: str, series: str = "", **fields: Any
     ) -> LinkTask:
         """Return a task on all ranks; `fields` replace or extend its request."""
-        pools = threads(self._device, self._ranks, self._num_cores)
+        pools = _choose_threads(self._device, self._ranks, self._num_cores)
         request = {
             "what": part,
             "device": self._device,
@@ -347,7 +347,7 @@ class _Planner:
         sizes = self._select_fitting_sizes(
             "copies",
             list_sizes(smallest, largest, step),
-            lambda sizes: needed_bytes(sizes, 2),
+            lambda sizes: estimate_needed_bytes(sizes, 2),
             self._free,
         )
         if not sizes:
@@ -385,7 +385,7 @@ class _Planner:
         num_real = self._num_gpus if on_gpus else self._num_cores // cores
         tasks = []
         for count in sorted({1, min(self._options.num_devices or num_real, num_real)}):
-            pools = threads(self._device, count, self._num_cores, cores)
+            pools = _choose_threads(self._device, count, self._num_cores, cores)
             tasks.append(
                 self._make_task(
                     f"matrix products on {counted(count, 'device')}",
@@ -416,7 +416,7 @@ class _Planner:
         sizes = self._select_fitting_sizes(
             _ALL_REDUCE_TITLE,
             list_sizes(smallest, largest, self._options.step_factor),
-            lambda sizes: needed_bytes(sizes, self._ranks),
+            lambda sizes: estimate_needed_bytes(sizes, self._ranks),
             self._free,
         )
         if self._device == "gpu":
@@ -424,8 +424,8 @@ class _Planner:
             sizes = self._select_fitting_sizes(
                 _ALL_REDUCE_TITLE,
                 sizes,
-                lambda sizes: needed_bytes(sizes, per_gpu),
-                free_gpu_bytes(min(self._ranks, self._num_gpus)),
+                lambda sizes: estimate_needed_bytes(sizes, per_gpu),
+                read_free_gpu_bytes(min(self._ranks, self._num_gpus)),
                 "of a GPU's memory",
             )
         tasks: list[LinkTask] = []
@@ -463,7 +463,9 @@ class Algorithms(NamedTuple):
     errors: list[str]
 
 
-def algorithms(text: str, device: str, ranks: int, num_physical: int) -> Algorithms:
+def parse_algorithms(
+    text: str, device: str, ranks: int, num_physical: int
+) -> Algorithms:
     """Check the all-reduces of --algorithms.
 
     Args:
@@ -500,7 +502,7 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> Algorit
     return Algorithms(usable, left_out, [])
 
 
-def threads(
+def _choose_threads(
     device: str, ranks: int, num_cores: int, cores_per_device: int = 1
 ) -> tuple[int, int]:
     """Return the trainer's inter-op and intra-op threads."""
@@ -518,7 +520,7 @@ def threads(
     return pool_sizes(resolved, cores)
 
 
-def _devices_text(device: str, ranks: int, num_physical: int) -> str:
+def _describe_devices(device: str, ranks: int, num_physical: int) -> str:
     """Describe the devices of the ranks on `num_physical` GPUs or cores."""
     is_shared = ranks > num_physical
     if device == "gpu":
@@ -527,7 +529,7 @@ def _devices_text(device: str, ranks: int, num_physical: int) -> str:
     return f"{ranks} logical CPU devices of one host's memory{shared_text}"
 
 
-def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
+def estimate_needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
     """Return the peak memory of all-reduces of these sizes.
 
     It consists of inputs of all sizes, and the working memory of the largest.
@@ -536,7 +538,7 @@ def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
     return _PROCESS_BYTES + num_devices * (sum(sizes) + _WORKING_COPIES * largest)
 
 
-def free_gpu_bytes(num_gpus: int) -> int:
+def read_free_gpu_bytes(num_gpus: int) -> int:
     """Return the smallest free memory of the GPUs.
 
     Raises:

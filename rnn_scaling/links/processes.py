@@ -65,13 +65,13 @@ def run(
             "its process was ended"
         )
     elif process_end.returncode:
-        error = _failure_line(process_end)
+        error = _format_failure(process_end)
     elif not (outcome.series or outcome.products):
         error = "it ended without a result"
     return dataclasses.replace(outcome, error=error, timed_out=process_end.timed_out)
 
 
-def _failure_line(process_end: process.ProcessOutcome) -> str:
+def _format_failure(process_end: process.ProcessOutcome) -> str:
     """Return the last error line of a process, or its exit status and last line."""
     lines = [line for line in process_end.lines if not line.startswith("progress ")]
     errors = [line for line in lines if line.startswith("error: ")]

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.cpu_copies import address
+from rnn_scaling.links.cpu_copies import find_address
 from rnn_scaling.links.series import (
     ALL_REDUCE,
     FLOAT32_BYTES,
@@ -43,7 +43,7 @@ def run(case: Case) -> list[tf.Tensor]:
     return results
 
 
-def values(rank: int, start: int, stop: int) -> np.ndarray:
+def make_values(rank: int, start: int, stop: int) -> np.ndarray:
     """Return elements `start` to `stop` of a rank's input: numbers from 1 to MODULUS.
 
     Ranks have different numbers. Sums are exact in float32 for up to 2**24 / MODULUS ranks.
@@ -63,7 +63,7 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
     inputs = []
     for rank, device in enumerate(devices):
         with tf.device(device):
-            inputs.append(tf.Variable(values(rank, 0, count), trainable=False))
+            inputs.append(tf.Variable(make_values(rank, 0, count), trainable=False))
 
     @tf.function(autograph=False)
     def run_case() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -94,7 +94,7 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     for start in range(0, size, _CHUNK):
         stop = min(start + _CHUNK, size)
         expected = functools.reduce(
-            np.add, (values(rank, start, stop) for rank in range(num_ranks))
+            np.add, (make_values(rank, start, stop) for rank in range(num_ranks))
         )
         for array in arrays:
             chunk = array[start : start + _CHUNK]
@@ -107,7 +107,7 @@ def share_a_buffer(results: Sequence[tf.Tensor]) -> bool:
     """Return whether several ranks got the same memory, like logical CPU devices do."""
     if any("CPU" not in result.device for result in results):
         return False
-    return len({address(result) for result in results}) < len(results)
+    return len({find_address(result) for result in results}) < len(results)
 
 
 def measure(
@@ -185,6 +185,6 @@ def _compare_sums(cases: Sequence[Case]) -> _SumComparison:
     return _SumComparison(wrong_counts, notes)
 
 
-def nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+def exchange_nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Exchange nothing; its time is the overhead of every timed call."""
     return [tf.identity(tensor) for tensor in tensors]

@@ -1,7 +1,7 @@
 """Write results as Markdown that is readable as text, and in columns of nccl-tests.
 
 `measuring` writes links.md with `render`, and the command prints it. The columns of
-`nccl_tests` are those of NVIDIA's program, because other programs read them; the texts
+`format_nccl_tests` are those of NVIDIA's program, because other programs read them; the texts
 of `render` may be changed.
 """
 
@@ -91,20 +91,20 @@ def render(results: Measurements, every_size: bool = False) -> str:
     reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
     sections: dict[str, list[str]] = {}
     if links:
-        sections["Memory and copies"] = [_links_section(links), _notes_text(links)]
+        sections["Memory and copies"] = [_format_links(links), _format_notes(links)]
     if results.products:
-        sections["Matrix products"] = [_products_section(results.products)]
+        sections["Matrix products"] = [_format_products(results.products)]
     if reduces:
-        sections[f"All-reduce, {results.devices}"] = _all_reduce_sections(
+        sections[f"All-reduce, {results.devices}"] = _format_all_reduces(
             results, reduces
         )
     if every_size:
-        sections["Every size"] = [_sizes_section(results)]
+        sections["Every size"] = [_format_sizes(results)]
     if results.topology:
         sections["Topology"] = [results.topology.rstrip() + "\n"]
     left_out = filter(None, [*results.left_out, results.interrupted])
-    sections["Not measured"] = [_bullet_list(list(left_out))]
-    sections["Failed or wrong"] = [_bullet_list(results.errors)]
+    sections["Not measured"] = [_format_bullets(list(left_out))]
+    sections["Failed or wrong"] = [_format_bullets(results.errors)]
     lines = ["# Links\n"]
     for title, texts in sections.items():
         if any(texts):
@@ -112,7 +112,7 @@ def render(results: Measurements, every_size: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _links_section(links: Sequence[Series]) -> str:
+def _format_links(links: Sequence[Series]) -> str:
     """Return the table of links with their fits."""
     head = (
         "Link",
@@ -126,14 +126,14 @@ def _links_section(links: Sequence[Series]) -> str:
     for series in links:
         first = series.points[0]
         last = series.points[-1]
-        rate = _rate_text(series, last) if series.traffic else _NO_COPY
+        rate = _format_rate(series, last) if series.traffic else _NO_COPY
         largest = (format_bytes(last.num_bytes), rate)
-        smallest = (format_bytes(first.num_bytes), _time_text(first))
+        smallest = (format_bytes(first.num_bytes), _format_time(first))
         line = _fit(series.fit_medians(), bool(series.traffic))
         rows.append((series.name, *largest, *smallest, *line))
     text = (
         "\nGB/s: 10^9 bytes per second at the largest size, median of "
-        f"{_repeats(links)} and quartiles. {_FIT_TEXT} Host memory: a copy "
+        f"{_format_repeats(links)} and quartiles. {_FIT_TEXT} Host memory: a copy "
         "counts each byte twice, as read and as written (as STREAM does); "
         "small sizes fit into the caches, and alpha is the time of the call "
         "from Python.\n"
@@ -168,20 +168,23 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     return alpha, beta, format_bytes(line.from_bytes), residual
 
 
-def _products_section(products: Sequence[Gemm]) -> str:
+def _format_products(products: Sequence[Gemm]) -> str:
     """Return the table of matrix products, one line per type and device."""
     shapes: set[gemm.Shape] = set()
     for device_products in products:
         shapes.update(product.shape for product in device_products.products)
-    ordered_shapes = sorted(shapes, key=gemm.flops)
+    ordered_shapes = sorted(shapes, key=gemm.count_flops)
     rows = []
     notes = []
     for device_products in products:
         rates = {}
         for product in device_products.products:
-            rates[product.shape] = _number(device_products.rate(product).median / GIGA)
+            rates[product.shape] = _format_number(
+                device_products.rate(product).median / GIGA
+            )
         best = [
-            _number(value / GIGA) for value in dataclasses.astuple(device_products.best)
+            _format_number(value / GIGA)
+            for value in dataclasses.astuple(device_products.best)
         ]
         cells = [rates.get(shape, _MISSING) for shape in ordered_shapes]
         rows.append(
@@ -202,12 +205,12 @@ def _products_section(products: Sequence[Gemm]) -> str:
         "best product. Reports show the arithmetic of runs on this machine as "
         "a share of the best product.\n"
     )
-    titles = map(gemm.title, ordered_shapes)
+    titles = map(gemm.format_shape, ordered_shapes)
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    return format_table(head, rows) + text + _bullet_list(notes)
+    return format_table(head, rows) + text + _format_bullets(notes)
 
 
-def _all_reduce_sections(
+def _format_all_reduces(
     results: Measurements, all_series: Sequence[Series]
 ) -> list[str]:
     """Return the tables of times, bandwidths and fits of all algorithms."""
@@ -220,12 +223,12 @@ def _all_reduce_sections(
     times = []
     rates = []
     for size in sorted(points):
-        times.append([format_bytes(size), *map(_time_text, points[size])])
+        times.append([format_bytes(size), *map(_format_time, points[size])])
         cells = zip(all_series, points[size])
         rates.append(
             [
                 format_bytes(size),
-                *(_median_rate_text(series, point) for series, point in cells),
+                *(_format_median_rate(series, point) for series, point in cells),
             ]
         )
     parts = [
@@ -237,22 +240,22 @@ def _all_reduce_sections(
             ("Algorithm", *_FIT_HEAD),
             [(series.name, *_fit(series.fit_medians())) for series in all_series],
         ),
-        f"{_FIT_TEXT} Medians of {_repeats(all_series)}.\n",
-        _notes_text(all_series),
-        _comparison_text(all_series),
+        f"{_FIT_TEXT} Medians of {_format_repeats(all_series)}.\n",
+        _format_notes(all_series),
+        _format_comparison(all_series),
     ]
     if results.nothing and results.nothing.points:
         first = results.nothing.points[0]
         last = results.nothing.points[-1]
         parts.append(
-            f"{_time_text(first)} us of each time are the call itself, "
-            f"measured with nothing exchanged ({_time_text(last)} us at "
+            f"{_format_time(first)} us of each time are the call itself, "
+            f"measured with nothing exchanged ({_format_time(last)} us at "
             f"{format_bytes(last.num_bytes)}).\n"
         )
     return parts
 
 
-def _sizes_section(results: Measurements) -> str:
+def _format_sizes(results: Measurements) -> str:
     """Return a table with the shortest time, median and quartiles of each size."""
     head = (
         "What",
@@ -270,12 +273,12 @@ def _sizes_section(results: Measurements) -> str:
         for p in series.points:
             lower, upper = p.quartiles_s
             times = [
-                _number(1e6 * seconds)
+                _format_number(1e6 * seconds)
                 for seconds in (min(p.seconds), lower, p.median_s, upper)
             ]
             repeats = f"{len(p.seconds)} x {p.calls}"
             wrong_text = _MISSING if p.wrong is None else str(p.wrong)
-            rate = _number(series.gb_per_s(p)) if series.traffic else _NO_COPY
+            rate = _format_number(series.gb_per_s(p)) if series.traffic else _NO_COPY
             rows.append(
                 (
                     series.name,
@@ -293,7 +296,7 @@ def _sizes_section(results: Measurements) -> str:
     return format_table(head, rows) + text
 
 
-def _comparison_text(all_series: Sequence[Series]) -> str:
+def _format_comparison(all_series: Sequence[Series]) -> str:
     """Return how many sums were wrong, and which were not compared."""
     total = 0
     num_compared = 0
@@ -316,21 +319,21 @@ def _comparison_text(all_series: Sequence[Series]) -> str:
     return f"{text}\n"
 
 
-def _notes_text(all_series: Sequence[Series]) -> str:
+def _format_notes(all_series: Sequence[Series]) -> str:
     by_note: dict[str, list[str]] = {}
     for series in all_series:
         for note in series.notes:
             by_note.setdefault(note, []).append(series.name)
-    return _bullet_list(
+    return _format_bullets(
         [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
     )
 
 
-def _bullet_list(lines: Sequence[str]) -> str:
+def _format_bullets(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _repeats(all_series: Sequence[Series]) -> str:
+def _format_repeats(all_series: Sequence[Series]) -> str:
     counts: list[int] = []
     for series in all_series:
         counts += [len(point.seconds) for point in series.points]
@@ -339,19 +342,19 @@ def _repeats(all_series: Sequence[Series]) -> str:
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
 
 
-def _median_rate_text(series: Series, point: Point | None) -> str:
-    return _MISSING if point is None else _number(series.gb_per_s(point))
+def _format_median_rate(series: Series, point: Point | None) -> str:
+    return _MISSING if point is None else _format_number(series.gb_per_s(point))
 
 
-def _rate_text(series: Series, point: Point) -> str:
+def _format_rate(series: Series, point: Point) -> str:
     """Return the median of a rate, and its quartiles."""
     rate = series.gb_per_s(point)
     high, low = [rate * point.median_s / seconds for seconds in point.quartiles_s]
-    return f"{_number(rate)} ({_number(low)} to {_number(high)})"
+    return f"{_format_number(rate)} ({_format_number(low)} to {_format_number(high)})"
 
 
-def _time_text(point: Point | None) -> str:
-    return _MISSING if point is None else _number(1e6 * point.median_s)
+def _format_time(point: Point | None) -> str:
+    return _MISSING if point is None else _format_number(1e6 * point.median_s)
 
 
 def _round_to_error(value: float, error: float) -> str:
@@ -360,7 +363,7 @@ def _round_to_error(value: float, error: float) -> str:
     return f"{round(value, digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"  # + 0.0: no "-0"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Format a number with three digits, never as a power of ten."""
     if abs(value) < 0.001:
         return f"{value:.3f}"
@@ -369,18 +372,22 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def nccl_tests(all_series: Sequence[Series], host: str, devices: Sequence[str]) -> str:
+def format_nccl_tests(
+    all_series: Sequence[Series], host: str, devices: Sequence[str]
+) -> str:
     """Write all-reduce times in the columns of NVIDIA's nccl-tests, for programs that read them.
 
     Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. The
     in-place columns are N/A, because TensorFlow's results are new tensors.
     """
     return "\n".join(
-        _nccl_block(series, host, devices) for series in all_series if series.points
+        _format_nccl_block(series, host, devices)
+        for series in all_series
+        if series.points
     )
 
 
-def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
+def _format_nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
     """Return one algorithm as a file of nccl-tests."""
     first = series.sizes[0]
     last = series.sizes[-1]
@@ -401,10 +408,10 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
         ),
         "#",
         f"#{'out-of-place':>76}{'in-place':>24}",
-        _nccl_line(_NCCL_HEAD),
-        _nccl_line(_NCCL_UNIT),
+        _format_nccl_line(_NCCL_HEAD),
+        _format_nccl_line(_NCCL_UNIT),
     ]
-    lines += [_nccl_row(series, point) for point in series.points]
+    lines += [_format_nccl_row(series, point) for point in series.points]
     num_wrong = sum(1 for wrong in compared if wrong)
     verdict = "N/A (no sum was compared)"
     if compared:
@@ -416,11 +423,11 @@ def _nccl_block(series: Series, host: str, devices: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _nccl_line(words: Sequence[str]) -> str:
+def _format_nccl_line(words: Sequence[str]) -> str:
     return "#" + "".join(map(str.rjust, words, _NCCL_WIDTHS)).rstrip()[1:]
 
 
-def _nccl_row(series: Series, point: Point) -> str:
+def _format_nccl_row(series: Series, point: Point) -> str:
     algbw = point.num_bytes / point.median_s / 1e9
     wrong_text = "N/A" if point.wrong is None else str(point.wrong)
     numbers = (

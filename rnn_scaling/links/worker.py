@@ -128,7 +128,7 @@ def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import reduce
 
     name = request["algorithm"]
-    function = reduce.nothing
+    function = reduce.exchange_nothing
     if name:
         module = registry.load(registry.ALL_REDUCES, name.partition("#")[0])
         function = module.build(engine.devices, int(name.partition("#")[2] or 1))
@@ -148,12 +148,12 @@ def _measure_all_reduce(request: dict[str, Any], write: Write) -> None:
     )
     write(
         WorkerOutcome(
-            (measured_series,), gradient_bytes=() if name else gradient_bytes()
+            (measured_series,), gradient_bytes=() if name else _list_gradient_bytes()
         )
     )
 
 
-def gradient_bytes() -> tuple[tuple[str, int], ...]:
+def _list_gradient_bytes() -> tuple[tuple[str, int], ...]:
     """Return the bytes of each preset's gradients in float32, with dense embeddings."""
     from rnn_scaling.config import presets
     from rnn_scaling.config import run_config as config

@@ -32,7 +32,9 @@ def check(options: Mapping[str, Any], **fields: Any) -> None:
     """
     if faults := list(checks.find_config_faults(options)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
-    if fault := _record_fault(RunRecord("failed", None, Options(options), **fields)):
+    if fault := _find_record_fault(
+        RunRecord("failed", None, Options(options), **fields)
+    ):
         raise ValueError(fault)
 
 
@@ -47,7 +49,7 @@ def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     Raises:
       ValueError: If `value` is not such a number.
     """
-    number = python_value(value)
+    number = to_python(value)
     is_number = type(number) in (int, float) and abs(number) <= LARGEST
     if not is_number or (is_positive and number <= 0):
         rule = "a finite number above 0" if is_positive else "a finite number"
@@ -61,7 +63,7 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
     Raises:
       ValueError: If `value` is not a whole number of at least `minimum`.
     """
-    number = python_value(value)
+    number = to_python(value)
     if type(number) is not int or not minimum <= number <= LARGEST:
         raise ValueError(
             f"{name}={_spell(value)} must be a whole number of at least {minimum}"
@@ -69,12 +71,12 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
     return number
 
 
-def readable(run: RunRecord) -> RunRecord:
+def make_readable(run: RunRecord) -> RunRecord:
     """Return the record, or a failed one if no reader would accept it.
 
     The failed one has the same batches. A faulty clock can cause this.
     """
-    fault = _record_fault(run)
+    fault = _find_record_fault(run)
     if not fault:
         return run
     return RunRecord(
@@ -88,12 +90,12 @@ def readable(run: RunRecord) -> RunRecord:
     )
 
 
-def _record_fault(run: RunRecord) -> str:
+def _find_record_fault(run: RunRecord) -> str:
     """Return why no reader would accept a record, or ""."""
     try:
         record.from_json(run.to_json(), "Recorder")
     except (ValueError, TypeError) as e:
-        return one_line(e)
+        return format_one_line(e)
     return ""
 
 
@@ -173,7 +175,7 @@ def read_grad_norm(number: int, value: Any) -> float | None:
     return norm if norm <= LARGEST_SINGLE else None
 
 
-def time_fault(seconds: float, count: int, unit: str) -> str:
+def find_time_fault(seconds: float, count: int, unit: str) -> str:
     """Return why a record may not contain the time of a step, or ""."""
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
@@ -200,12 +202,12 @@ def _spell(value: Any) -> str:
     return entry.plain(quote(value))
 
 
-def one_line(error: BaseException) -> str:
+def format_one_line(error: BaseException) -> str:
     """Return the message of an error in one line of at most 500 characters."""
     return entry.plain(str(error)[:500]) or type(error).__name__
 
 
-def python_value(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Return a framework's number as a Python number, and anything else unchanged."""
     is_python = type(value) in (str, int, float, bool)
     is_array = bool(getattr(value, "ndim", None))

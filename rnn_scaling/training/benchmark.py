@@ -22,7 +22,7 @@ from rnn_scaling.data.source import Feed
 from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
-from rnn_scaling.models.workload import Workload, first_values
+from rnn_scaling.models.workload import Workload, make_first_values
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers
@@ -280,7 +280,7 @@ def _count_parameters(
 
 def initial_weights(config: RunConfig, workload: Workload) -> dict[str, np.ndarray]:
     """Return the float32 values of all trained variables before the first step."""
-    return first_values(workload.variables, config.training.seed)
+    return make_first_values(workload.variables, config.training.seed)
 
 
 def build_update(

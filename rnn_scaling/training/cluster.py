@@ -28,7 +28,7 @@ from rnn_scaling.records.workers import (
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.environment import package_versions
-from rnn_scaling.training.rank_report import RankReport, make_rank, reports_of_messages
+from rnn_scaling.training.rank_report import RankReport, decode_reports, make_rank
 
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState
@@ -313,7 +313,7 @@ class Cluster(RunMembers):
         self._member.leave()
 
     def workers(self, state: "RunState") -> Workers:
-        reports = reports_of_messages(self._member.reports())
+        reports = decode_reports(self._member.reports())
         reports[self.rank] = [RankReport(state.batches_since(0), state.details())]
         if state.staleness():
             worker_ranks = [peer.rank for peer in self._peers if peer.role == "worker"]

@@ -41,7 +41,7 @@ def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
     return reduce
 
 
-def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
+def count_bytes(tensor: tf.Tensor | tf.Variable) -> int:
     """Return the bytes of a variable, or of a tensor with a static shape."""
     return int(tensor.shape.num_elements() * tensor.dtype.size)
 
@@ -163,7 +163,7 @@ def _group_small(grads: Tensors, max_bytes: int, max_group: int) -> list[list[in
     groups: list[list[int]] = []
     open_group: dict[tf.DType, list[int]] = {}
     for index, grad in enumerate(grads):
-        if max_bytes <= 0 or num_bytes(grad) > max_bytes:
+        if max_bytes <= 0 or count_bytes(grad) > max_bytes:
             groups.append([index])
             continue
         group = open_group.get(grad.dtype)

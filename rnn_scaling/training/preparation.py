@@ -2,7 +2,7 @@
 
 TensorFlow sizes its thread pools by the cores and reads the environment when it loads.
 Therefore nothing here may import TensorFlow. `training.run` calls `prepare_process` and
-loads TensorFlow inside of `loading`.
+loads TensorFlow inside of `speed_up_loading`.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class _LazyApi(PathFinder):
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def speed_up_loading() -> Iterator[None]:
     """Speed up the loading of TensorFlow: load API modules late, collect no garbage."""
     gc.disable()
     sys.meta_path.insert(0, _LazyApi)

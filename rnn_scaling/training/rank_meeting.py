@@ -20,7 +20,7 @@ from rnn_scaling.cluster.rank_info import Hello, RankInfo
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
-from rnn_scaling.training.rank_report import RankReport, make_rank, reports_of_messages
+from rnn_scaling.training.rank_report import RankReport, decode_reports, make_rank
 
 # Barriers.
 _START = "before the first step"
@@ -111,7 +111,7 @@ class RankMeeting:
                 self.barrier(_END)
             with contextlib.suppress(ClusterError):
                 member.leave()
-        reports = reports_of_messages(member.reports())
+        reports = decode_reports(member.reports())
         reports[self._rank] = [report]
         ranks = tuple(
             make_rank(peer, reports[peer.rank], member.failure)

@@ -36,7 +36,7 @@ class RankReport:
         return cls(message["batches"], message["details"])
 
 
-def reports_of_messages(
+def decode_reports(
     messages: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> dict[int, list[RankReport]]:
     """Return the reports of each rank."""

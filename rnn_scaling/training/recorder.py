@@ -268,7 +268,7 @@ class Recorder:
             acceptance.read_grad_norm(number, grad_norm),
         )
         seconds = timer.end_step(count, loss)
-        if fault := acceptance.time_fault(seconds, count, self._unit):
+        if fault := acceptance.find_time_fault(seconds, count, self._unit):
             timer.remove_last()
             raise ValueError(f"step {number}: {fault}")
         self._num_items += count
@@ -314,14 +314,16 @@ class Recorder:
         try:
             if self._result is None:
                 result = self._finish_record(error)
-                self._result = result if self._rank else acceptance.readable(result)
+                self._result = (
+                    result if self._rank else acceptance.make_readable(result)
+                )
             if self._rank == 0 and not self._is_written:
                 record.write(self._result, self._path)
                 self._is_written = True
                 _open_recorders.pop(os.path.realpath(self._path), None)
                 self._print_warnings(self._result)
         except Exception as e:
-            reason = getattr(e, "strerror", None) or acceptance.one_line(e)
+            reason = getattr(e, "strerror", None) or acceptance.format_one_line(e)
             reason = f"{reason}; the record was not written"
             if error is None and isinstance(e, OSError):
                 raise OSError(
@@ -369,7 +371,7 @@ class Recorder:
         if isinstance(error, KeyboardInterrupt):
             status = "interrupted"
             kind = "Interrupted"
-        run_error = RunError(type=kind, message=acceptance.one_line(error))
+        run_error = RunError(type=kind, message=acceptance.format_one_line(error))
         return self._make_record(status, run_error, workers)
 
     def _unfinished_record(self) -> RunRecord:
@@ -384,7 +386,7 @@ class Recorder:
           At rank 0 all ranks; and the error that leaves the run without a result.
         """
         report = RankReport(self.recording.batches_since(0), self.recording.details())
-        message = acceptance.one_line(error) if error else ""
+        message = acceptance.format_one_line(error) if error else ""
         ranks, failure = meeting.end(report, message)
         if self._rank or not ranks:
             return None, error
@@ -570,9 +572,9 @@ def _flat_options(
     """Return the options of another trainer's run as a record contains them."""
     flat = {
         TRAINER: trainer or Path(sys.argv[0] or "python").stem,
-        "num_devices": acceptance.python_value(num_devices),
-        "num_warmup_batches": acceptance.python_value(num_warmup_batches),
+        "num_devices": acceptance.to_python(num_devices),
+        "num_warmup_batches": acceptance.to_python(num_warmup_batches),
     }
     for name, value in options.items():
-        flat[str(name)] = acceptance.python_value(value)
+        flat[str(name)] = acceptance.to_python(value)
     return flat

@@ -192,7 +192,7 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     for variable_state in states:
         variable = variable_state.variable
         total.setdefault(variable.device, 0)
-        total[variable.device] += gradients.num_bytes(variable)
+        total[variable.device] += gradients.count_bytes(variable)
     return total
 
 

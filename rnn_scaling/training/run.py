@@ -39,7 +39,7 @@ from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.observers import Observer, OutputError
-from rnn_scaling.training.preparation import loading, prepare_process
+from rnn_scaling.training.preparation import prepare_process, speed_up_loading
 from rnn_scaling.training.recording import make_killed_error
 from rnn_scaling.training.state import RunState
 
@@ -140,7 +140,7 @@ class Run:
         observer: Observer,
         started: float,
     ) -> None:
-        self.config = config_of_rank(config, launch)
+        self.config = make_rank_config(config, launch)
         self.state = RunState(config, started=started)
         self.state.files = _list_data_files(config)
         self._launch = launch
@@ -197,7 +197,7 @@ class Run:
     def measure(self) -> None:
         """Load TensorFlow, train, and save the record."""
         try:
-            with loading():
+            with speed_up_loading():
                 from rnn_scaling.training import benchmark  # loads TensorFlow
 
             step = benchmark.run(self.config, self.state, self._cluster, self._observer)
@@ -249,7 +249,7 @@ class Run:
         self.state.variables = dict(os.environ)
         self._prepare()
         # An error comes again in the process's turn, and is reported then.
-        with contextlib.suppress(Exception), loading():
+        with contextlib.suppress(Exception), speed_up_loading():
             from rnn_scaling.training import benchmark  # noqa: F401
         self.state.wait_for_turn()
         self._stamps = {path: corpus.read_stamp(path) for path in self._stamps}
@@ -505,7 +505,7 @@ class Run:
         return True
 
 
-def config_of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
+def make_rank_config(config: RunConfig, launch: Launch | None) -> RunConfig:
     """Return the options with the outputs of this rank.
 
     Rank 0 writes the outputs of the run. Other ranks write only their traces.
@@ -560,9 +560,9 @@ def describe(error: Exception, config: RunConfig) -> DescribedError:
         return DescribedError(kind, line, is_expected=True)
     is_memory = kind in ("ResourceExhaustedError", "MemoryError")
     if is_memory and "No space left" not in str(error):
-        line = f"out of memory: {_memory_remedy(config)} ({first_line[:200]})"
+        line = f"out of memory: {_find_memory_remedy(config)} ({first_line[:200]})"
         return DescribedError(kind, line, is_expected=True)
-    if line := _data_format_refusal(error, config.model.data_format):
+    if line := _explain_data_format(error, config.model.data_format):
         return DescribedError(kind, line, is_expected=True)
     if isinstance(error, _EXPECTED_ERRORS):
         return DescribedError(kind, first_line, is_expected=True)
@@ -570,7 +570,7 @@ def describe(error: Exception, config: RunConfig) -> DescribedError:
     return DescribedError(kind, message, is_expected=False)
 
 
-def _data_format_refusal(error: Exception, data_format: str) -> str:
+def _explain_data_format(error: Exception, data_format: str) -> str:
     """Return a line about an operator without a kernel for `data_format`, or ""."""
     if data_format == "NHWC":
         return ""
@@ -585,7 +585,7 @@ def _data_format_refusal(error: Exception, data_format: str) -> str:
     return ""
 
 
-def _memory_remedy(config: RunConfig) -> str:
+def _find_memory_remedy(config: RunConfig) -> str:
     choices = [f"--batch_size={config.training.batch_size}"]
     for name in ("src_max_len", "tgt_max_len", "num_units"):
         if is_read(config, name):

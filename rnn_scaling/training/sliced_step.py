@@ -59,7 +59,7 @@ class Slices:
         for name, tensor in zip(self._batch._fields, self._batch):
             size = None
             if tensor.shape.is_fully_defined():
-                size = gradients.num_bytes(tensor)
+                size = gradients.count_bytes(tensor)
             parts.append(SlicedPart(name=name, bytes=size, read=self._readers[name]))
         return tuple(parts)
 

@@ -19,7 +19,7 @@ from tensorflow.python.eager import context
 
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Source
-from rnn_scaling.models.workload import Counts, Outcome, Workload, first_values
+from rnn_scaling.models.workload import Counts, Outcome, Workload, make_first_values
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
@@ -132,7 +132,7 @@ class TrainStep:
         self._moving = [
             place(
                 workload.moving,
-                first_values(workload.moving, self._seed),
+                make_first_values(workload.moving, self._seed),
                 device,
                 f"tower_{number}/moving",
             )

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
@@ -38,7 +38,7 @@ class AsynchronousCertifier:
         self._config = config
         self._step = step
         self._gradients = SerialGradients(config, engine)
-        self._first = first_values(self._gradients.specs, config.training.seed)
+        self._first = make_first_values(self._gradients.specs, config.training.seed)
         self._losses: list[float] = []
 
     def batch(self, result: StepResult) -> None:

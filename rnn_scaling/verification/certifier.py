@@ -15,7 +15,7 @@ import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
@@ -106,7 +106,7 @@ class Certifier:
         self._gradients = gradients or SerialGradients(config, engine)
         first = engine.first_tower
         self._towers = range(first, first + len(engine.devices))
-        self._first = first_values(self._gradients.specs, config.training.seed)
+        self._first = make_first_values(self._gradients.specs, config.training.seed)
         self._serial = Serial(config, self._gradients, self._first, self._towers)
         self._last_replicas = self._read_replicas()
         self._stale_replicas = self._last_replicas

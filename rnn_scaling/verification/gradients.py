@@ -19,7 +19,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import pipeline
 from rnn_scaling.models import workloads
-from rnn_scaling.models.workload import VariableSpec, first_values
+from rnn_scaling.models.workload import VariableSpec, make_first_values
 from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays
@@ -99,7 +99,7 @@ class SerialGradients:
         with tf.device(self._device):
             source = tf.autograph.experimental.do_not_convert(build_source)(feed)
         self._next_batches = tf.function(source.next_batches, autograph=False)
-        self.first_moving: Arrays = first_values(self._workload.moving, self._seed)
+        self.first_moving: Arrays = make_first_values(self._workload.moving, self._seed)
         self._compute = tf.function(
             self._build_part, autograph=False, reduce_retracing=True
         )

@@ -44,7 +44,7 @@ def check_kernels(device: str, device_type: str) -> Iterator[Check]:
     tf.get_logger().setLevel("ERROR")
     for name in kernels.KERNELS:
         yield _check_kernel(name, device, device_type)
-    if operators.usable("float32"):
+    if operators.is_usable("float32"):
         yield _check_operators()
 
 
@@ -59,10 +59,12 @@ def _check_kernel(name: str, device: str, device_type: str) -> Check:
     try:
         with full_precision():
             with tf.device("CPU:0"):
-                expected = parity.results(stacks.reference(stack), stack, LENGTHS)
+                expected = parity.compute_results(
+                    stacks.build_reference(stack), stack, LENGTHS
+                )
             with tf.device(device):
-                actual = parity.results(module.build(stack), stack, LENGTHS)
-            error, array_name = parity.largest_error(actual, expected)
+                actual = parity.compute_results(module.build(stack), stack, LENGTHS)
+            error, array_name = parity.find_largest_error(actual, expected)
     except (tf.errors.OpError, ValueError) as e:
         text = f"{title}: {str(e)[:_MAX_ERROR_LETTERS]}"
         return Check(name=f"kernel {name}", holds=False, text=text)
@@ -77,7 +79,7 @@ def _check_kernel(name: str, device: str, device_type: str) -> Check:
 
 def _check_operators() -> Check:
     """Compare the operators of this project with the reference."""
-    failure = operators_check.failure()
+    failure = operators_check.find_failure()
     text = failure or (
         "layers, attention and losses agree with the reference in float32 and bfloat16"
     )

@@ -20,7 +20,7 @@ import tensorflow as tf
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
+from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, make_first_values
 from rnn_scaling.training import gradients
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.reference import cells, network
@@ -324,8 +324,10 @@ def _is_loss_function_right(
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs = tf.constant(hidden.astype(np.float32))
     matrix = tf.constant(projection.astype(np.float32))
-    fused = cross_entropy.loss_sum(outputs, matrix, ids, word_weights, options=options)
-    losses = cross_entropy.losses(logits, ids, label_smoothing)
+    fused = cross_entropy.sum_losses(
+        outputs, matrix, ids, word_weights, options=options
+    )
+    losses = cross_entropy.compute_losses(logits, ids, label_smoothing)
     loss_sums = (fused.loss_sum, tf.reduce_sum(losses * word_weights))
     # A NaN is not within the tolerance.
     return all(
@@ -385,7 +387,7 @@ def _find_wrong_weights(
     """
     first_names: dict[tuple[int, ...], str] = {}  # the first variable of each shape
     for spec in specs:
-        value = first_values([spec], seed)[spec.name]
+        value = make_first_values([spec], seed)[spec.name]
         if spec.name.endswith("/bias") and value.any():
             yield Statement("network-bias", "other weights", {"variable": spec.name})
         if spec.name.endswith("/bias") or spec.initial != "uniform" or value.size < 100:
@@ -398,7 +400,7 @@ def _find_wrong_weights(
         if first_name == spec.name:
             continue
         renamed = dataclasses.replace(spec, name=first_name)
-        if np.array_equal(value, first_values([renamed], seed)[first_name]):
+        if np.array_equal(value, make_first_values([renamed], seed)[first_name]):
             values = {"variable": spec.name, "instead": first_name}
             yield Statement("network-equal-weights", "other weights", values)
 

@@ -41,7 +41,7 @@ def shown(result):
     ],
 )
 def test_only_this_machine_may_connect_unless_asked(given, passed_on):
-    assert tensorboard.tensorboard_words(*tensorboard.split(given)) == passed_on
+    assert tensorboard.make_tensorboard_command(*tensorboard.split(given)) == passed_on
 
 
 def test_wrong_use_is_one_line(tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_a_folder_that_does_not_exist_is_a_warning(
     tmp_path, monkeypatch, capsys, logdir, warns
 ):
     monkeypatch.chdir(tmp_path)
-    tensorboard.tensorboard_words(*tensorboard.split([f"--logdir={logdir}"]))
+    tensorboard.make_tensorboard_command(*tensorboard.split([f"--logdir={logdir}"]))
     assert ("warning" in capsys.readouterr().err) == warns
 
 

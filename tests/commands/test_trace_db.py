@@ -23,12 +23,12 @@ def test_wrong_use(words, flag, capsys):
 
 def test_times_keep_every_digit():
     first = 1_500_000_000_123_456_789
-    assert inspect_files.time_ns("0.000000001", first) == first + 1
-    assert inspect_files.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
-    assert inspect_files.time_ns("1.", first) == first + 10**9
-    assert inspect_files.time_ns(".5", first) == first + 5 * 10**8
-    assert inspect_files.time_ns("1500000000123456790ns", first) == first + 1
-    assert inspect_files.time_ns("-5ns", first) == -5
+    assert inspect_files.parse_time("0.000000001", first) == first + 1
+    assert inspect_files.parse_time("123456789.123456789", 0) == 123_456_789_123_456_789
+    assert inspect_files.parse_time("1.", first) == first + 10**9
+    assert inspect_files.parse_time(".5", first) == first + 5 * 10**8
+    assert inspect_files.parse_time("1500000000123456790ns", first) == first + 1
+    assert inspect_files.parse_time("-5ns", first) == -5
 
 
 @pytest.mark.parametrize(

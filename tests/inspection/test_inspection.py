@@ -246,7 +246,7 @@ def test_operators_are_counted_with_the_bodies_of_functions(tf):
     graph = doubled.get_concrete_function(tf.constant([1.0])).graph.as_graph_def()
     bodies = [len(function.node_def) for function in graph.library.function]
     assert len(bodies) == 2
-    assert operators.num_operators(graph) == len(graph.node) + sum(bodies)
+    assert operators.count_operators(graph) == len(graph.node) + sum(bodies)
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def step(devices):
     for _ in range(3):
         built()
     trace = observe.trace(built, 2, "", [0.01, 0.02, 0.03])
-    return built, encode(observe.graph(built)), encode(trace)
+    return built, encode(observe.describe_graph(built)), encode(trace)
 
 
 def test_the_placement_lists_devices_and_bytes(step):
@@ -320,7 +320,7 @@ def test_gradients_that_a_tower_sends_to_the_server_are_exchange_transfers(step)
     from rnn_scaling.inspection import observe
 
     built, graph, _ = step
-    sent = operators.exchange_transfers(observe.partitions(built))
+    sent = operators.exchange_transfers(observe.list_partitions(built))
     assert all(xplane.TRANSFER.match(name) for name in sent)
     makers = Counter(find_owner(xplane.TRANSFER.sub("", name)) for name in sent)
     # An embedding sends two tensors, rows and ids.

@@ -15,8 +15,8 @@ import pytest
 
 from rnn_scaling.commands import inspect
 from rnn_scaling.inspection.kineto import event_stream, step_split
-from rnn_scaling.inspection.kineto.alignment import last_arrival
-from rnn_scaling.inspection.kineto.job import read_job, statements
+from rnn_scaling.inspection.kineto.alignment import find_last_arrival
+from rnn_scaling.inspection.kineto.job import make_statements, read_job
 from rnn_scaling.inspection.kineto.rank_trace import Collective
 from tests.support.paths import ROOT
 
@@ -85,7 +85,7 @@ def job_of(folder, *events_of_ranks):
 
 
 def kinds(job):
-    return [statement.kind for statement in statements(job)]
+    return [statement.kind for statement in make_statements(job)]
 
 
 def part_us(job, rank, part):
@@ -97,7 +97,7 @@ def test_the_other_rank_waits_for_an_injected_delay():
     assert job.steps == [3, 4, 5, 6]
     assert job.part(step_split.WAITS, 0).mean == pytest.approx(DELAY_S, rel=0.03)
     assert job.part(step_split.WAITS, 1).mean == 0
-    late, cause, *_ = statements(job)
+    late, cause, *_ = make_statements(job)
     assert (late.kind, late.values["ranks"]) == ("kineto-late", ["1"])
     assert cause.kind == "kineto-late-host"
     assert cause.values["longer"] == pytest.approx(1000 * DELAY_S, rel=0.03)
@@ -219,7 +219,7 @@ def verdict(folder, arrivals):
         return [gloo(start, start + 1), gloo(start + arrival, start + 900)]
 
     ranks = [in_steps(functools.partial(events, own), 4) for own in arrivals]
-    return statements(job_of(folder, *ranks))[0]
+    return make_statements(job_of(folder, *ranks))[0]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_waiting_for_a_rank_that_waits_counts_for_the_late_rank(tmp_path):
 
     times = [(100, 500, 520), (500, 501, 505), (100, 110, 120)]
     ranks = [in_steps(functools.partial(events, *own), 4) for own in times]
-    late = statements(job_of(tmp_path, *ranks))[0]
+    late = make_statements(job_of(tmp_path, *ranks))[0]
     assert (late.kind, late.values["ranks"]) == ("kineto-late", ["1"])
 
 
@@ -290,7 +290,7 @@ def test_waiting_ends_with_the_collective():
     own = Collective(0, 50, "", "gloo:all_reduce")
     # The estimated clock puts the arrival of rank 1 after the end on rank 0.
     call = {0: own, 1: own._replace(start_ns=60, end_ns=70)}
-    assert [last_arrival(call, rank) for rank in (0, 1)] == [50, 60]
+    assert [find_last_arrival(call, rank) for rank in (0, 1)] == [50, 60]
 
 
 def test_parts_agree_with_counting_every_microsecond(tmp_path):

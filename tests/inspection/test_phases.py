@@ -178,7 +178,9 @@ def test_the_parts_equal_the_oracles(seed):
 
 def check_stretches(traced, num_towers, found):
     """Check that the stretches are contiguous and sum to the parts."""
-    for tower, stretches in zip(found["towers"], phases.segments(traced, num_towers)):
+    for tower, stretches in zip(
+        found["towers"], phases.list_segments(traced, num_towers)
+    ):
         parts, starts, ends = zip(*stretches)
         assert starts[0] == traced.start_ns and ends[-1] == traced.end_ns
         assert starts[1:] == ends[:-1]

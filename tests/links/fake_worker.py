@@ -78,7 +78,10 @@ def products(request: dict) -> list[Gemm]:
             request["cores_per_device"],
             True,
             tuple(
-                Product(tuple(shape), (gemm.flops(shape) / (2e9 * 2**n * (1 + m)),) * 3)
+                Product(
+                    tuple(shape),
+                    (gemm.count_flops(shape) / (2e9 * 2**n * (1 + m)),) * 3,
+                )
                 for m, shape in enumerate(request["shapes"])
             ),
             disturbed=request["num_devices"] == 3,

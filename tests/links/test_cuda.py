@@ -161,7 +161,7 @@ def test_no_direction_starts_before_the_clock_or_ends_after_it():
         buffers = gpu_copies.Buffers(runtime, [0, 1], 64, stack)
         link = next(
             each
-            for each in gpu_copies.links(buffers, [0, 1], 0)
+            for each in gpu_copies.list_links(buffers, [0, 1], 0)
             if each.name == "GPU 0 and GPU 1, both ways"
         )
         way = gpu_copies._LinkTimer(runtime, link, stack)

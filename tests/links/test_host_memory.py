@@ -15,12 +15,12 @@ CORES = sorted(os.sched_getaffinity(0))
 
 def test_kernels_move_what_they_say():
     buffers = host_memory._Buffers(1000)
-    host_memory.transfer("copy", buffers)(600)
+    host_memory.make_transfer("copy", buffers)(600)
     assert np.array_equal(buffers.target, [1] * 600 + [0] * 400)
     buffers.target[:] = 0
-    host_memory.transfer("write", buffers)(700)
+    host_memory.make_transfer("write", buffers)(700)
     assert np.array_equal(buffers.target, [1] * 700 + [0] * 300)
-    read = host_memory.transfer("read", buffers)
+    read = host_memory.make_transfer("read", buffers)
     # It reads all bytes, because none of them is the one that it searches for.
     assert read(1000) is None
     buffers.source[999] = host_memory.ABSENT
@@ -31,7 +31,7 @@ def test_every_thread_of_a_crew_moves_its_share(monkeypatch):
     moved = []
     monkeypatch.setattr(
         host_memory,
-        "transfer",
+        "make_transfer",
         lambda kernel, buffers: (
             lambda n: moved.append((kernel, n, threading.get_ident()))
         ),

@@ -11,7 +11,7 @@ from tests.support.configs import resolve
 
 
 def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
-    names, left_out, wrong = plan.algorithms("all", "cpu", 3, 1)
+    names, left_out, wrong = plan.parse_algorithms("all", "cpu", 3, 1)
     assert names == ["collective", "xring", "pscpu"] and wrong == []
     assert [line.partition(":")[0] for line in left_out] == [
         "nccl",
@@ -19,9 +19,9 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
         "psgpu",
         "hierarchical",
     ]
-    names, left_out, _ = plan.algorithms("all", "gpu", 4, 4)
+    names, left_out, _ = plan.parse_algorithms("all", "gpu", 4, 4)
     assert len(names) == 7 and left_out == []
-    names, left_out, _ = plan.algorithms("all", "gpu", 4, 2)
+    names, left_out, _ = plan.parse_algorithms("all", "gpu", 4, 2)
     assert "nccl" not in names and [line.partition(":")[0] for line in left_out] == [
         "nccl"
     ]
@@ -31,7 +31,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "count_visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
     monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
-    monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
+    monkeypatch.setattr(plan, "read_free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.devices, made.left_out) == ("gpu", "4 GPUs", ())
     requests = [task.request for task in made.tasks]
@@ -53,7 +53,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     made = plan.make(["--passes=1", "--num_devices=8"])
     (line,) = made.left_out
     assert made.devices == "8 logical GPUs" and line.startswith("nccl")
-    monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: 2**30)
+    monkeypatch.setattr(plan, "read_free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
     assert made.tasks[-1].request["sizes"][-1] == 2**24
     (line,) = made.left_out
@@ -75,7 +75,7 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
 
 
 def test_a_full_run_on_four_devices_stays_below_8_gib():
-    assert plan.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
+    assert plan.estimate_needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
 
 
 def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):

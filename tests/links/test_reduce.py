@@ -76,9 +76,9 @@ def test_wrong_elements_are_counted(tf, devices):
 
 
 def test_inputs_differ_by_rank_and_place_and_sums_are_exact():
-    whole = [reduce.values(rank, 0, 5000) for rank in range(64)]
+    whole = [reduce.make_values(rank, 0, 5000) for rank in range(64)]
     assert whole[0].min() >= 1 and len({each.tobytes() for each in whole}) == 64
-    assert np.array_equal(reduce.values(3, 1000, 2000), whole[3][1000:2000])
+    assert np.array_equal(reduce.make_values(3, 1000, 2000), whole[3][1000:2000])
     exact = sum(each.astype(np.int64) for each in whole)
     assert np.array_equal(sum(whole).astype(np.int64), exact)
 
@@ -162,7 +162,7 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
     with tf.device(devices[0]):
         x = tf.random.uniform([100])
         assert (
-            cpu_copies.address(x)
-            == cpu_copies.address(tf.identity(x))
-            != cpu_copies.address(x + 1.0)
+            cpu_copies.find_address(x)
+            == cpu_copies.find_address(tf.identity(x))
+            != cpu_copies.find_address(x + 1.0)
         )

@@ -7,15 +7,15 @@ import pytest
 
 from rnn_scaling.models.extension import switch
 
-PROCESSOR = switch.processor_instructions()
+PROCESSOR = switch.read_processor_instructions()
 # AVX2 is tested on every machine: a processor with AVX-512 would hide a fault in it.
 VARIANTS = ["avx2"]
 VARIANTS += [
     name
     for name in switch.NEEDED
-    if name != "avx2" and switch.problem(name, PROCESSOR) is None
+    if name != "avx2" and switch.find_problem(name, PROCESSOR) is None
 ]
-HAS_AVX2 = switch.problem("avx2", PROCESSOR) is None
+HAS_AVX2 = switch.find_problem("avx2", PROCESSOR) is None
 
 
 @pytest.fixture(scope="session")
@@ -27,13 +27,13 @@ def library_file(tf, tmp_path_factory):
     from rnn_scaling.models.extension import build, operators
 
     with pytest.MonkeyPatch.context() as patch:
-        if not build._is_whole(operators.library_file()):
+        if not build._is_whole(operators.find_library_file()):
             patch.setattr(operators, "FOLDER", tmp_path_factory.mktemp("extension"))
             try:
                 build.build()
             except (RuntimeError, OSError) as e:
                 pytest.skip(str(e))
-        return operators.library_file()
+        return operators.find_library_file()
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,6 @@ def taken(request, library, monkeypatch):
         pytest.skip("the processor has no AVX2")
     assert library.rnn_scaling_use(request.param.encode()) == request.param.encode()
     monkeypatch.setenv(operators.SWITCH, request.param)
-    monkeypatch.setattr(operators, "usable", lambda dtype: True)
+    monkeypatch.setattr(operators, "is_usable", lambda dtype: True)
     yield request.param
     library.rnn_scaling_use(b"")

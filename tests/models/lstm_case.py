@@ -115,14 +115,14 @@ def traced(
 
 def reference_results(tf, stack, case: Case, lengths) -> dict:
     """Return the `results` of the reference."""
-    return results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+    return results_of_constants(tf, stacks.build_reference(stack), stack, case, lengths)
 
 
 def assert_near(got: dict, want: dict, tolerance: float) -> float:
-    """Compare results by `parity.largest_error`; return the error."""
+    """Compare results by `parity.find_largest_error`; return the error."""
     assert got.keys() == want.keys()
     arrays = {name: np.asarray(tensor) for name, tensor in got.items()}
     expected = {name: np.asarray(tensor) for name, tensor in want.items()}
-    error, name = parity.largest_error(arrays, expected)
+    error, name = parity.find_largest_error(arrays, expected)
     assert error <= tolerance, name
     return error

@@ -76,7 +76,7 @@ def test_decoders_agree_with_tensorflow(
     )
     inputs, step = packed(config)
     got = step(*inputs[1:])
-    monkeypatch.setattr(operators, "usable", lambda dtype: False)
+    monkeypatch.setattr(operators, "is_usable", lambda dtype: False)
     plain_kernel, want = by_tensorflow(config)
     assert inputs[0].kernels["decoder_kernel"] != plain_kernel
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)

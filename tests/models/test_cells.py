@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.kernels import UNIT_TYPES
-from rnn_scaling.models.workload import initial_value
+from rnn_scaling.models.workload import make_initial_value
 from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 
@@ -41,7 +41,7 @@ def test_a_step_is_the_cells_equations(tf, cell):
 def test_gains_start_at_one_and_all_else_beside_matrices_at_zero(tf):
     for cell in UNIT_TYPES:
         for spec in lstm_case.make_stack(1, 1, unit_type=cell).variables(["layer"]):
-            values = initial_value(spec, seed=1)
+            values = make_initial_value(spec, seed=1)
             if len(spec.shape) == 1:
                 assert np.all(values == (1.0 if spec.name.endswith("gain") else 0.0)), (
                     spec

@@ -41,7 +41,7 @@ def value_and_gradients(tf, function, hidden, projection, *inputs):
 
 
 def total(*inputs):
-    return cross_entropy.loss_sum(*inputs).loss_sum
+    return cross_entropy.sum_losses(*inputs).loss_sum
 
 
 def assert_close(got, want, rtol):
@@ -102,15 +102,15 @@ def test_correct_predictions_are_counted_and_change_nothing(
     labels = tf.where(tf.range(N) % 3 > 0, best, labels)
     inputs = hidden, projection, labels, weights
     options = LossOptions(accuracy=True)
-    outcome = cross_entropy.loss_sum(*inputs, options=options)
+    outcome = cross_entropy.sum_losses(*inputs, options=options)
     want = float(np.sum((np.asarray(labels) == best) * np.asarray(weights)))
     assert 0 < want < N and float(outcome.correct) == want
     assert outcome.correct.dtype == tf.float32
-    assert cross_entropy.loss_sum(*inputs).correct is None
+    assert cross_entropy.sum_losses(*inputs).correct is None
 
     @tf.function(autograph=False)
     def counting(*args):
-        return cross_entropy.loss_sum(*args, options=options).loss_sum
+        return cross_entropy.sum_losses(*args, options=options).loss_sum
 
     plain, counted = (
         value_and_gradients(tf, function, *inputs) for function in (total, counting)
@@ -153,7 +153,7 @@ def test_a_smoothed_and_a_tied_loss_agree_with_the_definition(
 
     def loss(hidden, projection, *others):
         projection = tf.transpose(projection) if tied else projection
-        outcome = cross_entropy.loss_sum(hidden, projection, *others, options=options)
+        outcome = cross_entropy.sum_losses(hidden, projection, *others, options=options)
         return outcome.loss_sum
 
     inputs = arguments(tf)

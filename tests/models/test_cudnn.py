@@ -115,7 +115,7 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(
     )
     case = lstm_case.make_case(stack)
     buffer = np.asarray(
-        cudnn.params(
+        cudnn.pack_params(
             stack, [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
         )
     )
@@ -124,7 +124,7 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(
     cells = read_buffer(
         buffer, gates, stack.input_dim, stack.num_units, num_layers, num_directions
     )
-    outputs, final = stacks.reference(stack)(
+    outputs, final = stacks.build_reference(stack)(
         case.weights,
         *lstm_case.tensors(tf, case, lstm_case.UNEQUAL),
         case.state,

@@ -10,7 +10,7 @@ from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.decoding import Search
 from rnn_scaling.models.layout import BOS_ID, EOS_ID
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from tests.support.training import MODEL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -61,7 +61,7 @@ class Network:
     def __init__(self, model, seed=2):
         self.workload = workloads.load(model.model).build(model, "CPU")
         self.is_time_major = self.workload.layout.time_major
-        values = first_values(self.workload.variables, seed)
+        values = make_first_values(self.workload.variables, seed)
         random = np.random.default_rng(seed)
         self.sources = [random.integers(3, 17, length) for length in LENGTHS]
         scale = 1.0 if model.model == "transformer" else 6.0

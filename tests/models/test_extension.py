@@ -125,13 +125,13 @@ def test_operators_are_used_only_if_built_and_with_one_thread(
         tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0]
     )
     best = operators.instruction_set()
-    assert operators.usable("float32") == (best is not None)
-    assert not operators.usable("float16")
+    assert operators.is_usable("float32") == (best is not None)
+    assert not operators.is_usable("float16")
     for dtype in ("float32", "bfloat16", "float16"):
         assert operators.name_for(dtype) == (best or operators.STOCK)
 
     def assert_unused():
-        assert not operators.usable("float32")
+        assert not operators.is_usable("float32")
         assert operators.name_for("float32") == operators.STOCK
 
     threads[0] = 2
@@ -150,9 +150,9 @@ def copied(library, monkeypatch, tmp_path):
     monkeypatch.delenv(operators.SWITCH, raising=False)
     if not operators.instruction_set():
         pytest.skip("the processor has no AVX2")
-    copy = tmp_path / operators.library_file().name
+    copy = tmp_path / operators.find_library_file().name
     ours = operators.load()
-    copy.symlink_to(operators.library_file().resolve())
+    copy.symlink_to(operators.find_library_file().resolve())
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
     # TensorFlow registers an operator only once.
     monkeypatch.setattr(operators, "_operators", lambda file: ours)
@@ -173,9 +173,9 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(
     """Expect one test, also inside a graph and under a tape."""
     monkeypatch.setenv(operators.SWITCH, variant)
     calls = []
-    failure = operators_check.failure
+    failure = operators_check.find_failure
     monkeypatch.setattr(
-        operators_check, "failure", lambda: calls.append(1) or failure()
+        operators_check, "find_failure", lambda: calls.append(1) or failure()
     )
     if operators._library(copied).rnn_scaling_use(variant.encode()) is None:
         assert operators.instruction_set() is None and not calls
@@ -251,13 +251,13 @@ def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name,
             return wrong if asked == f"rnn_scaling_{name}" else getattr(real, asked)
 
     monkeypatch.setattr(operators, "load", Operators)
-    assert dtype in operators_check.failure()
+    assert dtype in operators_check.find_failure()
 
 
 def test_the_check_accepts_right_operators_and_misses_none(tf, taken, monkeypatch):
-    assert operators_check.failure() == ""
+    assert operators_check.find_failure() == ""
     monkeypatch.setattr(operators, "load", object)
-    assert "rnn_scaling_lstm" in operators_check.failure()
+    assert "rnn_scaling_lstm" in operators_check.find_failure()
 
 
 def build_says(monkeypatch, folder, capsys, **variables):

@@ -33,9 +33,9 @@ def batch_of(data_format="NHWC"):
 
 
 def values_of(workload):
-    from rnn_scaling.models.workload import first_values
+    from rnn_scaling.models.workload import make_first_values
 
-    return first_values([*workload.variables, *workload.moving], seed=1)
+    return make_first_values([*workload.variables, *workload.moving], seed=1)
 
 
 def traced(tf, workload, data_format="NHWC"):

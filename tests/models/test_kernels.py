@@ -1,4 +1,4 @@
-"""Every kernel with every cell against `models.stacks.reference`.
+"""Every kernel with every cell against `models.stacks.build_reference`.
 
 Outputs, final states and all gradients are compared. Tolerances are differences relative to
 the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005, about ten
@@ -96,9 +96,9 @@ def test_every_kernel_of_the_table_is_tested_here():
 def test_the_default_kernel_of_a_cell_is_a_fused_one_if_it_exists():
     fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
     for cell in UNIT_TYPES:
-        assert kernels.kernels_for(cell)[0] == fused.get(cell, "dynamic_rnn")
+        assert kernels.list_kernels(cell)[0] == fused.get(cell, "dynamic_rnn")
         assert kernels.load(None, "GPU", cell) is kernels.load(
-            kernels.kernels_for(cell)[0], "GPU", cell
+            kernels.list_kernels(cell)[0], "GPU", cell
         )
 
 

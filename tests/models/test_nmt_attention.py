@@ -129,7 +129,7 @@ def test_with_dropout_both_decoders_draw_the_same_zeros(tf, attention):
 def test_the_first_values_of_gnmt_v2_follow_its_sources(tf):
     config = dataclasses.replace(TINY, **NORMALIZED, **GNMT)
     network = workloads.load(config.model).build(config, "CPU")
-    values = workload.first_values(network.variables, seed=1)
+    values = workload.make_first_values(network.variables, seed=1)
     g = values["attention/g"]
     assert g == np.float32(6**-0.5) and g.shape == ()
     zeros = [name for name, value in values.items() if not value.any()]

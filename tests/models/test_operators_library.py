@@ -30,8 +30,8 @@ def file(tf, tmp_path, monkeypatch):
     monkeypatch.setattr(operators, "_operators", lambda file: pytest.fail("loaded"))
     for cached in (operators._identity, operators._warn_once, operators.test):
         cached.cache_clear()
-    path = operators.library_file()
-    path.write_bytes(library.sealed(LINKED, path.name))
+    path = operators.find_library_file()
+    path.write_bytes(library.seal(LINKED, path.name))
     return path
 
 
@@ -49,7 +49,7 @@ def flip_one_bit_of_the_seal(file):
 
 
 def replace_by_another_build(file):
-    file.write_bytes(library.sealed(LINKED, "kernels-2.20.0-00000000.so"))
+    file.write_bytes(library.seal(LINKED, "kernels-2.20.0-00000000.so"))
 
 
 def replace_by_folder(file):
@@ -116,7 +116,7 @@ def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind)
     else:
         RESULTS[kind](path)
     calls = []
-    monkeypatch.setattr(operators_check, "failure", lambda: calls.append(1) or "")
+    monkeypatch.setattr(operators_check, "find_failure", lambda: calls.append(1) or "")
     for _ in range(2):
         assert operators.test(file, identity, "avx2") == ""
         operators.test.cache_clear()
@@ -130,8 +130,8 @@ def test_a_result_only_counts_for_its_library(file, monkeypatch):
     library.write_result(path, library.identify(file), "")
     kept = json.loads(path.read_text())
     assert kept["size"] == file.stat().st_size and len(kept["sha256"]) == 64
-    file.write_bytes(library.sealed(LINKED + b"by another compiler", file.name))
-    monkeypatch.setattr(operators_check, "failure", lambda: "losses differ")
+    file.write_bytes(library.seal(LINKED + b"by another compiler", file.name))
+    monkeypatch.setattr(operators_check, "find_failure", lambda: "losses differ")
     found = operators.test(file, library.identify(file), "avx2")
     assert found == "losses differ"
     assert json.loads(path.read_text())["failure"] == "losses differ"
@@ -168,7 +168,7 @@ def killed_build(tmp_path, monkeypatch):
         "TMPDIR": str(tmp_path / "temporary"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
-    own_sets = switch.supported_sets(switch.processor_instructions())
+    own_sets = switch.list_supported_sets(switch.read_processor_instructions())
     num_pids = 2 * (len(own_sets) + 1)  # each instruction set, and kernels.c
     running = subprocess.Popen(
         [sys.executable, "-c", BUILD, str(tmp_path / "sources")],
@@ -263,7 +263,7 @@ def test_a_damaged_library_of_the_cache_is_not_copied(
     file, compilations, tmp_path, monkeypatch, damage
 ):
     cache.keep(file)
-    DAMAGES[damage](cache.folder() / file.name)
+    DAMAGES[damage](cache.find_folder() / file.name)
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
     _, origin = build.build()
     assert origin == "built" and compilations
@@ -273,11 +273,11 @@ def test_the_cache_keeps_the_newest_libraries(file):
     for number in range(cache.MAX_LIBRARIES + 3):
         name = f"kernels-1.0-{number}-avx2.so"
         library_file = file.with_name(name)
-        library_file.write_bytes(library.sealed(LINKED, name))
+        library_file.write_bytes(library.seal(LINKED, name))
         os.utime(library_file, (number, number))
         cache.keep(library_file)
-        os.utime(cache.folder() / name, (number, number))
-    kept = sorted(path.name for path in cache.folder().iterdir())
+        os.utime(cache.find_folder() / name, (number, number))
+    kept = sorted(path.name for path in cache.find_folder().iterdir())
     assert len(kept) == cache.MAX_LIBRARIES
     assert "kernels-1.0-0-avx2.so" not in kept
 
@@ -304,12 +304,12 @@ def test_without_a_cache_folder_the_build_works(
 def test_a_library_of_another_processor_is_loaded_if_there_is_no_own(file):
     """Load it from a wheel, or from a folder that several machines share."""
     others = file.with_name(f"{operators.library_prefix()}sse9.so")
-    others.write_bytes(library.sealed(LINKED, others.name))
-    assert operators.library_file() == file
+    others.write_bytes(library.seal(LINKED, others.name))
+    assert operators.find_library_file() == file
     file.unlink()
-    assert operators.library_file() == others
+    assert operators.find_library_file() == others
     others.unlink()
-    assert operators.library_file() == operators.own_library_file() == file
+    assert operators.find_library_file() == operators.own_library_file() == file
 
 
 @pytest.mark.parametrize(
@@ -325,6 +325,6 @@ def test_a_library_of_another_processor_is_loaded_if_there_is_no_own(file):
 def test_supported_sets_need_all_their_instructions(tmp_path, instructions, sets):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor : 0\nflags\t\t: {instructions}\n")
-    present = switch.processor_instructions(cpuinfo)
-    assert switch.supported_sets(present) == sets
-    assert switch.processor_instructions(tmp_path / "none") == []
+    present = switch.read_processor_instructions(cpuinfo)
+    assert switch.list_supported_sets(present) == sets
+    assert switch.read_processor_instructions(tmp_path / "none") == []

@@ -41,7 +41,7 @@ def test_the_reference_follows_the_lstm_equations(
     )
     case = lstm_case.make_case(stack, np.float64)
     inputs = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
-    run = stacks.reference(stack)
+    run = stacks.build_reference(stack)
     outputs, state = run(case.weights, *inputs, case.state, None)
     expected = numpy_stack(stack, case, lstm_case.UNEQUAL)
     for got, want in zip((outputs, *state), expected, strict=True):
@@ -53,7 +53,7 @@ def test_no_initial_state_is_zeros(tf):
     case = lstm_case.make_case(stack)
     zeros = tuple(map(np.zeros_like, case.state))
     inputs = lstm_case.tensors(tf, case, lstm_case.EQUAL)
-    run = stacks.reference(stack)
+    run = stacks.build_reference(stack)
     explicit, _ = run(case.weights, *inputs, zeros, None)
     default, _ = run(case.weights, *inputs, None, None)
     np.testing.assert_array_equal(explicit, default)
@@ -95,7 +95,7 @@ def test_dropout_does_not_change_the_first_layers_inputs(tf):
         case = lstm_case.make_case(stack)
         arguments = lstm_case.tensors(tf, case, lstm_case.EQUAL)
         return np.asarray(
-            stacks.reference(stack)(case.weights, *arguments, None, seed)[0]
+            stacks.build_reference(stack)(case.weights, *arguments, None, seed)[0]
         )
 
     np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models import stacks, transformer
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.verification.reference import network
 from tests.models.test_nmt_attention import assert_equal, loss_and_gradients, traced
 from tests.models.test_workloads import gradients_of, make_inputs
@@ -119,7 +119,7 @@ def test_every_sublayer_and_the_words_of_both_sides_have_a_dropout(tf, monkeypat
 def test_first_values_are_distributed_like_the_authors(tf):
     """Expect rows of length 1, Glorot's range, gains of 1 and biases of 0."""
     config = dataclasses.replace(TRANSFORMER, num_units=64, filter_size=128)
-    values = first_values(workload_of(config).variables, seed=1)
+    values = make_first_values(workload_of(config).variables, seed=1)
     assert np.linalg.norm(values["embedding"], axis=1).mean() == pytest.approx(
         1.0, abs=0.1
     )

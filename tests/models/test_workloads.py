@@ -17,7 +17,7 @@ from rnn_scaling.models.config import (
     ModelConfig,
 )
 from rnn_scaling.models.kernels import UNIT_TYPES
-from rnn_scaling.models.workload import initial_value
+from rnn_scaling.models.workload import make_initial_value
 from rnn_scaling.models.workloads import WORKLOADS
 from tests.support import training
 from tests.support.paths import ROOT
@@ -195,14 +195,14 @@ def test_initial_values_depend_only_on_seed_and_name(tf):
     specs = {spec.name: spec for spec in workload_of(MODEL).variables}
     first = specs["decoder/layer_0/kernel"]
     second = specs["decoder/layer_1/kernel"]
-    kernel = initial_value(second, seed=1)
+    kernel = make_initial_value(second, seed=1)
     assert kernel.dtype == np.float32 and kernel.shape == (12, 24)
     assert np.abs(kernel).max() <= 0.1 and kernel.std() > 0.05
     assert abs(kernel.mean()) < 0.02
-    np.testing.assert_array_equal(kernel, initial_value(second, seed=1))
-    assert np.any(kernel != initial_value(second, seed=2))
-    assert np.any(kernel[:11] != initial_value(first, seed=1))
-    assert not initial_value(specs["decoder/layer_1/bias"], seed=1).any()
+    np.testing.assert_array_equal(kernel, make_initial_value(second, seed=1))
+    assert np.any(kernel != make_initial_value(second, seed=2))
+    assert np.any(kernel[:11] != make_initial_value(first, seed=1))
+    assert not make_initial_value(specs["decoder/layer_1/bias"], seed=1).any()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def flops_of(graph):
 def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypatch):
     """The reference kernel is unrolled, so the graph has each of its products."""
     reference = SimpleNamespace(
-        build=stacks.reference, kernel_name=lambda stack: "reference"
+        build=stacks.build_reference, kernel_name=lambda stack: "reference"
     )
     monkeypatch.setattr(kernels, "load", lambda *_: reference)
     monkeypatch.setattr(training, "MAX_LEN", FEW_WORDS)
@@ -305,7 +305,7 @@ def test_a_workload_reads_the_options_of_the_table_and_the_help(tf, name):
     workloads.load(name).build(_Own(dataclasses.replace(MODEL, model=name)), "CPU")
     for option in registry.find_readers(WORKLOADS):
         help_text = OPTIONS[option].metadata["help"]
-        assert workloads.option_readers(option) in help_text, option
+        assert workloads.name_readers(option) in help_text, option
 
 
 def test_only_models_knows_workloads_by_name():

@@ -226,11 +226,12 @@ class Serial:
         learning_rate: float = 0.5,
         max_gradient_norm: float = 0.0,
     ) -> None:
-        from rnn_scaling.models.workload import initial_value
+        from rnn_scaling.models.workload import make_initial_value
 
         self._model = model
         self.weights = {
-            spec.name: initial_value(spec, 1) for spec in workload_of(model).variables
+            spec.name: make_initial_value(spec, 1)
+            for spec in workload_of(model).variables
         }
         self._learning_rate, self._max_gradient_norm = learning_rate, max_gradient_norm
 

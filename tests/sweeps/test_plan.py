@@ -19,7 +19,7 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
     assert {"independent", "parameter_server", "replicated"} <= {
         run.flags["variable_update"] for run in runs
     }
-    count = len(kernels.default_sweep("lstm")) * len(modes) * 2
+    count = len(kernels.list_swept_kernels("lstm")) * len(modes) * 2
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"large"}
@@ -27,15 +27,15 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
 
 def test_another_kernel_does_not_grow_the_default_sweep(monkeypatch):
     """Expect only kernels whose row includes them; a cell without one uses its first."""
-    before = kernels.default_sweep("lstm")
+    before = kernels.list_swept_kernels("lstm")
     row = kernels.Kernel("another one", "cudnn", "block_lstm", ("lstm", "new"))
     monkeypatch.setitem(kernels.KERNELS, "another", row)
     monkeypatch.setitem(kernels.UNIT_TYPES, "new", kernels.UNIT_TYPES["lstm"])
-    assert kernels.default_sweep("lstm") == before
-    assert kernels.default_sweep("new") == ["another"]
+    assert kernels.list_swept_kernels("lstm") == before
+    assert kernels.list_swept_kernels("new") == ["another"]
     joining = dataclasses.replace(row, is_swept=True)
     monkeypatch.setitem(kernels.KERNELS, "another", joining)
-    assert kernels.default_sweep("lstm") == [*before, "another"]
+    assert kernels.list_swept_kernels("lstm") == [*before, "another"]
 
 
 def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
@@ -44,7 +44,7 @@ def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
         runs = [run.config.model for run in plan(unit_type=cells, **one)]
         made = [(run.unit_type, run.encoder_type, run.decoder_type) for run in runs]
         assert sorted(made) == sorted(
-            (cell, name, name) for cell in cells for name in kernels.kernels_for(cell)
+            (cell, name, name) for cell in cells for name in kernels.list_kernels(cell)
         )
     with pytest.raises(
         flags.FlagErrors,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.batch import ImageBatch
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from tests.support import tiny_images
 from tests.support.training import (
     SMALL,
@@ -92,8 +92,8 @@ def test_averages_of_a_tower_follow_each_of_its_micro_batches(tf, devices):
     given = {"model": "resnet50", "gradient_accumulation_steps": 2}
     step = build_step(devices[:1], source, workload, **given)
     step()
-    weights = first_values(workload.variables, 1)
-    moving = first_values(workload.moving, 1)
+    weights = make_first_values(workload.variables, 1)
+    moving = make_first_values(workload.moving, 1)
     for (batch,) in batches:
         values = {**weights, **moving}
         moving = workload.forward(values, {}, batch, tf.constant([0, 0])).moving

@@ -31,10 +31,10 @@ built = pytest.mark.skipif(
 
 
 def test_workers_are_numbered_among_those_of_their_host_and_across_hosts(tf):
-    from rnn_scaling.training.engines.horovod import slots
+    from rnn_scaling.training.engines.horovod import make_slot_variables
 
     def numbers(hosts, rank):
-        said = slots(hosts, rank)
+        said = make_slot_variables(hosts, rank)
         assert said["HOROVOD_HOSTNAME"] == hosts[rank]
         names = ("", "LOCAL_", "CROSS_")
         return [

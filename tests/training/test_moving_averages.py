@@ -5,7 +5,7 @@ import pytest
 
 from rnn_scaling.config import registry
 from rnn_scaling.models.batch import ImageBatch
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from tests.support import tiny_images
 from tests.support.training import (
     FixedSource,
@@ -48,8 +48,8 @@ def serial(tf, batches, groups):
       The weights of each group, and the averages of each tower.
     """
     workload = tiny_images.workload()
-    weights = [first_values(workload.variables, 1) for _ in groups]
-    moving = [first_values(workload.moving, 1) for _ in BATCH_SIZES]
+    weights = [make_first_values(workload.variables, 1) for _ in groups]
+    moving = [make_first_values(workload.moving, 1) for _ in BATCH_SIZES]
     for step in batches:
         for copy, towers in zip(weights, groups):
             sums = dict.fromkeys(copy, 0.0)

@@ -52,7 +52,7 @@ def stepped(devices, workload, batch, slice_on):
     source = FixedSource([[batch]], devices[:1])
     step = build_step(devices, source, workload, **given)
     result = step()
-    return observe.graph(step), result
+    return observe.describe_graph(step), result
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     specs = workload_of(model).variables
     setup = Setup(
         specs,
-        {spec.name: workload.initial_value(spec, 1) for spec in specs},
+        {spec.name: workload.make_initial_value(spec, 1) for spec in specs},
         dataclasses.replace(local_engine(devices[:2]), servers=tuple(devices[:4])),
         UpdateOptions(
             variable_update="parameter_server", partition_large_variables=partition

@@ -78,7 +78,7 @@ def test_shared_variables_have_no_placement_check(checked, monkeypatch):
     watch, _ = checked
     shared = [types.SimpleNamespace(tower=None)] * 3
     graph = types.SimpleNamespace(placement=types.SimpleNamespace(variables=shared))
-    monkeypatch.setattr(observe, "graph", lambda step: graph)
+    monkeypatch.setattr(observe, "describe_graph", lambda step: graph)
     variables = step_checks.check_variable_placement(watch._step, watch._engine)
     assert variables.holds is None
 

@@ -55,7 +55,7 @@ class Alignment:
     num_unmatched: int
 
 
-def last_arrival(call: Call, rank: int) -> int:
+def find_last_arrival(call: Call, rank: int) -> int:
     """Return when the last rank arrived, in ns; at most the end of the call on `rank`."""
     own_call = call[rank]
     arrivals = [rank_call.start_ns for rank_call in call.values()]

@@ -127,15 +127,15 @@ def _drop_calls_before(trace: RankTrace, step: int) -> RankTrace:
     return dataclasses.replace(trace, collectives=tuple(calls))
 
 
-def statements(job: TracedJob) -> list[Statement]:
+def make_statements(job: TracedJob) -> list[Statement]:
     """Return the verdict about waiting, and cautions."""
-    facts = _doubt_statements(job)
+    facts = _state_doubts(job)
     if facts:
         facts = [Statement("kineto-inconclusive"), *facts]
     elif job.world_size == 1:
         facts = [Statement("kineto-one-rank")]
     else:
-        facts = _verdict_statements(job)
+        facts = _state_verdict(job)
     if exchange_s := job.mean("exchange_s"):
         exposed_s = job.mean("exposed_s")
         values = {
@@ -148,7 +148,7 @@ def statements(job: TracedJob) -> list[Statement]:
     return facts
 
 
-def _doubt_statements(job: TracedJob) -> list[Statement]:
+def _state_doubts(job: TracedJob) -> list[Statement]:
     """Return why waiting cannot be judged; nothing if it can."""
     clocks = job.alignment.clocks
     num_unmatched = job.alignment.num_unmatched
@@ -184,7 +184,7 @@ def _doubt_statements(job: TracedJob) -> list[Statement]:
     return [Statement(kind, values=values) for kind, holds in doubts.items() if holds]
 
 
-def _verdict_statements(job: TracedJob) -> list[Statement]:
+def _state_verdict(job: TracedJob) -> list[Statement]:
     """Return the late ranks and why they are late, or a statement that no rank is.
 
     Late ranks wait less than all others, by at least MIN_SHARE of a step and by more
@@ -210,7 +210,7 @@ def _verdict_statements(job: TracedJob) -> list[Statement]:
             values = {"ranks": [str(rank) for rank in sorted(ranks)], **waiting_values}
             return [
                 Statement("kineto-late", values=values),
-                _cause_statement(job, late_ranks, other_ranks),
+                _state_cause(job, late_ranks, other_ranks),
             ]
     values = _waiting_values(waits, step_s)
     is_balanced = waits.mean() <= MIN_SHARE * step_s
@@ -224,7 +224,7 @@ def _waiting_values(waits: np.ndarray, step_s: float) -> dict[str, Any]:
     return {"waited": 1000 * mean_s, "share": mean_s / (step_s or 1.0)}
 
 
-def _cause_statement(
+def _state_cause(
     job: TracedJob, late_ranks: np.ndarray, other_ranks: np.ndarray
 ) -> Statement:
     """Return the part that makes the late ranks late."""

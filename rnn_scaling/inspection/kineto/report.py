@@ -10,7 +10,7 @@ import io
 
 from rnn_scaling.inspection.kineto import step_split
 from rnn_scaling.inspection.kineto.alignment import Clock
-from rnn_scaling.inspection.kineto.job import TracedJob, statements
+from rnn_scaling.inspection.kineto.job import TracedJob, make_statements
 from rnn_scaling.inspection.kineto.step_split import PARTS
 from rnn_scaling.reports.sections import Columns, Section, make_grid, markdown
 from rnn_scaling.reports.steps import milliseconds
@@ -26,7 +26,7 @@ TITLES = {
 }
 
 
-def text(job: TracedJob, top: int) -> str:
+def format_text(job: TracedJob, top: int) -> str:
     """Return the verdict and the tables.
 
     Args:
@@ -41,33 +41,33 @@ def text(job: TracedJob, top: int) -> str:
     for part in PARTS:
         if any(job.part(part, rank).mean for rank in job.traces):
             title = TITLES.get(part, part)
-            parts[title] = functools.partial(_part_cell, job, part)
+            parts[title] = functools.partial(_format_part, job, part)
     exchange: Columns = {
         "Rank": str,
         "Active (ms)": lambda rank: milliseconds(job.value("exchange_s", rank)),
         "exposed": lambda rank: milliseconds(job.value("exposed_s", rank)),
-        "Clock ahead (ms)": lambda rank: _clock_text(job.alignment.clocks.get(rank)),
+        "Clock ahead (ms)": lambda rank: _format_clock(job.alignment.clocks.get(rank)),
     }
     grids = [make_grid("Parts of a step", parts, ranks)]
     if job.mean("exchange_s"):
         grids.append(make_grid("Exchange per step, and clocks", exchange, ranks))
     num_steps = counted(len(job.steps), "step")
     title = f"PyTorch trace, {counted(len(job.traces), 'rank')}, {num_steps}"
-    section = Section(title, tuple(grids), tuple(statements(job)))
+    section = Section(title, tuple(grids), tuple(make_statements(job)))
     return markdown([section], level=3)
 
 
-def _part_cell(job: TracedJob, part: str, rank: int) -> str:
+def _format_part(job: TracedJob, part: str, rank: int) -> str:
     return milliseconds(job.part(part, rank), job.value("seconds", rank).mean)
 
 
-def _clock_text(clock: Clock | None) -> str:
+def _format_clock(clock: Clock | None) -> str:
     if clock is None:
         return "n/a"
     return f"{clock.offset_ns / 1e6:.3f} sd {clock.scatter_ns / 1e6:.3f}"
 
 
-def as_json(job: TracedJob) -> str:
+def format_json(job: TracedJob) -> str:
     """Return all numbers, in seconds."""
     ranks = []
     for rank, trace in job.traces.items():
@@ -85,13 +85,13 @@ def as_json(job: TracedJob) -> str:
     content = {
         "schema": SCHEMA,
         "world_size": job.world_size,
-        "statements": [statement.data() for statement in statements(job)],
+        "statements": [statement.data() for statement in make_statements(job)],
         "ranks": ranks,
     }
     return input_files.format_json(content)
 
 
-def as_csv(job: TracedJob) -> str:
+def format_csv(job: TracedJob) -> str:
     """Return a row per rank and step, in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.inspection.kineto import rank_trace
-from rnn_scaling.inspection.kineto.alignment import Alignment, last_arrival
+from rnn_scaling.inspection.kineto.alignment import Alignment, find_last_arrival
 from rnn_scaling.inspection.kineto.rank_trace import RankTrace
 from rnn_scaling.inspection.phases import find_covered
 
@@ -94,7 +94,7 @@ def _list_spans(rank: int, trace: RankTrace, alignment: Alignment) -> dict[str, 
     for call in alignment.calls:
         if rank in call:
             offset_ns = alignment.clocks[rank].offset_ns
-            arrived_ns = last_arrival(call, rank) + offset_ns
+            arrived_ns = find_last_arrival(call, rank) + offset_ns
             start_ns, end_ns = call[rank][:2]
             waits.append((start_ns + offset_ns, arrived_ns))
             transfers.append((arrived_ns, end_ns + offset_ns))

@@ -107,7 +107,7 @@ def is_communication(name: str) -> bool:
     return _COMMUNICATION.match(name) is not None
 
 
-def short_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return a mangled C++ name as its qualified identifier, other names unchanged.
 
     Template and call arguments are left out. Source: the Itanium C++ ABI's
@@ -237,7 +237,7 @@ def _read_nvprof_layout(db: TraceDatabase) -> Layout:
     devices = db.select(f"{_ACTIVITY}DEVICE", "id", "name")
 
     def read_name(_: str, value: Any) -> str:
-        return short_name(read_string(value))
+        return shorten_name(read_string(value))
 
     return Layout(
         schema="nvprof",

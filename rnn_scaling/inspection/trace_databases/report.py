@@ -42,7 +42,7 @@ _GAPS = {
 }  # fmt: skip
 
 
-def markdown(summary: Row, top: int) -> str:
+def format_markdown(summary: Row, top: int) -> str:
     """Return the summary as tables.
 
     Args:
@@ -66,29 +66,29 @@ def markdown(summary: Row, top: int) -> str:
         {"table": table, "rows": rows} for table, rows in summary["tables"].items()
     ]
     sections = [
-        _section_text("Devices", _DEVICES, devices),
-        _section_text(
+        _format_section("Devices", _DEVICES, devices),
+        _format_section(
             "Communication (nccl* and its like, copies between devices)",
             _COMMUNICATION,
             communicating,
         ),
-        _section_text(
+        _format_section(
             "Kernels by time",
             {"Device": "device", **_NAMES, "Kernel": "name"},
             _add_shares(summary["kernels"]),
             top,
         ),
-        _section_text("Copies by time", _COPIES, summary["copies"], top),
-        _section_text(
+        _format_section("Copies by time", _COPIES, summary["copies"], top),
+        _format_section(
             "Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top
         ),
-        _section_text("Tables", {"Table": "table", "Rows": "rows"}, tables),
+        _format_section("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
-    header = "\n".join(_header_lines(summary)) + "\n"
+    header = "\n".join(_format_header(summary)) + "\n"
     return "\n".join([header, *filter(None, sections), _LEGEND])
 
 
-def _header_lines(summary: Row) -> list[str]:
+def _format_header(summary: Row) -> list[str]:
     """Return the title, the examined time, notes and problems."""
     first_ns, last_ns = summary["span_ns"]
     start_ns, end_ns = summary["window_ns"]
@@ -139,7 +139,7 @@ def _add_shares(rows: Sequence[Row]) -> list[Row]:
     return with_shares
 
 
-def _section_text(
+def _format_section(
     title: str,
     columns: Mapping[str, str],
     rows: Sequence[Row],

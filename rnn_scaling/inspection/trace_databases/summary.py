@@ -123,7 +123,7 @@ def summarize(
         devices.append({"device": device, "model": model, **numbers})
     copies = [
         {**row, "gb_per_s": _gb_per_s(row)}
-        for row in _sorted_rows(totals[COPY], _COPY_FIELDS)
+        for row in _sort_rows(totals[COPY], _COPY_FIELDS)
     ]
     return {
         "schema": SCHEMA,
@@ -134,7 +134,7 @@ def summarize(
         "span_ns": list(span),
         "window_ns": list(window),
         "devices": devices,
-        "kernels": _sorted_rows(totals[KERNEL], _KERNEL_FIELDS),
+        "kernels": _sort_rows(totals[KERNEL], _KERNEL_FIELDS),
         "copies": copies,
         "tables": {table: _count_rows(db, table) for table in db.columns},
         "notes": layout.notes,
@@ -243,7 +243,7 @@ def _gb_per_s(copy: Row) -> float | None:
     return rate
 
 
-def _sorted_rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
+def _sort_rows(totals: Totals, fields: tuple[str, ...]) -> list[Row]:
     """Return these fields of all totals, the longest first."""
     ordered = sorted(
         totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"]))

@@ -53,7 +53,7 @@ def reduce_dense(
     # In the order of backpropagation, last gradient first: collective operators run in
     # the order of tracing, which must be equal at all ranks.
     for tensors in reversed(list(zip(*packs, strict=True))):
-        segment = select(segments, gradients.num_bytes(tensors[0]))
+        segment = select(segments, gradients.count_bytes(tensors[0]))
         reduce_function = reduce_functions[segment.algorithm, segment.shards]
         for tower, tensor in enumerate(reduce_function(tensors)):
             summed[tower].insert(0, tensor)

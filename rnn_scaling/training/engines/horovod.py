@@ -32,7 +32,7 @@ def start(request: Request) -> Engine:
         if place
         else [ports.LOOPBACK]
     )
-    os.environ.update(slots(hosts, engine.rank))
+    os.environ.update(make_slot_variables(hosts, engine.rank))
     # Gloo is the default even under mpirun, which reports a failure if a process ends
     # after MPI was initialised and not finalised.
     transport = os.environ.setdefault("HOROVOD_CONTROLLER", "gloo")
@@ -72,7 +72,7 @@ def load() -> ModuleType:
     return hvd
 
 
-def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
+def make_slot_variables(hosts: Sequence[str], rank: int) -> dict[str, str]:
     """Return the ranks and sizes of a worker as the variables that Horovod reads."""
     local = [peer_rank for peer_rank, host in enumerate(hosts) if host == hosts[rank]]
     local_rank = local.index(rank)

@@ -209,7 +209,7 @@ def test_a_table_without_times_is_noted(nsys):
     ],
 )
 def test_short_names_of_mangled_kernels(mangled, name):
-    assert layouts.short_name(mangled) == name
+    assert layouts.shorten_name(mangled) == name
 
 
 def test_a_copy_between_two_devices_is_communication(nsys, tmp_path):

@@ -7,7 +7,7 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images import layers as layering
 from rnn_scaling.models.images import own_networks
 from rnn_scaling.models.images.layers import DECAY, LayeredClassifier, Layers
-from rnn_scaling.models.workload import initial_value
+from rnn_scaling.models.workload import make_initial_value
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -23,7 +23,9 @@ def random_values(network, seed=3):
         if spec.name.startswith("logits/"):
             continue
         noise = 0.2 * random.standard_normal(spec.shape).astype(np.float32)
-        values[spec.name] = initial_value(spec, seed) + noise * (len(spec.shape) == 1)
+        values[spec.name] = make_initial_value(spec, seed) + noise * (
+            len(spec.shape) == 1
+        )
         if spec.name.endswith("variance"):
             values[spec.name] = np.abs(values[spec.name])
     return values

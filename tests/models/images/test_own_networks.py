@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rnn_scaling.models.workload import first_values
+from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.models.workloads import WORKLOADS
 from tests.models.images.test_zoo import network_of
 from tests.models.test_images import traced_flops
@@ -23,7 +23,7 @@ def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
     images = tf.constant(random.uniform(-1, 1, (batch_size, 32, 32, 3)), tf.float32)
     labels = tf.constant(random.integers(0, 10, batch_size))
     weights, averages = (
-        tf.nest.map_structure(tf.Variable, first_values(specs, 1))
+        tf.nest.map_structure(tf.Variable, make_first_values(specs, 1))
         for specs in (network.variables, network.moving)
     )
 

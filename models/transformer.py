@@ -113,10 +113,10 @@ class _Transformer(NextWords):
         """Run the layers of a side; the "decoder" has a memory."""
         num_heads = self._config.num_heads
         attentions: dict[str, Attention] = {
-            "attention": lambda _, x, w: multi_head.attention(x, w, num_heads)
+            "attention": lambda _, x, w: multi_head.apply_attention(x, w, num_heads)
         }
         if memory is not None:
-            attentions["memory"] = lambda _, x, w: multi_head.attention(
+            attentions["memory"] = lambda _, x, w: multi_head.apply_attention(
                 x, w, num_heads, memory
             )
         return self._run_layers(side, weights, x, drop, attentions)

@@ -152,29 +152,31 @@ def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     return field * shape[-2], field * shape[-1]
 
 
-def _uniform(
+def _draw_uniform(
     shape: tuple[int, ...], generator: np.random.Generator, limit: float
 ) -> np.ndarray:
     return (generator.random(shape, np.float32) * 2.0 - 1.0) * np.float32(limit)
 
 
-def _normal(
+def _draw_normal(
     shape: tuple[int, ...], generator: np.random.Generator, deviation: float
 ) -> np.ndarray:
     return generator.standard_normal(shape, np.float32) * np.float32(deviation)
 
 
 INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]] = {
-    "uniform": lambda shape, generator: _uniform(shape, generator, INITIAL_RANGE),
+    "uniform": lambda shape, generator: _draw_uniform(shape, generator, INITIAL_RANGE),
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
-    "glorot_uniform": lambda shape, generator: _uniform(
+    "glorot_uniform": lambda shape, generator: _draw_uniform(
         shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape)))
     ),
-    "he_normal": lambda shape, generator: _normal(
+    "he_normal": lambda shape, generator: _draw_normal(
         shape, generator, math.sqrt(2.0 / _fan_in_out(shape)[0])
     ),
-    "unit_rows": lambda shape, generator: _normal(shape, generator, shape[-1] ** -0.5),
+    "unit_rows": lambda shape, generator: _draw_normal(
+        shape, generator, shape[-1] ** -0.5
+    ),
 }
 
 

@@ -66,8 +66,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         super().__init__()
         if min(num_samples, batch_size, items_a_sample, num_devices) < 1:
             raise ValueError(
-                "expected num_samples, batch_size, items_a_sample and num_devices of at "
-                f"least 1, got {num_samples}, {batch_size}, {items_a_sample} and "
+                "expected num_samples, batch_size, items_a_sample and num_devices of "
+                f"at least 1, got {num_samples}, {batch_size}, {items_a_sample} and "
                 f"{num_devices}"
             )
         self._path = result_file
@@ -107,7 +107,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
             error = ValueError(
-                f"num_devices is {self._num_devices}, but model.fit trains on {replicas}"
+                f"num_devices is {self._num_devices}, but model.fit trains on "
+                f"{replicas}"
             )
             self._finish(error)
             raise error
@@ -194,7 +195,7 @@ def _next_file(result_file: str | os.PathLike[str]) -> Path:
         return path
     next_path = path.with_name(f"{path.stem}-{number}{path.suffix}")
     entry.warn(
-        f"{path} already contains the record of another fit; fit {number} is recorded in "
-        f"{next_path.name}"
+        f"{path} already contains the record of another fit; fit {number} is recorded "
+        f"in {next_path.name}"
     )
     return next_path

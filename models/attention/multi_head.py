@@ -48,7 +48,7 @@ def causal_mask(num_words: int | Tensor) -> Tensor:
     return tf.where(steps <= steps[:, None], 0.0, tf.float32.min)
 
 
-def attention(
+def apply_attention(
     x: WordRows, weights: Weights, num_heads: int, memory: WordRows | None = None
 ) -> Tensor:
     """Return the attention [N, D] to the words themselves, or to a memory."""

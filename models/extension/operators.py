@@ -152,7 +152,7 @@ def test(file: Path, identity: library.Identity, name: str) -> str:
     # A thread does not see the graph or the tape that may be open here.
     with ThreadPoolExecutor(1) as executor:
         try:
-            failure: str = executor.submit(check.failure).result()
+            failure: str = executor.submit(check.find_failure).result()
         except tf.errors.ResourceExhaustedError as e:
             return str(e.message)  # not stored: the next process may have more memory
     with contextlib.suppress(OSError):

@@ -411,7 +411,8 @@ def _read_kubernetes(job: _Job) -> Launch:
         if not dash or number != str(job.rank):
             raise ClusterError(
                 f"host name {job.host_name} must end with -{job.rank}, because "
-                f"JOB_COMPLETION_INDEX={job.rank}; set completionMode: Indexed in the Job"
+                f"JOB_COMPLETION_INDEX={job.rank}; set completionMode: Indexed in the "
+                "Job"
             )
         rendezvous = ports.join(f"{name}-0.{service}", _KUBERNETES_PORT)
     return job.launch("Kubernetes", rendezvous, job=f"Kubernetes {name or rendezvous}")

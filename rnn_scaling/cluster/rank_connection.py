@@ -185,7 +185,8 @@ class RankConnection:
                         f"{name_ranks(self._rendezvous.other_ranks())} did not leave"
                     )
                 self.abort(
-                    f"{delay} within {self._timeout_s:g} s ({self._launch.timeout_option})"
+                    f"{delay} within {self._timeout_s:g} s "
+                    f"({self._launch.timeout_option})"
                 )
         if self.failed.is_set():
             self._close_later()

@@ -113,7 +113,8 @@ def main(words: Sequence[str]) -> int:
     name = words[0] if words else ""
     if name not in GROUPS:
         raise entry.Refusal(
-            f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; see history --help"
+            f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; see "
+            "history --help"
         )
     options = flags.read(words[1:], USAGE, GROUPS[name], f"history {name}")
     if name == "show":
@@ -143,7 +144,8 @@ def add(
     named_commit = commits.resolve(commit) if commit else None
     if commit and not named_commit:
         raise entry.Refusal(
-            f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD"
+            f"--commit={commit} is not a commit of the repository in this folder; give "
+            "a hash or HEAD"
         )
     contents = [folders.read(place) for place in results]
     candidates = []
@@ -223,9 +225,10 @@ def _show(options: ShowOptions) -> int:
     address = options.commit_url or commits.find_commit_page()
     if options.commit_url and not address.startswith(("http://", "https://")):
         raise entry.Refusal(
-            f"--commit_url={address} must begin with http:// or https://, such as https://host/name/commit/"
+            f"--commit_url={address} must begin with http:// or https://, such as "
+            "https://host/name/commit/"
         )
-    folder = _history_folder(options)
+    folder = _choose_folder(options)
     timeline = _read_timeline(folder)
     target = options.output or folder
     place = folder.resolve()
@@ -248,7 +251,7 @@ def _check(options: CheckOptions) -> int:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.reports import comparison
 
-    folder = _history_folder(options)
+    folder = _choose_folder(options)
     report = curves.check(str(folder), _read_timeline(folder), options.max_regression)
     text = f"{comparison.RENDER[options.format](report)}\n"
     if options.format == "text":
@@ -258,7 +261,7 @@ def _check(options: CheckOptions) -> int:
     return report.exit_status
 
 
-def _history_folder(options: ShowOptions | CheckOptions) -> Path:
+def _choose_folder(options: ShowOptions | CheckOptions) -> Path:
     """Return the folder of the history: --history, or a word without a flag."""
     if options.folder is None:
         return options.history

@@ -65,8 +65,8 @@ class ImportOptions:
     )
     ranks: str | None = option(
         None,
-        "which rate counts if several ranks print one: the rate of the first rank, or their sum "
-        "(default: first for progress bars, sum for gnmt)",
+        "which rate counts if several ranks print one: the rate of the first rank, or "
+        "their sum (default: first for progress bars, sum for gnmt)",
         choices=tuple(choice.value for choice in Ranks),
     )
     audit: bool = option(
@@ -86,7 +86,8 @@ class ImportOptions:
     )
     num_devices: int | None = option(
         None,
-        "number of devices of every run, if the log does not name it (default: unknown)",
+        "number of devices of every run, if the log does not name it (default: "
+        "unknown)",
         minimum=1,
     )
     batch_size: int | None = option(
@@ -97,8 +98,8 @@ class ImportOptions:
     )
     unit: str = option(
         "",
-        "the items that the rates of a pattern or progress bar count, in the plural, such "
-        "as words (default: as printed, or items)",
+        "the items that the rates of a pattern or progress bar count, in the plural, "
+        "such as words (default: as printed, or items)",
     )
     records: Path | None = option(
         None,

@@ -28,7 +28,7 @@ How many operators does the graph have, how many kernels does a step run, and wh
 a step go? Without SOURCE, runs the trainer for every combination of the values, counts,
 and compares. Defaults:
 
-    --encoder_type={",".join(kernels.kernels_for("lstm"))}    or the encoders of --unit_type
+    --encoder_type={",".join(kernels.list_kernels("lstm"))}    or the encoders of --unit_type
     --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
     --num_devices=1,2,...,N    N: all GPUs, or all CPU cores; 1,2,4,... above 8

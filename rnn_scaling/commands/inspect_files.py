@@ -128,7 +128,7 @@ def answer(options: ReadingOptions, user_flags: set[str]) -> int:
       user_flags: The names of the flags that the user gave.
     """
     databases = [path for path in options.sources if _is_database(path)]
-    traces = _kineto_files(options.sources)
+    traces = _find_kineto_files(options.sources)
     if databases and len(options.sources) > 1:
         raise entry.Refusal(f"{databases[0]} is a database; name only this file")
     kind = "traced runs"
@@ -149,7 +149,7 @@ def answer(options: ReadingOptions, user_flags: set[str]) -> int:
     return _answer_database(options) if databases else _answer_runs(options)
 
 
-def _kineto_files(sources: Sequence[Path]) -> list[Path]:
+def _find_kineto_files(sources: Sequence[Path]) -> list[Path]:
     """Return the traces of the PyTorch profiler; [] if the sources are something else.
 
     Traces are recognised by name and beginning. If one source is a trace, all are read
@@ -209,7 +209,8 @@ def _answer_runs(options: ReadingOptions) -> int:
         if run.parts and (options.step or 0) >= len(run.parts.steps):
             last = len(run.parts.steps) - 1
             problems.append(
-                f"--step={options.step} must be at most {last}, the last step of {run.path}"
+                f"--step={options.step} must be at most {last}, the last step of "
+                f"{run.path}"
             )
         else:
             shown_runs.append(run)
@@ -256,7 +257,7 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
         if span is None:
             reasons = ["this file contains no event with a time", *db.problems]
             raise TraceDbError(file, "; ".join(reasons))
-        window = _window(options, span)
+        window = _find_window(options, span)
         content = summary.summarize(
             db,
             layout=layout,
@@ -270,7 +271,7 @@ def look(options: ReadingOptions) -> tuple[str, list[str]]:
     return report.format_markdown(content, options.top), db.problems
 
 
-def _window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
+def _find_window(options: ReadingOptions, span: tuple[int, int]) -> tuple[int, int]:
     """Return the part of a trace between the times of the command line."""
     [file] = options.sources
     first, last = span

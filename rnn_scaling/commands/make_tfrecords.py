@@ -43,7 +43,8 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, _USAGE, ImageOptions, "make_tfrecords")
     if options.files > options.images:
         raise entry.Refusal(
-            f"--files={options.files} must be at most --images={options.images}; lower it"
+            f"--files={options.files} must be at most --images={options.images}; lower "
+            "it"
         )
     NativeLog()
     from rnn_scaling.data import make_tfrecords  # loads TensorFlow
@@ -62,6 +63,7 @@ def main(words: Sequence[str]) -> int:
             f"--out={options.out}: {e.strerror or e}; name another folder"
         )
     entry.note(
-        f"{options.images} images in {options.files} files; train on them with --data_dir={options.out}"
+        f"{options.images} images in {options.files} files; train on them with "
+        f"--data_dir={options.out}"
     )
     return entry.EXIT_OK

@@ -83,7 +83,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.commands import prediction_results as results
 
     if options.what_if is not None:
-        results.print_changes(results.what_if(options), options)
+        results.print_changes(results.predict_changes(options), options)
     elif options.simulate:
         from rnn_scaling.commands import prediction_simulation
 
@@ -91,7 +91,7 @@ def main(words: Sequence[str]) -> int:
         results.print_report(report, options, "simulation")
     elif options.track_record:
         results.print_report(
-            results.track_record(options.sources), options, "prediction"
+            results.check_track_record(options.sources), options, "prediction"
         )
     else:
         results.print_report(results.predict(options), options, "prediction")

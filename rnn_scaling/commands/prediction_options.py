@@ -47,7 +47,8 @@ def _parse_device_counts(text: str) -> tuple[int, ...]:
         is_short = digits.isdecimal() and len(digits) <= len(str(_MAX_DEVICES))
         if not is_short or not 1 <= int(digits) <= _MAX_DEVICES:
             raise ValueError(
-                f"whole numbers from 1 to {_MAX_DEVICES}, separated by commas, such as 8,64,512"
+                f"whole numbers from 1 to {_MAX_DEVICES}, separated by commas, such as "
+                "8,64,512"
             )
         counts.add(int(digits))
     return tuple(sorted(counts))
@@ -119,9 +120,9 @@ class PredictionOptions:
     what_if: tuple[tuple[str, float], ...] | None = option(
         None,
         "show the effect of changes. batch_size, compute, exchange and jitter take a "
-        "factor (2x, half, none); link_gbit and latency_us describe a new link. Without "
-        "a value: no exchange, no jitter, and twice the batch size, device speed or link "
-        "speed (default: not shown)",
+        "factor (2x, half, none); link_gbit and latency_us describe a new link. "
+        "Without a value: no exchange, no jitter, and twice the batch size, device "
+        "speed or link speed (default: not shown)",
         parse=parse_changes,
         shown="CHANGE=VALUE,...",
         bare=True,

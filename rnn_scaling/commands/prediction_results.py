@@ -139,7 +139,7 @@ def collect_answers(
     return answers, tuple(refusals)
 
 
-def what_if(options: PredictionOptions) -> list[Sensitivity]:
+def predict_changes(options: PredictionOptions) -> list[Sensitivity]:
     """Return the effect of the changes on each series, per number of devices.
 
     Raises:
@@ -265,7 +265,7 @@ def _refine(prediction: Prediction) -> Prediction:
     return dataclasses.replace(prediction, points=finer.points)
 
 
-def track_record(sources: Sequence[Path]) -> PredictionReport:
+def check_track_record(sources: Sequence[Path]) -> PredictionReport:
     """Return how often the predictions in folders and their subfolders held."""
     sources = sources or [_DEFAULT_FOLDER]
     cases = _find_cases(sources).values()

@@ -59,7 +59,8 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
     if not chosen_series:
         names = "; ".join(series.curve.name for series in all_series[:5])
         raise entry.Refusal(
-            f"--series={text} matches no series; give a part of one of these names: {names}"
+            f"--series={text} matches no series; give a part of one of these names: "
+            f"{names}"
         )
     is_from_table = not chosen_series[0].rows
     num_left_out = len(chosen_series) - _MAX_TABLE_SERIES

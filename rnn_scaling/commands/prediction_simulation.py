@@ -49,13 +49,13 @@ def simulate(
     if assumed.algorithm:
         changes["algorithm"] = assumed.algorithm
     source = "stated values"
-    curves = [_stated_curve(options, assumed)]
+    curves = [_make_stated_curve(options, assumed)]
     if options.sources:
         source = str(options.source)
         all_series = prediction_series.read_series(options.source, options)
         chosen_series = prediction_series.choose(all_series, options.series)
         curves = [series.curve for series in chosen_series]
-    knowledge_fields = _stated_knowledge(options, assumed)
+    knowledge_fields = _make_stated_knowledge(options, assumed)
 
     def simulate_with_stated_values(curve: Curve) -> Prediction:
         knowledge = dataclasses.replace(curve.knowledge, **knowledge_fields)
@@ -74,7 +74,7 @@ def simulate(
     return PredictionReport(source, tuple(simulations), refusals, sizes=sizes)
 
 
-def _stated_knowledge(
+def _make_stated_knowledge(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> dict[str, Any]:
     """Return the stated servers, bytes and links, which replace those of a folder."""
@@ -96,7 +96,7 @@ def _stated_knowledge(
     return knowledge_fields
 
 
-def _stated_curve(options: PredictionOptions, assumed: SimulationOptions) -> Curve:
+def _make_stated_curve(options: PredictionOptions, assumed: SimulationOptions) -> Curve:
     """Return a curve whose only point is the stated step of one device."""
     step_s = (assumed.step_ms or 1.0) / 1000
     size = options.devices_per_machine

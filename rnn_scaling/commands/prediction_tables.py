@@ -95,7 +95,7 @@ def _make_measured_series(
     title = cell_numbers.strip_markup(table.title or table.caption)
     title = title[:_MAX_TITLE_LENGTH].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    stated_scaling = _stated_scaling(series)
+    stated_scaling = _find_stated_scaling(series)
     time = _find_printed_time(series, stated_scaling)
     scaling = stated_scaling
     if scaling is None:
@@ -106,7 +106,7 @@ def _make_measured_series(
         links = (Link(0.0, math.inf, devices_per_machine),)
     curve = Curve(
         name,
-        unit=_rate_unit(series.column),
+        unit=_find_rate_unit(series.column),
         scaling=scaling,
         points=tuple(
             _make_measured_point(series, point, time) for point in series.points
@@ -159,7 +159,7 @@ def _common_cell_unit_s(column: Column) -> float:
     return units_s.pop() if len(units_s) == 1 else 1.0
 
 
-def _rate_unit(column: Column) -> str:
+def _find_rate_unit(column: Column) -> str:
     """Return the unit of a rate; "items" if the header does not name it.
 
     Numbers stay in the unit of the header, such as "k img" or "GB".
@@ -201,7 +201,7 @@ def _make_measured_point(
     )
 
 
-def _stated_scaling(series: Series) -> str | None:
+def _find_stated_scaling(series: Series) -> str | None:
     """Return how the work scales according to the batch sizes of the table.
 
     Returns:

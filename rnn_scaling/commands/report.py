@@ -194,7 +194,8 @@ def _export(options: ReportOptions) -> int:
         )
     if options != ReportOptions(options.words, export=format_name):
         raise entry.Refusal(
-            f"--export={format_name} cannot be combined with other options; leave them out"
+            f"--export={format_name} cannot be combined with other options; leave them "
+            "out"
         )
     folder = Path(options.words[0])
     destination = options.words[1]

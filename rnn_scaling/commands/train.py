@@ -195,7 +195,8 @@ def check_start(config: RunConfig, launch: Launch | None) -> Iterator[str]:
     elif launch.num_ps not in (None, num_ps):
         yield (
             f"{mode_flag}: the number of parameter servers must be {num_ps}, but is "
-            f"{launch.num_ps} in {launch.launcher}; list {num_ps} there, or change --num_ps"
+            f"{launch.num_ps} in {launch.launcher}; list {num_ps} there, or change "
+            "--num_ps"
         )
 
 

@@ -78,7 +78,8 @@ class VerifyOptions:
 
     machine: bool = option(
         False,
-        "also check kernels, all-reduces, placement and the clock; use it first on a new machine",
+        "also check kernels, all-reduces, placement and the clock; use it first on a "
+        "new machine",
     )
 
 
@@ -258,6 +259,7 @@ def _split_options(
         if name in values:
             flag = spell(name, values[name])
             lines.append(
-                f"{flag} has no effect, because verify times and traces nothing; leave it out"
+                f"{flag} has no effect, because verify times and traces nothing; leave "
+                "it out"
             )
     return values, options, lines

@@ -97,9 +97,9 @@ def _check_side(data: DataOptions, side: Side) -> CheckedSide:
             return words.index(word.encode(errors="surrogateescape"))
         except ValueError:
             raise DataError(
-                f"{path}: {word!r} is not in the first {len(words)} lines, but --{flag} "
-                f"names it; add the line, set --{flag} to the word that the file uses, "
-                f"or raise --{name}_size"
+                f"{path}: {word!r} is not in the first {len(words)} lines, but "
+                f"--{flag} names it; add the line, set --{flag} to the word that the "
+                f"file uses, or raise --{name}_size"
             ) from None
 
     bos_id = find_id(data.bos, "bos") if side.predicted else None
@@ -217,8 +217,9 @@ def _read_lines(path: str, flag: str) -> Iterator[bytes]:
             content = line.removesuffix(b"\n")
             if len(content) > MAX_LINE_BYTES:
                 raise DataError(
-                    f"{path}:{number}: the line has more than {MAX_LINE_BYTES:,} bytes; "
-                    "expected one sentence or word per line; shorten or remove it"
+                    f"{path}:{number}: the line has more than {MAX_LINE_BYTES:,} "
+                    "bytes; expected one sentence or word per line; shorten or remove "
+                    "it"
                 )
             if number == 1 and line.startswith(codecs.BOM_UTF8):
                 raise DataError(

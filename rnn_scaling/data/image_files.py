@@ -67,7 +67,8 @@ def check_and_count(paths: list[str]) -> int:
         labels = b"".join(_read_labels(path))
         if not labels:
             raise DataError(
-                f"{path} is empty, but must contain images of {RECORD_BYTES:,} bytes each"
+                f"{path} is empty, but must contain images of {RECORD_BYTES:,} bytes "
+                "each"
             )
         for number, label in enumerate(labels):
             if label >= NUM_CLASSES:

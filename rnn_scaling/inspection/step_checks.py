@@ -132,8 +132,8 @@ def _compare_with_profiler(
         for span, seconds in zip(span_s, clock_step_s)
     )
     text = (
-        f"{_format_ms(clock_step_s)} per step by this suite's clock, {_format_ms(span_s)} by the "
-        "profiler's clock"
+        f"{_format_ms(clock_step_s)} per step by this suite's clock, "
+        f"{_format_ms(span_s)} by the profiler's clock"
     )
     return Check(name="clock against the profiler's", holds=holds, text=text)
 

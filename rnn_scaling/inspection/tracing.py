@@ -100,7 +100,8 @@ def _trace(
     new_files = sorted(set(Path(folder).glob(_SPACES)) - old_files)
     if not new_files:
         raise TraceError(
-            f"TensorFlow's profiler wrote no {_SPACES} below {folder}; is the disk full?"
+            f"TensorFlow's profiler wrote no {_SPACES} below {folder}; is the disk "
+            "full?"
         )
     # The wheel contains this module, but it is not public. TensorBoard's profile plugin
     # reads the same messages.

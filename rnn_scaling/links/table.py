@@ -144,11 +144,10 @@ def _format_links(links: Sequence[Series]) -> str:
 _FIT_HEAD = ("alpha (us)", "beta (GB/s)", "Line holds from", "Residual (%)")
 _FIT_TEXT = (
     "time = alpha + bytes / beta is fitted to the medians (relative least squares; "
-    "after ± the standard error). "
-    "A line holds where no median is further from it than "
-    f"{100 * MAX_FIT_RESIDUAL:.0f} %: from the size in the table to the largest; residual: "
-    "the largest distance. "
-    "In brackets: the line over all sizes, which does not hold."
+    "after ± the standard error). A line holds where no median is further from it than "
+    f"{100 * MAX_FIT_RESIDUAL:.0f} %: from the size in the table to the largest; "
+    "residual: the largest distance. In brackets: the line over all sizes, which does "
+    "not hold."
 )
 
 
@@ -403,7 +402,8 @@ def _format_nccl_block(series: Series, host: str, devices: Sequence[str]) -> str
         "#",
         "# Using devices",
         *(
-            f"#  Rank {k:2d} Group  0 Pid {os.getpid():6d} on {host} device {k:2d} [{d}]"
+            f"#  Rank {k:2d} Group  0 Pid {os.getpid():6d} on {host} device {k:2d} "
+            f"[{d}]"
             for k, d in enumerate(devices)
         ),
         "#",

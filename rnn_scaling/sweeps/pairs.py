@@ -131,7 +131,8 @@ def _read_side(text: str, common: Setting) -> Setting:
         if name in common_values:
             common_flag = spell(name, common_values[name])
             lines.append(
-                f"{spell(name, value)} conflicts with the common {common_flag}; give one"
+                f"{spell(name, value)} conflicts with the common {common_flag}; give "
+                "one"
             )
     for name in own_setting.axes:
         if name in common.axes:

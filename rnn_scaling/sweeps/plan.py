@@ -139,7 +139,7 @@ def plan(
             varied_options.append(name)
 
     def make_name(values: Mapping[str, Any], config: RunConfig) -> str | None:
-        encoders = kernels.kernels_for(config.model.unit_type)
+        encoders = kernels.list_kernels(config.model.unit_type)
         is_default = "encoder_type" not in user_flags
         if is_default and config.model.encoder_type not in encoders:
             return None  # this encoder does not compute these cells
@@ -282,7 +282,7 @@ def _default_values(
     # implementation.
     if set(lists.get(FRAMEWORK, [OWN_FRAMEWORK])) != {OWN_FRAMEWORK}:
         defaults = {FRAMEWORK: lists[FRAMEWORK], **defaults}
-        defaults["encoder_type"] = [kernels.kernels_for("lstm")[0]]
+        defaults["encoder_type"] = [kernels.list_kernels("lstm")[0]]
         defaults["variable_update"] = CORE_MODES
         defaults["data_source"] = ["constant"]
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
@@ -302,7 +302,7 @@ def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
     unit_types = lists.get("unit_type", [configs.OPTIONS["unit_type"].default])
     names: set[str] = set()
     for unit_type in unit_types:
-        names.update(kernels.default_sweep(unit_type))
+        names.update(kernels.list_swept_kernels(unit_type))
     return [name for name in kernels.KERNELS if name in names]
 
 

@@ -29,9 +29,9 @@ class TrainerOptions:
 
     trainer: str = option(
         "",
-        "command of one run, with placeholders: {num_devices}, {repeat}, {result_file} for the "
-        "record of a Recorder, and {NAME} for each --axis:NAME=VALUE,... or other flag; "
-        "runs without a shell; {{ is a brace",
+        "command of one run, with placeholders: {num_devices}, {repeat}, {result_file} "
+        "for the record of a Recorder, and {NAME} for each --axis:NAME=VALUE,... or "
+        "other flag; runs without a shell; {{ is a brace",
         parse=placeholders.check_command,
         shown='"COMMAND {num_devices}"',
         whole=True,
@@ -57,8 +57,8 @@ class TrainerOptions:
     )
     ranks: str | None = option(
         None,
-        "which rate counts if several ranks print one: the rate of the first rank, or their sum "
-        "(default: first; in formats that print each rank's own tokens, sum)",
+        "which rate counts if several ranks print one: the rate of the first rank, or "
+        "their sum (default: first; in formats that print each rank's own tokens, sum)",
         choices=tuple(choice.value for choice in Ranks),
     )
     items_per_step: str = option(
@@ -77,8 +77,8 @@ class TrainerOptions:
     )
     unit: str = option(
         "",
-        "the items that the trainer counts, in the plural, such as words (default: from "
-        "its record or log)",
+        "the items that the trainer counts, in the plural, such as words (default: "
+        "from its record or log)",
     )
 
     certificate: str = option(
@@ -127,8 +127,8 @@ def check_log_options(options: TrainerOptions) -> Iterator[str]:
     is_auto = AUTO in options.log_format.split(",")
     if options.items_per_step and not has_no_items and not is_auto:
         yield (
-            "--items_per_step needs a --log_format that reads only steps or seconds; leave "
-            "one out"
+            "--items_per_step needs a --log_format that reads only steps or seconds; "
+            "leave one out"
         )
     if options.ranks == Ranks.SUM and options.items_per_step:
         yield (
@@ -137,6 +137,6 @@ def check_log_options(options: TrainerOptions) -> Iterator[str]:
         )
     if (options.log_format == WALL) != bool(options.items):
         yield (
-            "--items=PRODUCT and --log_format=wall need each other, as the items and the "
-            "seconds of a whole run; give both or neither"
+            "--items=PRODUCT and --log_format=wall need each other, as the items and "
+            "the seconds of a whole run; give both or neither"
         )

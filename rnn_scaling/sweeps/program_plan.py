@@ -176,7 +176,8 @@ def _check_lists(axes: Collection[str], lists: Lists) -> Iterator[str]:
             yield f"--{name} and {AXIS}{name} name the same option; give one of them"
         if name in FOREIGN_NOT_COMPARED:
             yield (
-                f"--{name} applies only to this suite's trainer; rename yours to {AXIS}my_{name}"
+                f"--{name} applies only to this suite's trainer; rename yours to "
+                f"{AXIS}my_{name}"
             )
 
 

@@ -287,7 +287,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
         if len(counts) > 1 and "num_devices" not in places:
             lines.append(
                 "--trainer has no placeholder {num_devices}: the program sees the "
-                f"number of devices only in its cores or GPUs, and in the variable {DEVICES_VARIABLE}"
+                "number of devices only in its cores or GPUs, and in the variable "
+                f"{DEVICES_VARIABLE}"
             )
         lines = list(dict.fromkeys(lines))
         if not dry_run:
@@ -314,8 +315,8 @@ class ProgramTrainer(Trainer[ProgramRun]):
         problem = _describe_exit(outcome)
         if written.status == "ok" and problem:
             self.notes.append(
-                f"{run.label}: its program failed after it wrote its record ({problem}); "
-                f"see {log}"
+                f"{run.label}: its program failed after it wrote its record "
+                f"({problem}); see {log}"
             )
             end = problem
         warnings = self._output.warnings.lines()

@@ -283,8 +283,9 @@ def _check_length(directory: str, batches: int, config: RunConfig) -> None:
     name = "max_batches" if config.measure.until_steady else "num_batches"
     value = getattr(config.measure, name)
     raise CheckpointError(
-        f"--checkpoint_dir={directory} contains batch {batches}, but {spell(name, value)} "
-        f"ends before it; give {batches - limit + value} or more, or another folder"
+        f"--checkpoint_dir={directory} contains batch {batches}, but "
+        f"{spell(name, value)} ends before it; give {batches - limit + value} or more, "
+        "or another folder"
     )
 
 

@@ -59,9 +59,9 @@ class Ending:
         if done > self.max_batches:
             limit = spell(self._limit, getattr(self._measure, self._limit))
             raise CheckpointError(
-                f"--checkpoint_dir={config.output.checkpoint_dir} contains batch {done}, "
-                f"but {limit} ends with batch {self.max_batches}; raise --{self._limit}, "
-                "or give another --checkpoint_dir"
+                f"--checkpoint_dir={config.output.checkpoint_dir} contains batch "
+                f"{done}, but {limit} ends with batch {self.max_batches}; raise "
+                f"--{self._limit}, or give another --checkpoint_dir"
             )
 
     def find_reason(self, resume: Callable[[], None]) -> str:

@@ -102,4 +102,4 @@ def test_wrong_sums_and_placements_are_found(checked, monkeypatch):
     assert (variables.holds, operators.holds) == (False, False)
     got = {"a": np.array([1.0, 2.0])}
     expected = {"a": np.array([1.0, 4.0])}
-    assert kernel_checks.parity.largest_error(got, expected) == (0.5, "a")
+    assert kernel_checks.parity.find_largest_error(got, expected) == (0.5, "a")

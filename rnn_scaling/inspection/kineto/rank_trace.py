@@ -112,7 +112,8 @@ def read_trace(file: Path) -> RankTrace:
     if not steps:
         raise DoorError(
             file,
-            "has no ProfilerStep#; call step() of torch.profiler.profile after each batch",
+            "has no ProfilerStep#; call step() of torch.profiler.profile after each "
+            "batch",
         )
     base_ns = _whole_or_none(stream.header.get("baseTimeNanoseconds")) or 0
     rank, world_size = _read_ranks(stream.header)

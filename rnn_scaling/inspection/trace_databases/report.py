@@ -20,14 +20,19 @@ docs/inspect.md has more.
 # Each table maps columns to keys of its rows. Values are in ns for "(ms" and "(us".
 _DEVICES = {
     "Device": "device", "Model": "model", "Kernels": "kernels", "Kernels/s": "kernels_per_s",
-    "Kernel sum (ms)": "kernel_sum_ns", "Kernel busy (ms)": "kernel_busy_ns", "Copy busy (ms)": "copy_busy_ns",
-    "Overlap (ms)": "overlap_ns", "Exposed copy (ms)": "exposed_copy_ns", "Busy (ms)": "busy_ns",
-    "Busy (%)": "busy_percent", "Idle (ms)": "idle_ns", "Gaps": "gaps", "In gaps (ms)": "gap_ns",
+    "Kernel sum "
+    "(ms)": "kernel_sum_ns", "Kernel busy (ms)": "kernel_busy_ns", "Copy busy (ms)": "copy_busy_ns",
+    "Overlap "
+    "(ms)": "overlap_ns", "Exposed copy (ms)": "exposed_copy_ns", "Busy (ms)": "busy_ns",
+    "Busy "
+    "(%)": "busy_percent", "Idle (ms)": "idle_ns", "Gaps": "gaps", "In gaps (ms)": "gap_ns",
 }  # fmt: skip
 _COMMUNICATION = {
     "Device": "device", "Kernels": "kernels", "Copies between devices": "copies", "Sum (ms)": "sum_ns",
-    "Busy (ms)": "busy_ns", "Overlapped (ms)": "overlapped_ns", "Exposed (ms)": "exposed_ns",
-    "Exposed (% of the time)": "exposed_percent", "Computing kernels busy (ms)": "compute_busy_ns",
+    "Busy "
+    "(ms)": "busy_ns", "Overlapped (ms)": "overlapped_ns", "Exposed (ms)": "exposed_ns",
+    "Exposed (% of the "
+    "time)": "exposed_percent", "Computing kernels busy (ms)": "compute_busy_ns",
 }  # fmt: skip
 _NAMES = {
     "Calls": "calls", "Total (ms)": "ns", "Mean (us)": "mean_ns", "Longest (us)": "longest_ns", "Share (%)": "share",

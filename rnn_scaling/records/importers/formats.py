@@ -102,8 +102,8 @@ _FORMATS: tuple[LogFormat, ...] = (
             "A step line's images/sec is batch / mean step time so far. Its +/- is the "
             "standard error of the step rates (std / sqrt(steps)), and jitter is "
             "1.4826 * MAD. Neither is an interval over repeated runs.",
-            "The log does not contain seconds. If there are several processes, the batch "
-            "and the rate of a step line belong to one worker.",
+            "The log does not contain seconds. If there are several processes, the "
+            "batch and the rate of a step line belong to one worker.",
         ),
     ),
     TotalsFormat(
@@ -134,13 +134,13 @@ _FORMATS: tuple[LogFormat, ...] = (
         },
         cut_rate=mean_of_steps,
         notes=(
-            "Total = number of ranks * rank 0's mean rate. Only rank 0 is timed; slower "
-            "ranks count because steps are synchronous.",
-            "'+-' is 1.96 * the standard deviation of the iterations (by default 10, of "
-            "10 batches each). It is a spread between iterations and not an interval of "
-            "the mean. The total's is rank 0's times the number of ranks.",
-            "The batch size is per rank (weak scaling). The rate of an iteration includes "
-            "its work on the host. The data are synthetic.",
+            "Total = number of ranks * rank 0's mean rate. Only rank 0 is timed; "
+            "slower ranks count because steps are synchronous.",
+            "'+-' is 1.96 * the standard deviation of the iterations (by default 10, "
+            "of 10 batches each). It is a spread between iterations and not an "
+            "interval of the mean. The total's is rank 0's times the number of ranks.",
+            "The batch size is per rank (weak scaling). The rate of an iteration "
+            "includes its work on the host. The data are synthetic.",
         ),
     ),
     HorovodTimeline(),
@@ -198,9 +198,9 @@ _FORMATS: tuple[LogFormat, ...] = (
         loss=r"Pass \d+, Batch (?P<step>\d+), Loss : -?nan\b",
         columns={"seconds": "seconds", "speedup": "speedup as printed"},
         notes=(
-            "The batch size is per GPU. The clock starts after the first counted batch, "
-            "but the words of that batch count. The speed is therefore about 5 % too "
-            "high (20/19) on any number of GPUs.",
+            "The batch size is per GPU. The clock starts after the first counted "
+            "batch, but the words of that batch count. The speed is therefore about 5 "
+            "% too high (20/19) on any number of GPUs.",
             "Words are source and target words of all GPUs, without padding.",
             "A printed ratio of 1.00 for several GPUs is the trainer's default.",
         ),
@@ -213,8 +213,8 @@ _FORMATS: tuple[LogFormat, ...] = (
         total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
         rate_meaning="samples/s",
         notes=(
-            "The rate is the samples of all devices / the seconds of train(), including "
-            "its first step, evaluation and saving.",
+            "The rate is the samples of all devices / the seconds of train(), "
+            "including its first step, evaluation and saving.",
         ),
     ),
     # keras-team/keras, keras/src/utils/progbar.py, and keras/utils/generic_utils.py of
@@ -231,8 +231,8 @@ _FORMATS: tuple[LogFormat, ...] = (
         has_mean=False,
         validated=" val_",
         note=(
-            "The seconds of a step are the mean of an epoch without its first step; with "
-            "verbose=2 validation counts."
+            "The seconds of a step are the mean of an epoch without its first step; "
+            "with verbose=2 validation counts."
         ),
     ),
     # Lightning-AI/pytorch-lightning, lightning/pytorch/callbacks/progress/.

@@ -89,7 +89,8 @@ def _complete_names(text: str, all_names: Sequence[str]) -> list[str]:
             choices = [name]
         if len(choices) != 1:
             raise ValueError(
-                f"one of {', '.join(all_names)} or {REGEX}PATTERN (which must come last)"
+                f"one of {', '.join(all_names)} or {REGEX}PATTERN (which must come "
+                "last)"
             )
         complete += choices
     if pattern:
@@ -160,7 +161,8 @@ def _choose_formats(path: Path, terms: Terms) -> list[str]:
         raise LineError(
             1,
             f"found no line of a known format ({known_formats}); use "
-            f"--format={REGEX}PATTERN for the log of another program, or audit for tables",
+            f"--format={REGEX}PATTERN for the log of another program, or audit for "
+            "tables",
         )
     return names
 

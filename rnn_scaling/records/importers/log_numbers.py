@@ -134,9 +134,9 @@ def find_fault(match: re.Match[str], name: str, unit: str = "") -> str:
     if _is_whole(match, name):
         return _find_wrong_unit(match, name, unit)
     return (
-        f"the group {name} reads only {match[name]!r} of {_text_around(match, name)!r}; "
-        f"{TOKEN} reads any number, and the pattern must contain the character that "
-        "ends it"
+        f"the group {name} reads only {match[name]!r} of "
+        f"{_text_around(match, name)!r}; {TOKEN} reads any number, and the pattern "
+        "must contain the character that ends it"
     )
 
 

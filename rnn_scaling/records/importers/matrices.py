@@ -90,9 +90,9 @@ class BandwidthTest(LogFormat):
         notes = ["Device to Device counts each byte twice, as read and as written."]
         if any("MB/s" in row for row in rows):
             notes.append(
-                "MB/s is left as printed. Releases that print it divide by 2**20 bytes, "
-                "and some count 1024 ms as a second. It is therefore 2 to 5 % more than "
-                "10**6 bytes per second. GB/s is 10**9 bytes per second."
+                "MB/s is left as printed. Releases that print it divide by 2**20 "
+                "bytes, and some count 1024 ms as a second. It is therefore 2 to 5 % "
+                "more than 10**6 bytes per second. GB/s is 10**9 bytes per second."
             )
         if any(row[-1] != 1 for row in rows):
             notes.append(

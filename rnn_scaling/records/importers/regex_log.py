@@ -125,8 +125,8 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
         matches = _find_matches(lines, pattern, terms)
     if not matches:
         raise NoMatch(
-            "its output has no line that the pattern of --log_format matches; write \\( "
-            "for a literal parenthesis and \\s+ for blanks"
+            "its output has no line that the pattern of --log_format matches; write "
+            "\\( for a literal parenthesis and \\s+ for blanks"
         )
 
     evaluating = _find_evaluations([match.text_before for match in matches])

@@ -437,8 +437,9 @@ def describe(link: NetworkLink, calibration: Calibration) -> str:
     if link.delay_s:
         requested += f" and {link.delay_s * 1e3:g} ms one way"
     return (
-        f"{requested} asked; {rates} of payload measured, {len(calibration.bits_per_s)} "
-        f"nodes sending at once; round trip {calibration.round_trip_s * 1e3:.2g} ms"
+        f"{requested} asked; {rates} of payload measured, "
+        f"{len(calibration.bits_per_s)} nodes sending at once; round trip "
+        f"{calibration.round_trip_s * 1e3:.2g} ms"
     )
 
 
@@ -448,8 +449,9 @@ def find_warnings(link: NetworkLink, calibration: Calibration) -> list[str]:
     if slowest >= (1 - _SHORTFALL) * link.bits_per_s:
         return []
     return [
-        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only {format_megabits(slowest)}; "
-        "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
+        f"--link_mbit={link.bits_per_s / 1e6:g}: a link carries only "
+        f"{format_megabits(slowest)}; the CPU may be the limit; use a lower rate, "
+        "fewer workers or a quiet machine"
     ]
 
 

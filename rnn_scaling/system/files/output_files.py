@@ -115,6 +115,7 @@ def refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise OSError(
             errno.ELOOP,
-            "it is a symbolic link, and files are never written through links; remove it",
+            "it is a symbolic link, and files are never written through links; remove "
+            "it",
             str(path),
         )

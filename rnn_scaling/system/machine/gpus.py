@@ -99,9 +99,9 @@ def explain_uneven_towers(num_devices: int, num_gpus: int) -> str:
         return ""
     fewer = num_devices // num_gpus * num_gpus
     return (
-        f"--num_devices={num_devices} must be at most the number of GPUs ({num_gpus}) or a "
-        "multiple of it, so that all GPUs have the same load; use "
-        f"{fewer} or {fewer + num_gpus}"
+        f"--num_devices={num_devices} must be at most the number of GPUs ({num_gpus}) "
+        f"or a multiple of it, so that all GPUs have the same load; use {fewer} or "
+        f"{fewer + num_gpus}"
     )
 
 

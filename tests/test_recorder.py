@@ -124,7 +124,7 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
     )
     with Recorder(path) as recorder:
         recorder.step(items=3)
-    assert "1 steps, but the first" in record.read(path).error.message
+    assert "num_warmup_batches=" in record.read(path).error.message
 
 
 @pytest.mark.parametrize(

@@ -378,8 +378,8 @@ def _read_slurm(job: _Job) -> Launch:
     if len(counts) != len(names) or sum(counts) != job.size or node >= len(names):
         raise ClusterError(
             f"SLURM_STEP_NUM_TASKS={job.size}, SLURM_NODEID={node} and "
-            f"SLURM_STEP_TASKS_PER_NODE do not match the {len(names)} nodes of "
-            "SLURM_STEP_NODELIST; start the ranks with srun"
+            "SLURM_STEP_TASKS_PER_NODE do not match the nodes of "
+            f"SLURM_STEP_NODELIST ({len(names)}); start the ranks with srun"
         )
     name = (
         f"Slurm {job.number('SLURM_JOB_ID', 'SLURM_JOBID')}.{job.number(*_SLURM_STEP)}"

@@ -352,8 +352,8 @@ class Rendezvous:
             )
             if self._num_rejected:
                 line += (
-                    f"; rejected {self._num_rejected} connections with another job or "
-                    "RNN_SCALING_JOB_TOKEN"
+                    "; rejected connections with another job or "
+                    f"RNN_SCALING_JOB_TOKEN: {self._num_rejected}"
                 )
         if line:
             self._fail(Failure(FailureKind.NOT_JOINED, None, line))

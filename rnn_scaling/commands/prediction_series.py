@@ -66,7 +66,7 @@ def choose(all_series: Sequence[MeasuredSeries], text: str) -> list[MeasuredSeri
     num_left_out = len(chosen_series) - _MAX_TABLE_SERIES
     if is_from_table and num_left_out > 0:
         entry.warn(
-            f"{num_left_out} more series are left out; --series=TEXT chooses among them"
+            f"left out {num_left_out} more series; --series=TEXT chooses among them"
         )
         return chosen_series[:_MAX_TABLE_SERIES]
     return chosen_series

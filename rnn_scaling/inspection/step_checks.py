@@ -64,8 +64,8 @@ def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
             owned_variables.append((variable, engine.devices[variable.tower]))
     if not owned_variables:
         text = (
-            f"the towers share all {len(variables)} variables, so no variable "
-            "must be on a particular device"
+            f"the towers share all variables ({len(variables)}), so none must "
+            "be on a particular device"
         )
         return Check(name=name, holds=None, text=text)
     for variable, device in owned_variables:
@@ -75,7 +75,10 @@ def check_variable_placement(step: TrainStep, engine: Engine) -> Check:
                 f"updated on {variable.update.device}"
             )
             return Check(name=name, holds=False, text=text)
-    text = f"{len(owned_variables)} variables and their updates are on their towers' devices"
+    text = (
+        f"the variables ({len(owned_variables)}) and their updates are on their "
+        "towers' devices"
+    )
     return Check(name=name, holds=True, text=text)
 
 
@@ -92,7 +95,10 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
             heavy_nodes.append(node)
             if node.device != engine.devices[tower]:
                 misplaced_nodes.append(node)
-    text = f"{len(heavy_nodes)} products and fused kernels are on their towers' devices"
+    text = (
+        f"the products and fused kernels ({len(heavy_nodes)}) are on their towers' "
+        "devices"
+    )
     if misplaced_nodes:
         first = misplaced_nodes[0]
         text = (
@@ -162,8 +168,8 @@ def _compare_with_cores(times: _StepTimes) -> Check:
     num_cores = len(available_cores())
     busy_cores = times.core_s / times.clock_s
     text = (
-        f"{busy_cores:.2f} of {num_cores} cores were busy in {_STEPS} steps "
-        f"of {1e3 * times.clock_s / _STEPS:.2f} ms"
+        f"busy cores: {busy_cores:.2f} of {num_cores} on average, in {_STEPS} "
+        f"steps of {1000.0 * times.clock_s / _STEPS:.2f} ms"
     )
     holds = busy_cores <= num_cores * (1 + _CLOCK_TOLERANCE)
     return Check(name="clock against the cores'", holds=holds, text=text)

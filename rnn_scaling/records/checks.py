@@ -190,13 +190,13 @@ def find_batch_faults(
     for name, values in lists.items():
         if values is not None and len(values) != count:
             yield (
-                f"batches.{name} has {len(values)} entries, but batches.seconds "
-                f"has {count}; expected the same number"
+                f"batches.{name} has length {len(values)}, but batches.seconds "
+                f"has length {count}; expected equal lengths"
             )
     if not 0 <= batches.warmup < count:
         yield (
-            f"batches.warmup is {quote(batches.warmup)}; "
-            f"expected a whole number below the {count} batches"
+            f"batches.warmup is {quote(batches.warmup)}; expected a whole "
+            f"number below the number of batches, {count}"
         )
     yield from _find_tower_faults(batches, towers, noun)
     yield from _find_accuracy_faults(batches)
@@ -217,14 +217,14 @@ def _find_tower_faults(
     ):
         if shares_of_batches and len(shares_of_batches) != count:
             yield (
-                f"{path} has {len(shares_of_batches)} entries; "
-                f"expected a list for each of the {count} batches"
+                f"{path} has length {len(shares_of_batches)}; expected "
+                f"{count}, a list for each batch"
             )
         for i, shares in enumerate(shares_of_batches):
             if num_towers is not None and len(shares) != num_towers:
                 yield (
-                    f"{path}[{i}] is {quote([*shares])}; "
-                    f"expected a number for each of the {num_towers} towers"
+                    f"{path}[{i}] is {quote([*shares])}; expected a number for "
+                    f"each tower ({num_towers})"
                 )
                 break
     pairs = zip(batches.tower_items, batches.tower_positions)
@@ -300,8 +300,8 @@ def find_load_faults(load_windows: Mapping[str, LoadWindows]) -> Iterator[str]:
             length = len(getattr(windows, name))
             if length != count:
                 yield (
-                    f"{path}.{name} has {length} entries; "
-                    f"expected one for each of the {count} windows"
+                    f"{path}.{name} has length {length}; expected {count}, a "
+                    "number for each window"
                 )
 
 
@@ -311,8 +311,8 @@ def find_clock_faults(clocks: Clocks) -> Iterator[str]:
     for i, sample in enumerate(clocks.samples):
         if len(sample.devices) != num_devices:
             yield (
-                f"environment.clocks.samples[{i}] has {len(sample.devices)} devices; "
-                f"expected {num_devices}"
+                f"environment.clocks.samples[{i}].devices has length "
+                f"{len(sample.devices)}; expected {num_devices}"
             )
             return
 
@@ -339,8 +339,8 @@ def _find_step_faults(
 ) -> Iterator[str]:
     if allowed_towers and len(step.towers) not in allowed_towers:
         yield (
-            f"{path}.towers has {len(step.towers)} entries; "
-            f"expected the {max(allowed_towers)} towers of the run"
+            f"{path}.towers has length {len(step.towers)}; expected "
+            f"{max(allowed_towers)}, the number of towers"
         )
     for i, tower in enumerate(step.towers):
         tower_path = f"{path}.towers[{i}]"
@@ -415,7 +415,10 @@ def find_rank_faults(workers: Workers) -> Iterator[str]:
     for num_updates in workers.staleness or {}:
         is_number = num_updates.isascii() and num_updates.isdigit()
         if not is_number or len(num_updates) >= 10:
-            yield f"workers.staleness.{num_updates}: expected a number of updates"
+            yield (
+                f"workers.staleness.{num_updates} is not a number of updates; "
+                "expected a whole number"
+            )
             break
 
 
@@ -452,8 +455,8 @@ def _find_length_fault(path: str, rank: Rank, count: int) -> str:
         length = len(getattr(rank, name) or ())
         if length != count and (name in _NEEDED_LISTS or length):
             return (
-                f"{path}.{name} has {length} entries; "
-                f"expected one for each of the run's {count} batches"
+                f"{path}.{name} has length {length}; expected {count}, a "
+                "number for each batch of the run"
             )
     return ""
 

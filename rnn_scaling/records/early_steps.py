@@ -13,13 +13,14 @@ from rnn_scaling.records.parts import EarlySteps, EarlyStepsKind
 LONG_RATIO = 8.0
 _TEMPLATES: Mapping[str, str] = {
     EarlyStepsKind.FAST_START: (
-        "the first {steps} measured steps are more than {ratio:g} times as fast as the "
-        "later ones; was step() called before the devices had finished?"
+        "the first {steps} measured steps are more than {ratio:g} times "
+        "as fast as the later ones; was step() called before the devices had "
+        "finished?"
     ),
     EarlyStepsKind.FEW_LONG: (
-        "{steps} of {total_steps} steps take {share:.0%} of the time, and the others "
-        "are {ratio:g} times as fast or more; was step() called before the devices had "
-        "finished?"
+        "{share:.0%} of the time is in {steps} of {total_steps} steps, "
+        "and the others are {ratio:g} times as fast or more; was step() "
+        "called before the devices had finished?"
     ),
     EarlyStepsKind.LONG_LAST: (
         "the last step takes {share:.0%} of the time, and the others are {ratio:g} "

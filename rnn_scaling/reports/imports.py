@@ -415,7 +415,9 @@ def render_markdown(imported: Imported) -> str:
         paragraph = f"### {full.title}\n\n{text}"
         num_omitted = len(full.rows) - _MARKDOWN_ROWS
         if num_omitted > 0:
-            paragraph += f"\n{num_omitted} more rows; --output=csv prints them\n"
+            paragraph += (
+                f"\nRows that are not shown: {num_omitted}; --output=csv prints them\n"
+            )
         paragraphs.append(paragraph)
     for series in group_by_series(imported.rows):
         speedups = [row.metric(SPEEDUP) for row in series]

@@ -30,7 +30,8 @@ def check_cores(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
         if num_threads > num_cores:
             lines.append(
                 f"--intra_op_parallelism_threads={num_threads} exceeds the "
-                f"{num_cores} cores of this machine: threads wait for cores"
+                f"number of cores of this machine ({num_cores}): threads wait "
+                "for cores"
             )
     return list(dict.fromkeys(lines))
 
@@ -51,8 +52,8 @@ def check_device_cores(
         return []
     if num_devices == 1:
         return [
-            f"--cpu_cores_per_device={cores_per_device} exceeds the {num_cores} cores "
-            "of this machine: the device gets only these"
+            f"--cpu_cores_per_device={cores_per_device} exceeds the number of "
+            f"cores of this machine ({num_cores}): the device gets only these"
         ]
     share = max_efficiency(num_devices, num_cores, min(cores_per_device, num_cores))
     return [
@@ -82,6 +83,7 @@ def check_load(
     if load is None or load.others + load.steal <= NOTICEABLE_LOAD:
         return []
     return [
-        f"other processes use {load.others + load.steal:.0%} of the {len(cores)} "
-        "cores: expect lower rates and wider intervals; stop them first"
+        f"other processes use {load.others + load.steal:.0%} of the cores "
+        f"({len(cores)}): expect lower rates and wider intervals; stop these "
+        "processes first"
     ]

@@ -355,8 +355,8 @@ class Recorder:
         warmup = self._timer.warmup_steps
         if error is None and num_steps <= warmup:
             error = ValueError(
-                f"the run has {num_steps} steps, but the first {warmup} are warm-up; "
-                "lower num_warmup_batches"
+                f"the run has no step after the warm-up (steps: {num_steps}); "
+                f"lower num_warmup_batches={warmup}"
             )
         workers = None
         if self._ranks is not None:
@@ -523,8 +523,9 @@ def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
     for rank in ranks:
         if len(rank.seconds) != num_steps:
             return (
-                f"rank {rank.rank} took {len(rank.seconds)} steps, but rank 0 "
-                f"took {num_steps}; give every rank the same number of steps"
+                f"rank {rank.rank} has another number of steps "
+                f"({len(rank.seconds)}) than rank 0 ({num_steps}); give every "
+                "rank the same number of steps"
             )
     return ""
 

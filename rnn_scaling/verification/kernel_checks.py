@@ -128,7 +128,10 @@ def check_all_reduces(engine: Engine) -> Iterator[Check]:
         for summands, tower_sums in zip(summands_by_size, sums):
             if (np.array(tower_sums) != summands.sum(axis=0)).any():
                 wrong_sizes.append(summands.shape[1])
-        text = f"{len(SIZES)} sizes on {len(devices)} devices are numpy's sums"
+        text = (
+            f"the sums of {len(SIZES)} sizes on {len(devices)} devices equal "
+            "numpy's sums"
+        )
         if wrong_sizes:
             text = f"wrong sums of {wrong_sizes} elements"
         yield Check(name=check_name, holds=not wrong_sizes, text=text)

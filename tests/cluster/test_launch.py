@@ -230,7 +230,7 @@ WRONG = [
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK is not set"),
     (MPI | {"PMIX_NAMESPACE": ""}, "PMIX_NAMESPACE, which"),
     (MPI | {"OMPI_MCA_orte_hnp_uri": "x"}, "mpirun does not report which host"),
-    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not match the 2 nodes of SLURM"),
+    (SLURM | {"SLURM_STEP_NODELIST": "n[08-09]"}, "do not match the nodes of SLURM"),
     (KUBERNETES | {"JOB_COMPLETION_INDEX": "1"}, "job-2 must end with -1"),
 ]
 

@@ -243,7 +243,7 @@ def test_of_many_tables_the_first_are_answered_and_the_others_counted(go, tmp_pa
     left_out = 40 - len(json.loads(out)["series"])
     assert status == 0
     assert left_out > 0
-    assert err.startswith(f"warning: {left_out} more series")
+    assert err.startswith(f"warning: left out {left_out} more series")
     [series] = as_json(go, "t.md", "--num_devices=4", "--series=Speed 39")["series"]
     assert series["name"].startswith("Speed 39")
 

@@ -98,7 +98,7 @@ def changed(**changes):
         ),
         (
             {"batches.items": [1] * 3},
-            "batches.items has 3 entries, but batches.seconds has 40",
+            "batches.items has length 3, but batches.seconds has length 40",
         ),
         (
             {"throughput.items": 1.0},

@@ -13,8 +13,8 @@ FAULTS = [
     ("workers.ranks.2.rank", 1, "workers.ranks[2].rank is 1 a second time; "),
     ("workers.ranks.0.rank", 9, "workers.ranks are in the order [9, 1, 2]; "),
     ("workers.ranks.0.role", "chief", "workers.ranks[0].role is 'chief'; "),
-    ("workers.ranks.1.items", [1000] * 11, "workers.ranks[1].items has 11 entries; "),
-    ("workers.ranks.1.ready", [0.1] * 11, "workers.ranks[1].ready has 11 entries; "),
+    ("workers.ranks.1.items", [1000] * 11, "workers.ranks[1].items has length 11; "),
+    ("workers.ranks.1.ready", [0.1] * 11, "workers.ranks[1].ready has length 11; "),
     ("workers.ranks.0.phases.total", 99.0, "workers.ranks[0].phases sum to "),
     ("workers.ranks.1.seconds.10", 9.0, "batches.seconds[10] is "),
     (
@@ -28,7 +28,7 @@ FAULTS = [
         "batches.tower_positions[4] is [1000, 1000, 1001], but the ranks give ",
     ),
     ("workers.window_seconds", 99.0, "workers.window_seconds is 99, but "),
-    ("workers.staleness", {"many": 1}, "workers.staleness.many: "),
+    ("workers.staleness", {"many": 1}, "workers.staleness.many "),
     ("config.num_workers", 4, "batches.tower_items[0] is [1000, 1000, 1000]; "),
 ]
 

@@ -153,7 +153,7 @@ def test_other_programs_have_no_samples_for_mllog(tmp_path, capsys):
     folder = write_folder(tmp_path / "runs", runs)
     assert export(folder, "mllog", tmp_path / "logs") == 0
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["0.log"]
-    assert "1 runs of other programs" in capsys.readouterr().out
+    assert "1 run of other programs" in capsys.readouterr().out
 
 
 class FakeRun:

@@ -225,8 +225,8 @@ def _check(timing: CollectiveTiming, problems: Problems) -> None:
     if timing.has_busbw(expected, timing.printed_algbw):
         return
     text = (
-        f"{title}: busbw {timing.busbw.text} is not algbw {timing.algbw.text} * "
-        f"{expected:.4g} ({timing.ranks} ranks)"
+        f"{title}: busbw {timing.busbw.text} is not algbw {timing.algbw.text} "
+        f"* {expected:.4g} (number of ranks: {timing.ranks})"
     )
     if timing.busbw.text == timing.algbw.text and expected != 1:
         text += "; before June 2020, algbw of nccl-tests already included the factor"

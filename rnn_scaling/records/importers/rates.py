@@ -322,7 +322,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
         if num_new_steps:
             reason = f"arrived in {num_stretches + len(epochs)} bursts; {REMEDY}"
         num_lines = num_new_steps + len(epochs)
-        raise ValueError(f"its {num_lines} lines that begin a new step {reason}")
+        raise ValueError(f"its lines that begin a new step ({num_lines}) {reason}")
 
     per_step = terms.items_per_step or 1.0
     stretches = []

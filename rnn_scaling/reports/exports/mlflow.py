@@ -6,6 +6,7 @@
 from pathlib import Path
 
 from rnn_scaling.reports.exports.exported import Exported, batch_values
+from rnn_scaling.system.files.terminal import counted
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -33,4 +34,4 @@ def write(exported: Exported, destination: str) -> str:
             record = exported.folder / f"{run.name}.json"
             if Path(record).is_file():
                 mlflow.log_artifact(str(record))
-    return f"{destination}: {len(exported.runs)} runs"
+    return f"{destination}: {counted(len(exported.runs), 'run')}"

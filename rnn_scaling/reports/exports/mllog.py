@@ -8,6 +8,7 @@ from pathlib import Path
 from rnn_scaling.reports import mlperf_log
 from rnn_scaling.reports.exports.exported import Exported
 from rnn_scaling.system.files.output_files import write_text
+from rnn_scaling.system.files.terminal import counted
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -21,8 +22,11 @@ def write(exported: Exported, destination: str) -> str:
         if run.record.options.is_ours:
             write_text(mlperf_log.text(run.record), folder / f"{run.name}.log")
             num_logs += 1
-    line = f"{folder}: {num_logs} logs"
+    line = f"{folder}: {counted(num_logs, 'log')}"
     num_others = len(exported.runs) - num_logs
     if num_others:
-        line += f"; {num_others} runs of other programs have no number of samples"
+        line += (
+            f"; left out {counted(num_others, 'run')} of other programs, which "
+            "record no number of samples"
+        )
     return line

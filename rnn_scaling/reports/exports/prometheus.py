@@ -13,6 +13,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow
 from rnn_scaling.system.files.output_files import write_text
+from rnn_scaling.system.files.terminal import counted
 
 _PREFIX = "rnn_scaling"
 # Suffix of a gauge -> what its HELP line adds to the title of the metric.
@@ -29,7 +30,7 @@ def write(exported: Exported, destination: str) -> str:
     """Write a file; return a line about it."""
     path = Path(destination)
     write_text(text(exported), path)
-    return f"{path}: {len(exported.rows)} rows"
+    return f"{path}: {counted(len(exported.rows), 'row')}"
 
 
 def text(exported: Exported) -> str:

@@ -8,7 +8,7 @@ from tests.support.log_samples import parse
 
 # The format, a part of its sample, what replaces it, and the fault with its line.
 FAULTS = [
-    ("nccl_tests", "24.00", "25.00", 15, "busbw 25.00 is not algbw 16.00 * 1.5 (4"),
+    ("nccl_tests", "24.00", "25.00", 15, "busbw 25.00 is not algbw 16.00 * 1.5 ("),
     ("nccl_tests", "16.00   24", "32.00   48", 15, "algbw 32.00 is not size / time"),
     ("nccl_tests", "values : 0 OK", "values : 3 FAILED", 16, "3 out of bounds values"),
     ("nccl_tests", "65.54", "nan", 15, "expected a time in us of 0 or more, got 'nan'"),

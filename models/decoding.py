@@ -39,14 +39,14 @@ Step = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 class Start(NamedTuple):
     """A network that has read the source sentences."""
 
-    state: State  # before the first word, [B, ...] per tensor
+    state: State  # state before the first word, [B, ...] per tensor
     step: Step
 
 
 class Search(NamedTuple):
     num_beams: int
     length_penalty: float
-    max_words: int  # per translation, end-of-sentence word included
+    max_words: int  # most words of a translation, end-of-sentence word included
 
 
 class Decoder(Protocol):

@@ -30,7 +30,7 @@ from rnn_scaling.cluster.launch import REMEDY, RETRY_S, Launch
 from rnn_scaling.cluster.rank_info import Hello, RankInfo, name_ranks
 from rnn_scaling.cluster.rendezvous import Rendezvous
 
-_LAST_MESSAGES_S = 2.0  # for messages that are sent while a run ends
+_LAST_MESSAGES_S = 2.0  # time limit for messages that are sent while a run ends
 CONNECT_S = 5.0  # time limit of one attempt to reach rank 0
 
 

@@ -143,7 +143,7 @@ def compare(
         on one device.
       max_regression: The largest slow-down that passes, as a share from 0 to below 1.
       paired: Whether to compare pair by pair: runs with the same repeat number ran one
-        after the other, like those of the command `ab`.
+        after the other, like the runs of the command `ab`.
       force_incomparable: Differences to ignore, such as "cpu_model"; "all" ignores every
         difference.
       across: "machine" if the sides are two machines; `machine_ratios` then shows which

@@ -39,7 +39,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 
 Answer = TypeVar("Answer")
-_DEFAULT_FOLDER = Path("results")  # its subfolders have predictions
+_DEFAULT_FOLDER = Path("results")  # folder whose subfolders have predictions
 
 
 def predict(options: PredictionOptions) -> PredictionReport:
@@ -266,7 +266,7 @@ def _refine(prediction: Prediction) -> Prediction:
 
 
 def check_track_record(sources: Sequence[Path]) -> PredictionReport:
-    """Return how often the predictions in folders and their subfolders held."""
+    """Return the share of predictions in folders and subfolders that held."""
     sources = sources or [_DEFAULT_FOLDER]
     cases = _find_cases(sources).values()
     record = (records.tally(cases), *(case.statement() for case in cases))
@@ -288,7 +288,7 @@ def _find_cases(
             continue
         try:
             all_series = read_series(folder, PredictionOptions())
-        except entry.Refusal:  # its runs were removed
+        except entry.Refusal:  # The runs of the prediction were removed.
             continue
         cases |= records.read_cases(folder, [series.rows for series in all_series])
     return cases

@@ -77,7 +77,7 @@ def simulate(
 def _make_stated_knowledge(
     options: PredictionOptions, assumed: SimulationOptions
 ) -> dict[str, Any]:
-    """Return the stated servers, bytes and links, which replace those of a folder."""
+    """Return the stated servers, bytes and links, which replace the folder's facts."""
     knowledge_fields: dict[str, Any] = {}
     if assumed.servers is not None:
         knowledge_fields["servers"] = assumed.servers

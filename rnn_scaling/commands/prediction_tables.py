@@ -133,7 +133,7 @@ def _make_measured_series(
 def _find_printed_time(
     series: Series, stated_scaling: str | None
 ) -> PrintedTime | None:
-    """Return how a column prints times, or None if it prints no times.
+    """Return the kind of times that a column prints, or None if it prints no times.
 
     A time is for all work if the column is about epochs, or if times fall with more
     devices. A column of steps follows the batch sizes of the table.
@@ -202,7 +202,7 @@ def _make_measured_point(
 
 
 def _find_stated_scaling(series: Series) -> str | None:
-    """Return how the work scales according to the batch sizes of the table.
+    """Return STRONG or WEAK according to the batch sizes of the table.
 
     Returns:
       WEAK or STRONG, MIXED if the sizes follow neither, or None without sizes.

@@ -147,7 +147,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def scaling(request: pytest.FixtureRequest, tmp_path: Path) -> Scaling:
-    """Return what measures and judges, by the marker of the test."""
+    """Return the measuring fixture with the options of the test's marker."""
     marker = request.node.get_closest_marker("scaling")
     if marker is None:
         raise pytest.UsageError(

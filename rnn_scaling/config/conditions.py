@@ -60,7 +60,7 @@ class Condition:
 
     holds: Callable[[RunConfig], bool]
     remedy: str  # flags that fulfil it
-    options: tuple[str, ...]  # that `holds` uses
+    options: tuple[str, ...]  # options that `holds` uses
 
 
 def _is_one_of(option: str, *choices: Any) -> Condition:

@@ -41,8 +41,8 @@ Field = Any  # dataclasses.Field with the metadata of `models.config.option`
 class Page:
     """The help of a command."""
 
-    command: str  # as the user types it
-    usage: str  # its commands are written as `./run.sh NAME`
+    command: str  # the command as the user types it
+    usage: str  # text whose commands are written as `./run.sh NAME`
     groups: dict[str, type]  # option dataclasses by their names in `--help=NAME`
     notes: Sequence[str]  # lines below all flags
 
@@ -150,7 +150,7 @@ def find_kind(field: Field) -> str:
 
 
 def format_positional(field: Field) -> str:
-    """Return how the usage shows a word without dashes: "FILE" or "DIR [DIR ...]"."""
+    """Format a word without dashes for the usage: "FILE" or "DIR [DIR ...]"."""
     shown_name = field.metadata["shown"]
     if not field.metadata["is_list"]:
         return shown_name

@@ -25,7 +25,7 @@ class Choice:
     """One row of a table."""
 
     module: str
-    help: str = ""  # for `--help`
+    help: str = ""  # text for `--help`
     # Options that only some choices of the table read. Setting one is an error if no
     # choice of the run reads it.
     reads: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class UpdateMode(Choice):
         return (*coordinators, *("worker",) * num_workers, *servers)
 
     def messages(self, all_reduce: str) -> str:
-        """Return how gradients travel.
+        """Describe how gradients travel.
 
         Args:
           all_reduce: The all-reduce of the run; "" if the mode has its own.
@@ -118,8 +118,8 @@ class DeviceCountRule:
     """The numbers of devices on which an all-reduce works."""
 
     is_valid: Callable[[int], bool]
-    valid: str  # in an error: "needs {valid} --num_devices"
-    invalid: str  # in an error: "use xring for {invalid}"
+    valid: str  # end of an error: "needs {valid} --num_devices"
+    invalid: str  # end of an error: "use xring for {invalid}"
 
 
 _ANY_COUNT = DeviceCountRule(lambda count: True, "any", "")
@@ -169,7 +169,7 @@ class Framework(Choice):
 class ReportFile(Choice):
     """A file of a report."""
 
-    file: str = ""  # its name; `records.own_files` recognises it by its content
+    file: str = ""  # file name; `records.own_files` recognises the file by its content
     needs_rates: bool = False  # whether it is left out if nothing was measured
 
 

@@ -42,7 +42,7 @@ class DataError(ValueError):
 class CheckedSide:
     """The vocabulary of one side and the ids of its special words."""
 
-    words: tuple[bytes, ...]  # in UTF-8, the word of id i at index i
+    words: tuple[bytes, ...]  # words in UTF-8, the word of id i at index i
     eos_id: int
     bos_id: int | None  # None if the side is not predicted
 

@@ -1,4 +1,4 @@
-"""Data source `text`: plain-text files like those of TensorFlow's NMT tutorials.
+"""Data source `text`: plain-text files, as in TensorFlow's NMT tutorials.
 
 The files are parallel if the network reads both sides. If it reads one side, a pair
 below is one line.

@@ -19,7 +19,7 @@ from rnn_scaling.system.files import input_files
 
 _HEADER = struct.Struct("<QI")
 _FOOTER_BYTES = 4
-_POLYNOMIAL = 0x82F63B78  # of CRC-32C, reversed
+_POLYNOMIAL = 0x82F63B78  # polynomial of CRC-32C, reversed
 _MASK_DELTA = 0xA282EAD8
 
 

@@ -27,7 +27,7 @@ from rnn_scaling.frameworks import handoff, loop
 from rnn_scaling.frameworks.handoff import Task
 
 _FIELDS = ("source", "target_input", "target_output")
-_STEPS = 2**31 - 1  # per epoch, so that it does not end
+_STEPS = 2**31 - 1  # steps per epoch, so many that the epoch does not end
 Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 """Context in the thread of a `fit`; TensorFlow and Keras choose devices per thread."""
 

@@ -170,7 +170,7 @@ class Ranks:
             watcher.start()
 
     def failure(self, wait_s: float) -> str:
-        """Return why a rank has failed, or "" if none has.
+        """Explain the failure of a rank, or return "" if none has failed.
 
         Args:
           wait_s: How long to wait for a failure.

@@ -187,7 +187,7 @@ def _count_by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
 
 
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
-    """Count the kernels of each step, and in detail those of the last step, as JSON.
+    """Count the kernels of each step, with details of the last step, as JSON.
 
     "host" kernels ran on CPU devices, or are control flow of loops. "device" kernels ran
     on GPUs. "copies" are copies and fills of GPU memory. "dispatched" are operators that

@@ -26,7 +26,7 @@ _UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 # oneDNN's gradient of the kernel and the bias of a convolution. TensorFlow 2.21 infers
 # the size of the bias from the wrong axis of the kernel.
 _FUSED_BIAS_GRADIENT = "Conv2DBackpropFilterWithBias"
-_MAX_NAMED_COPIES = 20  # per direction
+_MAX_NAMED_COPIES = 20  # copies that are named per direction
 # Operators that cut a global batch, on the host or on the device of a tower.
 _SLICE = re.compile(r"(tower_\d+/)?input/slice/")
 

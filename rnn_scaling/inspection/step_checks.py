@@ -39,7 +39,7 @@ class _StepTimes(NamedTuple):
     """The time that all untraced steps took together."""
 
     clock_s: float
-    core_s: float  # of all threads of the process
+    core_s: float  # CPU time of all threads of the process
 
 
 def check_step(step: TrainStep, engine: Engine) -> Iterator[Check]:

@@ -21,7 +21,7 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.series import MEMORY, Series
 from rnn_scaling.system.files.terminal import counted
 
-_MIN_SHARED = 2**20  # for fewer bytes, starting threads takes longer
+_MIN_SHARED = 2**20  # bytes; starting threads takes longer than copying fewer
 _TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 _FILL = 1
 ABSENT = 2

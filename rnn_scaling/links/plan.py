@@ -2,7 +2,7 @@
 
 Every conflict is reported before a measurement starts.
 
-The keys of a task's `request` are those that worker.py reads.
+worker.py reads the keys of a task's `request`: change both together.
 """
 
 import dataclasses

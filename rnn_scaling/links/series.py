@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-SCHEMA = "rnn_scaling.links/1"  # of links.json
+SCHEMA = "rnn_scaling.links/1"  # schema of links.json
 MEMORY = "memory"
 COPY = "copy"
 ALL_REDUCE = "all_reduce"

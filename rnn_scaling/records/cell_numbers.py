@@ -63,7 +63,7 @@ _MAX_VALUE = 1e18
 class PrintedNumber:
     """A number as a cell of a table, or a line of a log, contains it."""
 
-    value: float  # in units of the cell; durations in seconds
+    value: float  # number in units of the cell; durations in seconds
     step: float  # the value of 1 in its last printed digit
     text: str
     unit: str = ""  # "%", "x", "s" for every duration, or the text after the number

@@ -75,7 +75,7 @@ _OPTIONAL_LISTS = (
 )
 # The window of rank 0 may differ by so much from the measured batches, because it
 # includes leaving the barriers: milliseconds, but longer on a loaded machine.
-_MAX_WINDOW_DIFFERENCE = 0.10  # as a share of the batches
+_MAX_WINDOW_DIFFERENCE = 0.10  # share of the batches' seconds
 _MAX_WINDOW_DIFFERENCE_S = 5.0
 
 
@@ -107,7 +107,9 @@ def _find_value_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a fault for each value that is not null, a text or a finite number."""
     for name, value in config.items():
         if isinstance(value, (int, float)):
-            if not abs(value) <= sys.float_info.max:  # also false for NaN
+            if (
+                not abs(value) <= sys.float_info.max
+            ):  # The comparison is also false for NaN.
                 yield f"config.{name} is {quote(value)}; expected a finite number"
         elif not (value is None or isinstance(value, str)):
             yield f"config.{name} is {quote(value)}; expected one value"

@@ -209,7 +209,7 @@ def _number_range(annotation: Any) -> Range | None:
 
 
 def _describe_type(annotation: Any) -> str:
-    """Return what a value of a type must be, in words."""
+    """Describe the values of a type, as the end of "expected ..."."""
     if number_range := _number_range(annotation):
         return number_range.words
     if annotation in _SCALARS:

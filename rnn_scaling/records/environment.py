@@ -179,13 +179,14 @@ class Resolved(Sparse):
     onednn: bool | None = None
     # Instruction set of our operators; "stock" for the operators of TensorFlow.
     operators: str | None = None
-    own_operators: bool | None = None  # in older records, instead of `operators`
+    own_operators: bool | None = None  # field of older records, instead of `operators`
     tower_batch_sizes: tuple[int, ...] | None = None
     train_samples: Count | None = None
     logical_devices: bool | None = None
     encoder_kernel: str | None = None
     decoder_kernel: str | None = None
-    compile_s: PositiveNumber | None = None  # of torch.compile, before the second batch
+    # Torch.compile's time before the second batch.
+    compile_s: PositiveNumber | None = None
     learning_rate: Single | None = None
     all_reduce: tuple[ReduceSegment, ...] | None = None
     variable_placement: Mapping[str, Count] | None = None

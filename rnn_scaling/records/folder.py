@@ -18,7 +18,7 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.processes import alive
 
 UNKNOWN_UNIT = "items"  # the unit of a run that failed before its unit was known
-_MAX_FOLDERS = 5  # in an error
+_MAX_FOLDERS = 5  # folders that an error names
 IN_PROGRESS = "this run is still in progress"
 REPEAT_REMEDY = "Delete this file, and the same sweep repeats the run"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rnn_scaling.system.files.output_files import open_own
 
-SWEEP_LOCK = ".sweep.lock"  # in a folder in which a sweep runs
+SWEEP_LOCK = ".sweep.lock"  # file in a folder in which a sweep runs
 _MAX_TRIES = 3
 _TRY_INTERVAL_S = 0.02
 

@@ -46,7 +46,7 @@ class Options(Mapping[str, Any]):
     Attributes:
       recorded: The options in the file of the record.
       is_ours: Whether our trainer made the run.
-      known: The options with known values: all of ours, and those that another program
+      known: The options with known values: all of ours, and the ones that another program
         recorded.
     """
 

@@ -63,7 +63,7 @@ class Resumption(Part):
     """The continuation of a run from a checkpoint."""
 
     batch: Count  # batches before it
-    seconds: Seconds  # from the start of the process to the next batch
+    seconds: Seconds  # time from the start of the process to the next batch
 
 
 class EarlyStepsKind(str, enum.Enum):
@@ -184,7 +184,7 @@ class Energy(Part):
     """Energy of the process's machine during the measured batches."""
 
     joules: Mapping[str, Joules]
-    seconds: Seconds  # between the first and the last reading
+    seconds: Seconds  # time between the first and the last reading
     # Reason by counter.
     not_measured: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -198,7 +198,8 @@ class PrintedOutput(Sparse):
     """
 
     lines: Count = 0  # lines that the pattern matched
-    span_s: Seconds | None = None  # between the arrivals of the first and the last one
+    # Time between the arrivals of the first and the last line.
+    span_s: Seconds | None = None
     process_s: Seconds | None = None  # duration of the whole program
     printed_s: Seconds | None = None  # sum of the printed seconds; None if not printed
     lowest_rate: PositiveNumber | None = None  # items/s, after the warm-up

@@ -19,7 +19,7 @@ from rnn_scaling.records.decoding import (
 )
 
 SCHEMA = "rnn_scaling.prediction/1"
-FOLDER = "predictions"  # in the folder of the runs
+FOLDER = "predictions"  # subfolder of the folder of the runs
 _UNSEALED = ("date", "version")  # they may differ between files of equal predictions
 # Devices and rate of a run. No two runs have rates with the same digits.
 Key = tuple[int, str]
@@ -63,9 +63,9 @@ class KeptPrediction(Part):
     name: Name
     unit: str
     scaling: str
-    fitted: tuple[Fitted, ...]  # in rising order of devices
+    fitted: tuple[Fitted, ...]  # fitted runs in ascending order of devices
     predicted: tuple[Predicted, ...]
-    models: Mapping[str, Number]  # their weights
+    models: Mapping[str, Number]  # weights of the models
     statements: tuple[Any, ...] = ()
     # Machines that the predicted devices are spread over; None for any number.
     machines: PositiveCount | None = None

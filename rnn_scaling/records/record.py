@@ -59,7 +59,7 @@ from rnn_scaling.system.files.output_files import write_text
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
-_MAX_FAULTS = 5  # in a message
+_MAX_FAULTS = 5  # faults that a message names
 MULTILINE = ("topology", "diff")  # fields whose texts may have several lines
 # JSON that may contain a character that does not print.
 _UNPRINTABLE = re.compile(r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]")
@@ -114,9 +114,8 @@ class RunRecord:
     graph: Graph | None = None
     trace: Trace | None = None
     unit: Name = "words"  # name of one item, plural
-    flops_per_item: PositiveNumber | None = (
-        None  # forward and backward; None if unknown
-    )
+    # Forward and backward; None if unknown.
+    flops_per_item: PositiveNumber | None = None
     workers: Workers | None = None  # None for a run of one process
     certificate: Certificate | None = None  # None without a serial comparison
     energy: Energy | None = None  # None without counters

@@ -18,7 +18,7 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
 _NUM_DIGITS = 12  # length of a digest
-_MAX_FAULTS = 3  # in a message
+_MAX_FAULTS = 3  # faults that a message names
 P = TypeVar("P", bound=Part)
 
 

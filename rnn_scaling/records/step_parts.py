@@ -152,8 +152,8 @@ class SlicedMove(Part):
 
     source: Name = dataclasses.field(metadata={"key": "from"})
     target: Name = dataclasses.field(metadata={"key": "to"})
-    predicted: Count | None  # in closed form; None if they vary
-    counted: Count | None  # in the graph; None if they vary
+    predicted: Count | None  # operators in closed form; None if they vary
+    counted: Count | None  # operators in the graph; None if they vary
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +169,9 @@ class Slicing(Part):
 class Graph(Sparse):
     """The graph of a step, and the devices of its variables and operators."""
 
-    python: Operators  # as traced from Python
+    python: Operators  # operators as traced from Python
     optimized: Operators  # the graph after TensorFlow's optimization
-    partitions: Partitions  # as it runs
+    partitions: Partitions  # graphs as they run
     placement: Placement | None = None
     copies: tuple[Copies, ...] | None = None
     slicing: Slicing | None = None  # None if each tower has its own batch
@@ -181,8 +181,8 @@ class Graph(Sparse):
 class KernelCounts(Part):
     """Number of kernels in a step."""
 
-    host: Count  # on CPU devices
-    device: Count  # on GPUs
+    host: Count  # operators on CPU devices
+    device: Count  # operators on GPUs
     copies: Count  # copies and fills of GPU memory
     dispatched: Count  # launched on GPUs by the host
 

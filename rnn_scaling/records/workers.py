@@ -58,9 +58,11 @@ class Rank(Sparse):
     correct: tuple[Count, ...] | None = None  # correct predictions among `loss_items`
     phases: Phases | None = None
     load_others: Number | None = None
-    load_windows: LoadWindows | None = None  # of the rank's own cores and batches
+    # Windows of the rank's own cores and batches.
+    load_windows: LoadWindows | None = None
     peak_process_bytes: PositiveCount | None = None
-    energy: Energy | None = None  # its machine may have other ranks
+    # Energy of the rank's machine, which may have other ranks.
+    energy: Energy | None = None
     # The kind of a failure that began at this rank: the value of a `FailureKind`.
     failure: Name | None = None
     # One line about the failure. With a `failure` it names the rank and its host.
@@ -74,9 +76,8 @@ class Workers(Sparse):
 
     launcher: str | None = None  # program that started them
     window: str | None = None  # how the common window was defined
-    window_seconds: PositiveNumber | None = (
-        None  # between its barriers, by the clock of rank 0
-    )
+    # Time between the barriers of the window, by the clock of rank 0.
+    window_seconds: PositiveNumber | None = None
     link: str | None = None  # the emulated network between them
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()

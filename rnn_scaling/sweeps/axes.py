@@ -69,7 +69,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _find_name_fault(name: str, has_values: bool, axes: Collection[str]) -> str:
-    """Return why an axis cannot have this name, or an empty text."""
+    """Explain why an axis cannot have this name, or return ""."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not has_values:
         return (
             f" must be {AXIS}NAME=VALUE,..., where NAME has only letters, digits and _"
@@ -82,7 +82,7 @@ def _find_name_fault(name: str, has_values: bool, axes: Collection[str]) -> str:
 
 
 def _find_fault(name: str, text: str) -> str:
-    """Return why a value breaks the rule of this suite's option, or an empty text."""
+    """Explain how a value breaks the rule of this suite's option, or return ""."""
     if name not in configs.OPTIONS:
         return ""
     try:

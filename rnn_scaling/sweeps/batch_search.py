@@ -72,7 +72,7 @@ class BatchSearch:
             raise flags.FlagErrors(mistakes)
         self.start = self.config.training.batch_size
         self.trainer = list(trainer)
-        self.limit_bytes = None  # of each process
+        self.limit_bytes = None  # memory of each process
         if not on_gpus and (memory_gib or free_bytes):
             # All processes count as on this machine.
             run_bytes = memory_gib * system.GIB or memory_share * free_bytes

@@ -68,7 +68,7 @@ _MEASURING_OPTIONS = ("num_batches", "num_warmup_batches", *REFUSED_OPTIONS)
 def choose_verification_defaults(
     user_options: Mapping[str, Any], has_launcher: bool = False
 ) -> dict[str, Any]:
-    """Return the options of a verification that differ from those of the trainer.
+    """Return the options of a verification that differ from the trainer's options.
 
     Args:
       user_options: The options that the user gives.

@@ -77,7 +77,9 @@ class SweepOutcome:
     # Set if the command must end now (a dry run, bad input, Ctrl-C); None if all runs
     # are finished.
     exit_status: int | None = None
-    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # by label
+    records: dict[str, RunRecord] = dataclasses.field(
+        default_factory=dict
+    )  # records by label
 
     def failures(self) -> dict[str, str]:
         """Return the error of each failed run by label."""
@@ -98,7 +100,7 @@ class SweepOutcome:
 
 
 def format_failure(result: RunRecord) -> str:
-    """Return why a run failed."""
+    """Describe why a run failed, in one line."""
     return result.error.message if result.error else result.status
 
 
@@ -146,7 +148,7 @@ class Conductor:
         self._has_notes = has_notes
         self.num_made = 0  # runs that were not finished before
         self._estimator = trainer.estimator()
-        self._jobs: list[Job] = []  # of all rounds so far
+        self._jobs: list[Job] = []  # jobs of all rounds so far
 
     @property
     def records(self) -> dict[str, RunRecord]:
@@ -397,7 +399,9 @@ def run_job(
     folder.remove_leftovers([job])
     # Through a link nothing could be written below.
     written = None if job.path.is_symlink() else record.find(job.path)
-    if written is None and os.path.lexists(job.path):  # also a folder, for example
+    if written is None and os.path.lexists(
+        job.path
+    ):  # The path may be a folder, for example.
         folder.set_aside(job.path)
     result = trainer.judge(job.run, job.path, written, outcome)
     if result is None:

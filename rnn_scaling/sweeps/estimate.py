@@ -56,7 +56,7 @@ class Basis(enum.Enum):
 
 
 class Estimator:
-    """Seconds of runs, learned from those that have finished."""
+    """Seconds of runs, learned from finished runs."""
 
     def __init__(self, rough: RoughEstimate | None = None) -> None:
         """Make an estimator that has learned nothing.

@@ -48,13 +48,13 @@ _KILLED = re.compile(
 def explain_end(
     returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit
 ) -> RunError:
-    """Return why a process left no result.
+    """Return the error of a process that left no result.
 
     Args:
       returncode: Exit status, or the negative number of a signal.
-      timed_out: Whether the time limit ended it.
-      lines: Its last lines of output.
-      limit: Its time limit.
+      timed_out: Whether the time limit ended the process.
+      lines: The last lines of output.
+      limit: The time limit of the process.
     """
     last_output = _find_last_output(lines)
     if timed_out:
@@ -133,7 +133,7 @@ class ErrorOutput:
 
     def __init__(self) -> None:
         self._errors: collections.deque[str] = collections.deque(maxlen=_MAX_ERRORS)
-        self._in_summary = False  # in a launcher's summary, which follows all errors
+        self._in_summary = False  # A launcher's summary follows all errors.
         self._in_traceback = False
         self._after_file = False
 

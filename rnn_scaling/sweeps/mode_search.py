@@ -355,7 +355,7 @@ def make_statements(
 def _tie_statement(
     titles: list[str], max_differences: Sequence[float | None]
 ) -> Statement:
-    """Return how much the fastest candidate may differ from the ones that tie with it.
+    """Return the largest difference between the fastest candidate and its ties.
 
     Args:
       titles: The candidates that tie with the fastest one.

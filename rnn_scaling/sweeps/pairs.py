@@ -50,7 +50,7 @@ GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 class Setting:
     """The flags of one side, or the flags that both sides share."""
 
-    flags: dict[str, Any]  # of this suite
+    flags: dict[str, Any]  # flags of this suite
     program: dict[str, Any]  # options of the user's program
     axes: dict[str, list[str]]
 

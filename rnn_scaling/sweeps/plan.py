@@ -39,7 +39,7 @@ R = TypeVar("R", bound=AnyRun)
 class Run(AnyRun):
     """A run of this suite's trainer."""
 
-    flags: Mapping[str, Any]  # as the user gave them, and those of the sweep
+    flags: Mapping[str, Any]  # the user's flags and the flags of the sweep
     config: RunConfig
 
     @property

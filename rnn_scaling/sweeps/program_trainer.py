@@ -119,7 +119,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
 
         self._find_steady_state = steady_state.analyse
         self._importing = importing
-        self._output = _Output()  # of the last run
+        self._output = _Output()  # output of the last run
         # Seconds that an empty program takes; None until it is needed.
         self._launch_s: float | None = None
         # How numbers were read from logs, and which programs failed after they wrote
@@ -442,7 +442,7 @@ def _complete_resolved(run: ProgramRun, written: Resolved) -> Resolved:
 def _find_contradiction(
     run: ProgramRun, recorded_options: Mapping[str, Any], source: str
 ) -> str:
-    """Return how a record or log contradicts the sweep; empty if it does not.
+    """Describe how a record or log contradicts the sweep; "" if it does not.
 
     Args:
       run: The run, with the options of the sweep.
@@ -470,7 +470,7 @@ def _find_contradiction(
 
 
 def _describe_exit(outcome: ProcessOutcome) -> str | None:
-    """Return how a program failed, or None if it did not."""
+    """Describe how a program failed; None if it succeeded."""
     if outcome.timed_out:
         return "killed at its time limit"
     if outcome.returncode < 0:

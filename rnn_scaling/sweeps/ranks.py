@@ -179,7 +179,7 @@ def _line_prefix(name: str) -> str:
 
 
 def explain(outcome: ProcessOutcome, config: RunConfig, limit: Limit) -> RunError:
-    """Return why a run has no result, and which rank failed if it was not rank 0."""
+    """Return the error of a run without a result, with the failed rank if not rank 0."""
     lines = outcome.lines
     if outcome.task:
         lines = _rank_lines(outcome, config)
@@ -191,7 +191,7 @@ def explain(outcome: ProcessOutcome, config: RunConfig, limit: Limit) -> RunErro
 
 
 def describe_killed_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
-    """Return which rank was killed, or an empty text.
+    """Name the rank that was killed, and its signal, or return "".
 
     The other ranks cannot know this.
     """

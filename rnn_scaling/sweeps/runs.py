@@ -111,7 +111,7 @@ class Trainer(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def explain(self, run: R, outcome: ProcessOutcome, limit: Limit) -> RunError:
-        """Return why a run has no result."""
+        """Return the error of a run without a result."""
 
     @abc.abstractmethod
     def estimator(self) -> Estimator:

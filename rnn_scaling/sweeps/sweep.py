@@ -409,7 +409,7 @@ class _SweepRun:
         )
 
     def _list_remarks(self, rounds: SweepRounds) -> list[str]:
-        """Return which runs were repeated or left out, with the remedy."""
+        """Describe the runs that were repeated or left out, with the remedy."""
         remarks = []
         if rounds.num_replaced:
             remarks.append(

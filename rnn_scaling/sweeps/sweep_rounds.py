@@ -58,7 +58,9 @@ class SweepRounds:
         self._num_rounds = rounds
         self._max_rounds = MAX_BUDGET_ROUNDS if has_budget else MAX_ROUNDS
         self._runs = list(runs)
-        self._first_runs: list[AnyRun] = []  # of the first rounds, made by this sweep
+        self._first_runs: list[
+            AnyRun
+        ] = []  # runs of the first rounds, made by this sweep
         self._replacements: list[AnyRun] = []  # the latest repeats of disturbed runs
         self.num_replaced = 0
         self.reason = ""

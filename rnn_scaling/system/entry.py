@@ -36,7 +36,7 @@ _GRAPH_ERROR = "Graph execution error:"
 _STACK_LINES = ("Detected at node ", "  File ", "    ", "Stack trace for op")
 # TensorFlow begins other messages with the name of its function that failed.
 _FUNCTION_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
-_MAX_CHARACTERS = 4000  # of an error or a warning
+_MAX_CHARACTERS = 4000  # characters of an error or a warning
 _OWN_MODULES = ("rnn_scaling", "models", "benchmarks")
 # Packages whose modules have other names, by module.
 _PACKAGES = {
@@ -228,7 +228,7 @@ def _escape(character: str) -> str:
 
 
 def explain_missing_package(error: ImportError) -> str:
-    """Return what to do about a Python package that cannot be imported.
+    """Name a Python package that cannot be imported, and the command that installs it.
 
     Returns:
       One sentence, or "" if the module belongs to this suite or to Python. Then its
@@ -280,7 +280,7 @@ def _report_fault(error: Exception, name: str) -> int:
 
 
 def program() -> str:
-    """Return how the user calls commands, such as `./run.sh`, for commands to paste."""
+    """Return the word that starts commands to paste, such as `./run.sh`."""
     return _program or "./run.sh"
 
 

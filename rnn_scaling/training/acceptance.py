@@ -91,7 +91,7 @@ def make_readable(run: RunRecord) -> RunRecord:
 
 
 def _find_record_fault(run: RunRecord) -> str:
-    """Return why no reader would accept a record, or ""."""
+    """Return the reason why no reader would accept a record, or ""."""
     try:
         record.from_json(run.to_json(), "Recorder")
     except (ValueError, TypeError) as e:
@@ -176,7 +176,7 @@ def read_grad_norm(number: int, value: Any) -> float | None:
 
 
 def find_time_fault(seconds: float, count: int, unit: str) -> str:
-    """Return why a record may not contain the time of a step, or ""."""
+    """Return the reason why a record may not contain a step's time, or ""."""
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
     return (

@@ -59,9 +59,9 @@ class Place:
     """This process and the addresses of all processes, for an engine."""
 
     role: str  # coordinator, worker or ps
-    index: int  # its number among the processes of its role
+    index: int  # number of the process among those of its role
     addresses: Mapping[str, tuple[str, ...]]  # HOST:PORT of each engine, by role
-    local_rank: int = 0  # its number among the processes on this host
+    local_rank: int = 0  # number of the process among those on this host
     local_size: int = 1  # number of processes on this host
     timeout_s: float = 60.0  # time within which a fault must end the run
 

@@ -68,7 +68,7 @@ def compute_throughput(
 def _find_steady_state(
     step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int
 ) -> SteadyState | None:
-    """Return when a run became steady.
+    """Find the batch from which a run was steady.
 
     Returns:
       The fields of the record, or None if numpy is missing; readers then compute them

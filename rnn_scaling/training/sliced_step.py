@@ -87,7 +87,7 @@ class Slices:
     def _find_reader(
         self, name: str, tables: set[str], elsewhere: Collection[str]
     ) -> str:
-        """Return which part of the step reads a tensor, as one of `slicing`'s constants.
+        """Return the part of the step that reads a tensor, a constant of `slicing`.
 
         Args:
           name: The tensor.

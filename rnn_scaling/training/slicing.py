@@ -19,10 +19,11 @@ from rnn_scaling.records.step_parts import SlicedPart
 HOST = "host"
 _DEVICE = "device"
 # The readers of a part of the batch. Records contain them, so they never change.
-TOWER = "tower"  # only the towers
-LOOKUP = "lookup"  # also a look-up on the host
-ELSEWHERE = "lookup elsewhere"  # also a look-up on another device
-LOSS = "loss"  # only the loss
+# The parts of a step that read a tensor.
+TOWER = "tower"  # the towers only
+LOOKUP = "lookup"  # the towers and a look-up on the host
+ELSEWHERE = "lookup elsewhere"  # the towers and a look-up on another device
+LOSS = "loss"  # the loss only
 STATIC = "known"  # no operator, because its values are constants of the graph
 
 

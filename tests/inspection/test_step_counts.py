@@ -6,12 +6,14 @@ from collections import Counter
 import pytest
 
 from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
+from tests.support import forked
 from tests.support.configs import resolve
 from tests.support.gpu_graph import trace
 from tests.support.step_probe import (
     TINY,
     Probe,
     by_type,
+    count_two_towers,
     every,
 )
 from tests.support.training import local_engine
@@ -150,6 +152,11 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
 
     function = by_type(probe(2, **LOOP).every(1)[0])
     assert set((function - traced) + (traced - function)) <= AROUND
+
+
+def test_two_processes_count_the_same_whatever_their_threads():
+    one, three = (forked.call(count_two_towers, threads) for threads in (1, 3))
+    assert one == three and sum(one.values()) > 1000
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -205,6 +205,14 @@ def test_initial_values_depend_only_on_seed_and_name(tf):
     assert not make_initial_value(specs["decoder/layer_1/bias"], seed=1).any()
 
 
+def test_the_kernels_that_run_are_named(tf):
+    config = dataclasses.replace(MODEL, decoder_type="dynamic_rnn")
+    assert workload_of(config).kernels == {
+        "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad",
+        "decoder_kernel": "tf.compat.v1.nn.dynamic_rnn",
+    }
+
+
 @pytest.mark.parametrize(
     "options",
     [

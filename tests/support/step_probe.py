@@ -61,6 +61,18 @@ def every(
     ).steps[:num_steps]
 
 
+def count_two_towers(inter_op_threads: int) -> Counter[str]:
+    """Count the kernels of a step of two towers by type.
+
+    This sets up TensorFlow, which must not have started before.
+    """
+    from rnn_scaling.training.engines import local
+
+    engine = local.start(local.Request("cpu", 2, inter_op_threads, 1))
+    probe = Probe(list(engine.devices), model="lm", encoder_type="dynamic_rnn")
+    return by_type(probe.every(1)[0])
+
+
 def by_type(step: TracedStep) -> Counter[str]:
     """Count the kernels that ran, by type."""
     return Counter(kernel.type for kernel in step.kernels)

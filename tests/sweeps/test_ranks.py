@@ -25,6 +25,7 @@ def with_servers(monkeypatch):
 
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
+    assert ranks.list_rank_names(config)[:2] == ["coordinator", "worker 0"]
     tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
     assert [task.prefix for task in tasks] == [

@@ -71,8 +71,8 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     first = progress.Progress(
         True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow
     )
-    first.batch(0.5, 1000, 2.5)  # It compiled, so the time left is unknown.
-    assert late.getvalue() == "warm-up: 1/4 batches, 2,000 words/s, loss 2.5\n"
+    first.batch(0.5, 1, 2.5)  # It compiled, so the time left is unknown.
+    assert late.getvalue() == "warm-up: 1/4 batches, 2.00 words/s, loss 2.5\n"
     assert (
         drawn(bar)[0].startswith("warm-up |")
         and "0/4 batches, compiling, " in drawn(bar)[0]

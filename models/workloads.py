@@ -180,7 +180,7 @@ _RECURRENT = (
 )
 _IMAGES = ("data_format", "dataset")
 # Networks with more FLOPs per ImageNet image have smaller default batches.
-_MANY_FLOPS = 5e9
+_MIN_FLOPS_OF_LARGE_NETWORK = 5e9
 
 
 def _image_entry(
@@ -205,7 +205,7 @@ def _image_entry(
     datasets = {"imagenet": imagenet} if imagenet else {}
     if cifar10:
         datasets["cifar10"] = (32, cifar10)
-    is_large = imagenet is not None and imagenet[1] > _MANY_FLOPS
+    is_large = imagenet is not None and imagenet[1] > _MIN_FLOPS_OF_LARGE_NETWORK
     batch_sizes = {"small": 8, "large": 32} if is_large else {"small": 32, "large": 128}
     return Entry(
         f"rnn_scaling.models.images.{module}",

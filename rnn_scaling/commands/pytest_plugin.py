@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rnn_scaling.analysis.folder_rows import Rows
     from rnn_scaling.training.recorder import Recorder
 
-_REPEATS = 3
+_DEFAULT_REPEATS = 3
 _MARKER = (
     "scaling(num_devices, min_efficiency, repeats=3): measure on 1 and on num_devices "
     "devices with the fixture `scaling`, and fail below min_efficiency (0 to 1)"
@@ -52,7 +52,7 @@ class Scaling:
     folder: Path
     num_devices: int
     min_efficiency: float
-    repeats: int = _REPEATS
+    repeats: int = _DEFAULT_REPEATS
 
     def command(self, trainer: str, **options: Any) -> None:
         """Measure a program, like `rnn_scaling.sweep(trainer=...)`.
@@ -159,7 +159,7 @@ def scaling(request: pytest.FixtureRequest, tmp_path: Path) -> Scaling:
 
 
 def _read_marker(
-    num_devices: int, min_efficiency: float, repeats: int = _REPEATS
+    num_devices: int, min_efficiency: float, repeats: int = _DEFAULT_REPEATS
 ) -> Scaling:
     """Return the requirement of a marker, without a folder.
 

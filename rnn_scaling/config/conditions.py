@@ -17,8 +17,8 @@ from rnn_scaling.config.run_config import GROUP_OF, OPTIONS, RunConfig, from_fla
 from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 
-_FEW_CHOICES = 4  # at most this many choices are written as flags
-_MANY_CHOICES = 16  # a message does not name more choices than this
+_MAX_CHOICES_AS_FLAGS = 4  # at most this many choices are written as flags
+_MAX_NAMED_CHOICES = 16  # a message does not name more choices than this
 _CLUSTER_OPTIONS = (
     "num_workers",
     "cluster_timeout",
@@ -66,13 +66,13 @@ class Condition:
 def _is_one_of(option: str, *choices: Any) -> Condition:
     """Return the condition that an option is one of the choices."""
     names = [str(choice).lower() for choice in choices]
-    if len(choices) <= _FEW_CHOICES:
+    if len(choices) <= _MAX_CHOICES_AS_FLAGS:
         remedy = " or ".join(f"--{option}={name}" for name in names)
     else:
-        if len(choices) > _MANY_CHOICES:
-            num_others = len(choices) - _FEW_CHOICES
+        if len(choices) > _MAX_NAMED_CHOICES:
+            num_others = len(choices) - _MAX_CHOICES_AS_FLAGS
             others_text = f"any of {num_others} others (--help={option} names them)"
-            names[_FEW_CHOICES:] = [others_text]
+            names[_MAX_CHOICES_AS_FLAGS:] = [others_text]
         remedy = f"--{option}={join_with_or(names)}"
     return _option_condition(option, lambda value: value in choices, remedy)
 

@@ -19,7 +19,9 @@ _PLACEHOLDERS = {
     "str": "TEXT",
     "Path": "FILE",
 }
-_FEW_GROUPS = 4  # commands with at least this many groups have a first screen
+_MIN_GROUPS_FOR_FIRST_SCREEN = (
+    4  # commands with at least this many groups have a first screen
+)
 # The flags of the first screen of `train`.
 _COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
@@ -56,7 +58,9 @@ class Page:
           Refusal: If there is no such topic.
         """
         flags = {field.name.rstrip("_"): field for field in self._list_fields()}
-        if topic == "all" or (not topic and len(self.groups) < _FEW_GROUPS):
+        if topic == "all" or (
+            not topic and len(self.groups) < _MIN_GROUPS_FOR_FIRST_SCREEN
+        ):
             lines = self._head_lines()
             for name in self.groups:
                 lines += [*self._group(name), ""]

@@ -30,6 +30,11 @@ NUM_LOSSES = 20
 TOLERANCE = 1e-4  # relative difference of a correct loss
 # With batches of a thousand words, faults show at this rate and rounding stays below 1e-6.
 SGD_LEARNING_RATE = 0.5
+# The same numbers as in `training.optimizers`: change both together.
+MOMENTUM = 0.9
+ADAM_BETA_1 = 0.9
+ADAM_BETA_2 = 0.999
+ADAM_EPSILON = 1e-7
 Batch = Mapping[str, np.ndarray]
 """source [S, B], source_lengths [B], target_input [T, B], target_output [T, B] and
 target_lengths [B], all int32."""
@@ -94,7 +99,8 @@ class Task:
     def optimizer(self) -> str:
         """The optimizer: "sgd", "momentum" or "adam".
 
-        momentum: a = 0.9 a + g, w -= lr a. adam: betas 0.9 and 0.999, epsilon 1e-7.
+        momentum: a = MOMENTUM a + g, w -= lr a. adam: ADAM_BETA_1, ADAM_BETA_2 and
+        ADAM_EPSILON.
         """
         return str(self.config["optimizer"])
 

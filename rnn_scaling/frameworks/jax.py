@@ -22,15 +22,17 @@ from jax.experimental import rnn
 from jax.sharding import NamedSharding, PartitionSpec
 
 from rnn_scaling.frameworks import loop
-from rnn_scaling.frameworks.handoff import Task
+from rnn_scaling.frameworks.handoff import (
+    ADAM_BETA_1,
+    ADAM_BETA_2,
+    ADAM_EPSILON,
+    MOMENTUM,
+    Task,
+)
 
 # Steps of a scan per iteration of its loop; more are slower (docs/frameworks.md).
 _UNROLL = 1
 TOWERS = "towers"
-MOMENTUM = 0.9
-ADAM_BETA_1 = 0.9
-ADAM_BETA_2 = 0.999
-ADAM_EPSILON = 1e-7
 _NUM_SLOTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 Weights = Mapping[str, jax.Array]

@@ -27,7 +27,7 @@ from rnn_scaling.frameworks import handoff, loop
 from rnn_scaling.frameworks.handoff import Task
 
 _FIELDS = ("source", "target_input", "target_output")
-_STEPS = 2**31 - 1  # steps per epoch, so many that the epoch does not end
+_STEPS_PER_EPOCH = 2**31 - 1  # steps per epoch, so many that the epoch does not end
 Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 """Context in the thread of a `fit`; TensorFlow and Keras choose devices per thread."""
 
@@ -155,7 +155,11 @@ class _Fit:
             arrays.append(np.concatenate(fields))
         data = _repeat_batch(arrays, keras.backend.backend())
         model.fit(
-            data, steps_per_epoch=_STEPS, shuffle=False, verbose=0, callbacks=[Steps()]
+            data,
+            steps_per_epoch=_STEPS_PER_EPOCH,
+            shuffle=False,
+            verbose=0,
+            callbacks=[Steps()],
         )
 
 
@@ -236,11 +240,13 @@ def _optimizer(keras: Any, task: Task) -> Any:
     """Return Keras' optimizer; this suite's optimizers have the same formulas."""
     if task.optimizer == "adam":
         return keras.optimizers.Adam(
-            task.learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7
+            task.learning_rate,
+            beta_1=handoff.ADAM_BETA_1,
+            beta_2=handoff.ADAM_BETA_2,
+            epsilon=handoff.ADAM_EPSILON,
         )
-    return keras.optimizers.SGD(
-        task.learning_rate, momentum=0.9 if task.optimizer == "momentum" else 0.0
-    )
+    momentum = handoff.MOMENTUM if task.optimizer == "momentum" else 0.0
+    return keras.optimizers.SGD(task.learning_rate, momentum=momentum)
 
 
 def _network(keras: Any, task: Task) -> Any:

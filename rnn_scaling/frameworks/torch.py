@@ -127,12 +127,16 @@ def build_optimizer(
     """Return PyTorch's optimizer; this suite's optimizers have the same formulas."""
     if name == "adam":
         return torch.optim.Adam(
-            parameters, learning_rate, betas=(0.9, 0.999), eps=1e-7, fused=True
+            parameters,
+            learning_rate,
+            betas=(handoff.ADAM_BETA_1, handoff.ADAM_BETA_2),
+            eps=handoff.ADAM_EPSILON,
+            fused=True,
         )
     return torch.optim.SGD(
         parameters,
         learning_rate,
-        momentum=0.9 if name == "momentum" else 0.0,
+        momentum=handoff.MOMENTUM if name == "momentum" else 0.0,
         fused=True,
     )
 

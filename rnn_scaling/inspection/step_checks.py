@@ -17,7 +17,7 @@ from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import TrainStep
 
-_STEPS = 10  # steps that are timed, and steps that are traced
+_NUM_STEPS = 10  # steps that are timed, and steps that are traced
 # Two clocks may differ by _SLACK_S and this share of a step.
 _CLOCK_TOLERANCE = 0.02
 _SLACK_S = 2e-4
@@ -114,7 +114,7 @@ def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
     untraced = _time_steps(step)
     try:
         partitions = observe.list_partitions(step)
-        traced = tracing.trace(step, _STEPS)
+        traced = tracing.trace(step, _NUM_STEPS)
         traced_steps = xplane.read(
             traced.space,
             operators.nodes_by_name(partitions),
@@ -168,8 +168,8 @@ def _compare_with_cores(times: _StepTimes) -> Check:
     num_cores = len(available_cores())
     busy_cores = times.core_s / times.clock_s
     text = (
-        f"busy cores: {busy_cores:.2f} of {num_cores} on average, in {_STEPS} "
-        f"steps of {1000.0 * times.clock_s / _STEPS:.2f} ms"
+        f"busy cores: {busy_cores:.2f} of {num_cores} on average, in {_NUM_STEPS} "
+        f"steps of {1000.0 * times.clock_s / _NUM_STEPS:.2f} ms"
     )
     holds = busy_cores <= num_cores * (1 + _CLOCK_TOLERANCE)
     return Check(name="clock against the cores'", holds=holds, text=text)
@@ -180,7 +180,7 @@ def _time_steps(step: TrainStep) -> _StepTimes:
     step()
     start_s = time.perf_counter()
     start_core_s = time.process_time()
-    for _ in range(_STEPS):
+    for _ in range(_NUM_STEPS):
         step()
     return _StepTimes(
         clock_s=time.perf_counter() - start_s,

@@ -21,7 +21,7 @@ from rnn_scaling.links import rounds
 from rnn_scaling.links.series import MEMORY, Series
 from rnn_scaling.system.files.terminal import counted
 
-_MIN_SHARED = 2**20  # bytes; starting threads takes longer than copying fewer
+_MIN_SHARED_BYTES = 2**20  # bytes; starting threads takes longer than copying fewer
 _TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 _FILL = 1
 ABSENT = 2
@@ -118,7 +118,7 @@ def measure(
             move = make_transfer(kernel, buffers)
             job = rounds.prepare(functools.partial(move, size))
             jobs.setdefault((kernel, 1), []).append((size, job))
-            if crew is not None and size >= _MIN_SHARED:
+            if crew is not None and size >= _MIN_SHARED_BYTES:
                 job = rounds.prepare(functools.partial(crew.move, kernel, size))
                 jobs.setdefault((kernel, len(cores)), []).append((size, job))
         points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "host memory")

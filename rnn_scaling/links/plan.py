@@ -38,7 +38,7 @@ _ALL_REDUCE_TITLE = "all-reduce"
 ALL = "all"
 # Factor between sizes of memory and copies. They are fast, and fits need points.
 _FINE_STEP = 2
-_MIN_MEMORY = 1024  # smaller transfers only measure the call from Python
+_MIN_MEMORY_BYTES = 1024  # smaller transfers only measure the call from Python
 _MEMORY_BUFFERS = 4  # buffers: source and target, for one core and for all
 _MAX_DEVICES = 1024
 # Tensors of the largest size in addition to the inputs: results and pieces in flight.
@@ -331,7 +331,7 @@ class _Planner:
         return fitting
 
     def memory(self, smallest: int, largest: int) -> list[LinkTask]:
-        first = min(max(smallest, _MIN_MEMORY), largest)
+        first = min(max(smallest, _MIN_MEMORY_BYTES), largest)
         sizes = self._select_fitting_sizes(
             "host memory",
             list_sizes(first, largest, _FINE_STEP),

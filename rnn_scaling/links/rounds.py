@@ -20,7 +20,7 @@ Report = Callable[[int, int, str], None]  # finished rounds, all rounds, title
 # Duration of a repeat of short transfers. It makes the clock and an interruption small.
 _TARGET_S = 0.002
 _MAX_CALLS = 1000
-WARM_CALLS = 3
+NUM_WARM_CALLS = 3
 _LONG_S = 0.01  # transfers this long need only one warm-up call to fill the caches
 _MIN_REPEATS = 3
 
@@ -64,7 +64,7 @@ def calls_per_repeat(
 def prepare(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
     """Warm up a call, and choose the number of calls per repeat."""
     times: list[float] = []
-    while len(times) < WARM_CALLS and not (len(times) > 1 and times[-1] > _LONG_S):
+    while len(times) < NUM_WARM_CALLS and not (len(times) > 1 and times[-1] > _LONG_S):
         start = clock()
         call()
         times.append(clock() - start)

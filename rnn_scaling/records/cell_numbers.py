@@ -53,9 +53,9 @@ _NOTE = re.compile(
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
 _TIMES = re.compile(r"[xX×]")
 _SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
-LONGEST = 200  # characters of a cell that are read
+MAX_CELL_CHARACTERS = 200  # characters of a cell that are read
 SLACK = 1e-9  # relative error of the arithmetic
-_ROUGH = 0.1  # relative error of numbers such as "~30"
+_ROUGH_ERROR = 0.1  # relative error of numbers such as "~30"
 _MAX_VALUE = 1e18
 
 
@@ -81,7 +81,7 @@ class PrintedNumber:
 
     @property
     def _error(self) -> float:
-        return abs(self.value) * (_ROUGH if self.is_rough else SLACK)
+        return abs(self.value) * (_ROUGH_ERROR if self.is_rough else SLACK)
 
     @property
     def is_whole(self) -> bool:
@@ -103,7 +103,7 @@ def strip_markup(text: str) -> str:
     Returns:
       At most LONGEST characters.
     """
-    text = text.strip()[:LONGEST]
+    text = text.strip()[:MAX_CELL_CHARACTERS]
     if not text or (text.isascii() and text.replace(".", "", 1).isalnum()):
         return text
     if "<" in text or "&" in text:
@@ -120,7 +120,7 @@ def parse_cell(text: str) -> PrintedNumber | None:
     >>> parse_cell("**1,281.5 img/s** (±3)").value
     1281.5
     """
-    return _parse(text.strip()[:LONGEST])
+    return _parse(text.strip()[:MAX_CELL_CHARACTERS])
 
 
 @functools.lru_cache(maxsize=1 << 16)  # cells repeat

@@ -29,9 +29,8 @@ SCHEMA = "rnn_scaling.history/1"
 # UTC, so that sorting the texts sorts the times.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 HASH = re.compile(r"[0-9a-f]{7,64}")
-# Characters of a commit in file names, and on pages.
-_SHORT = 12
-_SHORTEST = 8
+_FILE_HASH_DIGITS = 12  # digits of a commit in file names
+_PAGE_HASH_DIGITS = 8  # digits of a commit on pages
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,7 @@ class Entry(Part):
         """The short commit, with + for uncommitted changes, or the time of measurement."""
         if self.commit is None:
             return self.measured or "unknown"
-        return f"{self.commit.hash[:_SHORTEST]}{'+' if self.commit.modified else ''}"
+        return f"{self.commit.hash[:_PAGE_HASH_DIGITS]}{'+' if self.commit.modified else ''}"
 
     @property
     def source(self) -> tuple[str, str | None, str]:
@@ -198,7 +197,7 @@ def write(entry: Entry, folder: Path) -> Path:
     Raises:
       OSError: If it cannot be written.
     """
-    commit = entry.commit.hash[:_SHORT] if entry.commit else "none"
+    commit = entry.commit.hash[:_FILE_HASH_DIGITS] if entry.commit else "none"
     measured_at = re.sub("[-:]", "", entry.measured or "undated")
     return sealed_files.write(entry, folder, f"{measured_at}-{commit}")
 

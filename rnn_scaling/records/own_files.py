@@ -10,7 +10,7 @@ from pathlib import Path
 from rnn_scaling.system.files import input_files
 
 REPORT_SCHEMA = "rnn_scaling.report/1"
-EDGE = 4096  # bytes at the start or end of a file that contain the mark
+EDGE_BYTES = 4096  # bytes at the start or end of a file that contain the mark
 MARK = f"\n<!-- {REPORT_SCHEMA} -->\n"  # the end of Markdown
 _SCHEMA = re.escape(REPORT_SCHEMA.encode())
 # The start of a file of the report, by the end of its name. The mark has a fixed place,
@@ -57,7 +57,7 @@ def _read_edge(path: Path, at_end: bool = False) -> bytes:
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
             if at_end:
-                file.seek(max(0, path.stat().st_size - EDGE))
-            return file.read(EDGE)
+                file.seek(max(0, path.stat().st_size - EDGE_BYTES))
+            return file.read(EDGE_BYTES)
     except OSError:
         return b""

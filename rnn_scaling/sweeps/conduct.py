@@ -27,7 +27,7 @@ from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import MIN_LIMIT_S, TIMES, Limit, choose_limit
+from rnn_scaling.sweeps.estimate import LIMIT_FACTOR, MIN_LIMIT_S, Limit, choose_limit
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, shuffle_round
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
@@ -47,7 +47,7 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"time limit of a run in seconds; 0: no limit (default: {TIMES:g} "
+        f"time limit of a run in seconds; 0: no limit (default: {LIMIT_FACTOR:g} "
         "times the duration of finished runs, or of the estimate, and at "
         f"least {MIN_LIMIT_S:g})",
         minimum=0.0,

@@ -14,7 +14,9 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import Board, three_digits
 
 _REDRAW_S = 0.3
-_BAR = 22  # characters of the bar and around it, without the two numbers of runs
+_BAR_CHARACTERS = (
+    22  # characters of the bar and around it, without the two numbers of runs
+)
 
 
 class SweepDisplay:
@@ -124,7 +126,7 @@ class SweepDisplay:
         texts = [f"{time_left} left", f"{self._label} {self._progress}".strip()]
         if self._last:
             texts.append(f"last {self._last}")
-        room = self.board.columns - _BAR - 2 * len(str(self._total))
+        room = self.board.columns - _BAR_CHARACTERS - 2 * len(str(self._total))
         self.board.move(self._done, postfix=fit(texts, room))
 
 

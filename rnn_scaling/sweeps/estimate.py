@@ -26,7 +26,7 @@ _TRACED_S = 0.8  # the profile of one traced batch of one tower is read
 _CPU_FLOP_PER_S = 150e9
 _GPU_FLOP_PER_S = 5e12
 # A time limit is this multiple of the expected duration.
-TIMES = 10.0
+LIMIT_FACTOR = 10.0
 # A machine may be busy, and the first run of a day reads TensorFlow from a cold disk.
 MIN_LIMIT_S = 300.0
 # Limit of the time without output, for runs whose duration is unknown.
@@ -204,8 +204,8 @@ def choose_limit(
         words = f"killed after {SILENT_S:g} s without output; {_REMEDY}"
         return Limit(SILENT_S, words, is_rough=True)
     expected = estimator.seconds(options)
-    seconds = max(MIN_LIMIT_S, round(TIMES * expected))
-    times = f"{TIMES:g} times"
+    seconds = max(MIN_LIMIT_S, round(LIMIT_FACTOR * expected))
+    times = f"{LIMIT_FACTOR:g} times"
     if seconds <= MIN_LIMIT_S:
         times = f"more than {times}"
     words = (

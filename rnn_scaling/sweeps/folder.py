@@ -24,7 +24,7 @@ from rnn_scaling.sweeps.runs import AnyRun
 # Files that killed processes leave: a temporary file of record.write, and the files
 # that ranks of a Recorder exchange.
 LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
-_SHOWN_DIFFERENCES = 3
+_MAX_SHOWN_DIFFERENCES = 3
 
 
 class GoneError(RuntimeError):
@@ -245,9 +245,9 @@ def _describe_differences(config: Mapping[str, Any], run: AnyRun) -> str:
         if recorded.get(name) != planned.get(name):
             recorded_flag = _spell(name, recorded)
             parts.append(f"{recorded_flag} there, {_spell(name, planned)} here")
-    num_hidden = len(parts) - _SHOWN_DIFFERENCES
+    num_hidden = len(parts) - _MAX_SHOWN_DIFFERENCES
     if num_hidden > 0:
-        parts[_SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]
+        parts[_MAX_SHOWN_DIFFERENCES:] = [f"{num_hidden} more"]
     return "; ".join(parts)
 
 

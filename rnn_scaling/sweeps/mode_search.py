@@ -45,7 +45,7 @@ from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 MIN_ROUNDS = 2
 MAX_ROUNDS = 3
 # On fewer devices a sum in two levels equals a sum in one.
-_HIERARCHICAL_DEVICES = 4
+_MIN_HIERARCHICAL_DEVICES = 4
 _MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
@@ -103,7 +103,7 @@ def _choose_defaults(
     if has_all_reduce and first.cluster.num_workers == 1 and devices > 1:
         default = configs.OPTIONS["all_reduce_spec"].default
         values["all_reduce_spec"] = [default, "collective"]
-        if devices >= _HIERARCHICAL_DEVICES:
+        if devices >= _MIN_HIERARCHICAL_DEVICES:
             values["all_reduce_spec"].append("hierarchical")
     has_servers = not set(modes).isdisjoint(readers["param_server_device"])
     if has_servers and first.devices.device == "gpu":

@@ -13,7 +13,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
 from rnn_scaling.sweeps.command_lines import TRAINER, CommandLine
-from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit, estimate_rough_s
+from rnn_scaling.sweeps.estimate import LIMIT_FACTOR, Estimator, Limit, estimate_rough_s
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import Starter
 from rnn_scaling.sweeps.runs import Trainer
@@ -65,7 +65,7 @@ class SuiteTrainer(Trainer[Run]):
             )
 
         self._next_process = present.begin(next_words)
-        loading_s = min(_MAX_LOADING_S, limit.seconds / TIMES or _MAX_LOADING_S)
+        loading_s = min(_MAX_LOADING_S, limit.seconds / LIMIT_FACTOR or _MAX_LOADING_S)
         latest_s = time.monotonic() + loading_s
 
         def watch(line: str | None) -> None:

@@ -34,7 +34,7 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
 
 _SCHEMA = "rnn_scaling.checkpoint/2"
-_NUM_KEPT = 2
+_NUM_KEPT_CHECKPOINTS = 2
 _RUN = "run.json"
 LOCK = ".run.lock"
 # A resumed run may train longer than was planned.
@@ -357,7 +357,7 @@ def publish(
     _flush_to_disk(folder)
     _flush_to_disk(folder.parent)
     complete, _ = _list_checkpoints(folder.parent)
-    for old_folder in complete[:-_NUM_KEPT]:
+    for old_folder in complete[:-_NUM_KEPT_CHECKPOINTS]:
         shutil.rmtree(old_folder, ignore_errors=True)
 
 

@@ -22,6 +22,7 @@ import tensorflow as tf
 from rnn_scaling.config.learning_rate import LearningRate
 from rnn_scaling.training.gradients import Gradient, densify
 
+# `frameworks.handoff` has the same numbers: change both together.
 MOMENTUM = 0.9
 # Keras's defaults (tf.keras.optimizers.Adam; the v1 AdamOptimizer has epsilon 1e-8).
 ADAM_BETA_1 = 0.9

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from rnn_scaling.commands import report
-from rnn_scaling.records.own_files import EDGE
+from rnn_scaling.records.own_files import EDGE_BYTES
 from rnn_scaling.reports import (
     conclusions,
     curves,
@@ -76,7 +76,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
         assert series_text(each) in plain
         for row in table.series_rates(each).grids[0].lines:
             assert all(cell in plain for cell in row)
-    assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE]
+    assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE_BYTES]
 
 
 def data_of(text):

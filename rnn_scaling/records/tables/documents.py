@@ -260,7 +260,7 @@ def _read_objects_table(
         rows = []
         for place, item in objects:
             rows.append((place, tuple(_cell_text(item.get(key)) for key in header)))
-        titles = tuple(key[: cell_numbers.LONGEST] for key in header)
+        titles = tuple(key[: cell_numbers.MAX_CELL_CHARACTERS] for key in header)
         title = name[: text_tables.MAX_CAPTION]
         yield Table(source, rows[0][0], titles, tuple(rows), title)
 

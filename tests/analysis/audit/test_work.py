@@ -23,7 +23,7 @@ from tests.support import regex_steps
 
 SHORT, LONG = 250, 1000  # letters of a run
 MOST_GROWTH = 6.0  # the work's growth for a file of four times the size; squares: 16
-LONGEST_TEXT = text_tables.MAX_CAPTION + cell_numbers.LONGEST + 1
+LONGEST_TEXT = text_tables.MAX_CAPTION + cell_numbers.MAX_CELL_CHARACTERS + 1
 RUNS = (" ", "-", "|", "1", "(", "*", "<", "1,", "a  ", "()")
 
 

@@ -118,5 +118,6 @@ def _record_every_kernel() -> None:
         ctypes.c_int.in_dll(ctypes.CDLL(library), _LEVEL_SYMBOL).value = _EVERY_KERNEL
     except (OSError, ValueError) as e:
         raise TraceError(
-            f"this TensorFlow version cannot record every kernel ({e}); expected 2.21"
+            f"this TensorFlow version cannot record every kernel ({e}); "
+            "install TensorFlow 2.21"
         ) from None

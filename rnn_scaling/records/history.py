@@ -211,7 +211,9 @@ def _read_entry(path: Path) -> Entry:
     """
     entry = sealed_files.read(path, Entry, SCHEMA)
     if not _is_plausible(entry):
-        raise ValueError("its times, hash, sizes or numbers of processes are not valid")
+        raise ValueError(
+            "a time, the hash, a size or a number of runs in it is not valid"
+        )
     return entry
 
 

@@ -160,8 +160,8 @@ def _choose_devices(
         )
     if num_gpus and max(counts) > num_gpus:
         lines.append(
-            f"--num_devices={max(counts)} must be at most the {num_gpus} GPUs; use "
-            "--device=cpu for CPUs"
+            f"--num_devices={max(counts)} must be at most the number of GPUs "
+            f"({num_gpus}); use --device=cpu for CPUs"
         )
     return {"num_devices": counts, "device": ["gpu"]}, lines
 

@@ -101,7 +101,9 @@ def open_database(file: Path) -> Iterator[TraceDatabase]:
         )
     # SQLite only notices that complete pages are missing.
     if size % (int.from_bytes(head[16:18], "big") or 1):
-        raise TraceDbError(file, "cut short: the last page is not complete")
+        raise TraceDbError(
+            file, "cut short: the last page is not complete; copy it again"
+        )
     target = file.resolve()
     for log in (Path(f"{target}-wal"), Path(f"{target}-journal")):
         if log.is_file() and log.stat().st_size > 0:

@@ -204,8 +204,8 @@ def _infer_operation(run: _Run) -> list[str]:
     notes = []
     if run.leading and not run.groups:
         notes.append(
-            "No 'Rank' lines: the number of ranks is not known, busbw could not be "
-            "checked."
+            "There are no 'Rank' lines, so the number of ranks is unknown and "
+            "busbw is not checked."
         )
     if run.has_repeated_ranks:
         notes.append(

@@ -305,8 +305,8 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     """
     if any(line.line.arrived_s is None for line in measurements):
         raise ValueError(
-            "the pattern has no group rate, seconds or ms, and the arrival times of "
-            "the lines are unknown"
+            "the pattern has no group rate, seconds or ms, and the arrival "
+            "times of the lines are unknown; add one of these groups"
         )
     epochs, num_new_steps = _split_epochs(measurements)
     num_stretches = sum(len(bursts) - 1 for bursts in epochs)

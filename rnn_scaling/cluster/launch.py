@@ -202,7 +202,14 @@ class _Job:
         """Return this process; --coordinator_address replaces the rendezvous."""
         rendezvous = self.coordinator_address or rendezvous
         host = fields.pop("host", self.host_name)
-        return Launch(self.rank, self.size, launcher, rendezvous, host, **fields)
+        return Launch(
+            self.rank,
+            size=self.size,
+            launcher=launcher,
+            rendezvous=rendezvous,
+            host=host,
+            **fields,
+        )
 
 
 def _check_address(name: str, address: str) -> None:

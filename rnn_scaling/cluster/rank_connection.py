@@ -199,7 +199,11 @@ class RankConnection:
         launch = self._launch
         hello = self._hello
         return RankInfo(
-            launch.rank, hello.role, launch.host, os.getpid(), hello.address
+            launch.rank,
+            role=hello.role,
+            host=launch.host,
+            pid=os.getpid(),
+            address=hello.address,
         )
 
     def _send(self, line: bytes) -> None:

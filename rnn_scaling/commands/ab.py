@@ -56,7 +56,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     is_complete = conductor.run(pairs.counterbalance(a, b, options.repeats, out))
     if is_complete:
         further_pairs = pairs.replace_disturbed(
-            a, b, options.repeats, out, conductor.records
+            a, b=b, num_pairs=options.repeats, out=out, records=conductor.records
         )
         if further_pairs:
             num_pairs = counted(len(further_pairs) // 2, "disturbed pair")

@@ -168,6 +168,11 @@ def compare(
     accepted = frozenset(judgement.normalize_name(name) for name in names)
     past = sessions.read(list(map(Path, history))) if history else None
     question = judgement.Question(
-        metric, paired, max_regression, accepted, across, past=past
+        metric,
+        paired=paired,
+        max_regression=max_regression,
+        accepted=accepted,
+        across=across,
+        past=past,
     )
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

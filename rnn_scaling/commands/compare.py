@@ -131,10 +131,10 @@ def main(words: Sequence[str]) -> int:
         machine_prices = prices.read_price_lists(options.machines, options.machine, 2)
     question = judgement.Question(
         options.metric,
-        options.paired,
-        options.max_regression,
-        accepted,
-        options.across,
+        paired=options.paired,
+        max_regression=options.max_regression,
+        accepted=accepted,
+        across=options.across,
         prices=machine_prices,
         past=_read_past(options),
     )

@@ -89,7 +89,13 @@ def predict(options: PredictionOptions) -> PredictionReport:
     other_cases = _find_cases([_DEFAULT_FOLDER], excluded=source)
     total = records.tally({**other_cases, **cases}.values())
     record = (total, *(case.statement() for case in cases.values()))
-    return PredictionReport(str(source), made_predictions, refusals, record, all_sizes)
+    return PredictionReport(
+        str(source),
+        predictions=made_predictions,
+        refused=refusals,
+        record=record,
+        sizes=all_sizes,
+    )
 
 
 def _list_rows(all_series: Iterable[MeasuredSeries]) -> list[Row]:
@@ -166,7 +172,11 @@ def predict_changes(options: PredictionOptions) -> list[Sensitivity]:
             if len(compared) < len(user_changes):
                 statements.append(Statement("whatif-link-left-out"))
             statements += _memory_statements(
-                series, rows, point.devices, compared, options
+                series,
+                rows=rows,
+                devices=point.devices,
+                compared=compared,
+                options=options,
             )
             statements += left_out
             effects.append(dataclasses.replace(effect, statements=tuple(statements)))
@@ -198,10 +208,10 @@ def _memory_statements(
         if change.kind == changes.BATCH and series.rows:
             gib = sizing.memory_gib(
                 series.rows[-1],
-                rows,
-                devices,
-                change.factor,
-                options.devices_per_machine,
+                rows=rows,
+                devices=devices,
+                batch_factor=change.factor,
+                per_machine=options.devices_per_machine,
             )
             if gib:
                 values = {"change": change.title, "gib": interval_values(gib)}

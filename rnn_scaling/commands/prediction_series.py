@@ -150,9 +150,21 @@ def _make_fitted_link(series: dict[str, Any], device: str) -> Link:
     fit = series["fit"]
     all_reduce = registry.ALL_REDUCES.get(series["name"].partition("#")[0])
     algorithm = all_reduce.messages if all_reduce else "ring"
-    num_messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
+    num_messages = exchange_s(
+        algorithm,
+        devices=ranks,
+        summed_bytes=1.0,
+        gathered_bytes=0.0,
+        links=[Link(1.0, math.inf)],
+    )
     # Bytes that are sent one after the other, per byte of the gradients.
-    sent_bytes = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)])
+    sent_bytes = exchange_s(
+        algorithm,
+        devices=ranks,
+        summed_bytes=1.0,
+        gathered_bytes=0.0,
+        links=[Link(0.0, 1.0)],
+    )
     alpha_s = 1e-6 * fit["alpha_us"] / num_messages
     bytes_per_s = 1e9 * fit["beta_gb_per_s"] * sent_bytes
     return Link(max(0.0, alpha_s), bytes_per_s, ranks if device == "gpu" else None)

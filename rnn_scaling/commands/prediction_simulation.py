@@ -61,10 +61,10 @@ def simulate(
         knowledge = dataclasses.replace(curve.knowledge, **knowledge_fields)
         return simulate_curve(
             dataclasses.replace(curve, knowledge=knowledge),
-            changes,
-            options.num_devices,
-            assumed.steps,
-            assumed.seed,
+            changes=changes,
+            devices=options.num_devices,
+            steps=assumed.steps,
+            seed=assumed.seed,
         )
 
     simulations, refusals = prediction_results.collect_answers(

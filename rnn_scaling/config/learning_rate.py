@@ -72,10 +72,10 @@ def from_config(config: RunConfig) -> LearningRate:
     is_piecewise = training.lr_schedule == "piecewise"
     return LearningRate(
         training.learning_rate,
-        factor,
-        training.lr_warmup_batches,
-        training.lr_schedule,
-        parse_steps(training) if is_piecewise else (),
+        factor=factor,
+        ramp_updates=training.lr_warmup_batches,
+        schedule=training.lr_schedule,
+        steps=parse_steps(training) if is_piecewise else (),
     )
 
 

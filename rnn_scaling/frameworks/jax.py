@@ -127,10 +127,10 @@ def _tower_update(task: Task, divisor: float) -> Callable[..., Any]:
         for name in weights:
             next_weights[name], next_slots[name] = _apply_optimizer(
                 task.optimizer,
-                weights[name],
-                slots[name],
-                gradients[name] / divisor,
-                rate,
+                weight=weights[name],
+                slots=slots[name],
+                gradient=gradients[name] / divisor,
+                rate=rate,
             )
         if not task.exchanges:
             next_weights, next_slots = jax.tree.map(

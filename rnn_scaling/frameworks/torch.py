@@ -249,4 +249,8 @@ def compile_s() -> float | None:
 
 
 if __name__ == "__main__":
-    loop.start(loop.FrameworkTrainer("torch", build, kernel, TorchGroup(), compile_s))
+    loop.start(
+        loop.FrameworkTrainer(
+            "torch", build=build, kernel=kernel, group=TorchGroup(), compile_s=compile_s
+        )
+    )

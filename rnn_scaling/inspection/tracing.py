@@ -109,7 +109,9 @@ def _trace(
 
     space = xplane_pb2.XSpace.FromString(new_files[-1].read_bytes())
     stop_s = time.perf_counter() - stop_begin_s
-    return Traced(space, str(new_files[-1]), step_s, start_s, stop_s)
+    return Traced(
+        space, file=str(new_files[-1]), step_s=step_s, start_s=start_s, stop_s=stop_s
+    )
 
 
 def _record_every_kernel() -> None:

@@ -208,7 +208,9 @@ def _read_host(
         node = nodes.get(operator)
         start = event.span[0]
         if node is not None and node.type == kind:
-            kernel = _make_host_kernel(operator, node, event.span, event.lane, HOST)
+            kernel = _make_host_kernel(
+                operator, node=node, span=event.span, lane=event.lane, kind=HOST
+            )
             executed.append(_Executed(find_execution(event.line.id, start), kernel))
         elif kind not in PLUMBING:
             foreign_starts.append(start)
@@ -268,7 +270,9 @@ def _read_async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Exec
         ends = sorted(times[ASYNC_DONE, name, execution])
         for start, end in itertools.zip_longest(sorted(starts), ends[: len(starts)]):
             span = (start, max(start, end or start))
-            kernel = _make_host_kernel(name, nodes[name], span, "", WAIT)
+            kernel = _make_host_kernel(
+                name, node=nodes[name], span=span, lane="", kind=WAIT
+            )
             yield _Executed(execution, kernel)
 
 

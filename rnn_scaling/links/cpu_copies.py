@@ -49,7 +49,9 @@ def measure(
         if find_address(run()) != find_address(variable.read_value()):
             copied_sizes.append(size)
         jobs.append((size, rounds.prepare(run)))
-    points = rounds.measure_points({name: jobs}, repeats, _BUDGET_S, report, "copies")
+    points = rounds.measure_points(
+        {name: jobs}, repeats=repeats, budget_s=_BUDGET_S, report=report, title="copies"
+    )
     return [
         Series(
             COPY,

@@ -347,7 +347,9 @@ def measure(
         for name, link in series_by_name.items():
             timer = _LinkTimer(cuda, link, stack)
             jobs[name] = [(size, timer.prepare(size)) for size in sizes]
-        points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "copies")
+        points = rounds.measure_points(
+            jobs, repeats=repeats, budget_s=_BUDGET_S, report=report, title="copies"
+        )
         errors = _find_arrival_errors(buffers, devices, stack, origin)
     series = []
     for name, link in series_by_name.items():

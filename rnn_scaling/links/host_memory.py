@@ -121,7 +121,13 @@ def measure(
             if crew is not None and size >= _MIN_SHARED_BYTES:
                 job = rounds.prepare(functools.partial(crew.move, kernel, size))
                 jobs.setdefault((kernel, len(cores)), []).append((size, job))
-        points = rounds.measure_points(jobs, repeats, _BUDGET_S, report, "host memory")
+        points = rounds.measure_points(
+            jobs,
+            repeats=repeats,
+            budget_s=_BUDGET_S,
+            report=report,
+            title="host memory",
+        )
     finally:
         os.sched_setaffinity(0, cores)
         if crew is not None:

@@ -219,7 +219,11 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
             best = product.best
             measured_peaks.append(
                 peaks.Peak(
-                    peak_path, product.num_devices, best.median, best.low, best.high
+                    peak_path,
+                    num_devices=product.num_devices,
+                    flops_per_second=best.median,
+                    lower_quartile=best.low,
+                    upper_quartile=best.high,
                 )
             )
     file = peaks.find_path()

@@ -169,7 +169,9 @@ def make(words: Sequence[str]) -> Plan:
         device = "gpu" if num_gpus else "cpu"
     default_ranks = num_gpus if device == "gpu" else min(4, max(2, num_cores))
     ranks = unchecked.num_devices or default_ranks
-    lines += _find_problems(unchecked, parts, device, num_gpus, num_cores)
+    lines += _find_problems(
+        unchecked, parts=parts, device=device, num_gpus=num_gpus, num_cores=num_cores
+    )
     smallest = _parse_size("min_bytes", unchecked.min_bytes, lines)
     largest = _parse_size("max_bytes", unchecked.max_bytes, lines)
     if smallest > largest > 0:
@@ -423,10 +425,10 @@ class _Planner:
             per_gpu = -(-self._ranks // self._num_gpus)
             sizes = self._select_fitting_sizes(
                 _ALL_REDUCE_TITLE,
-                sizes,
-                lambda sizes: estimate_needed_bytes(sizes, per_gpu),
-                read_free_gpu_bytes(min(self._ranks, self._num_gpus)),
-                "of a GPU's memory",
+                sizes=sizes,
+                needed=lambda sizes: estimate_needed_bytes(sizes, per_gpu),
+                free_bytes=read_free_gpu_bytes(min(self._ranks, self._num_gpus)),
+                memory="of a GPU's memory",
             )
         tasks: list[LinkTask] = []
         passes = self._options.passes if sizes else 0

@@ -177,7 +177,9 @@ def _number_of_match(
         value = 1.0 / value
     if comparison or (unit not in ("s", "B") and _TIMES.match(cell.lstrip("~≈"))):
         unit = "x"
-    return PrintedNumber(value * factor, step * factor, text, unit, is_rough)
+    return PrintedNumber(
+        value * factor, step=step * factor, text=text, unit=unit, is_rough=is_rough
+    )
 
 
 def _parse_unit(text: str) -> tuple[float, str]:

@@ -321,7 +321,15 @@ def _make_part_decoder(kind: Any, rule: str) -> Decode:
         older_key = field.metadata.get("older", key)
         is_required = field.default is field.default_factory  # both are MISSING
         field_rule = _describe_type(hint) if is_required else ""
-        plan.append(_Field(field.name, key, older_key, _make_decoder(hint), field_rule))
+        plan.append(
+            _Field(
+                field.name,
+                key=key,
+                older_key=older_key,
+                decode=_make_decoder(hint),
+                rule=field_rule,
+            )
+        )
         keys |= {key, older_key}
     has_missing = "missing" in hints
     names = frozenset(field.key for field in plan)

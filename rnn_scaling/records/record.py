@@ -282,7 +282,13 @@ def _decode(
     if fields["status"] not in STATUSES:
         status = fields["status"]
         faults.append(f"expected status {', '.join(STATUSES)}, got {status!r}")
-    options = _share(fields["config"], "config", cache, faults, _decode_options)
+    options = _share(
+        fields["config"],
+        name="config",
+        cache=cache,
+        faults=faults,
+        decode_part=_decode_options,
+    )
     parts = _decode_parts(fields, cache, faults)
     num_faults = len(faults)
     top_fields = {}
@@ -316,7 +322,9 @@ def _decode_parts(
             parts[name] = _decode_environment(value, cache, faults)
         elif name in ("resolved", "parameters"):
             decode_part = functools.partial(decode, kind)
-            parts[name] = _share(value, name, cache, faults, decode_part)
+            parts[name] = _share(
+                value, name=name, cache=cache, faults=faults, decode_part=decode_part
+            )
         else:
             parts[name] = decode(kind, value, name, faults)
     return parts
@@ -430,7 +438,13 @@ def _decode_environment(
     varying = {name: item for name, item in value.items() if name in _VARYING}
     constant = {name: item for name, item in value.items() if name not in _VARYING}
     decode_part = functools.partial(decode, Environment)
-    shared = _share(constant, "environment", cache, faults, decode_part)
+    shared = _share(
+        constant,
+        name="environment",
+        cache=cache,
+        faults=faults,
+        decode_part=decode_part,
+    )
     specific = decode(Environment, varying, "environment", faults)
     if shared is None or specific is None:
         return None

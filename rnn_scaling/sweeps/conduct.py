@@ -334,7 +334,13 @@ class Conductor:
                     job.run.identity, self._estimator, self._options.run_timeout
                 )
                 following = next(iter(pending_jobs[index + 1 :]), None)
-                result = run_job(job, limit, self._trainer, progress.output, following)
+                result = run_job(
+                    job,
+                    limit=limit,
+                    trainer=self._trainer,
+                    on_line=progress.output,
+                    following=following,
+                )
                 self.records[job.label] = result
                 self.num_made += 1
                 self._learn(job)

@@ -182,7 +182,11 @@ def run_sweep(
         plan(lists, **machine_size())  # all conflicts are reported before any run
         if budget.is_limited and not has_fixed_length(lists):
             calibration = _calibrate(
-                lists, conduct_options, trainer, resume_words, result
+                lists,
+                options=conduct_options,
+                trainer=trainer,
+                resume_words=resume_words,
+                result=result,
             )
             if calibration.num_batches is None:
                 return result
@@ -190,7 +194,13 @@ def run_sweep(
         runs = plan(lists, **machine_size())
         result.configurations = runs
         if options.certify:
-            _certify(runs, verifier, conduct_options, resume_words, result)
+            _certify(
+                runs,
+                verifier=verifier,
+                options=conduct_options,
+                resume_words=resume_words,
+                result=result,
+            )
     is_listed = conduct_options.dry_run and result.exit_status == entry.EXIT_OK
     if result.exit_status is None or is_listed:
         minutes_left = budget.minutes - calibration.seconds / 60

@@ -108,10 +108,19 @@ def _train(
     state.worker_steps = step.finished_steps
     step.count_lost = lambda: len(cluster.lost_ranks)
     saver_cluster = cluster if state.clients > 1 else None
-    saver = Saver(config, state, state.files, saver_cluster, observer)
+    saver = Saver(
+        config, state=state, files=state.files, cluster=saver_cluster, observer=observer
+    )
     saver.agree()
     saver.resume(step)
-    run_batches(config, step, state, cluster, Observers([observer, saver]), engine)
+    run_batches(
+        config,
+        step=step,
+        state=state,
+        cluster=cluster,
+        observer=Observers([observer, saver]),
+        engine=engine,
+    )
     for statement in _finish_steps(step):
         observer.notice(statement)
     state.skipped_updates = step.skipped_updates()
@@ -309,7 +318,15 @@ def build_update(
         # It needs no slots.
         rule = UpdateRule(optimizers.build("sgd", rate))
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
-    return mode.build(Setup(workload.variables, values, engine, config.update, rule))
+    return mode.build(
+        Setup(
+            workload.variables,
+            values=values,
+            engine=engine,
+            options=config.update,
+            rule=rule,
+        )
+    )
 
 
 def build_feed(

@@ -225,7 +225,11 @@ class Cluster(RunMembers):
         # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()
         self._member = RankConnection(
-            launch, hello, self._timeout_s, self._heartbeat_s, survives
+            launch,
+            hello=hello,
+            timeout_s=self._timeout_s,
+            heartbeat_s=self._heartbeat_s,
+            survives=survives,
         )
         self._window = _ONE_CLOCK if "ps" in roles else WINDOW
         self._peers: Sequence[RankInfo] = ()

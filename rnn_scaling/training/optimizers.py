@@ -153,7 +153,13 @@ def build(
     first_slots, rule = _RULES[name]
     if not isinstance(learning_rate, LearningRate):
         learning_rate = LearningRate(learning_rate)
-    return Optimizer(name, learning_rate, first_slots, rule, weight_decay)
+    return Optimizer(
+        name,
+        learning_rate=learning_rate,
+        first_slots=first_slots,
+        _rule=rule,
+        weight_decay=weight_decay,
+    )
 
 
 def _apply_sgd(update: _Update) -> Any:

@@ -144,7 +144,12 @@ class Recorder:
         # The unfinished record. The suite's trainers fill its `resolved` and
         # `parameters`.
         self.recording = _make_recording(
-            options, unit, device_type, flops_per_item, clock, started
+            options,
+            unit=unit,
+            device_type=device_type,
+            flops_per_item=flops_per_item,
+            clock=clock,
+            started=started,
         )
         self._timer = self.recording.timer
         self._path = Path(result_file)
@@ -158,7 +163,11 @@ class Recorder:
         if num_ranks > 1:
             warmup = options["num_warmup_batches"]
             self._ranks = RankMeeting(
-                self._path, self._rank, num_ranks, timeout_s, warmup
+                self._path,
+                rank=self._rank,
+                num_ranks=num_ranks,
+                timeout_s=timeout_s,
+                warmup=warmup,
             )
 
         # A forked child inherits the Recorder, but must not write the record.
@@ -462,7 +471,9 @@ def _make_recording(
         unit=unit,
         flops_per_item=flops_per_item,
     )
-    recording = Recording(options, unit, resolved, clock, started)
+    recording = Recording(
+        options, unit=unit, resolved=resolved, clock=clock, started=started
+    )
     recording.flops_per_item = flops_per_item
     if TRAINER in options:
         recording.program_folder = _current_folder()

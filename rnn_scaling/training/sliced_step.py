@@ -152,10 +152,10 @@ class SlicedStep(TrainStep):
         with tf.device(self.engine.host), tf.name_scope("input/slice/"):
             slices = Slices(
                 self._workload,
-                batch,
-                batch_sizes,
-                slice_on == slicing.HOST,
-                self._tables_elsewhere(),
+                batch=batch,
+                batch_sizes=batch_sizes,
+                cuts_on_host=slice_on == slicing.HOST,
+                elsewhere=self._tables_elsewhere(),
             )
         self.cut = slicing.Cut(slice_on, slices.describe_parts(), batch_sizes)
         return slices

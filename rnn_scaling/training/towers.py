@@ -360,7 +360,7 @@ class TrainStep:
                     self.engine.first_tower + index
                 )
                 seed = tf.stack([number, self._seed])
-            return TowerInputs(weights, rows, ids, seed, scale)
+            return TowerInputs(weights, rows=rows, ids=ids, seed=seed, loss_scale=scale)
 
     def _differentiate(
         self,

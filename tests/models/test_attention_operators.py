@@ -6,16 +6,15 @@ import functools
 import pytest
 
 from rnn_scaling.models.extension import operators
-from tests.models import test_workloads
 from tests.models.test_nmt_attention import (
     BAHDANAU,
     LUONG,
     NORMALIZED,
     TINY,
-    assert_equal,
     trace,
     traced,
 )
+from tests.models.test_workloads import assert_equal, make_inputs
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -31,7 +30,7 @@ def by_tensorflow(tf):
 
     @functools.cache
     def compute(config):
-        inputs = test_workloads.make_inputs(tf, config)
+        inputs = make_inputs(tf, config)
         return inputs[0].kernels["decoder_kernel"], traced(tf, inputs)
 
     return compute
@@ -46,7 +45,7 @@ def packed(tf):
 
     @functools.cache
     def build(config):
-        inputs = test_workloads.make_inputs(tf, config)
+        inputs = make_inputs(tf, config)
         return inputs, trace(tf, inputs)
 
     return build

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models import workload, workloads
-from tests.models.test_workloads import gradients_of, make_inputs
+from tests.models.test_workloads import assert_equal, gradients_of, make_inputs
 from tests.support.training import MODEL
 
 TINY = dataclasses.replace(
@@ -67,19 +67,6 @@ def trace(tf, inputs):
         return loss, dict(zip(watched, tf.gradients(loss, list(watched.values()))))
 
     return step
-
-
-def assert_equal(got, want, tolerance=2e-5):
-    """Compare pairs of a loss and its gradients by name."""
-    (loss, gradients), (want_loss, want_gradients) = got, want
-    np.testing.assert_allclose(loss, want_loss, rtol=max(1e-6, tolerance / 5))
-    assert gradients.keys() == want_gradients.keys()
-    for name, gradient in want_gradients.items():
-        atol = tolerance * np.abs(gradient).max()
-        np.testing.assert_allclose(
-            gradients[name], gradient, rtol=0, atol=atol, err_msg=name
-        )
-        assert gradients[name].dtype == "float32" and np.any(gradient), name
 
 
 @pytest.mark.usefixtures("as_built")

@@ -12,8 +12,8 @@ import pytest
 from rnn_scaling.models import stacks, transformer
 from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.verification.reference import network
-from tests.models.test_nmt_attention import assert_equal, loss_and_gradients, traced
-from tests.models.test_workloads import gradients_of, make_inputs
+from tests.models.test_nmt_attention import loss_and_gradients, traced
+from tests.models.test_workloads import assert_equal, gradients_of, make_inputs
 from tests.support.training import MAX_LEN, TRANSFORMER, workload_of
 
 NO_DROPOUT = (0, 0)

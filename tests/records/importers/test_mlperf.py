@@ -20,50 +20,40 @@ def submission(tmp_path, logs):
     return [place / name for name in logs]
 
 
-def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
+def options_of(*paths):
+    """Return the options of the run in the only log of these files."""
+    logs, errors = importing.read_files(paths, Terms())
+    assert not errors
+    (log,) = (log for log in logs if log.format == "mlperf")
+    options = log.runs[0].options
+    assert log.tables[0].column("Accelerators") == (options.get("num_devices"),)
+    return options
+
+
+def test_mlperfs_devices_and_platform_come_from_the_systems_description(tmp_path):
     (path,) = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
+    assert "num_devices" not in options_of(path)
     system = tmp_path / "systems" / "dgx1.json"
-
-    def devices(*paths):
-        logs, errors = importing.read_files(paths, Terms())
-        assert not errors
-        log = next(log for log in logs if log.format == "mlperf")
-        return (
-            log.runs[0].options.get("num_devices"),
-            log.tables[0].column("Accelerators")[0],
-            log.notes[-1],
-        )
-
-    assert devices(path)[:2] == (None, None) and "systems/NAME.json" in devices(path)[2]
     system.parent.mkdir()
     system.write_text(real_logs.MLPERF_SYSTEM)
-    assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(
-        f"8 accelerators, as {system} says."
-    )
+    assert options_of(path)["num_devices"] == 8
     elsewhere = system.rename(tmp_path / "any.json")
     # The description's file name differs from the system in the log's path.
-    assert devices(path, elsewhere)[:2] == (None, None)
+    assert "num_devices" not in options_of(path, elsewhere)
     free = tmp_path / "any.log"
-    free.write_text(real_logs.GNMT_MLPERF)
-    assert devices(free, elsewhere)[:2] == (8, 8)
+    lines = real_logs.GNMT_MLPERF.splitlines(keepends=True)
+    free.write_text(
+        "".join(each for each in lines if "submission_platform" not in each)
+    )
+    own = {"num_devices": 8, "machine": "dgx1_ngc20.06_pytorch"}
+    assert own.items() <= options_of(free, elsewhere).items()
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
     # The log's path selects one of two descriptions.
-    assert devices(path, elsewhere, other)[:2] == (4, 4)
+    assert options_of(path, elsewhere, other)["num_devices"] == 4
     system.write_text(real_logs.MLPERF_SYSTEM)
-    assert devices(path, other)[:2] == (8, 8)  # the one at its own place comes first
-
-
-def test_a_log_without_a_platform_has_that_of_its_system(tmp_path):
-    lines = real_logs.GNMT_MLPERF.splitlines(keepends=True)
-    text = "".join(line for line in lines if "submission_platform" not in line)
-    path = tmp_path / "any.log"
-    path.write_text(text)
-    system = tmp_path / "any.json"
-    system.write_text(real_logs.MLPERF_SYSTEM)
-    logs, _ = importing.read_files([path, system], Terms())
-    (log,) = (log for log in logs if log.format == "mlperf")
-    assert log.runs[0].options["machine"] == "dgx1_ngc20.06_pytorch"
+    # The one at its own place comes first.
+    assert options_of(path, other)["num_devices"] == 8
 
 
 @pytest.mark.parametrize(

@@ -66,4 +66,5 @@ class _LanguageModel(NextWords):
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
+    """Return the workload `lm`, whose tensors live on devices of `device_type`."""
     return _LanguageModel(config, device_type)

@@ -45,6 +45,7 @@ class TextLayout:
     labels = ("target_output",)
 
     def batch(self, fields: Iterable[Iterable[Any]]) -> Any:
+        """Return a batch from the fields of each side, in the order of `sides`."""
         return self.type(*itertools.chain.from_iterable(fields))
 
     def draw(
@@ -198,6 +199,7 @@ class ImageLayout:
         return images if axes == sorted(axes) else tf.transpose(images, axes)
 
     def sample_axis(self, tensor: Tensor) -> int:
+        """Return 0, the axis of the samples in every tensor of a batch."""
         return 0
 
     def with_static_lengths(

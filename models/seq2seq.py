@@ -184,6 +184,7 @@ def make_decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
 
 
 def encoder_cells(config: ModelConfig) -> list[str]:
+    """Return the names of the encoder's cells, by layer and then by direction."""
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
     cells = []
     for layer in range(config.num_encoder_layers // len(directions)):
@@ -192,4 +193,5 @@ def encoder_cells(config: ModelConfig) -> list[str]:
 
 
 def decoder_cells(config: ModelConfig) -> list[str]:
+    """Return the names of the decoder's cells, one per layer."""
     return [f"decoder/layer_{n}" for n in range(config.num_decoder_layers)]

@@ -62,6 +62,7 @@ class RecurrentStack:
         return self.num_layers * self.num_directions
 
     def cell_input_dim(self, cell: int) -> int:
+        """Return the width D of the rows that cell number `cell` reads."""
         if cell < self.num_directions:
             return self.input_dim
         return self.num_units * self.num_directions
@@ -74,6 +75,7 @@ class RecurrentStack:
         return specs
 
     def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
+        """Yield the variables of all cells; a name begins with the name of its cell."""
         for cell, name in enumerate(cells):
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
@@ -136,6 +138,7 @@ class RecurrentStack:
 def build_stack(
     config: ModelConfig, num_layers: int, num_directions: int
 ) -> RecurrentStack:
+    """Return a stack with the sizes, dropout and dtype of a network's options."""
     return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,

@@ -140,6 +140,7 @@ def cast_weights(weights: Tensors, dtype: str | tf.DType, prefix: str = "") -> T
 
 
 def sum_lengths(lengths: Tensor, dtype: tf.DType) -> Tensor:
+    """Return the sum of lengths [B] as a scalar of `dtype`."""
     return tf.reduce_sum(tf.cast(lengths, dtype))
 
 
@@ -195,4 +196,5 @@ def make_initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
 def make_first_values(
     specs: Iterable[VariableSpec], seed: int
 ) -> dict[str, np.ndarray]:
+    """Return the float32 values of variables before training, by name."""
     return {spec.name: make_initial_value(spec, seed) for spec in specs}

@@ -53,6 +53,7 @@ class Entry:
 
     @property
     def datasets(self) -> tuple[str, ...]:
+        """The datasets whose images the network reads, the default first."""
         return tuple(self.image_sizes)
 
 

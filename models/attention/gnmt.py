@@ -168,6 +168,7 @@ class _Layer:
 
     @property
     def width(self) -> int:
+        """The width of the layer's output: the units of all directions."""
         return self.stack.num_units * self.stack.num_directions
 
     def cell_weights(self, weights: Tensors) -> list[stacks.CellWeights]:

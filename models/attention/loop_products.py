@@ -42,6 +42,7 @@ class PlainProducts:
         return multiply
 
     def factors(self) -> tuple[Tensor, ...]:
+        """Return (); these products keep nothing for the end of the loop."""
         return ()
 
     def end(self, factors: Sequence[Tensor]) -> None:
@@ -83,6 +84,7 @@ class DeferredProducts:
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
+        """The shapes and dtypes of `factors`."""
         return tuple(product.spec for product in self._products)
 
     def end(self, factors: Sequence[Tensor]) -> None:

@@ -29,6 +29,7 @@ STATE = ("h",)
 
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
+    """Return the specs of the two kernels (columns r, u, n) and of four biases."""
     return (
         VariableSpec("kernel", (input_dim, 3 * num_units)),
         VariableSpec("recurrent_kernel", (num_units, 3 * num_units)),

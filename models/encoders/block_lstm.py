@@ -47,6 +47,7 @@ class LstmStep(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
+    """Return the name for the record; it depends on the dtype and our operators."""
     if operators.is_usable(stack.product_dtype):
         return "packed LSTM"
     if stack.dtype == "bfloat16":

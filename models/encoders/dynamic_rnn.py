@@ -61,6 +61,7 @@ class _PaddedCell(_Cell):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
+    """Return the name for the record."""
     return stack.kernel_title("tf.compat.v1.nn.dynamic_rnn")
 
 

@@ -38,6 +38,7 @@ class _GruForward(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
+    """Return the name for the record; it depends on the dtype and our operators."""
     return (
         "packed GRU" if operators.is_usable(stack.product_dtype) else "fused GRU steps"
     )

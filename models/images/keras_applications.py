@@ -132,5 +132,6 @@ def fuse(model: Any) -> None:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
+    """Return the workload of a network of keras.applications."""
     size, num_classes = workloads.image_size_and_classes(config.model, config.dataset)
     return KerasClassifier(config, size, num_classes)

@@ -63,6 +63,7 @@ class Layers:
         self._scope = outer_scope
 
     def channels(self, x: Tensor) -> int:
+        """Return the number of channels of `x`."""
         return int(x.shape[self._channel_axis])
 
     def convolution(
@@ -144,6 +145,7 @@ class Layers:
         return tf.nn.avg_pool2d(x, 2, 2, "VALID", self._data_format)
 
     def subsample(self, x: Tensor) -> Tensor:
+        """Return every second row and column of the pixels."""
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
 
     def pad_channels(self, x: Tensor, channels: int) -> Tensor:
@@ -154,6 +156,7 @@ class Layers:
         return tf.pad(x, paddings)
 
     def join(self, *tensors: Tensor) -> Tensor:
+        """Join tensors along their channels."""
         return tf.concat(tensors, self._channel_axis)
 
     def spatial_mean(self, x: Tensor) -> Tensor:

@@ -171,4 +171,5 @@ def _network_body(config: ModelConfig) -> Body:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
+    """Return the workload of an own network, such as resnet50."""
     return LayeredClassifier(_network_body(config), config)

@@ -52,7 +52,7 @@ class PrivateNetwork:
 def create() -> Iterator[PrivateNetwork]:
     """Create a network that exists until the block, or this process, has ended.
 
-    It also exists as long as a program that was started in it.
+    The network also exists as long as a program that was started in it.
     """
     reason = ""
     for flags in _UNSHARE_FLAGS:
@@ -65,14 +65,19 @@ def create() -> Iterator[PrivateNetwork]:
             assert holder.stdout
             line = holder.stdout.readline().strip()
             if line == _READY:
-                enter = ["nsenter", "--preserve-credentials"]
-                if flags:
-                    enter.append(f"--user=/proc/{holder.pid}/ns/user")
-                enter.append(f"--net=/proc/{holder.pid}/ns/net")
-                yield PrivateNetwork(tuple(enter), holder=holder.pid)
+                yield _make_network(holder.pid, has_user_namespace=bool(flags))
                 return
             reason = line or "the network could not be created"
     yield PrivateNetwork(reason=reason)
+
+
+def _make_network(holder: int, has_user_namespace: bool) -> PrivateNetwork:
+    """Return the network of the process `holder`, with the command that enters it."""
+    enter = ["nsenter", "--preserve-credentials"]
+    if has_user_namespace:
+        enter.append(f"--user=/proc/{holder}/ns/user")
+    enter.append(f"--net=/proc/{holder}/ns/net")
+    return PrivateNetwork(tuple(enter), holder=holder)
 
 
 def _start_holder(flags: Sequence[str]) -> subprocess.Popen[str]:

@@ -21,7 +21,9 @@ from rnn_scaling.system.machine import commits, load
 
 if TYPE_CHECKING:
     from rnn_scaling.analysis.history.curves import Timeline
+    from rnn_scaling.analysis.rows import Row
     from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.records.folder import Folder as RunFolder
     from rnn_scaling.records.history import Entry
 
 FOLDER = Path("history")
@@ -134,9 +136,7 @@ def add(
     results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 ) -> int:
     """Add the runs of these folders to a history; return the exit status."""
-    from rnn_scaling.analysis import disturbance
     from rnn_scaling.analysis.history import entries
-    from rnn_scaling.analysis.statements import state
     from rnn_scaling.records import folder as folders
     from rnn_scaling.records import history
     from rnn_scaling.reports.wording import sentence
@@ -166,12 +166,30 @@ def add(
     for candidate in candidates:
         statements += _add_entry(candidate, seen_runs, folder)
     rows = entries.rows_of_entries(contents, named_commit)
+    statements += _state_disturbances(rows, contents)
+    print("\n".join(map(sentence, statements)))
+    return entry.EXIT_OK
+
+
+def _state_disturbances(
+    rows: Sequence[Row], contents: Sequence[RunFolder]
+) -> list[Statement]:
+    """Return statements about runs and batches that other programs slowed.
+
+    Args:
+      rows: The added configurations.
+      contents: The folders of the runs, for the names of their files.
+    """
+    from rnn_scaling.analysis import disturbance
+    from rnn_scaling.analysis.statements import state
+
     disturbed: set[int] = set()
     slowed: set[int] = set()
     for row in rows:
         disturbed.update(map(id, row.disturbed_runs))
         slowed.update(map(id, filter(disturbance.is_disturbed, row.counted_runs)))
     threshold = load.NOTICEABLE_LOAD
+    statements = []
     for kind, ids in (("history-disturbed", disturbed), ("history-slowed", slowed)):
         files = []
         for content in contents:
@@ -182,8 +200,7 @@ def add(
         statements.append(
             state("history-disturbed-batches", **batches, threshold=threshold)
         )
-    print("\n".join(map(sentence, statements)))
-    return entry.EXIT_OK
+    return statements
 
 
 def _add_entry(candidate: Entry, seen_runs: set[Any], folder: Path) -> list[Statement]:
@@ -197,9 +214,8 @@ def _add_entry(candidate: Entry, seen_runs: set[Any], folder: Path) -> list[Stat
     from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.records import history
 
-    new_entry = history.remove_seen_runs(
-        candidate, seen_runs
-    )  # None if the history has all runs
+    # None if the history has all runs.
+    new_entry = history.remove_seen_runs(candidate, seen_runs)
     try:
         path = history.write(new_entry, folder) if new_entry else folder
     except OSError as e:

@@ -194,16 +194,15 @@ def make(words: Sequence[str]) -> Plan:
         num_cores=num_cores,
         left_out=left_out,
     )
-    makers = {
-        _MEMORY: lambda: planner.memory(smallest, largest),
-        _COPIES: lambda: planner.copies(smallest, largest),
-        _COMPUTE: planner.products,
-        ALL_REDUCE: lambda: planner.all_reduces(names, smallest, largest),
-    }
     tasks: list[LinkTask] = []
-    for part, make_tasks in makers.items():
-        if part in parts:
-            tasks += make_tasks()
+    if _MEMORY in parts:
+        tasks += planner.memory(smallest, largest)
+    if _COPIES in parts:
+        tasks += planner.copies(smallest, largest)
+    if _COMPUTE in parts:
+        tasks += planner.products()
+    if ALL_REDUCE in parts:
+        tasks += planner.all_reduces(names, smallest, largest)
     num_physical = num_gpus if device == "gpu" else num_cores
     devices = _describe_devices(device, ranks, num_physical)
     return Plan(

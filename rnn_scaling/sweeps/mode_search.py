@@ -208,42 +208,40 @@ class ModeSearch:
                 left_out.append(self.title(run))
             elif not counted_records:
                 failed_titles.append(self.title(run))
+        statements = make_statements(
+            ranking,
+            unit=unit,
+            failed_titles=failed_titles,
+            left_out=left_out,
+            records=list(records.values()),
+            num_disturbed=num_disturbed,
+            batches_left_out=disturbance.batches_left_out(all_counted),
+        )
         best = self._find_reference(ranking)
         command = ""
         if best:
             words = format_flags(best.flags)
             command = make_suite_command(best.config, words, launch=launch).text
+        alternatives = []
+        for title, standing in standings.items():
+            alternatives.append(_standing_data(title, standing))
+        rate_title = f"{unit.capitalize()}/s"
+        decimals = {"Mode": 0, "Runs": 0, rate_title: 0, "% of best": 1, "Verdict": 0}
+        data = {
+            "unit": unit,
+            "taken": dict(best.flags) if best else None,
+            "alternatives": alternatives,
+            "failed": failed_titles,
+            "left_out": left_out,
+        }
         return Advice(
             name="recommend",
             schema="rnn_scaling.recommend/2",
-            statements=make_statements(
-                ranking,
-                unit=unit,
-                failed_titles=failed_titles,
-                left_out=left_out,
-                records=list(records.values()),
-                num_disturbed=num_disturbed,
-                batches_left_out=disturbance.batches_left_out(all_counted),
-            ),
+            statements=statements,
             command=command,
-            columns={
-                "Mode": 0,
-                "Runs": 0,
-                f"{unit.capitalize()}/s": 0,
-                "% of best": 1,
-                "Verdict": 0,
-            },
+            columns=decimals,
             rows=_table_rows(standings),
-            data={
-                "unit": unit,
-                "taken": dict(best.flags) if best else None,
-                "alternatives": [
-                    _standing_data(title, standing)
-                    for title, standing in standings.items()
-                ],
-                "failed": failed_titles,
-                "left_out": left_out,
-            },
+            data=data,
         )
 
     def _find_reference(self, ranking: Ranking[str] | None) -> Run | None:

@@ -30,7 +30,7 @@ class VariableSpec:
     """One float32 variable.
 
     Attributes:
-      name: Its name in checkpoints and records.
+      name: The variable's name in checkpoints and records.
       kind: "embedding" (trained, looked up by rows), "dense" (trained, read whole) or
         "moving" (without a gradient; each tower computes its next value).
       initial: A name of `INITIAL`, or the number that fills the variable.

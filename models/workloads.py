@@ -22,7 +22,7 @@ class Entry:
 
     Attributes:
       module: The module with `build`.
-      help: Its kind; names of one kind are listed together.
+      help: The kind of network; names of one kind are listed together.
       unit: The unit of its items, in the plural, such as "words".
       items: Definition of its items.
       samples: The samples of a batch, in the plural, such as "sentence pairs".

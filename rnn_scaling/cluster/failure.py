@@ -30,7 +30,7 @@ class Failure:
     """The first failure of a run; every rank learns of the same one.
 
     Attributes:
-      kind: What went wrong.
+      kind: The kind of failure.
       rank: The rank where it began, or None if no single rank caused it.
       message: One line for a person, with the rank, its host and the cause.
     """

@@ -44,12 +44,12 @@ class Launch:
     """A process among those that a launcher started.
 
     Attributes:
-      rank: Its number.
+      rank: The number of the process in the job.
       size: The number of processes, at least two.
       launcher: The name of the launcher.
       rendezvous: HOST:PORT where rank 0 waits for the others.
       host: The name of this process's host.
-      local_rank: Its number among the processes on this host.
+      local_rank: The number of the process among those on this host.
       local_size: The number of processes on this host.
       addresses: HOST:PORT of every rank's engine; empty if each takes a free port.
       job: A text that differs between jobs with the same rendezvous address.
@@ -81,8 +81,8 @@ class Launch:
         """Return HOST:PORT at which this process's engine listens.
 
         Args:
-          timeout_s: How long the host of rank 0 may have no address, such as a pod
-            that is being created.
+          timeout_s: Seconds for which the host of rank 0 may have no address, for example
+            because its pod is being created.
 
         Raises:
           ClusterError: If no port is free, or rank 0 cannot be reached.

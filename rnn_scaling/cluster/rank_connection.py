@@ -55,7 +55,7 @@ class RankConnection:
 
         Args:
           launch: The rank of this process.
-          hello: What the rendezvous compares with rank 0.
+          hello: The facts that the rendezvous compares with rank 0.
           timeout_s: Time limit for joining and for leaving.
           heartbeat_s: Silence after which a rank is lost, once all have met.
           survives: Roles whose loss does not end the run.
@@ -151,7 +151,7 @@ class RankConnection:
 
         Args:
           message: The cause in one line, without this rank's name.
-          kind: What went wrong.
+          kind: The kind of failure.
         """
         failure = Failure(kind, self._launch.rank, f"{self._info} ended: {message}")
         self._last_message = wire.encode("abort", failure=failure.to_json())

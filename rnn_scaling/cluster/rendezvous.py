@@ -44,7 +44,7 @@ class _Connection(wire.Channel):
 
     Attributes:
       address: The address of its host, or "" for the connection of rank 0.
-      info: Its rank, or None before its hello.
+      info: The rank at the other end, or None before its hello.
       since: time.monotonic() when it was accepted.
     """
 
@@ -311,7 +311,7 @@ class Rendezvous:
         Args:
           connection: The connection of the rank.
           info: The number and the process of the rank.
-          hello: What all ranks must agree in.
+          hello: The facts in which all ranks must agree.
           size: The number of ranks with which it was started.
         """
         rank = info.rank

@@ -279,8 +279,8 @@ def answer(argv: Sequence[str], usage: str, groups: Groups, command: str) -> Non
 
     Args:
       argv: The command line.
-      usage: What the command does, with examples and exit statuses. In it, commands are
-        written as `./run.sh NAME`.
+      usage: The description of the command, with examples and exit statuses. Commands
+        are written as `./run.sh NAME`.
       groups: The option dataclasses: by their names for `--help=NAME`, or a sequence
         whose names are the first words of the titles.
       command: The command as the user types it.

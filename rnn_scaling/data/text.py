@@ -157,7 +157,7 @@ def _to_ids(
       lines: Strings [B].
       side: The side.
       max_length: Maximum number of words of a sentence.
-      checked: Its vocabulary and special words.
+      checked: The vocabulary and special words of the side.
       table: Ids by word.
       pad_to: Words of every sentence with padding; 0 for the longest sentence's words.
 

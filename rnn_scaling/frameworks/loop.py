@@ -173,7 +173,7 @@ class Ranks:
         """Explain the failure of a rank, or return "" if none has failed.
 
         Args:
-          wait_s: How long to wait for a failure.
+          wait_s: Seconds to wait for a failure.
         """
         self._is_over = True
         self._has_failed.wait(wait_s)

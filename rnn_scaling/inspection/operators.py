@@ -51,11 +51,11 @@ class KernelEvent(NamedTuple):
       name: Name of its operator, or "" if the trace does not contain it.
       type: Type of its operator, or the name of a CUDA kernel without operator.
       device: Full name of the device.
-      tower: Its tower, or None if all towers share it.
-      phase: Its phase.
+      tower: The operator's tower, or None if all towers share it.
+      phase: The operator's phase.
       start_ns: Nanoseconds from the start of the trace.
       end_ns: Nanoseconds from the start of the trace.
-      lane: Its thread or stream.
+      lane: The thread or stream that ran it.
       kind: HOST, DEVICE, COPY or WAIT.
       dispatched: Whether the host only launched a GPU operator.
     """

@@ -74,7 +74,7 @@ class _Transfer(NamedTuple):
       target: The device that receives.
       key: The name that both operators share.
       name: The tensor.
-      bytes: Its size, or None if its shape is unknown while the graph is built.
+      bytes: The size, or None if the shape is unknown while the graph is built.
     """
 
     source: str

@@ -92,7 +92,7 @@ def measure(
       repeats: Rounds.
       cores_per_device: The cores of a CPU device; 0 for GPUs.
       onednn: Whether TensorFlow uses oneDNN.
-      report: Gets the progress.
+      report: Called with finished rounds, all rounds and a title.
     """
     work_by_dtype: dict[str, list[ComputeWork]] = {}
     notes: dict[str, tuple[str, ...]] = {}

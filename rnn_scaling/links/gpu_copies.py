@@ -332,7 +332,7 @@ def measure(
       devices: The GPUs.
       sizes: Bytes, increasing.
       repeats: Rounds.
-      report: Gets the progress.
+      report: Called with finished rounds, all rounds and a title.
       origin: See `list_links`.
 
     Raises:

@@ -107,7 +107,7 @@ def measure(
       sizes: Bytes of a transfer, increasing; source and target of a copy have this size.
       repeats: Rounds.
       cores: The cores.
-      report: Gets the progress.
+      report: Called with finished rounds, all rounds and a title.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
     os.sched_setaffinity(0, {cores[0]})

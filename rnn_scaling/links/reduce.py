@@ -128,8 +128,8 @@ def measure(
       devices: The device of each rank.
       sizes: Bytes of each rank's tensor, increasing.
       repeats: Rounds.
-      report: Gets the progress.
-      keep: Gets the series after each round.
+      report: Called with finished rounds, all rounds and a title.
+      keep: Called with the series after each round.
       compare: Whether to count wrong elements.
     """
     unknown_counts = [None] * len(sizes)

@@ -84,7 +84,7 @@ def measure_points(
       jobs: Bytes and job of each size, by series.
       repeats: Rounds.
       budget_s: See `measure_rounds`.
-      report: Gets the progress.
+      report: Called with finished rounds, all rounds and a title.
       title: The title of the measurement for `report`.
     """
     all_jobs: list[Job] = []
@@ -115,7 +115,7 @@ def measure_rounds(
       jobs: The jobs.
       rounds: The maximum number of repeats per job.
       budget_s: A job with _MIN_REPEATS is not repeated after this total time.
-      after_round: Gets the number of finished rounds and all times so far.
+      after_round: Called with the number of finished rounds and all times so far.
     """
     times: list[list[float]] = [[] for _ in jobs]
     order = list(range(len(jobs)))

@@ -50,7 +50,7 @@ class Measurements:
       left_out: The reasons for measurements that were left out.
       gradient_bytes: Presets and the bytes of their gradients.
       topology: The text of the GPU topology, or "".
-      interrupted: How many measurements were made before an interruption, or "".
+      interrupted: A sentence about an interruption and the progress until then, or "".
       products: Rates of matrix products.
     """
 

@@ -85,7 +85,7 @@ class PrintedNumber:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has no fraction."""
+        """Whether the number has no fraction."""
         return self.value % 1 == 0
 
     @property

@@ -81,7 +81,7 @@ def decode(kind: Any, value: Any, path: str, faults: Faults) -> Any:
     Args:
       kind: An annotation.
       value: The parsed JSON.
-      path: Where the file contains the value, for faults.
+      path: The place of the value in the file, for faults.
       faults: Each fault is appended to it.
 
     Returns:
@@ -296,9 +296,9 @@ class _Field:
     """The rule that decodes one field of a part.
 
     Attributes:
-      name: Its name in the part.
-      key: Its name in the file.
-      older_key: Its name in older files, or `key`.
+      name: The field's name in the part.
+      key: The field's name in the file.
+      older_key: The field's name in older files, or `key`.
       decode: Decodes its value.
       rule: The rule of a required field, in words; "" for an optional one.
     """

@@ -115,7 +115,7 @@ def is_running(run: RunRecord, folder: Path) -> bool:
     """Return whether a run has not ended yet.
 
     Args:
-      run: Its record, which contains its process until the run ends.
+      run: The record, which contains the run's process until the run ends.
       folder: The folder of the record. While a sweep of another process holds it, its
         unfinished runs are running, even if their processes are on another machine.
     """

@@ -58,7 +58,7 @@ def _describe(annotation: Any, definitions: dict[str, Schema]) -> Schema:
     """Return the schema of a value.
 
     Args:
-      annotation: Its type.
+      annotation: The type of the field.
       definitions: Receives the schema of each part, by its name.
     """
     kind = not_null(annotation)

@@ -74,7 +74,7 @@ def make_suite_command(
 
     Args:
       config: The configuration of the run.
-      flags: Its flags.
+      flags: The flags of the run.
       trainer: The command of one rank, without its flags.
       launch: A launcher with its flags; empty if the ranks start on this machine.
     """
@@ -115,7 +115,7 @@ def make_program_command(
       texts: The text of each place except RESULT_FILE.
       result_file: The file of the record.
       num_devices: Devices of the run.
-      num_cores: Its cores; None if it runs on GPUs and may use all cores.
+      num_cores: The cores of the run; None if it runs on GPUs and may use all cores.
     """
     path = str(result_file.absolute())
     variables = {

@@ -379,7 +379,7 @@ def run_job(
 
     Args:
       job: The job to run.
-      limit: Its time limit.
+      limit: The time limit of the run.
       trainer: Makes the run.
       on_line: Called with each line of output, and with None if only time has passed.
       following: The job that this trainer runs next; its process may start now.

@@ -38,7 +38,7 @@ class SweepDisplay:
         Args:
           total: Runs of all rounds so far.
           num_done: Runs of this round that were finished before.
-          stream: Where to show them; None for stderr.
+          stream: The stream that shows them; None for stderr.
           num_begun: Runs of earlier rounds.
         """
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"

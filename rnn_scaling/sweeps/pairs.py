@@ -115,7 +115,7 @@ def _read_side(text: str, common: Setting) -> Setting:
     """Return one side.
 
     Args:
-      text: Its flags in quotation marks.
+      text: The flags in quotation marks.
       common: The flags outside of the quotation marks.
 
     Raises:

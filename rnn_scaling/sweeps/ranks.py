@@ -53,7 +53,7 @@ class Starter:
 
         Args:
           config: The configuration of the run.
-          flags: Its flags.
+          flags: The flags of the run.
           timeout_s: Time limit in seconds; 0 for no limit.
           on_line: Called with each line of output, and with None if only time has
             passed.

@@ -80,7 +80,7 @@ class Trainer(abc.ABC, Generic[R]):
         Args:
           run: The run.
           result_file: The file of its record.
-          limit: Its time limit.
+          limit: The time limit of the run.
           on_line: Called with each line of output, and with None if only time has
             passed.
           following: The next run and its file; its process may start now.

@@ -44,7 +44,7 @@ def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     Args:
       name: The argument's name, for the message.
       value: The argument; a framework's number is converted.
-      is_positive: Whether it must be above 0.
+      is_positive: Whether the value must be above 0.
 
     Raises:
       ValueError: If `value` is not such a number.

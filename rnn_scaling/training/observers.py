@@ -66,7 +66,7 @@ class Batch:
     """One batch that has ended on all devices of this process.
 
     Attributes:
-      number: Its number, from 0, with the warm-up.
+      number: The number of the batch, from 0, with the warm-up.
       seconds: Wall time of the batch.
       items: Items of all towers of this process.
       loss: Mean training loss of the batch.

@@ -101,8 +101,8 @@ class Optimizer:
 
         Args:
           variable: The variable.
-          slots: Its state.
-          gradient: Its gradient.
+          slots: The optimizer's state of the variable.
+          gradient: The gradient of the variable.
           scale: A factor of the gradient, such as `gradients.clip_scale`; None for 1.
           step: The number of earlier updates, int64.
 

@@ -36,7 +36,7 @@ class Progress:
             gets lines.
           warmup: Batches of the warm-up.
           unit: The unit of the items.
-          stream: Where to write; None for stderr.
+          stream: The stream to write to; None for stderr.
           clock: Returns seconds.
           scope: Follows the unit of the rate, as in " at rank 0".
           done: Batches that were done before a checkpoint.
@@ -65,9 +65,9 @@ class Progress:
         """Show a batch that has ended.
 
         Args:
-          step_s: Its seconds.
-          items: Its items.
-          loss: Its mean loss.
+          step_s: Seconds of the batch.
+          items: Items of the batch.
+          loss: Mean loss of the batch.
           accuracy: Share of correct predictions, or None if they are not counted.
         """
         self._done += 1

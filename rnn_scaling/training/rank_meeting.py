@@ -44,7 +44,7 @@ class RankMeeting:
           result_file: The record, whose folder all ranks can read.
           rank: The number of this process.
           num_ranks: The number of processes.
-          timeout_s: How long ranks wait for each other.
+          timeout_s: Seconds for which ranks wait for each other.
           warmup: Steps before the second barrier, the same number at every rank.
         """
         self._file = result_file.with_name(f".{result_file.name}.meeting")

@@ -67,7 +67,7 @@ def make_rank(
 
     Args:
       peer: The rank.
-      reports: Its reports in their order.
+      reports: The rank's reports in their order.
       failure: The failure of the run, which is recorded if it began at this rank.
     """
     fields: dict[str, Any] = {

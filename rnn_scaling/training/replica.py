@@ -58,10 +58,10 @@ class Setup:
 
     Attributes:
       specs: The variables of the network.
-      values: Their initial values.
+      values: The initial values of the variables.
       engine: The devices of the towers, and of parameter servers.
       options: The options of the update.
-      rule: How complete gradients are applied.
+      rule: The optimizer and its settings, which apply complete gradients.
     """
 
     specs: Specs

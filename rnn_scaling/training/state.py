@@ -69,10 +69,10 @@ class RunState(Recording):
     Attributes:
       graph: The graph of the step, if the run was traced.
       trace: The trace of the step, if the run was traced.
-      certificate: What a watch of this process found, or None without a watch.
+      certificate: The verdict of a watch of this process, or None without a watch.
       checkpoint: The checkpoint from which the run continues, or None.
       weights: The checkpoint whose network is used by a run that does not train.
-      resumed: How the run was resumed before.
+      resumed: The earlier resumptions of the run: the batch and the seconds of each.
       files: The files that the run reads its data from.
       worker_steps: The steps that a coordinator assigned, in the order of their ends.
         Every batch has one per worker.

@@ -92,7 +92,7 @@ class TrainStep:
       finished_steps: Steps of single workers, if a coordinator schedules them. One
         call waits for several of them.
       engine: The devices.
-      cut: How one global batch is cut for the towers, or None if it is not. It is
+      cut: The cut of one global batch for the towers, or None if it is not cut. It is
         known after the step was traced.
       function_graphs: The graphs of the first call (RunMetadata.FunctionGraphs): before
         and after optimization, and per partition. TensorFlow returns them only then.
@@ -271,7 +271,7 @@ class TrainStep:
 
         Args:
           index: Number of the tower.
-          batches: Its micro-batches.
+          batches: The tower's micro-batches.
           denominator: Divisor of the summed loss.
           steps: The numbers of the micro-batches, counted from the start of the run.
 
@@ -309,8 +309,8 @@ class TrainStep:
 
         Args:
           index: Number of the tower.
-          inputs: Its weights, rows and seed.
-          batch: Its micro-batch.
+          inputs: The tower's weights, rows and seed.
+          batch: The tower's micro-batch.
           moving: The moving averages after the micro-batch before; None for the first
             one, which reads the variables.
           denominator: Divisor of the summed loss.
@@ -340,7 +340,7 @@ class TrainStep:
 
         Args:
           index: Number of the tower.
-          batch: Its batch.
+          batch: The tower's batch.
           step: Number of the batch.
           earlier: The inputs of an earlier micro-batch of the same update, whose
             weights are used again; None for the first one.
@@ -373,7 +373,7 @@ class TrainStep:
 
         Args:
           index: Number of the tower.
-          inputs: What the tower computed with.
+          inputs: The weights, rows and seed that the tower used.
           result: The scaled loss, or a tensor that the loss is computed from.
           d_result: The gradient of the scaled loss with respect to `result`, or None
             if `result` is the loss.

@@ -12,7 +12,7 @@ from rnn_scaling.commands import history
 from rnn_scaling.config import flags, registry
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.sweeps import certificates, sweep
+from rnn_scaling.sweeps import certifying_runs, sweep
 from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.sweeps.sweep_rounds import (
     MAX_BUDGET_ROUNDS,
@@ -84,7 +84,7 @@ other flags; 130 interrupted."""
 def main(
     words: Sequence[str],
     trainer: Sequence[str] = TRAINER,
-    verifier: Sequence[str] = certificates.VERIFIER,
+    verifier: Sequence[str] = certifying_runs.VERIFIER,
 ) -> int:
     """Run the command; return its exit status."""
     flags.answer(words, USAGE, sweep.GROUPS, "sweep")

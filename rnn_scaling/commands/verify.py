@@ -19,7 +19,7 @@ from rnn_scaling.config.flags import option
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.certificates import (
+from rnn_scaling.sweeps.certifying_runs import (
     REFUSED_OPTIONS,
     VERIFIER,
     choose_verification_defaults,

@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling.config import conflicts
 from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps import certificates, conduct, estimate, ranks, sweep
+from rnn_scaling.sweeps import certifying_runs, conduct, estimate, ranks, sweep
 from rnn_scaling.sweeps.command_lines import TRAINER, format_flags
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
@@ -73,7 +73,9 @@ def run_sweep(
     values = {"out": out, "repeats": repeats, **options}
     for name, axis_values in (axes or {}).items():
         values[f"axis:{name}"] = axis_values
-    result = sweep.run_sweep(_to_command_line(values), program, certificates.VERIFIER)
+    result = sweep.run_sweep(
+        _to_command_line(values), program, certifying_runs.VERIFIER
+    )
     failures = result.outcome.failures()
     if failures:
         lines = [f"{label}: {message}" for label, message in failures.items()]

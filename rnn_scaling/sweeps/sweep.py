@@ -19,7 +19,7 @@ from rnn_scaling.records.script_certificate import (
     ScriptCertificate,
     ScriptCertificateError,
 )
-from rnn_scaling.sweeps import certificates, folder, program_plan
+from rnn_scaling.sweeps import certifying_runs, folder, program_plan
 from rnn_scaling.sweeps.axes import split_axes
 from rnn_scaling.sweeps.conduct import ConductOptions, Conductor, SweepOutcome
 from rnn_scaling.sweeps.folder import Job
@@ -111,14 +111,14 @@ class SweepResult:
         try:
             with folder.lock(self.out):
                 if self.script_certificate is not None:
-                    certificates.attach_script(
+                    certifying_runs.attach_script(
                         self.configurations,
                         self.out,
                         self.script_certificate,
                         self.rounds,
                     )
                 if self.certified is not None:
-                    certificates.attach(
+                    certifying_runs.attach(
                         self.configurations,
                         self.out,
                         self.certified.records,
@@ -328,12 +328,12 @@ def _certify(
       result: The sweep.
     """
     conductor = Conductor(
-        result.out / certificates.FOLDER,
+        result.out / certifying_runs.FOLDER,
         options,
         SuiteTrainer(verifier, options.launch),
         resume_words,
     )
-    jobs = certificates.plan_jobs(runs, result.out)
+    jobs = certifying_runs.plan_jobs(runs, result.out)
     print(f"certifying {counted(len(jobs), 'configuration')}", file=sys.stderr)
     conductor.run(jobs)
     result.certified = conductor.outcome

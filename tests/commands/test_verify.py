@@ -10,7 +10,7 @@ from rnn_scaling.commands import verify
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.reports.certificates import certificate_text
-from rnn_scaling.sweeps.certificates import choose_verification_defaults
+from rnn_scaling.sweeps.certifying_runs import choose_verification_defaults
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked
 

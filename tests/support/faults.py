@@ -36,7 +36,7 @@ from tests.support.stand_in_forks import as_subprocess
 # The throughput of an interrupted run.
 HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
-# Equal to the FOLDER in rnn_scaling.sweeps.certificates, whose import would take a
+# Equal to the FOLDER in rnn_scaling.sweeps.certifying_runs, whose import would take a
 # third of a run's time.
 FOLDER = "certificates"
 

@@ -1,6 +1,6 @@
 """The certificates of a sweep: a short verification of each configuration.
 
-It is made before the configuration is timed, by the command verify, in a subfolder of
+A certificate is made before its configuration is timed, by the command verify, in a subfolder of
 the sweep's folder, and resumes with the sweep. The record of every timed run contains
 the verdict of its configuration.
 

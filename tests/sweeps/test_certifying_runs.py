@@ -6,7 +6,7 @@ from rnn_scaling.commands import sweep
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
-from rnn_scaling.sweeps import certificates
+from rnn_scaling.sweeps import certifying_runs
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.system.processes import process
 from tests.support.configs import resolve
@@ -77,7 +77,7 @@ def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no
 
 def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
     def rate(**given):
-        return certificates.choose_verification_defaults(given)["learning_rate"]
+        return certifying_runs.choose_verification_defaults(given)["learning_rate"]
 
     assert rate(max_gradient_norm=0.002) == pytest.approx(10 * rate())
     assert rate(max_gradient_norm=1.0) == rate()
@@ -85,12 +85,14 @@ def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
 
 
 def test_a_verification_has_ragged_batches_and_odd_sizes():
-    defaults = certificates.choose_verification_defaults({})
+    defaults = certifying_runs.choose_verification_defaults({})
     assert defaults["random_lengths"] and defaults["ragged_batches"]
-    for name in certificates.SMALL:
+    for name in certifying_runs.SMALL:
         assert defaults[name] % 2 == 1, name
     for given in ({"xla": True}, {"random_lengths": False}, {"data_source": "copy"}):
-        assert "ragged_batches" not in certificates.choose_verification_defaults(given)
+        assert "ragged_batches" not in certifying_runs.choose_verification_defaults(
+            given
+        )
 
 
 @pytest.mark.parametrize("num_heads", [None, 1, 2, 4, 40])
@@ -98,14 +100,14 @@ def test_the_heads_of_a_transformer_have_an_odd_number_of_units(num_heads):
     options = {"model": "transformer"}
     if num_heads is not None:
         options["num_heads"] = num_heads
-    defaults = certificates.choose_verification_defaults(options)
+    defaults = certifying_runs.choose_verification_defaults(options)
     num_heads = num_heads or configs.OPTIONS["num_heads"].default
     per_head, remainder = divmod(defaults["num_units"], num_heads)
     assert remainder == 0 and per_head % 2 == 1
 
 
 def test_one_embedding_for_both_sides_has_one_vocabulary():
-    defaults = certificates.choose_verification_defaults({"share_embedding": True})
+    defaults = certifying_runs.choose_verification_defaults({"share_embedding": True})
     assert defaults["src_vocab_size"] == defaults["tgt_vocab_size"]
 
 
@@ -117,13 +119,13 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
         options = {**given, **measuring, **chosen}
         lists = {name: [value] for name, value in options.items()}
         (run,) = plan(lists, num_gpus=0, num_cores=2)
-        (job,) = certificates.plan_jobs([run], tmp_path)
+        (job,) = certifying_runs.plan_jobs([run], tmp_path)
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
         flat = job.run.config.flat()
         assert (flat["optimizer"], flat["learning_rate"]) == (optimizer, rate)
         assert [flat[name] for name in measuring] == [11, 0, False]
         flags = {
-            **certificates.choose_verification_defaults(job.run.flags),
+            **certifying_runs.choose_verification_defaults(job.run.flags),
             **job.run.flags,
         }
         expected = resolve(flags).flat()

@@ -125,55 +125,50 @@ def test_the_parts_equal_the_oracles(seed):
         activity_at(traced.kernels, at)
         for at in range(traced.start_ns // MS, traced.end_ns // MS)
     ]
-    for tower in found["towers"]:
-        number = tower["tower"]
-        parts = [part_at(active, number) for active in grid]
-        assert tower["parts"] == {
-            name: pytest.approx(parts.count(name) / 1000) for name in PARTS
-        }
-        assert math.fsum(tower["parts"].values()) == pytest.approx(
-            found["seconds"], rel=1e-12
-        )
-        computes = [
-            any(who == number and phase in COMPUTE for who, phase in active)
-            for active in grid
-        ]
-        exchanges = [(None, EXCHANGE) in active for active in grid]
-        exchange = tower["exchange"]
-        assert exchange["exposed"] == tower["parts"]["exchange_exposed"]
-        assert exchange["busy"] == pytest.approx(sum(exchanges) / 1000)
-        assert exchange["hidden"] == pytest.approx(
-            sum(c and e for c, e in zip(computes, exchanges)) / 1000
-        )
-        whole = math.fsum(
-            exchange[name] for name in ("hidden", "beside_shared", "exposed")
-        )
-        assert whole == pytest.approx(exchange["busy"])
-        for phase in COMPUTE:
-            assert tower["busy"][phase] == pytest.approx(
-                sum((number, phase) in active for active in grid) / 1000
-            )
-        backward = [
-            at for at, active in enumerate(grid) if (number, BACKWARD) in active
-        ]
-        assert tower["arrival_s"] == (
-            pytest.approx((backward[-1] + 1) / 1000) if backward else None
-        )
-        forward = [at for at, active in enumerate(grid) if (number, FORWARD) in active]
-        assert tower["first_s"] == (
-            pytest.approx(forward[0] / 1000) if forward else None
-        )
-    for phase in (UPDATE, INPUT, OTHER, EXCHANGE):
-        assert found["shared"]["busy"][phase] == pytest.approx(
-            sum((None, phase) in active for active in grid) / 1000
-        )
-    towers = [
+
+    def times(who, phase):
+        """Return the milliseconds in which a tower is in a phase."""
+        return [at for at, active in enumerate(grid) if (who, phase) in active]
+
+    computing = [
         {who for who, phase in active if who is not None and phase in COMPUTE}
         for active in grid
     ]
-    expected = sum(map(len, towers)) / sum(map(bool, towers)) if any(towers) else None
-    assert found["concurrency"] == (pytest.approx(expected) if expected else None)
+    exchanging = times(None, EXCHANGE)
+    for tower in found["towers"]:
+        number = tower["tower"]
+        parts = [part_at(active, number) for active in grid]
+        assert tower["parts"] == {name: seconds(parts.count(name)) for name in PARTS}
+        whole = math.fsum(tower["parts"].values())
+        assert whole == pytest.approx(found["seconds"], rel=1e-12)
+        exchange = tower["exchange"]
+        assert exchange["exposed"] == tower["parts"]["exchange_exposed"]
+        assert exchange["busy"] == seconds(len(exchanging))
+        hidden = [at for at in exchanging if number in computing[at]]
+        assert exchange["hidden"] == seconds(len(hidden))
+        hidden_or_not = ("hidden", "beside_shared", "exposed")
+        whole = math.fsum(exchange[name] for name in hidden_or_not)
+        assert whole == pytest.approx(exchange["busy"])
+        for phase in COMPUTE:
+            assert tower["busy"][phase] == seconds(len(times(number, phase)))
+        backward = times(number, BACKWARD)
+        last = seconds(backward[-1] + 1) if backward else None
+        forward = times(number, FORWARD)
+        first = seconds(forward[0]) if forward else None
+        assert (tower["first_s"], tower["arrival_s"]) == (first, last)
+    for phase in (UPDATE, INPUT, OTHER, EXCHANGE):
+        assert found["shared"]["busy"][phase] == seconds(len(times(None, phase)))
+    concurrency = None
+    if any(computing):
+        concurrency = pytest.approx(
+            sum(map(len, computing)) / sum(map(bool, computing))
+        )
+    assert found["concurrency"] == concurrency
     check_stretches(traced, num_towers, found)
+
+
+def seconds(milliseconds):
+    return pytest.approx(milliseconds / 1000)
 
 
 def check_stretches(traced, num_towers, found):

@@ -29,49 +29,39 @@ def go(tmp_path, *words, **faults):
     return sweep.main(words, trainer=own, verifier=own)
 
 
+def certificates_of(tmp_path, repeat=""):
+    """Return the certificates of both configurations."""
+    files = [tmp_path / f"out/{label}{repeat}.json" for label in LABELS]
+    return [record.read(file).certificate for file in files]
+
+
 def test_each_configuration_is_certified_once_and_a_wrong_one_is_named(tmp_path, capfd):
     wrong = {"certificates_cudnn_lstm_independent_2": "wrong"}
     assert go(tmp_path, "--repeats=2", "--certify", **wrong) == 1
     assert "cudnn_lstm-independent-2: WRONG: " in capfd.readouterr().err
     starts = logged(tmp_path / "faults", "start")
-    assert (
-        starts[:2] == [f"certificates/{label}" for label in LABELS]
-        and len(starts) == 2 + 4
-    )
-    for label, verdict in zip(LABELS, ("equal within 1e-5", "sum")):
-        for repeat in ("", ".r2"):
-            assert (
-                record.read(tmp_path / f"out/{label}{repeat}.json").certificate.verdict
-                == verdict
-            )
-    before = sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json"))
+    assert starts[:2] == [f"certificates/{label}" for label in LABELS]
+    assert len(starts) == 2 + 4
+    for repeat in ("", ".r2"):
+        found = [each.verdict for each in certificates_of(tmp_path, repeat)]
+        assert found == ["equal within 1e-5", "sum"]
+    files = sorted((tmp_path / "out").glob("*.json"))
+    before = [path.read_bytes() for path in files]
     assert go(tmp_path, "--repeats=2", "--certify") == 1
     assert len(logged(tmp_path / "faults", "start")) == 6
-    assert (
-        sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json"))
-        == before
-    )
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no_certificate(
     tmp_path, capfd
 ):
     assert go(tmp_path, "--repeats=1") == 0
-    assert record.read(tmp_path / f"out/{LABELS[0]}.json").certificate is None
-    assert (
-        go(
-            tmp_path,
-            "--repeats=1",
-            "--certify",
-            certificates_cudnn_lstm_independent_1="fails",
-        )
-        == 1
-    )
+    assert certificates_of(tmp_path) == [None, None]
+    fails = {"certificates_cudnn_lstm_independent_1": "fails"}
+    assert go(tmp_path, "--repeats=1", "--certify", **fails) == 1
     assert "cudnn_lstm-independent-1: no such" in capfd.readouterr().err
-    found = [
-        record.read(tmp_path / f"out/{label}.json").certificate for label in LABELS
-    ]
-    assert found[0] is None and found[1].holds
+    first, second = certificates_of(tmp_path)
+    assert first is None and second.holds
     assert len(logged(tmp_path / "faults", "start")) == 4
 
 

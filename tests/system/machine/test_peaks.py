@@ -121,25 +121,19 @@ def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
         "cpu_affinity": [0, 1, 2, 3],
     }
 
-    def reached(environment=CPU, cores=1, dtype="float32", **changes):
+    def reached(gpus=(), cores=1, dtype="float32", **changes):
+        environment = {**CPU, "gpus": [*gpus]}
         return peaks.run_peak(environment, {**run, **changes}, cores, dtype)
 
     assert reached() == 300.0 and reached(devices=["a", "b"]) == 200.0
     assert reached(cpu_affinity=[0, 1]) == 200.0  # four towers on two cores
-    assert (
-        reached(dtype="bfloat16") is None
-        and reached(cores=2) is None
-        and reached(onednn=False) is None
-    )
-    assert (
-        peaks.run_peak(CPU, {}, 1, "float32") is None
-    )  # a run that had no devices yet
+    for other in ({"dtype": "bfloat16"}, {"cores": 2}, {"onednn": False}):
+        assert reached(**other) is None
+    assert peaks.run_peak(CPU, {}, 1, "float32") is None  # it had no devices yet
     card = {"name": "H100", "index": "0"}
     on_gpus = {"device_type": "GPU", "devices": ["a", "b"]}
-    assert reached({**CPU, "gpus": [card, card]}, **on_gpus) == 2000.0
-    assert (
-        reached({**CPU, "gpus": [card]}, **on_gpus) == 1000.0
-    )  # logical GPUs of one real one
+    assert reached([card, card], **on_gpus) == 2000.0
+    assert reached([card], **on_gpus) == 1000.0  # logical GPUs of one real one
 
 
 def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):

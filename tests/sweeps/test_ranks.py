@@ -28,27 +28,20 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     assert ranks.list_rank_names(config)[:2] == ["coordinator", "worker 0"]
     tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
-    assert [task.prefix for task in tasks] == [
-        "",
-        "[worker 0] ",
-        "[worker 1] ",
-        "[ps 0] ",
+    told = [(task.prefix, task.has_streams, task.may_fail) for task in tasks]
+    assert told == [
+        ("", True, False),
+        ("[worker 0] ", False, True),
+        ("[worker 1] ", False, True),
+        ("[ps 0] ", False, False),
     ]
-    assert [task.has_streams for task in tasks] == [True, False, False, False]
-    assert [task.may_fail for task in tasks] == [False, True, True, False]
-    assert [task.environment["RNN_SCALING_RANK"] for task in tasks] == [
-        "0",
-        "1",
-        "2",
-        "3",
-    ]
-    (address,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
-    assert address.startswith("127.0.0.1:") and {
-        task.environment["RNN_SCALING_SIZE"] for task in tasks
-    } == {"4"}
-    assert not any(
-        task.may_fail for task in ranks.Starter().tasks(resolved(**SEVERAL), [])
-    )
+    places = [task.environment for task in tasks]
+    assert [place["RNN_SCALING_RANK"] for place in places] == [*"0123"]
+    assert {place["RNN_SCALING_SIZE"] for place in places} == {"4"}
+    (address,) = {place["RNN_SCALING_MEETING"] for place in places}
+    assert address.startswith("127.0.0.1:")
+    equal_tasks = ranks.Starter().tasks(resolved(**SEVERAL), [])
+    assert not any(task.may_fail for task in equal_tasks)
 
 
 def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_their_command_lines():
@@ -57,10 +50,8 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
         assert not any(token in word for task in tasks for word in task.command)
         return token
 
-    config = resolved(**SEVERAL)
-    first, second = (
-        token_of(ranks.Starter().tasks(config, ["--seed=2"])) for _ in range(2)
-    )
+    starter, config = ranks.Starter(), resolved(**SEVERAL)
+    first, second = (token_of(starter.tasks(config, ["--seed=2"])) for _ in range(2))
     assert first != second and min(len(first), len(second)) >= 32
 
 

@@ -1,11 +1,9 @@
 """The one writer of Markdown tables."""
 
-import dataclasses
 import re
 
 import pytest
 
-from rnn_scaling.records.options import Options
 from rnn_scaling.reports import table
 from rnn_scaling.system.files.markdown import format_cell, format_table
 from tests.support.records import changed
@@ -40,21 +38,15 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
     evil = (
         "<img src=x onerror=alert(1)> [a](javascript:b) [c]: http://d/ <http://e> a|b"
     )
-    config = {"trainer": evil, "hidden": evil, "num_devices": 1}
-    runs = [
-        dataclasses.replace(
-            timed(1, 100 + k), options=Options(config | {"x": k}), unit="<b>items</b>"
-        )
-        for k in (1, 2)
-    ]
-    runs = [changed(run, environment={"cpu": evil}, log_format=evil) for run in runs]
+    parts = {"unit": "<b>items</b>", "environment": {"cpu": evil}, "log_format": evil}
+    runs = []
+    for k in (1, 2):
+        config = {"trainer": evil, "hidden": evil, "num_devices": 1, "x": k}
+        runs.append(changed(timed(1, 100 + k), config=config, **parts))
     made = table.text(of([*runs, changed(runs[0], environment={"cpu": "B"})]))
     assert "&lt;img" in made and not re.search(r"<(?!!--)|\]\(|\]:|://", made)
-    cells = {
-        line.replace("\\|", "").count("|")
-        for line in made.splitlines()
-        if line.startswith("|")
-    }
+    lines = [line for line in made.splitlines() if line.startswith("|")]
+    cells = {line.replace("\\|", "").count("|") for line in lines}
     assert len(cells) <= 2  # all lines of a table have the same number of cells
 
 

@@ -310,4 +310,7 @@ _BIG = {
 }
 TRANSFORMER_BASE: dict[str, Any] = {**_LAYERS, **_BASE}
 TRANSFORMER_BIG: dict[str, Any] = {**_LAYERS, **_BIG}
-"""The models of Vaswani et al., arXiv:1706.03762, table 3: 60,485,632 and 209,051,648 parameters."""
+"""The models of Vaswani et al., arXiv:1706.03762, table 3.
+
+They have 60,485,632 and 209,051,648 parameters.
+"""

@@ -9,8 +9,8 @@ arXiv:1512.00567, section 7.
 
 N: words, U: units, V: vocabulary, T: steps, B: sentences.
 
-Workloads call `sum_losses` in training. `compute_losses` and `is_correct` are the same in plain
-TensorFlow, for steps that need the loss of each word.
+Workloads call `sum_losses` in training. `compute_losses` and `is_correct` are the same
+in plain TensorFlow, for steps that need the loss of each word.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ def compute_logits(
     bias: Tensor | None = None,
     is_tied: bool = False,
 ) -> Tensor:
-    """Return the logits [T, B, V] of the last layer's outputs [T, B, U], in their dtype."""
+    """Return the logits [T, B, V] of outputs [T, B, U], in their dtype."""
     units, vocabulary = projection.shape[::-1] if is_tied else projection.shape
     flat = tf.matmul(
         tf.reshape(outputs, [-1, units]),
@@ -292,8 +292,8 @@ def _sum_pieces(
 
     Returns:
       The sum of the losses; the gradients of the projection and the biases (empty if
-      `is_differentiated` is off); the gradient of `hidden`; with `accuracy` also the number
-      of correct predictions.
+      `is_differentiated` is off); the gradient of `hidden`; with `accuracy` also the
+      number of correct predictions.
     """
     hidden = positions.hidden
     num_words = tf.shape(hidden)[0]

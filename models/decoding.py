@@ -211,8 +211,9 @@ def _best_words(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of each row and their indices, like `tf.math.top_k`.
 
-    The row is folded into columns of 16 values. The columns with the largest maxima contain
-    the largest values. On CPUs a maximum is many times faster than `top_k`'s heap.
+    The row is folded into columns of 16 values. The columns with the largest maxima
+    contain the largest values. On CPUs a maximum is many times faster than `top_k`'s
+    heap.
     """
     num_columns = -(-x.shape[1] // _NUM_STACKED_ROWS)
     if count == 1 or num_columns < count:

@@ -1,15 +1,16 @@
 """The cells (--unit_type) and the encoder implementations that compute them.
 
-A new cell is one file and one row, and so is a new encoder implementation. The module of a
-cell, models/cells/NAME.py, has
+A new cell is one file and one row, and so is a new encoder implementation. The module
+of a cell, models/cells/NAME.py, has
 
 - `STATE`: names of the tensors of its state, [B, U] each; the last one is its output;
 - `weights(input_dim, num_units)`: the specs of its variables;
-- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It defines
-  the cell: every encoder implementation of the cell must agree with it.
+- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It
+  defines the cell: every encoder implementation of the cell must agree with it.
 
-The module of an encoder implementation has `kernel_name(stack)`, the name of the code that
-runs, and `build(stack)`, which returns a function like `stacks.build_reference(stack)`.
+The module of an encoder implementation has `kernel_name(stack)`, the name of the code
+that runs, and `build(stack)`, which returns a function like
+`stacks.build_reference(stack)`.
 
 B: sentences, D: width of the input, U: units.
 """
@@ -24,7 +25,8 @@ class UnitType:
     """One cell.
 
     Attributes:
-      matrices: The products with x [B, D] and with h [B, U] have `matrices * U` columns each.
+      matrices: The products with x [B, D] and with h [B, U] have `matrices * U` columns
+        each.
       reads: Options that only some cells read.
     """
 
@@ -112,6 +114,6 @@ def list_swept_kernels(unit_type: str) -> list[str]:
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
-    """Import an encoder implementation (None: the cell's default) for "GPU" or "CPU"."""
+    """Import an encoder implementation for "GPU" or "CPU"; None: the cell's default."""
     module = getattr(KERNELS[name or list_kernels(unit_type)[0]], device_type.lower())
     return importlib.import_module(f"rnn_scaling.models.encoders.{module}")

@@ -15,7 +15,8 @@ from tensorflow import Tensor
 
 from rnn_scaling.models.batch import ImageBatch, SeedOf, Side
 
-# The ids that NMT vocabularies give to <s> and </s>, after <unk>; every vocabulary has at least 4 words.
+# The ids that NMT vocabularies give to <s> and </s>, after <unk>; every vocabulary has
+# at least 4 words.
 BOS_ID = 1
 EOS_ID = 2
 CHANNELS = 3
@@ -31,9 +32,9 @@ class TextLayout:
     """Batches of sentences; the methods of both layouts have the same arguments.
 
     Attributes:
-      sides: In the order of the batch's fields. A side has two fields, its words and their
-        lengths. A predicted side has its words twice: after the begin-of-sentence word and
-        before the end-of-sentence word.
+      sides: In the order of the batch's fields. A side has two fields, its words and
+        their lengths. A predicted side has its words twice: after the begin-of-sentence
+        word and before the end-of-sentence word.
       type: The NamedTuple of the batches; the names of lengths end with "_length".
       time_major: Whether ids are [T, B] instead of [B, T].
       labels: The fields that only the loss reads.
@@ -56,7 +57,7 @@ class TextLayout:
         is_ragged: bool = False,
         has_full: bool = True,
     ) -> Any:
-        """Return sentences with uniform ids; a predicted side of full length ends in EOS_ID.
+        """Return sentences with uniform ids; full predicted sides end in EOS_ID.
 
         Args:
           lengths: Words of the full sentences per side.
@@ -115,7 +116,7 @@ class TextLayout:
         return type(batch)._make(fields)
 
     def ends(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the begin- and the end-of-sentence word of the longest target sentence."""
+        """Return the first and the last word of the longest target sentence."""
         inputs = batch.target_input
         outputs = batch.target_output
         if not self.time_major:

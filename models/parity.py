@@ -1,4 +1,4 @@
-"""Outputs, final states and gradients of a kernel, to compare with `stacks.build_reference`.
+"""Outputs, final states and gradients of a kernel, for comparisons.
 
 T: steps, B: sentences, D: width of the input, U: units.
 

@@ -1,7 +1,7 @@
-"""Workload `nmt`: embedded source -> encoder -> its final states -> decoder -> projection.
+"""Workload `nmt`: source -> encoder -> final states -> decoder -> projection.
 
-Items are words. The decoder has one cell per cell of the encoder: its cell k starts from
-the final state of the encoder's cell k.
+Items are words. The decoder has one cell per cell of the encoder: its cell k starts
+from the final state of the encoder's cell k.
 
 T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: target
 vocabulary.
@@ -34,7 +34,7 @@ _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
 class TranslationWorkload(NextWords):
-    """Base class for translation: sentence pairs, embeddings, words of both sides as items."""
+    """Base class for translation; the words of both sides are items."""
 
     def __init__(self, config: ModelConfig) -> None:
         sides = (
@@ -71,7 +71,7 @@ class TranslationWorkload(NextWords):
 
 
 def count_pairs(batch: Batch) -> Counts:
-    """Return the items and positions of both sides; the loss is of the target's words."""
+    """Return the items and positions of both sides; only target words have a loss."""
     source = sum_lengths(batch.source_length, tf.float64)
     target = sum_lengths(batch.target_length, tf.float64)
     positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)

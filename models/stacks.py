@@ -6,9 +6,9 @@ A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0
 backward, layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of
 `models/cells/` define a step of a cell; see `rnn_scaling.models.kernels`.
 
-Encoder implementations are built from `run_layers` or `run_fused_layers`. `build_reference`
-defines the result of all of them, so a change of it changes what every kernel must
-compute.
+Encoder implementations are built from `run_layers` or `run_fused_layers`.
+`build_reference` defines the result of all of them, so a change of it changes what
+every kernel must compute.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ class RecurrentStack:
         return self.num_units * self.num_directions
 
     def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
-        """Return the variables of cell number `cell`, with their names within the cell."""
+        """Return the variables of cell number `cell`, named within the cell."""
         specs: tuple[VariableSpec, ...] = self.cell.weights(
             self.cell_input_dim(cell), self.num_units
         )
@@ -104,7 +104,8 @@ class RecurrentStack:
           is_inside: [B, 1], whether a sentence has a word in this step.
 
         Returns:
-          The output and the next state; zeros and `state` for sentences that have ended.
+          The output and the next state; zeros and `state` for sentences that have
+          ended.
         """
         computed = self.step(x, state, weights)
         next_state = tuple(
@@ -129,7 +130,7 @@ class RecurrentStack:
         return tuple(next_states)
 
     def kernel_title(self, kernel: str) -> str:
-        """Return a kernel's name for records, with the cell's name unless it is the LSTM."""
+        """Return a kernel's name for records; it names any cell but the LSTM."""
         if self.unit_type == "lstm":
             return kernel
         return f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
@@ -153,7 +154,7 @@ def build_stack(
 
 
 CellResult = tuple[Tensor, State]
-"""Outputs [T, B, U] of a cell, zero from each length on, and the states at the lengths."""
+"""Outputs [T, B, U] of a cell, zero in padding, and the states at the lengths."""
 RunCell = Callable[[Tensor, Tensor, State, CellWeights], CellResult]
 """(inputs [T, B, D], lengths [B], state, weights) -> CellResult"""
 Run = Callable[..., tuple[Tensor, State]]
@@ -187,10 +188,11 @@ def swap_time_and_batch(x: Tensor) -> Tensor:
 
 @tf.custom_gradient
 def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
-    """Reverse the first `lengths` steps of each sentence of x [T, B, D]; keep the padding.
+    """Reverse each sentence of x [T, B, D] within its length; keep the padding.
 
-    It gathers rows, because `tf.reverse_sequence` copies element by element on CPUs. The
-    reversal is its own inverse, so its gradient is the same gather and not a scatter.
+    It gathers rows, because `tf.reverse_sequence` copies element by element on CPUs.
+    The reversal is its own inverse, so its gradient is the same gather and not a
+    scatter.
     """
     num_steps = tf.shape(x)[0]
     batch = tf.shape(x)[1]

@@ -129,7 +129,7 @@ class _Transformer(NextWords):
         drop: Drop,
         attentions: Mapping[str, Attention],
     ) -> WordRows:
-        """Run the layers of a side: the attentions and a feed-forward network per layer.
+        """Run the layers of a side: attentions and a feed-forward network each.
 
         Args:
           attentions: By the name of their sublayer.
@@ -152,7 +152,8 @@ class _Transformer(NextWords):
     ) -> Start:
         """Return the state and step; see `decoding.Decoder`.
 
-        The state of a layer are the keys and values of all words so far, [N, H, T, D/H].
+        The state of a layer are the keys and values of all words so far, [N, H, T,
+        D/H].
         """
         num_heads = self._config.num_heads
         head_size = self._config.num_units // num_heads
@@ -213,8 +214,8 @@ class _Transformer(NextWords):
                 return multi_head.multiply(contexts, w["output"])
 
             attentions = {"attention": attend_to_past, "memory": attend_to_memory}
-            # The hypotheses of a sentence are treated as its words, so that they share one
-            # copy of the memory.
+            # The hypotheses of a sentence are treated as its words, so that they share
+            # one copy of the memory.
             rows = tf.gather(table, words) * width**0.5 + positions[position]
             x = WordRows(rows, search.num_beams, past)
             x = self._run_layers("decoder", rounded, x, _keep, attentions)
@@ -249,7 +250,7 @@ def embed(rows: Tensor, num_words: int | Tensor) -> Tensor:
 
 
 def _look_up_rows(weights: Weights, batch: Batch) -> tuple[Weights, Weights]:
-    """Return the weights with the projection, and the rows [N, D] of each side's words."""
+    """Return the weights with the projection, and the rows [N, D] of each side."""
     source, target = (
         tf.reshape(ids, [-1]) for ids in (batch.source, batch.target_input)
     )

@@ -26,11 +26,12 @@ class Entry:
       unit: The unit of its items, in the plural, such as "words".
       items: Definition of its items.
       samples: The samples of a batch, in the plural, such as "sentence pairs".
-      flops_per_sample: From flat options: FLOPs of the longest sample's matrix products,
-        forward and backward. A weight counts 6 per position, or 4 if it multiplies the image,
-        whose gradient is not computed. No other operations count.
+      flops_per_sample: From flat options: FLOPs of the longest sample's matrix
+        products, forward and backward. A weight counts 6 per position, or 4 if it
+        multiplies the image, whose gradient is not computed. No other operations count.
       reads: Options that only some workloads read.
-      image_sizes: Height and width in pixels per dataset, the default first; empty for text.
+      image_sizes: Height and width in pixels per dataset, the default first; empty for
+        text.
       smallest_image: Height and width that the layers need if a dataset's images are
         smaller, else 0.
       batch_sizes: Batch sizes for images, by the name of the preset.

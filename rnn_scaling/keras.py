@@ -1,4 +1,4 @@
-"""A callback for any `model.fit`: items/s of every epoch, and a run record at the end."""
+"""A callback for any `model.fit`: items/s per epoch, and a run record."""
 
 import collections
 import math
@@ -19,16 +19,16 @@ _fits: collections.Counter[str] = collections.Counter()
 class ItemsPerSecond(keras.callbacks.Callback):
     """Times every batch of `model.fit` of Keras 3 and writes a run record.
 
-        watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x), batch_size=32)
-        model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
+        watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x),
+        batch_size=32) model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
 
     The last batch of an epoch counts its real number of samples. Reading the loss waits
     until the devices have finished the batch. The time between two epochs (validation,
     other callbacks) belongs to no batch.
 
     Each epoch's logs get `items_per_second`, its items over its seconds, and
-    `median_items_per_second` over its batches. Both leave out the warm-up, and are NaN if
-    the whole epoch is warm-up. A second `fit` gets another record.
+    `median_items_per_second` over its batches. Both leave out the warm-up, and are NaN
+    if the whole epoch is warm-up. A second `fit` gets another record.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         """Create the callback.
 
         Args:
-          result_file: The file of the record. Each further `fit` of this process appends
-            -2, -3 and so on to the name.
+          result_file: The file of the record. Each further `fit` of this process
+            appends -2, -3 and so on to the name.
           num_samples: Samples of an epoch.
           batch_size: Samples of every batch except the last one, on all devices of this
             process together, like the argument of `fit`.

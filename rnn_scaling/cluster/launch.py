@@ -6,7 +6,8 @@
     SLURM_PROCID, SLURM_STEP_NUM_TASKS    srun
     JOB_COMPLETION_INDEX                  an Indexed Job of Kubernetes, with
                                           RNN_SCALING_SIZE and RNN_SCALING_SERVICE
-    RNN_SCALING_JOB_TOKEN                 the job's secret, with any of these (tokens.py)
+    RNN_SCALING_JOB_TOKEN                 the job's secret, with any of these
+    (tokens.py)
 
 The first launcher whose variables are set counts: mpirun starts its own processes
 through srun, and all of them run inside Kubernetes.
@@ -81,8 +82,8 @@ class Launch:
         """Return HOST:PORT at which this process's engine listens.
 
         Args:
-          timeout_s: Seconds for which the host of rank 0 may have no address, for example
-            because its pod is being created.
+          timeout_s: Seconds for which the host of rank 0 may have no address, for
+            example because its pod is being created.
 
         Raises:
           ClusterError: If no port is free, or rank 0 cannot be reached.

@@ -46,7 +46,7 @@ def join(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, as written, is this machine and unreachable from others."""
+    """Return whether a host's name means this machine on every machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -135,7 +135,7 @@ class Rendezvous:
         return rank_0_end
 
     def other_ranks(self) -> list[int]:
-        """Return ranks except 0 that have joined and have neither left nor been lost."""
+        """Return the ranks above 0 that are still connected."""
         return sorted(rank for rank in list(self._live) if rank)
 
     def close(self, rank_0_channel: wire.Channel) -> None:
@@ -177,7 +177,7 @@ class Rendezvous:
             self._selector.close()
 
     def _forgive_silence(self, now: float) -> None:
-        """Count no silence while this process was frozen; it could not hear the ranks."""
+        """Forget the silence of the ranks while this process was frozen."""
         for connection in self._connections:
             connection.heard_at = now
 
@@ -473,7 +473,8 @@ def listen(launch: Launch) -> socket.socket:
         )[0]
         address = str(target[0])
         if ports.is_loopback(address) and not launch.is_local:
-            # On its own host a name may mean 127.0.1.1, on other hosts the real address.
+            # On its own host a name may mean 127.0.1.1, on other hosts the real
+            # address.
             address = ""
         return socket.create_server(
             (address, port), family=family, backlog=launch.size + _BACKLOG

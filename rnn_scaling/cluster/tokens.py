@@ -1,7 +1,7 @@
 """The token of a job: a secret with which its ranks prove that they belong to it.
 
-The launcher or the user puts it into the environment of each rank, and no rank ever sends
-it. Without a token it is empty, and the proofs prove nothing.
+The launcher or the user puts it into the environment of each rank, and no rank ever
+sends it. Without a token it is empty, and the proofs prove nothing.
 
 A rank sends its hello to rank 0 with a proof of the hello's fields; among them is a new
 nonce. Rank 0 answers with a proof of the nonce; other programs cannot make it. Both
@@ -61,7 +61,8 @@ def _read_file(path: str) -> str:
     """Return the text of a token file, which must not keep a rank waiting.
 
     Raises:
-      ValueError: If it cannot be read, is not a regular file, or every user can read it.
+      ValueError: If it cannot be read, is not a regular file, or every user can read
+        it.
     """
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:

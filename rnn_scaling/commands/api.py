@@ -67,7 +67,8 @@ def sweep(
         usual duration, at least five minutes.
       launch: The same as in `run`.
       trainer: A command of your own instead of this suite's trainer, with the places of
-        `--trainer` (docs/any_trainer.md); `options` then include `log_format` and `unit`.
+        `--trainer` (docs/any_trainer.md); `options` then include `log_format` and
+        `unit`.
       axes: Values, or lists of values, of options of that command:
         `{"hidden": [256, 512]}` for `{hidden}`.
       **options: The trainer's flags by name; a list or tuple is a list of values
@@ -139,13 +140,13 @@ def compare(
     Args:
       before: A folder of run records, or one record.
       after: The folder or record that is compared with it.
-      metric: A choice of the command's `--metric`; speedup and efficiency also need runs
-        on one device.
+      metric: A choice of the command's `--metric`; speedup and efficiency also need
+        runs on one device.
       max_regression: The largest slow-down that passes, as a share from 0 to below 1.
       paired: Whether to compare pair by pair: runs with the same repeat number ran one
         after the other, like the runs of the command `ab`.
-      force_incomparable: Differences to ignore, such as "cpu_model"; "all" ignores every
-        difference.
+      force_incomparable: Differences to ignore, such as "cpu_model"; "all" ignores
+        every difference.
       across: "machine" if the sides are two machines; `machine_ratios` then shows which
         one is faster.
       history: Histories, or folders of run records, of earlier sessions, which show the
@@ -153,8 +154,8 @@ def compare(
 
     Returns:
       The report that the command `compare` prints. `results` has a verdict and an
-      interval for each configuration. `exit_status` is 0 if a slow-down beyond the limit
-      is excluded, 1 if there is one, and 2 if the runs do not show it.
+      interval for each configuration. `exit_status` is 0 if a slow-down beyond the
+      limit is excluded, 1 if there is one, and 2 if the runs do not show it.
 
     Raises:
       ValueError: If there is nothing to compare, or the metric or share is unknown.

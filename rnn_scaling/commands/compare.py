@@ -1,4 +1,4 @@
-"""python -m rnn_scaling compare BEFORE AFTER: is AFTER slower, and do these runs show it?
+"""python -m rnn_scaling compare BEFORE AFTER: whether AFTER is significantly slower.
 
 It only reads flags and prints: `analysis.comparison` judges, and `reports.comparison`
 shows. BEFORE and AFTER are words of the interface; the fields have their names.

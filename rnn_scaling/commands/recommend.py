@@ -75,7 +75,7 @@ def _answer_threads(request: recommend.Request, trainer: Sequence[str]) -> int:
 
 
 def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
-    """Print and write the fastest settings or the largest batch; return the exit status."""
+    """Print and write the advice; return the exit status."""
     advice, outcome = recommend.find(request, trainer)
     if advice is None:
         return outcome.exit_status or entry.EXIT_OK

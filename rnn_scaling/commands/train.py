@@ -1,4 +1,4 @@
-"""python -m rnn_scaling train: one run, its table on stdout, its record in --result_file.
+"""python -m rnn_scaling train: one run, with a table and a record.
 
 Flags become a configuration, whose conflicts end the command with status 2;
 `training.run` returns the record, and the record becomes the table.
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.system import entry
 
-# Loaded in functions, because entry.leave handles Ctrl-C only after this file is loaded.
+# Loaded in functions, because entry.leave handles Ctrl-C only after this file is
+# loaded.
 if TYPE_CHECKING:
     from rnn_scaling.cluster.launch import Launch
     from rnn_scaling.config.run_config import RunConfig

@@ -3,8 +3,8 @@
 conflict_rules.py has the conflicts that follow only from the options. The conflicts
 here also need a loop, the file system, or the machine.
 
-Commands and sweeps call `find_problems` or `check_command_line` before TensorFlow loads. A
-message has the flag, its value, the rule and the remedy.
+Commands and sweeps call `find_problems` or `check_command_line` before TensorFlow
+loads. A message has the flag, its value, the rule and the remedy.
 """
 
 import importlib.util

@@ -16,14 +16,14 @@ class LearningRate:
     """A schedule times a factor that rises linearly from 1 to `factor`.
 
     Sources: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour",
-    2017, section 2.2, for the factor; Vaswani et al., "Attention Is All You Need", 2017,
-    section 5.3, for inverse_sqrt.
+    2017, section 2.2, for the factor; Vaswani et al., "Attention Is All You Need",
+    2017, section 5.3, for inverse_sqrt.
     """
 
     first: float  # --learning_rate
     factor: float = 1.0
-    # Updates over which the factor rises. With inverse_sqrt, the factor is constant, and
-    # these are the updates until the rate is `last`.
+    # Updates over which the factor rises. With inverse_sqrt, the factor is constant,
+    # and these are the updates until the rate is `last`.
     ramp_updates: int = 0
     schedule: str = "constant"
     # Schedule piecewise: first update and rate of each piece after the first.

@@ -51,7 +51,7 @@ class RunConfig:
         return self.mode.roles(self.cluster.num_workers, self.cluster.num_ps)
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
-        """Return the samples of each tower of all workers, which sum to the global batch."""
+        """Return the samples of each tower; all workers' towers sum to the global batch."""
         towers = self.num_towers
         training = self.training
         if not training.global_batch_size:

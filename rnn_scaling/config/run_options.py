@@ -13,7 +13,7 @@ from rnn_scaling.models.workloads import name_readers
 
 
 def _only_with(option_name: str) -> str:
-    """Return the flag with which a run reads an option, such as "--data_source=text"."""
+    """Return the flag that makes a run read an option, as "--data_source=text"."""
     mode_readers = registry.find_readers(registry.VARIABLE_UPDATES)
     if option_name in mode_readers:
         modes = registry.join_with_or(mode_readers[option_name])

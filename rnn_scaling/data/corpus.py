@@ -3,8 +3,8 @@
 Rules (text.py has the rules of the pipeline):
 
 - Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`,
-  except possibly the last line. Carriage returns before it (CRLF) do not belong to the line.
-  A line has at most 64 KiB, because the pipeline holds thousands of lines.
+  except possibly the last line. Carriage returns before it (CRLF) do not belong to the
+  line. A line has at most 64 KiB, because the pipeline holds thousands of lines.
 - Words are separated by ASCII blanks. So U+2028, U+0085, the no-break space and NUL
   belong to words.
 - Two text files have the same number of lines. A pair with an empty side is left out,

@@ -1,9 +1,10 @@
 """Data source `host`: random batches that the host's input pipeline makes.
 
-They reach the devices like the batches of files. The batches equal the batches of the source
-`device`, and tracing has the same static shapes and lengths (all sentences are full).
-So comparing the two sources shows the cost of the pipeline and the copies. If a global
-batch is split (strong scaling), the samples differ, but their shapes are the same.
+They reach the devices like the batches of files. The batches equal the batches of the
+source `device`, and tracing has the same static shapes and lengths (all sentences are
+full). So comparing the two sources shows the cost of the pipeline and the copies. If a
+global batch is split (strong scaling), the samples differ, but their shapes are the
+same.
 
 `config.registry` names this module; the trainer calls `build`.
 """

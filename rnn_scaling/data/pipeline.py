@@ -3,7 +3,8 @@
 Element k is the batch of tower k % N at step k // N. Each worker runs the complete
 pipeline and keeps its towers' batches.
 
-Data sources build their dataset and pass it to `distribute`; they do not depend on towers.
+Data sources build their dataset and pass it to `distribute`; they do not depend on
+towers.
 """
 
 import functools

@@ -195,7 +195,7 @@ def _find_length_fault(path: str) -> str:
 
 
 def _check_name(name: tf.Tensor) -> tf.Tensor:
-    """Return the file's name, after checking that no length in it crashes TensorFlow."""
+    """Return the file's name, if no length in the file crashes TensorFlow."""
 
     def check(path: bytes) -> bytes:
         file = os.fsdecode(path)

@@ -5,16 +5,17 @@ starting.py (TensorFlow) -> write(task, file) -> the framework's Python, which r
 
 This module needs only numpy and the standard library.
 
-S, T: words of a source and a target sentence, B: sentence pairs of a tower, E: embedding,
+S, T: words of a source and a target sentence, B: sentence pairs of a tower, E:
+embedding,
 D: width of a cell's input, U: units, V: vocabulary. Ids are time-major.
 
 Weights have the names of models/seq2seq.py: `src_embedding` and `tgt_embedding` [V, E],
-`encoder/layer_0/forward/kernel` [D + U, 4U] (first the rows of the input) and its `bias`
-[4U], `decoder/layer_0/kernel`, `projection` [U, V]. Gates are i, j, f, o. `forget_bias` is
-added to f before its sigmoid and is not included in the bias. The decoder's cell k starts
-from the final state of the encoder's cell k: layer 0 forward, layer 0 backward, ...
-Sentences of a constant batch have their full length, so there is no padding, and all
-`target_lengths` are T.
+`encoder/layer_0/forward/kernel` [D + U, 4U] (first the rows of the input) and its
+`bias` [4U], `decoder/layer_0/kernel`, `projection` [U, V]. Gates are i, j, f, o.
+`forget_bias` is added to f before its sigmoid and is not included in the bias. The
+decoder's cell k starts from the final state of the encoder's cell k: layer 0 forward,
+layer 0 backward, ... Sentences of a constant batch have their full length, so there is
+no padding, and all `target_lengths` are T.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ import numpy as np
 
 NUM_LOSSES = 20
 TOLERANCE = 1e-4  # relative difference of a correct loss
-# With batches of a thousand words, faults show at this rate and rounding stays below 1e-6.
+# With batches of a thousand words, faults show at this rate and rounding stays below
+# 1e-6.
 SGD_LEARNING_RATE = 0.5
 # The same numbers as in `training.optimizers`: change both together.
 MOMENTUM = 0.9
@@ -110,7 +112,7 @@ class Task:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the arithmetic, "float32" or "bfloat16"; weights stay float32."""
+        """The dtype of the arithmetic, "float32" or "bfloat16", but not of the weights."""
         return str(self.config["compute_dtype"])
 
     def as_reference(self) -> Task:
@@ -126,7 +128,7 @@ class Task:
         return dataclasses.replace(self, config={**self.config, **changes})
 
     def losses(self, towers: Iterable[int]) -> list[float]:
-        """Return the reference loss per step, the mean over the words of these towers."""
+        """Return the reference loss per step: the mean over these towers' words."""
         chosen = list(towers)
         weights = np.array([self.loss_items[tower] for tower in chosen], np.float64)
         rows = np.array(self.reference_losses, np.float64)[:, chosen]
@@ -136,7 +138,7 @@ class Task:
 def cell(
     weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return kernel [D + U, 4U] and bias [4U] of a cell with its gates in another order.
+    """Return kernel [D + U, 4U] and bias [4U] of a cell in another order of gates.
 
     Args:
       gates: The order of the gates, such as "ifjo".

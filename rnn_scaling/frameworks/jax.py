@@ -146,7 +146,7 @@ def kernel(task: Task) -> str:
 
 
 def matmul_precision(task: Task) -> str | None:
-    """Return the precision of float32 products; None allows TF32 on GPUs that have it."""
+    """Return the precision of float32 products; None allows TF32 on GPUs."""
     return "highest" if task.config == task.as_reference().config else None
 
 
@@ -181,7 +181,7 @@ def _stack_batches(task: Task, mesh: Any) -> dict[str, jax.Array]:
 
 
 def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
-    """Return (weights, batch of a tower) -> sum of -log p(label) over its target words."""
+    """Return (weights, batch) -> sum of -log p(label) over a tower's target words."""
     config = task.config
     dtype = jnp.dtype(task.dtype)
     run_layers = with_cudnn if task.uses_gpus else with_scans
@@ -285,8 +285,8 @@ def with_cudnn(
 ) -> tuple[jax.Array, list[State]]:
     """Run `with_scans` with cuDNN, in float32 even for bfloat16: JAX has no other type.
 
-    cuDNN reads all weights from one array: the matrices of all cells, then their biases,
-    two per gate. The gates are i, f, j, o.
+    cuDNN reads all weights from one array: the matrices of all cells, then their
+    biases, two per gate. The gates are i, f, j, o.
     """
     dtype = x.dtype
     units = states[0][0].shape[1]

@@ -164,7 +164,7 @@ class _Fit:
 
 
 def _repeat_batch(arrays: Sequence[np.ndarray], backend: str) -> Any:
-    """Return the global batch without end, in the type that `fit` reads on the backend."""
+    """Return the endless global batch in the type that the backend's `fit` reads."""
     source, target, labels = arrays
     batch = (source, target), labels
     if backend != "tensorflow":
@@ -250,7 +250,7 @@ def _optimizer(keras: Any, task: Task) -> Any:
 
 
 def _network(keras: Any, task: Task) -> Any:
-    """Return (source [B, S], target_input [B, T]) -> logits [B, T, V] with the task's weights."""
+    """Return the task's network: source [B, S], target_input [B, T] -> logits [B, T, V]."""
     config = task.config
     weights = task.weights
     policy = "mixed_bfloat16" if task.dtype == "bfloat16" else "float32"
@@ -309,7 +309,7 @@ def _network(keras: Any, task: Task) -> Any:
 
 
 def _set_cell_weights(cells: Sequence[tuple[str, Any]], task: Task) -> None:
-    """Copy the task's weights into Keras' layers, given with the names of their cells."""
+    """Copy the task's weights into Keras' layers by the names of their cells."""
     units = task.config["num_units"]
     forget_bias = task.config["forget_bias"]
     for name, layer in cells:

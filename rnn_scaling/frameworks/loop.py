@@ -1,9 +1,9 @@
-"""The trainer of every other framework: it checks 20 losses, warms up, measures and records.
+"""The trainer of every other framework: it checks 20 losses, then measures.
 
     python -m rnn_scaling.frameworks.NAME FILE
 
-runs in the framework's environment, which needs numpy and nothing else of this suite. The
-module of a framework ends in `loop.start(loop.FrameworkTrainer(...))`.
+runs in the framework's environment, which needs numpy and nothing else of this suite.
+The module of a framework ends in `loop.start(loop.FrameworkTrainer(...))`.
 
 The variables RANK, SIZE and GROUP connect the processes of a run; starting.py removes
 them from the environment of the first one.
@@ -50,7 +50,7 @@ class ProcessGroup(Protocol):
     """Joins the processes of a framework that has one per device."""
 
     def host(self, num_ranks: int) -> str:
-        """Create the group on rank 0; return the address that the other ranks `join`."""
+        """Create the group on rank 0; return the address for the other ranks' `join`."""
 
     def join(self, address: str, rank: int, task: Task) -> None:
         """Join the group; return when all ranks have joined."""
@@ -62,8 +62,8 @@ class FrameworkTrainer:
 
     Attributes:
       build: (task, rank) -> the step of the task's config, starting from the task's
-        weights. Compilation happens here or in the first step. A process that drives all
-        devices has rank 0.
+        weights. Compilation happens here or in the first step. A process that drives
+        all devices has rank 0.
       kernel: The implementation of the recurrent layers, for the record. It is called
         before the first step and after it, when the implementation that ran is known.
       group: None if one process drives all devices.
@@ -127,7 +127,7 @@ def check(step: Step, task: Task, towers: range) -> None:
 
 
 class Ranks:
-    """Ranks 1 to `size` - 1, which rank 0 starts with its own program and ends with itself."""
+    """Ranks 1 to `size` - 1, which rank 0 starts and ends with its own program."""
 
     def __init__(
         self, size: int, address: str, file: str, give_up: Callable[[str], object]
@@ -135,7 +135,8 @@ class Ranks:
         """Start the ranks.
 
         Args:
-          give_up: Called with the cause if a rank has failed and rank 0 has not noticed.
+          give_up: Called with the cause if a rank has failed and rank 0 has not
+            noticed.
         """
         descriptors = []
         if file.startswith("/dev/fd/"):

@@ -1,4 +1,4 @@
-"""The task of another framework: initial weights, constant batches and reference losses.
+"""The task of another framework: weights, batches and reference losses.
 
 `starting` calls `make_task` in this suite's process, which trains the reference with
 TensorFlow. The keys of a batch are the fields of our layout with `_lengths` for
@@ -154,7 +154,7 @@ def _resolve(config: RunConfig, resolved: Mapping[str, Any]) -> dict[str, Any]:
 def _train_reference(
     config: RunConfig, engine: Engine
 ) -> tuple[float, list[StepResult]]:
-    """Train with a rate at which the loss falls in every step, by less than a fifth in all.
+    """Train with a rate at which the loss falls slowly in every step.
 
     Otherwise, for example with batches of few words, rounding becomes as large as the
     faults that the check searches for.

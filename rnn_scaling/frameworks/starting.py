@@ -1,7 +1,7 @@
-"""A run of another framework: this process makes the task and becomes the framework's Python.
+"""A run of another framework: this process becomes the framework's Python.
 
-The process stays the same, so that its parent can end it together with its children. The
-task is in a file without a name, which is deleted with its last reader.
+The process stays the same, so that its parent can end it together with its children.
+The task is in a file without a name, which is deleted with its last reader.
 """
 
 import os
@@ -87,7 +87,7 @@ class _Handover(training.Run):
 
 
 def make_environment(config: RunConfig, threads: int) -> dict[str, str]:
-    """Return the environment of the framework's process: this one's without launcher variables."""
+    """Return the environment of this process without the launcher's variables."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -100,7 +100,7 @@ def make_environment(config: RunConfig, threads: int) -> dict[str, str]:
 
 
 def _replace_process(config: RunConfig, file: IO[bytes], threads: int) -> None:
-    """Replace this process with the framework's program, which reads the task from `file`.
+    """Replace this process with the framework's program, which reads `file`.
 
     On success it does not return.
     """

@@ -167,7 +167,8 @@ def build(task: Task, rank: int) -> loop.Step:
         for name in names
     ]
     loss_items = task.loss_items[rank]
-    # DistributedDataParallel computes the mean over ranks, this suite the mean over all words.
+    # DistributedDataParallel computes the mean over ranks, this suite the mean over all
+    # words.
     scale = 1 / loss_items
     if task.exchanges:
         scale = task.num_devices / sum(task.loss_items)
@@ -244,7 +245,7 @@ def kernel(task: Task) -> str:
 
 
 def compile_s() -> float | None:
-    """Return the seconds that `torch.compile` has taken; None if nothing is compiled."""
+    """Return the seconds of `torch.compile` so far; None if nothing is compiled."""
     return compilation.calculate_time_spent()["total_wall_time"] or None
 
 

@@ -34,8 +34,8 @@ from rnn_scaling.records.step_parts import (
 HOST = "host"  # ran on a CPU device, or control flow of a loop on any device
 DEVICE = "device"  # ran on a GPU
 COPY = "copy"  # a copy to, from or on a GPU, or a fill of its memory
-# An asynchronous operator from its start to its end, which uses no core: a collective or
-# the receipt of a tensor.
+# An asynchronous operator from its start to its end, which uses no core: a collective
+# or the receipt of a tensor.
 WAIT = "wait"
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
@@ -151,7 +151,7 @@ def exchange_transfers(partitions: Sequence[Any]) -> set[str]:
 def transfers_to(
     partitions: Sequence[Any], is_reader: Callable[[str], object]
 ) -> set[str]:
-    """Return the names of the transfers to operators whose names `is_reader` accepts."""
+    """Return the names of the transfers to operators that `is_reader` accepts."""
     transfers = set()
     for partition in partitions:
         receives = {}
@@ -189,9 +189,9 @@ def _count_by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
     """Count the kernels of each step, with details of the last step, as JSON.
 
-    "host" kernels ran on CPU devices, or are control flow of loops. "device" kernels ran
-    on GPUs. "copies" are copies and fills of GPU memory. "dispatched" are operators that
-    the host launched on GPUs; each has any number of device kernels.
+    "host" kernels ran on CPU devices, or are control flow of loops. "device" kernels
+    ran on GPUs. "copies" are copies and fills of GPU memory. "dispatched" are operators
+    that the host launched on GPUs; each has any number of device kernels.
     """
     last = steps[-1].kernels
     computing = [

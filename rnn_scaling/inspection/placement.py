@@ -1,4 +1,4 @@
-"""List the devices of variables, slots, gradients and updates, and the copies of a step.
+"""List the devices of variables and gradients, and the copies of a step.
 
 The graph that was traced from Python contains the requested devices. The partitions
 that run contain the decisions of TensorFlow's placer. There, a tensor that moves to
@@ -218,14 +218,14 @@ def _updates_by_handle(
 def _import_sources(partition: Any, sends: Sequence[Any]) -> tf.Graph:
     """Import the operators that `sends` depend on, which infers their shapes.
 
-    Other operators are left out, because the import fails at operators that read a wrong
-    shape (see `_FUSED_BIAS_GRADIENT`).
+    Other operators are left out, because the import fails at operators that read a
+    wrong shape (see `_FUSED_BIAS_GRADIENT`).
     """
     copy = type(partition)()
     copy.CopyFrom(partition)
     for node in copy.node:
-        # Operators are already placed. The operator that this one was colocated with may
-        # be in an XLA cluster.
+        # Operators are already placed. The operator that this one was colocated with
+        # may be in an XLA cluster.
         if "_class" in node.attr:
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]

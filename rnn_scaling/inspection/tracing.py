@@ -5,9 +5,9 @@ traces:
 
 - Every kernel, to count them. TensorFlow 2.21 ignores
   `ProfilerOptions.host_tracer_level` and stays at level 2. There, the executor only
-  reports kernels that are expensive by a running mean of their cycles: the same step has
-  600 kernels at first and 30 after 150 steps. Level 3 always reports all kernels. It is
-  set in the recorder's variable, `tsl::profiler::internal::g_trace_level`, which
+  reports kernels that are expensive by a running mean of their cycles: the same step
+  has 600 kernels at first and 30 after 150 steps. Level 3 always reports all kernels.
+  It is set in the recorder's variable, `tsl::profiler::internal::g_trace_level`, which
   libtensorflow_framework exports.
 - Only expensive kernels, at little cost, for durations.
 

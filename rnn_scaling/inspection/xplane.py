@@ -45,7 +45,8 @@ PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")
 ASYNC_START = "ExecutorState::ProcessAsync::Start"
 ASYNC_DONE = "ExecutorState::ProcessAsync::Done"
 _COPIES = ("Memcpy", "Memset")
-# The statistic of a copy between devices: edge_<number>_<operator that made the tensor>.
+# The statistic of a copy between devices: edge_<number>_<operator that made the
+# tensor>.
 _EDGE = "edge_name"
 TRANSFER = re.compile(r"edge_\d+_")
 _NCCL = "nccl"  # prefix of NCCL's kernels

@@ -67,7 +67,7 @@ class ComputeWork:
         return (self._clock() - start) / self.calls
 
     def warm_up(self) -> float:
-        """Trace, choose the number of products per repeat, and return the seconds of one."""
+        """Trace, choose the products per repeat, and return the seconds of one."""
         self.seconds()
         shortest = min(self.seconds() for _ in range(rounds.NUM_WARM_CALLS - 1))
         self.calls = rounds.calls_per_repeat(shortest, _TARGET_S, _MAX_CALLS)

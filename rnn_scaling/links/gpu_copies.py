@@ -1,9 +1,9 @@
 """Times of copies between host and GPUs and between GPUs, through CUDA itself.
 
-A copy of pinned memory or between GPUs is timed by events on the GPU, from its start in the
-stream to its end. CUDA stages a copy of pageable memory through a thread of the host, so
-both directions at once need two threads and the clock of the host. TensorFlow is not
-involved, so the time of a copy is the time of the link.
+A copy of pinned memory or between GPUs is timed by events on the GPU, from its start in
+the stream to its end. CUDA stages a copy of pageable memory through a thread of the
+host, so both directions at once need two threads and the clock of the host. TensorFlow
+is not involved, so the time of a copy is the time of the link.
 
 The runtime library of CUDA is called through ctypes. Source of names, arguments and
 constants: CUDA Runtime API reference, "Memory Management", "Stream Management", "Event
@@ -205,7 +205,8 @@ class Link:
     Attributes:
       name: The name of the series.
       lanes: One lane per direction that is used at once.
-      by_events: Whether the GPU times it. Otherwise the host does, with a thread per lane.
+      by_events: Whether the GPU times it. Otherwise the host does, with a thread per
+        lane.
       traffic: Counted bytes per byte of size.
       note: A remark for the report.
     """
@@ -399,7 +400,7 @@ class _LinkTimer:
         return _SizedCopy(self, size, calls)
 
     def seconds(self, size: int, calls: int) -> float:
-        """Return the mean time of `calls` copies in a row, in all directions at once."""
+        """Return the mean seconds of `calls` copies in a row, in all directions."""
         time_copies = self._time_on_gpu if self._link.by_events else self._time_on_host
         return time_copies(size, calls) / calls
 

@@ -1,9 +1,9 @@
 """Bandwidth of the host's memory and caches, on one core and on all.
 
-It is measured with memcpy, memchr and memset of the C library, without TensorFlow. ctypes
-releases Python's lock during a call, so threads run at the same time. Bytes are counted
-like in STREAM: a copy reads and writes each byte, so it counts twice; bytes that caches
-fetch before a write are not counted.
+It is measured with memcpy, memchr and memset of the C library, without TensorFlow.
+ctypes releases Python's lock during a call, so threads run at the same time. Bytes are
+counted like in STREAM: a copy reads and writes each byte, so it counts twice; bytes
+that caches fetch before a write are not counted.
 Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
 """
 
@@ -29,7 +29,7 @@ _BUDGET_S = 3.0  # time for one size
 
 
 class _Buffers:
-    """A source and a target, allocated near the core of the thread that creates them."""
+    """A source and a target near the core of the thread that creates them."""
 
     def __init__(self, num_bytes: int) -> None:
         self.source = np.full(num_bytes, _FILL, np.uint8)
@@ -104,7 +104,8 @@ def measure(
     """Measure copy, read and write on one core, and on all cores if there are several.
 
     Args:
-      sizes: Bytes of a transfer, increasing; source and target of a copy have this size.
+      sizes: Bytes of a transfer, increasing; source and target of a copy have this
+        size.
       repeats: Rounds.
       cores: The cores.
       report: Called with finished rounds, all rounds and a title.

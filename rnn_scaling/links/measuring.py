@@ -28,8 +28,8 @@ LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
     """Run all tasks.
 
-    A failed task leaves its reason in its series. A series that has hung is not measured
-    again. Ctrl-C or SIGTERM ends the measurement, and later tasks are not run.
+    A failed task leaves its reason in its series. A series that has hung is not
+    measured again. Ctrl-C or SIGTERM ends the measurement, and later tasks are not run.
     """
     total = len(link_plan.tasks)
     outcomes: list[tuple[LinkTask, WorkerOutcome]] = []
@@ -144,7 +144,7 @@ def _format_topology() -> str:
 def write(
     out: Path, measurements: Measurements, link_plan: Plan, environment: dict[str, Any]
 ) -> bool:
-    """Write all files; return whether all were written. Failures are printed on stderr."""
+    """Write all files; return whether all were written. stderr gets the failures."""
     names = [
         f"{link_plan.device.upper()}:{rank}" for rank in range(link_plan.num_devices)
     ]

@@ -30,7 +30,7 @@ def has_any(results: Measurements) -> bool:
 
 
 def render(results: Measurements, kind: str) -> bytes:
-    """Draw the picture as "png" or "svg"; results must have a bandwidth: see `has_any`."""
+    """Draw the picture as "png" or "svg"; `has_any` must be true of the results."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -46,8 +46,8 @@ _MAX_DEVICES = 1024
 _WORKING_COPIES = 4
 _PROCESS_BYTES = 700 * 2**20  # memory of TensorFlow
 _USABLE_SHARE = 0.8  # share of the free memory
-# Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32
-# sentences of 30 words.
+# Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of
+# 32 sentences of 30 words.
 _CPU_SHAPES = (
     (512, 512, 512),
     (1024, 1024, 1024),

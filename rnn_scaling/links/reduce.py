@@ -46,7 +46,8 @@ def run(case: Case) -> list[tf.Tensor]:
 def make_values(rank: int, start: int, stop: int) -> np.ndarray:
     """Return elements `start` to `stop` of a rank's input: numbers from 1 to MODULUS.
 
-    Ranks have different numbers. Sums are exact in float32 for up to 2**24 / MODULUS ranks.
+    Ranks have different numbers. Sums are exact in float32 for up to 2**24 / MODULUS
+    ranks.
     """
     numbers = np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank
     return (numbers % _MODULUS + 1).astype(np.float32)
@@ -55,9 +56,9 @@ def make_values(rank: int, start: int, stop: int) -> np.ndarray:
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
     """Return the case of one size: `num_bytes` of each rank's tensor.
 
-    The inputs are variables: constants could be folded, and other buffers could be reused
-    for sums. The function returns every rank's result, so that no work can be left out,
-    and one element of each, for which the caller can wait.
+    The inputs are variables: constants could be folded, and other buffers could be
+    reused for sums. The function returns every rank's result, so that no work can be
+    left out, and one element of each, for which the caller can wait.
     """
     count = num_bytes // FLOAT32_BYTES
     inputs = []

@@ -1,8 +1,8 @@
 """Write results as Markdown that is readable as text, and in columns of nccl-tests.
 
 `measuring` writes links.md with `render`, and the command prints it. The columns of
-`format_nccl_tests` are those of NVIDIA's program, because other programs read them; the texts
-of `render` may be changed.
+`format_nccl_tests` are those of NVIDIA's program, because other programs read them; the
+texts of `render` may be changed.
 """
 
 import dataclasses
@@ -374,7 +374,7 @@ def _format_number(value: float) -> str:
 def format_nccl_tests(
     all_series: Sequence[Series], host: str, devices: Sequence[str]
 ) -> str:
-    """Write all-reduce times in the columns of NVIDIA's nccl-tests, for programs that read them.
+    """Format all-reduce times in the columns of NVIDIA's nccl-tests.
 
     Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. The
     in-place columns are N/A, because TensorFlow's results are new tensors.

@@ -1,7 +1,7 @@
 """python -m rnn_scaling.links.worker REQUEST RESULT: make one measurement.
 
-REQUEST is a file of `processes.run`. RESULT is replaced in one step whenever there are new
-results, so that the parent keeps them if it must end this process. The progress is
+REQUEST is a file of `processes.run`. RESULT is replaced in one step whenever there are
+new results, so that the parent keeps them if it must end this process. The progress is
 printed on stderr as "progress DONE TOTAL TITLE".
 """
 

@@ -1,7 +1,7 @@
 """Read frozen dataclasses from JSON objects, and write them.
 
-A part is a dataclass derived from `Part`. The annotations of its fields are the rules of
-a file: numbers in a `Range`, texts, tuples, mappings and other parts. Every fault is
+A part is a dataclass derived from `Part`. The annotations of its fields are the rules
+of a file: numbers in a `Range`, texts, tuples, mappings and other parts. Every fault is
 reported with its path. Metadata of a field:
 
   key: The name of the field in the file, if it differs.

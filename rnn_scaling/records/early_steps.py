@@ -38,7 +38,7 @@ _UNKNOWN_KIND = (
 
 
 def describe(early_steps: EarlySteps) -> str:
-    """Describe how the step times show early steps, as the first clause of a sentence."""
+    """Describe the sign of early steps, as the first clause of a sentence."""
     return _TEMPLATES.get(early_steps.kind, _UNKNOWN_KIND).format(
         ratio=LONG_RATIO,
         steps=early_steps.steps,

@@ -66,8 +66,8 @@ class Configuration(Part):
     rates: tuple[
         PositiveNumber, ...
     ]  # one per run, like the loads and values of each metric
-    # Share of one device's cores that other processes took; None if it was not recorded.
-    # Empty in older files.
+    # Share of one device's cores that other processes took; None if it was not
+    # recorded. Empty in older files.
     loads: tuple[Magnitude | None, ...] = ()
     metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(
         default_factory=dict
@@ -102,7 +102,7 @@ class Entry(Part):
 
     @property
     def name(self) -> str:
-        """The short commit, with + for uncommitted changes, or the time of measurement."""
+        """The short commit, with + if modified, or the time of measurement."""
         if self.commit is None:
             return self.measured or "unknown"
         return f"{self.commit.hash[:_PAGE_HASH_DIGITS]}{'+' if self.commit.modified else ''}"

@@ -2,9 +2,9 @@
 
     python -m rnn_scaling.records.json_schema > docs/run.schema.json
 
-The schema has types, ranges and required fields. `record.from_json` also checks lengths,
-sums and totals, which a schema cannot express. Fields that it does not name are allowed,
-because newer versions may add some.
+The schema has types, ranges and required fields. `record.from_json` also checks
+lengths, sums and totals, which a schema cannot express. Fields that it does not name
+are allowed, because newer versions may add some.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Locks of folders; the kernel releases a lock when its process ends in any way.
 
-A lock belongs to an open file, not to a process: a second `hold` of the same folder fails
-even in one process. Child processes do not inherit it.
+A lock belongs to an open file, not to a process: a second `hold` of the same folder
+fails even in one process. Child processes do not inherit it.
 """
 
 import contextlib

@@ -46,8 +46,8 @@ class Options(Mapping[str, Any]):
     Attributes:
       recorded: The options in the file of the record.
       is_ours: Whether our trainer made the run.
-      known: The options with known values: all of ours, and the ones that another program
-        recorded.
+      known: The options with known values: all of ours, and the ones that another
+        program recorded.
     """
 
     __slots__ = ("_values", "is_ours", "known", "recorded")

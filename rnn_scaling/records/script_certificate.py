@@ -46,8 +46,8 @@ class ScriptCertificate:
         """Return the certificate for the record of a run of the script.
 
         Returns:
-          None if the verdict says nothing about the run: one device is the reference, so
-          it is not wrong.
+          None if the verdict says nothing about the run: one device is the reference,
+          so it is not wrong.
         """
         if self.answer == CANNOT_TELL:
             return None

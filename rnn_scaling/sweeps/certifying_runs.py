@@ -1,11 +1,11 @@
 """The certificates of a sweep: a short verification of each configuration.
 
-A certificate is made before its configuration is timed, by the command verify, in a subfolder of
-the sweep's folder, and resumes with the sweep. The record of every timed run contains
-the verdict of its configuration.
+A certificate is made before its configuration is timed, by the command verify, in a
+subfolder of the sweep's folder, and resumes with the sweep. The record of every timed
+run contains the verdict of its configuration.
 
-A verification has the name of the timed run that it certifies; `attach` finds it by this
-name. `sweep` calls `plan_jobs` before the timed runs and `attach` after them.
+A verification has the name of the timed run that it certifies; `attach` finds it by
+this name. `sweep` calls `plan_jobs` before the timed runs and `attach` after them.
 """
 
 import dataclasses
@@ -28,16 +28,16 @@ from rnn_scaling.system.processes import process
 
 FOLDER = "certificates"
 VERIFIER = (*process.make_module_command("rnn_scaling"), "verify")
-# Adam divides by the size of the gradient, which hides a wrong factor. A fault may begin
-# at any batch.
+# Adam divides by the size of the gradient, which hides a wrong factor. A fault may
+# begin at any batch.
 _DEFAULTS: Mapping[str, Any] = {
     "optimizer": "sgd",
     "num_warmup_batches": 1,
     "num_batches": 11,
 }
 # The network unless the user describes one. It may be small, because nothing is timed.
-# Odd sizes show errors at the ends of buckets, chunks and vectors. With few target words
-# most of them occur several times in a batch.
+# Odd sizes show errors at the ends of buckets, chunks and vectors. With few target
+# words most of them occur several times in a batch.
 SMALL: Mapping[str, int] = {
     "num_units": 31,
     "embedding_dim": 25,
@@ -47,8 +47,8 @@ SMALL: Mapping[str, int] = {
     "tgt_max_len": 9,
     "batch_size": 7,
 }
-# Learning rate of asynchronous modes, whose gradients are compared with gradients at the
-# first weights.
+# Learning rate of asynchronous modes, whose gradients are compared with gradients at
+# the first weights.
 _ASYNCHRONOUS_RATE = 0.002
 # Learning rates that move the weights visibly in a few batches.
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
@@ -56,8 +56,8 @@ LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
 # activations and without it.
 _DEEP_DIVISOR = 10
 _UNBOUNDED_DIVISOR = 250
-# A clipped step is at most rate x --max_gradient_norm. Below this norm the rate grows, so
-# that rounding does not hide the step.
+# A clipped step is at most rate x --max_gradient_norm. Below this norm the rate grows,
+# so that rounding does not hide the step.
 _MIN_NORM = 0.02
 # Options that a verification refuses; they get their default values.
 REFUSED_OPTIONS = (*END_OPTIONS, "trace_batches")

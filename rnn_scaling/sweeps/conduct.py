@@ -171,8 +171,8 @@ class Conductor:
         """Run the jobs of a round that are not finished.
 
         Returns:
-          Whether the command continues. If not, the reason is on stderr, and the outcome
-          has the exit status.
+          Whether the command continues. If not, the reason is on stderr, and the
+          outcome has the exit status.
         """
         outcome = self.outcome
         num_earlier = len(self._jobs)
@@ -385,8 +385,8 @@ def run_job(
       following: The job that this trainer runs next; its process may start now.
 
     Raises:
-      OSError: If the trainer or this function cannot write the record, or no process can
-        start.
+      OSError: If the trainer or this function cannot write the record, or no process
+        can start.
       KeyboardInterrupt: For Ctrl-C; the record on disk is then a placeholder.
     """
     placeholder = RunError(

@@ -22,8 +22,8 @@ _BAR_CHARACTERS = (
 class SweepDisplay:
     """Shows the runs of a sweep and their output.
 
-    Everywhere `left_s` is the estimate for all runs that are not done, in seconds; NaN if
-    it is unknown.
+    Everywhere `left_s` is the estimate for all runs that are not done, in seconds; NaN
+    if it is unknown.
     """
 
     def __init__(

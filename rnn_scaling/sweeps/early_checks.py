@@ -1,4 +1,4 @@
-"""Warnings before a sweep starts: devices beyond the cores, and load of other processes.
+"""Warnings before a sweep starts: too few cores, and other processes.
 
 Trainers call these checks before their first run.
 """

@@ -186,7 +186,7 @@ def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that is not a record, so that it is not lost; return its new path."""
+    """Rename a file that is not a record, to keep it; return its new path."""
     target = path.with_name(f"{path.name}.unreadable")
     number = 2
     while os.path.lexists(target):

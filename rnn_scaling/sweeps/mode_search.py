@@ -114,9 +114,9 @@ def _choose_defaults(
 class ModeSearch:
     """Chooses the runs of each round, and ranks the measured modes.
 
-    It has the same interface as `BatchSearch`: `recommend` calls `planned` for a dry run
-    and the estimated time, `Conductor.run_rounds` calls `choose` before each round, and
-    `advice` follows after the last round.
+    It has the same interface as `BatchSearch`: `recommend` calls `planned` for a dry
+    run and the estimated time, `Conductor.run_rounds` calls `choose` before each round,
+    and `advice` follows after the last round.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -283,7 +283,7 @@ class ModeSearch:
 
 
 def _table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
-    """Return the row of each candidate in the table of the advice, the fastest first."""
+    """Return the rows of the advice's table, the fastest candidate first."""
     fastest_first = sorted(
         standings.items(), key=lambda item: item[1].rate.value, reverse=True
     )

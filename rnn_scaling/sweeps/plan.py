@@ -225,8 +225,8 @@ def interleave(runs: Sequence[R], repeats: int) -> list[R]:
     """Return rounds in a random order and back: B C A A C B ....
 
     A change of the machine then affects all configurations equally: a steady drift
-    cancels in two rounds, and anything else affects them at random. A single round keeps
-    the order. The order depends only on the number of runs.
+    cancels in two rounds, and anything else affects them at random. A single round
+    keeps the order. The order depends only on the number of runs.
     """
     ordered: list[R] = []
     for repeat in range(1, repeats + 1):

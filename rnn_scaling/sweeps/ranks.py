@@ -179,7 +179,7 @@ def _line_prefix(name: str) -> str:
 
 
 def explain(outcome: ProcessOutcome, config: RunConfig, limit: Limit) -> RunError:
-    """Return the error of a run without a result, with the failed rank if not rank 0."""
+    """Return the error of a run without a result; it names a failed rank above 0."""
     lines = outcome.lines
     if outcome.task:
         lines = _rank_lines(outcome, config)
@@ -225,7 +225,7 @@ def report_end(outcome: ProcessOutcome, config: RunConfig) -> int:
 
 
 def _find_lost_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
-    """Return the error of the failed rank about a rank that it lost, or an empty text."""
+    """Return the failed rank's error about a rank that it lost, or ""."""
     for line in reversed(_rank_lines(outcome, config)):
         if line.startswith("error: rank "):
             return line.removeprefix("error: ")

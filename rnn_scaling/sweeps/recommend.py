@@ -179,8 +179,8 @@ def find(
     """Search the fastest settings or the largest batch.
 
     Returns:
-      The advice and the outcome of the runs. Without an advice, the outcome has the exit
-      status of the command.
+      The advice and the outcome of the runs. Without an advice, the outcome has the
+      exit status of the command.
 
     Raises:
       FlagErrors: If the trainer refuses a flag.

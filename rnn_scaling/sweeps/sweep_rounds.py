@@ -4,8 +4,8 @@ With a time budget, the runs that decide most come first: the first encoder
 implementation with separate and with exchanged gradients on the fewest and the most
 devices, then its other modes, then the other encoder implementations, and then the
 numbers of devices in between. Each of these stages gets `MIN_ROUNDS` rounds before the
-next one starts; the first one gets more on a noisy machine, because its efficiencies are
-the answer.
+next one starts; the first one gets more on a noisy machine, because its efficiencies
+are the answer.
 
 Disturbed runs are repeated at the end. The choice reads the recorded load and never the
 rate of a run (analysis.disturbance).
@@ -37,8 +37,8 @@ _MAX_FIRST_STAGE_ROUNDS = 4
 class SweepRounds:
     """The rounds of a sweep without --repeats.
 
-    The sweep calls `choose` before each round, prints `reason`, and runs all runs that it
-    returned before it asks again. The other methods are for the end of the sweep.
+    The sweep calls `choose` before each round, prints `reason`, and runs all runs that
+    it returned before it asks again. The other methods are for the end of the sweep.
 
     Attributes:
       num_replaced: Number of runs that repeated disturbed ones.
@@ -107,7 +107,7 @@ class SweepRounds:
         return self._was_busy(on_as_many, records)
 
     def _was_busy(self, runs: Sequence[AnyRun], records: Records) -> bool:
-        """Return whether the first rounds are complete and all their runs were disturbed."""
+        """Return whether the first rounds are complete and all runs were disturbed."""
         repeats = {run.repeat for run in runs}
         has_all_rounds = len(repeats) >= self._num_rounds
         return has_all_rounds and _are_all_disturbed(runs, records)

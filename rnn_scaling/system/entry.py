@@ -102,11 +102,11 @@ class PlainText(io.TextIOWrapper):
 
 
 class Answer(Exception):
-    """The text of --help or --version, which is printed instead of running the command."""
+    """The text of --help or --version, printed instead of running the command."""
 
 
 class Refusal(ValueError):
-    """The reasons why a command does nothing, one sentence per line, and its exit status."""
+    """The reasons why a command does nothing, one per line, and its exit status."""
 
     def __init__(self, *lines: str, status: int = EXIT_USAGE) -> None:
         super().__init__("\n".join(lines))
@@ -130,7 +130,7 @@ def require_folders(paths: Iterable[Path]) -> None:
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a main so that it gets the arguments of the process if called without any."""
+    """Wrap a main that gets the process's arguments if called without any."""
 
     @functools.wraps(main)
     def run(argv: Any = None, *arguments: Any, **options: Any) -> int:
@@ -361,7 +361,7 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Discard the last flush of the interpreter; stdout and stderr may have no reader."""
+    """Discard the interpreter's last flush; stdout and stderr may have no reader."""
     null_device = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_device, sys.stdout.fileno())
     try:

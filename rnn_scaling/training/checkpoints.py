@@ -145,9 +145,9 @@ def _join_parts(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarr
 class Saver(Observer):
     """Saves a checkpoint after every --save_every batches and after the last one.
 
-    `benchmark` calls `agree` and `resume` before the first batch. All ranks must save after
-    the same batches, because each save gathers the columns of all ranks at rank 0. The
-    working thread makes all calls.
+    `benchmark` calls `agree` and `resume` before the first batch. All ranks must save
+    after the same batches, because each save gathers the columns of all ranks at rank
+    0. The working thread makes all calls.
     """
 
     def __init__(

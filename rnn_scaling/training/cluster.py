@@ -130,7 +130,7 @@ class RunMembers(abc.ABC):
 
     @abc.abstractmethod
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        """Return all ranks' values at rank 0, None elsewhere; see `RankConnection.gather`."""
+        """Return all ranks' values at rank 0, None elsewhere (`RankConnection.gather`)."""
 
     @abc.abstractmethod
     def report(self, state: "RunState", *, finished: bool = False) -> None:

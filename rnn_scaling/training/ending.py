@@ -27,8 +27,9 @@ from rnn_scaling.training.state import RunState
 class Ending:
     """Decides before each batch whether the run ends.
 
-    `benchmark.run_batches` calls `warn_before` once, `find_reason` before each batch, and
-    `describe_targets` after the last one. The batches are read from the run's `RunState`.
+    `benchmark.run_batches` calls `warn_before` once, `find_reason` before each batch,
+    and `describe_targets` after the last one. The batches are read from the run's
+    `RunState`.
 
     Attributes:
       max_batches: The largest number of batches of the run, with the warm-up.

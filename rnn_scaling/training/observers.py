@@ -84,7 +84,8 @@ class Observer:
     """Follows a run. A subclass overrides the events that it needs.
 
     The working thread of the run (`training.run`) sends all events but `save` and
-    `notice`, which also come from the main thread; `save` never comes from both at once.
+    `notice`, which also come from the main thread; `save` never comes from both at
+    once.
 
     The order is: `begin`, `batch` for each batch, `measured`, `end`, `finish`. After
     an error or an interruption only `end` follows. `save` may come at any time.

@@ -122,8 +122,8 @@ class VariableUpdate(abc.ABC):
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the number that each tower divides its summed loss by.
 
-        This is the number of items of all towers, in all processes, that share an update,
-        so that the exchange only has to add gradients.
+        This is the number of items of all towers, in all processes, that share an
+        update, so that the exchange only has to add gradients.
 
         Args:
           items: The items in each tower's summed loss, float32 scalars on the host.

@@ -151,7 +151,8 @@ class Run:
         self._stamps = {path: corpus.read_stamp(path) for path in self.state.files}
         # Locks that the process holds until it ends.
         self._locks = contextlib.ExitStack()
-        # Guards `_record`, `_is_recorded` and `_ended_early`, and all writing of records.
+        # Guards `_record`, `_is_recorded` and `_ended_early`, and all writing of
+        # records.
         self._record_lock = threading.Lock()
         self._record: RunRecord | None = None
         # Whether the record of the finished run is saved. No failure replaces it.
@@ -397,7 +398,7 @@ class Run:
             self._record_missing_output(self._record, str(e))
 
     def _record_missing_output(self, record: RunRecord, line: str) -> None:
-        """Save a finished run's record with one more reason why an output is missing."""
+        """Save the record again with one more reason for a missing output."""
         self._send_notice("warn-missing-output", text=line)
         lines = [record.missing_output] if record.missing_output else []
         lines.append(line)

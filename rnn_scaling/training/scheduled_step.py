@@ -49,8 +49,8 @@ class ScheduledStep(TrainStep):
     the calls, so that no worker waits for another. Threads named lanes schedule the
     steps and wait for them; the working thread of the run calls the step and `end`.
     Lanes hand their results, and their errors, to it through `_results`. `_lock` guards
-    `_next_number` and `_is_ending`, and makes sure that steps are scheduled in the order
-    of their numbers. Only the working thread writes `finished_steps`.
+    `_next_number` and `_is_ending`, and makes sure that steps are scheduled in the
+    order of their numbers. Only the working thread writes `finished_steps`.
 
     Attributes:
       finished_steps: The steps, in the order in which they ended.

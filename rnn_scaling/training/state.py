@@ -62,9 +62,10 @@ class RunState(Recording):
     Its phases are `start`, `cluster` if there are several processes, `build`, `resume`
     after a checkpoint, `batches` and `teardown`.
 
-    The working thread of a run fills it, while the main thread may ask for the record or
-    the newest batches at any time, without a lock. Therefore each list only grows, and
-    a batch counts only after `end_batch` has extended its last column, `tower_items`.
+    The working thread of a run fills it, while the main thread may ask for the record
+    or the newest batches at any time, without a lock. Therefore each list only grows,
+    and a batch counts only after `end_batch` has extended its last column,
+    `tower_items`.
 
     Attributes:
       graph: The graph of the step, if the run was traced.

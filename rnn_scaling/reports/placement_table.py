@@ -199,6 +199,8 @@ def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
 
 
 def _gradients_cell(gradients: Sequence[Gradient]) -> str:
+    if not gradients:
+        return "none"
     known_sizes = [
         gradient.bytes for gradient in gradients if gradient.bytes is not None
     ]

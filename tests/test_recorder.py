@@ -198,23 +198,16 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     recorded(tmp_path / "1.json", 1, hidden=64)
     recorded(tmp_path / "2.json", 2, step_s=0.625, hidden=64)
     recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
-    of_folder = folder_rows.load(tmp_path)
-    one, two, other = sorted(
-        of_folder, key=lambda row: (row.num_devices, row.options["hidden"])
-    )
-    (tmp_path / "named").mkdir()
-    recorded(tmp_path / "named" / "1.json", 1, model="lm")
-    (named,) = folder_rows.load(tmp_path / "named")
-    assert {row.items for row in (*of_folder, named)} == {
-        "as counted by the program"
-    }, "with padding or without"
-    assert (two.baseline, other.baseline) == (one, None), "another size is other work"
+    by_size = {}
+    for row in folder_rows.load(tmp_path):
+        by_size[row.num_devices, row.options["hidden"]] = row
+        assert row.items == "as counted by the program", "with padding or without"
+    two = by_size[2, 64]
+    assert two.baseline is by_size[1, 64]
+    assert by_size[2, 128].baseline is None, "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
-    assert {series.title.split(",")[0] for series in told.series} == {"mine"}
-    assert conclusions.all_missing_run_commands(told) == [], (
-        "none of our commands makes these runs"
-    )
+    assert conclusions.all_missing_run_commands(told) == []
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):

@@ -130,28 +130,17 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
         result.batches.tower_items == result.batches.tower_positions == ((14, 14),) * 5
     )
     assert result.throughput.items == 3 * 28
-    assert result.throughput.seconds == pytest.approx(sum(result.batches.seconds[2:]))
-    rate = result.throughput.items / result.throughput.seconds
-    assert result.throughput.items_per_second == pytest.approx(rate)
     # A run that other processes disturbed is shown with a corrected rate.
     (row,) = build_rows([result])
     assert row.rate is not None
     mark = mark_text(row.rate)
     assert f" {plain(row.rate.value, 1)}{mark} |" in done.stdout
-    parts = result.phases.parts.values()
-    assert sum(parts) == pytest.approx(result.phases.total) and min(parts) >= 0
     resolved = result.resolved
-    assert (
-        len(resolved.devices) == 2
-        and resolved.device_type == "CPU"
-        and resolved.logical_devices
-    )
+    assert len(resolved.devices) == 2 and resolved.logical_devices
     assert resolved.encoder_kernel and resolved.all_reduce[0].algorithm != "auto"
     assert sum(resolved.variable_placement.values()) == 2 * result.parameters.bytes
-    assert (result.parameters.embedding_bytes, result.parameters.row_bytes) == (
-        (50 + 40) * 8 * 4,
-        8 * 4,
-    )
+    assert result.parameters.embedding_bytes == (50 + 40) * 8 * 4
+    assert result.parameters.row_bytes == 8 * 4
     assert resolved.inter_op_parallelism_threads == 2 and resolved.onednn is False
     assert result.environment.packages
     assert (

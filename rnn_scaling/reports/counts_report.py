@@ -161,7 +161,7 @@ def _detailed_grids(group: CountGroup) -> list[Grid]:
     columns = _sort_counts(group)
     fewest = group.device_counts[0]
     on_fewest = [column for column in columns if column.num_devices == fewest]
-    return [_graphs_grid(group), _phases_grid(columns), types_grid(on_fewest)]
+    return [_graphs_grid(group), _phases_grid(columns), _types_grid(on_fewest)]
 
 
 def _phases_grid(columns: Sequence[StepCounts]) -> Grid:
@@ -265,7 +265,7 @@ def _graphs_grid(group: CountGroup) -> Grid:
     return Grid("From Python to kernels", head, lines)
 
 
-def types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
+def _types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
     """Return operators and kernels by type.
 
     Args:

@@ -160,7 +160,7 @@ def _missed_statement(target: Target, result: LearningResult, title: str) -> Sta
     return state("target-missed", title, **values)
 
 
-def make_notes(learning: Learning) -> list[Statement]:
+def _make_notes(learning: Learning) -> list[Statement]:
     """Return the meaning of the target, of the means and of the seconds."""
     target = learning.target
     unit = common_unit(learning.windows)
@@ -241,7 +241,7 @@ def section(learning: Learning, titles: Titles) -> Section:
     notes = (
         *make_statements(learning, titles),
         *marks.explain_numbers(seconds),
-        *make_notes(learning),
+        *_make_notes(learning),
     )
     return Section("Learning", (table,), notes)
 

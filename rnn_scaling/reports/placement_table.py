@@ -53,7 +53,7 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
     if collectives:
         notes.append(state("collectives-not-counted", operators=collectives))
     if variables:
-        grids.append(variables_grid(graph))
+        grids.append(_variables_grid(graph))
     return Section(title, grids, notes)
 
 
@@ -166,7 +166,7 @@ def _exact_size(num_bytes: int | None) -> str:
     return "of varying size" if num_bytes is None else f"{num_bytes:,} B"
 
 
-def variables_grid(graph: Graph) -> Grid:
+def _variables_grid(graph: Graph) -> Grid:
     """Return the copies or parts of each variable, with slots, gradients and updates."""
     variables = _placed_variables(graph)
     by_name = group_by(variables, [variable.name for variable in variables])

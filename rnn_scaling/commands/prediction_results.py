@@ -52,34 +52,9 @@ def predict(options: PredictionOptions) -> PredictionReport:
     [machine_prices] = prices.read_price_lists(options.machines, options.machine)
     all_series = read_series(source, options)
     rows = _list_rows(all_series)
-
-    def predict_series(
-        series: MeasuredSeries,
-    ) -> tuple[MeasuredSeries, Prediction, Sizes]:
-        if options.num_devices:
-            prediction = series.predict(options.num_devices, options.far)
-        else:
-            series = series.on_equal_machines()
-            prediction = series.predict(series.default_devices)
-        price = machine_prices.chosen
-        if series.rows:
-            price = machine_prices.match(series.rows[-1].good_runs[0])
-        devices_per_machine = series.curve.knowledge.devices_per_machine
-        if series.curve.counts_machines:
-            devices_per_machine = 1
-        sizes = sizing.compute_sizes(
-            prediction,
-            series_rows=series.rows,
-            all_rows=rows,
-            items=options.items,
-            priced=price,
-            devices_per_machine=devices_per_machine or options.devices_per_machine,
-            max_global_batch=options.max_global_batch,
-        )
-        return series, prediction, sizes
-
     answers, refusals = collect_answers(
-        choose(all_series, options.series), predict_series
+        choose(all_series, options.series),
+        lambda series: _predict_series(series, options, machine_prices, rows),
     )
     predicted_series, made_predictions, all_sizes = zip(*answers)
     cases: dict[object, Case] = {}
@@ -96,6 +71,36 @@ def predict(options: PredictionOptions) -> PredictionReport:
         record=record,
         sizes=all_sizes,
     )
+
+
+def _predict_series(
+    series: MeasuredSeries,
+    options: PredictionOptions,
+    machine_prices: prices.PriceList,
+    all_rows: Sequence[Row],
+) -> tuple[MeasuredSeries, Prediction, Sizes]:
+    """Return the series, which may now be on equal machines, and its prediction."""
+    if options.num_devices:
+        prediction = series.predict(options.num_devices, options.far)
+    else:
+        series = series.on_equal_machines()
+        prediction = series.predict(series.default_devices)
+    price = machine_prices.chosen
+    if series.rows:
+        price = machine_prices.match(series.rows[-1].good_runs[0])
+    devices_per_machine = series.curve.knowledge.devices_per_machine
+    if series.curve.counts_machines:
+        devices_per_machine = 1
+    sizes = sizing.compute_sizes(
+        prediction,
+        series_rows=series.rows,
+        all_rows=all_rows,
+        items=options.items,
+        priced=price,
+        devices_per_machine=devices_per_machine or options.devices_per_machine,
+        max_global_batch=options.max_global_batch,
+    )
+    return series, prediction, sizes
 
 
 def _list_rows(all_series: Iterable[MeasuredSeries]) -> list[Row]:

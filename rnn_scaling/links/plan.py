@@ -172,13 +172,7 @@ def make(words: Sequence[str]) -> Plan:
     lines += _find_problems(
         unchecked, parts=parts, device=device, num_gpus=num_gpus, num_cores=num_cores
     )
-    smallest = _parse_size("min_bytes", unchecked.min_bytes, lines)
-    largest = _parse_size("max_bytes", unchecked.max_bytes, lines)
-    if smallest > largest > 0:
-        lines.append(
-            f"--min_bytes={unchecked.min_bytes} must be at most "
-            f"--max_bytes={unchecked.max_bytes}"
-        )
+    smallest, largest = _parse_size_range(unchecked, lines)
     num_physical = num_gpus if device == "gpu" else 1
     names, left_out, errors = parse_algorithms(
         unchecked.algorithms, device, ranks, num_physical
@@ -204,15 +198,26 @@ def make(words: Sequence[str]) -> Plan:
     if ALL_REDUCE in parts:
         tasks += planner.all_reduces(names, smallest, largest)
     num_physical = num_gpus if device == "gpu" else num_cores
-    devices = _describe_devices(device, ranks, num_physical)
     return Plan(
         options,
         device=device,
         num_devices=ranks,
-        devices=devices,
+        devices=_describe_devices(device, ranks, num_physical),
         tasks=tuple(tasks),
         left_out=tuple(planner.left_out),
     )
+
+
+def _parse_size_range(options: LinkOptions, errors: list[str]) -> tuple[int, int]:
+    """Return the smallest and the largest size in bytes; conflicts join `errors`."""
+    smallest = _parse_size("min_bytes", options.min_bytes, errors)
+    largest = _parse_size("max_bytes", options.max_bytes, errors)
+    if smallest > largest > 0:
+        errors.append(
+            f"--min_bytes={options.min_bytes} must be at most "
+            f"--max_bytes={options.max_bytes}"
+        )
+    return smallest, largest
 
 
 def _find_problems(

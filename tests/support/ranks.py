@@ -132,8 +132,8 @@ def keep_weights(path: str, initial_range: float = 1.0) -> None:
     workload.INITIAL_RANGE = initial_range
     train = benchmark.run_batches
 
-    def train_and_keep(config: Any, step: Any, *rest: Any) -> None:
-        train(config, step, *rest)
+    def train_and_keep(config: Any, step: Any, **rest: Any) -> None:
+        train(config, step, **rest)
         for tower, replica in enumerate(replicas(step._update)):
             np.savez(f"{path}.{tower}.npz", **replica)
 

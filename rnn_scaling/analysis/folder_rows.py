@@ -27,7 +27,7 @@ from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED, NOT_COMPARED
 from rnn_scaling.config.naming import TRAINER, find_distinguishing
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
-from rnn_scaling.system.files.terminal import three_digits
+from rnn_scaling.system.files.terminal import format_three_digits
 
 if TYPE_CHECKING:
     import pandas
@@ -127,8 +127,8 @@ def _notebook_cells(machine: str, title: str, row: Row) -> list[str]:
         machine,
         title,
         str(row.num_devices),
-        f"{three_digits(rate.value)} {row.unit}/s" if rate else "n/a",
-        " to ".join(map(three_digits, ends)) if ends else "n/a",
+        f"{format_three_digits(rate.value)} {row.unit}/s" if rate else "n/a",
+        " to ".join(map(format_three_digits, ends)) if ends else "n/a",
         f"{100 * efficiency.value:.1f} %" if efficiency else "n/a",
     ]
 

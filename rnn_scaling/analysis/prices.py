@@ -184,7 +184,9 @@ def _read_machines(path: Path) -> list[PricedMachine]:
             faults += [f"{title}: {fault}" for fault in _find_faults(priced, machines)]
             machines.append(priced)
     if faults:
-        raise entry.Refusal(*(entry.printable(f"{path}: {fault}") for fault in faults))
+        raise entry.Refusal(
+            *(entry.make_printable(f"{path}: {fault}") for fault in faults)
+        )
     return machines
 
 

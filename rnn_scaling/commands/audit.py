@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> int:
         if report.error and not (report.is_empty and has_comparisons)
     ]
     for error in errors:
-        print(entry.plain(f"error: {error}"), file=sys.stderr)
+        print(entry.make_plain(f"error: {error}"), file=sys.stderr)
     text = audit_report.RENDER[options.format](reports)
     if options.format == "text":
         terminal.print_fitted(f"{text}\n")

@@ -63,7 +63,7 @@ class Condition:
     options: tuple[str, ...]  # options that `holds` uses
 
 
-def _is_one_of(option: str, *choices: Any) -> Condition:
+def _make_choice_condition(option: str, *choices: Any) -> Condition:
     """Return the condition that an option is one of the choices."""
     names = [str(choice).lower() for choice in choices]
     if len(choices) <= _MAX_CHOICES_AS_FLAGS:
@@ -112,7 +112,7 @@ def _list_conditions() -> Iterator[tuple[str, Condition]]:
     """Yield the conditions of all options; an option may have several."""
     for option, table in _TABLES.items():
         for name, choices in registry.find_readers(table).items():
-            yield name, _is_one_of(option, *choices)
+            yield name, _make_choice_condition(option, *choices)
     for names, condition in _CONDITIONS_OF_OPTIONS:
         for name in names:
             yield name, condition
@@ -122,14 +122,14 @@ def _mode_condition(has_property: Callable[[registry.UpdateMode], bool]) -> Cond
     """Return the condition that the update mode has a property."""
     modes = registry.VARIABLE_UPDATES.items()
     names = [name for name, mode in modes if has_property(mode)]
-    return _is_one_of("variable_update", *names)
+    return _make_choice_condition("variable_update", *names)
 
 
 def _source_condition(has_property: Callable[[registry.DataSource], bool]) -> Condition:
     """Return the condition that the data source has a property."""
     sources = registry.DATA_SOURCES.items()
     names = [name for name, source in sources if has_property(source)]
-    return _is_one_of("data_source", *names)
+    return _make_choice_condition("data_source", *names)
 
 
 _TRAINS = Condition(
@@ -141,15 +141,18 @@ _PREFETCHING_SOURCES = join_with_or(
     registry.find_readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
 )
 _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
-    (("cpu_cores_per_device",), _is_one_of("device", "cpu")),
+    (("cpu_cores_per_device",), _make_choice_condition("device", "cpu")),
     (_CLUSTER_OPTIONS, _mode_condition(lambda mode: mode.is_distributed)),
     (("num_ps",), _mode_condition(lambda mode: mode.has_servers)),
-    (("lr_steps",), _is_one_of("lr_schedule", "piecewise")),
-    (("loss_scale",), _is_one_of("compute_dtype", "float16")),
-    (("stop_at_accuracy",), _is_one_of("accuracy", True)),
-    (("accuracy", "label_smoothing", "decoder_type"), _is_one_of("decode", False)),
-    (("beam_size", "length_penalty"), _is_one_of("decode", True)),
-    (("target_ci", "max_batches"), _is_one_of("until_steady", True)),
+    (("lr_steps",), _make_choice_condition("lr_schedule", "piecewise")),
+    (("loss_scale",), _make_choice_condition("compute_dtype", "float16")),
+    (("stop_at_accuracy",), _make_choice_condition("accuracy", True)),
+    (
+        ("accuracy", "label_smoothing", "decoder_type"),
+        _make_choice_condition("decode", False),
+    ),
+    (("beam_size", "length_penalty"), _make_choice_condition("decode", True)),
+    (("target_ci", "max_batches"), _make_choice_condition("until_steady", True)),
     (
         _ALL_REDUCE_OPTIONS,
         _option_condition(
@@ -176,8 +179,8 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (
         ("lr_warmup_batches",),
         _either_condition(
-            _is_one_of("lr_scaling", "linear"),
-            _is_one_of("lr_schedule", "inverse_sqrt"),
+            _make_choice_condition("lr_scaling", "linear"),
+            _make_choice_condition("lr_schedule", "inverse_sqrt"),
         ),
     ),
     (_TRAINING_OPTIONS, _TRAINS),
@@ -187,12 +190,12 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
             _TRAINS, _mode_condition(lambda mode: not mode.trains_one_model)
         ),
     ),
-    (("ragged_batches",), _is_one_of("random_lengths", True)),
+    (("ragged_batches",), _make_choice_condition("random_lengths", True)),
     (
         ("pad_to",),
         _either_condition(
             _source_condition(lambda source: source.varies),
-            _is_one_of("random_lengths", True),
+            _make_choice_condition("random_lengths", True),
         ),
     ),
     (

@@ -42,14 +42,14 @@ class Folder:
     @property
     def not_used(self) -> tuple[str, ...]:
         """One line per file that is not among the runs."""
-        lines = [entry.plain(f"{path}: {IN_PROGRESS}") for path in self.running]
+        lines = [entry.make_plain(f"{path}: {IN_PROGRESS}") for path in self.running]
         return (*self.left_out, *lines)
 
     @property
     def empty_reason(self) -> str:
         """Why there are no runs; the message does not name the folder."""
         if self.running:
-            names = ", ".join([entry.plain(path.name) for path in self.running])
+            names = ", ".join([entry.make_plain(path.name) for path in self.running])
             return f"no run in this folder has ended ({names})"
         readable = " that can be read" if self.left_out else ""
         return f"no run records (*.json) in this folder{readable}"
@@ -83,7 +83,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     originals = Originals()
     cache: record.Cache = {}
     for name, path in paths.items():
-        name = entry.plain(name)
+        name = entry.make_plain(name)
         try:
             run = record.read(path, cache=cache)
         except OSError as e:
@@ -106,7 +106,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     records = complete_failed_runs([run.record for run in runs])
     return Folder(
         tuple(RunFile(run.name, record) for run, record in zip(runs, records)),
-        tuple(entry.plain(line) for line in left_out),
+        tuple(entry.make_plain(line) for line in left_out),
         tuple(running_files),
     )
 

@@ -229,12 +229,12 @@ def from_json(
 def _make_printable(value: Any, is_multiline: bool = False) -> Any:
     """Return parsed JSON without control characters, and mostly without line breaks."""
     if type(value) is str:
-        return entry.printable(value, is_multiline)
+        return entry.make_printable(value, is_multiline)
     if type(value) is list:
         return [_make_printable(item, is_multiline) for item in value]
     if type(value) is dict:
         return {
-            entry.printable(name): _make_printable(item, name in MULTILINE)
+            entry.make_printable(name): _make_printable(item, name in MULTILINE)
             for name, item in value.items()
         }
     return value

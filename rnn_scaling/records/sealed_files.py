@@ -58,7 +58,7 @@ def read(path: Path, kind: type[P], schema: str, unsealed: Collection[str] = ())
     file_schema = fields.get("schema") if is_object else type(fields).__name__
     if file_schema != schema:
         raise ValueError(
-            f"expected schema {schema}, got {entry.plain(file_schema)}; reading it "
+            f"expected schema {schema}, got {entry.make_plain(file_schema)}; reading it "
             "may need a newer version of this suite"
         )
     if not path.stem.endswith(f"-{_digest(fields, unsealed)}"):

@@ -21,7 +21,7 @@ from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
-from rnn_scaling.system.files.terminal import three_digits
+from rnn_scaling.system.files.terminal import format_three_digits
 
 # Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
 _MAX_RANKS = 16
@@ -156,7 +156,7 @@ def ranks_grid(lateness: Lateness, unit: str) -> Grid:
     """Return a line for each rank that timed its batches."""
     columns: Columns = {
         "Host": lambda rank_times: rank_times.rank.host or "n/a",
-        f"{unit_heading(unit)}/s": lambda rank_times: three_digits(
+        f"{unit_heading(unit)}/s": lambda rank_times: format_three_digits(
             rank_times.items_per_second
         ),
         "Batch (ms)": lambda rank_times: milliseconds(spread(rank_times.seconds)),

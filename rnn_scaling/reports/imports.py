@@ -434,7 +434,7 @@ def render_markdown(imported: Imported) -> str:
     if mlperf_scores.find_scores(imported.readings)[0]:
         notes.append(f"- {Mlperf.name}: {mlperf_scores.NOTE}\n")
     paragraphs.append("Notes:\n" + "".join(dict.fromkeys(notes)))
-    return entry.printable("\n".join(paragraphs), lines=True)
+    return entry.make_printable("\n".join(paragraphs), lines=True)
 
 
 def _render_csv(imported: Imported) -> str:
@@ -442,7 +442,7 @@ def _render_csv(imported: Imported) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for content in _all_tables(imported):
-        out.write(f"# {entry.printable(content.title)}\n")
+        out.write(f"# {entry.make_printable(content.title)}\n")
         writer.writerow(map(format_csv_cell, content.columns))
         writer.writerows(map(format_csv_cell, row) for row in content.rows)
         out.write("\n")

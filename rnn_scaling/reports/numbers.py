@@ -21,7 +21,7 @@ from rnn_scaling.analysis.interval_kinds import (
 )
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.system.files.terminal import counted, three_digits
+from rnn_scaling.system.files.terminal import counted, format_three_digits
 
 _WITHOUT_INTERVAL = 4  # significant digits
 _OF_INTERVAL = 2  # significant digits of the number after ±
@@ -105,7 +105,7 @@ def unit_heading(unit: str) -> str:
 
 def spread_text(interval: Interval) -> str:
     """Return "runs differ 3.7 times", which replaces an interval that is too wide."""
-    return f"runs differ {three_digits(interval.spread)} times"
+    return f"runs differ {format_three_digits(interval.spread)} times"
 
 
 def has_interval(interval: Interval | None) -> bool:

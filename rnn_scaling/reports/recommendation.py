@@ -10,7 +10,7 @@ from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.files.markdown import format_table
-from rnn_scaling.system.files.terminal import three_digits
+from rnn_scaling.system.files.terminal import format_three_digits
 
 _TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 
@@ -40,7 +40,7 @@ def _cell_text(cell: Cell, digits: int) -> str:
         return cell
     if cell is None or isinstance(cell, Interval):
         return plus_minus(cell, digits)
-    return f"{cell:,}" if isinstance(cell, int) else three_digits(cell)
+    return f"{cell:,}" if isinstance(cell, int) else format_three_digits(cell)
 
 
 def to_json(advice: Advice) -> str:

@@ -404,7 +404,7 @@ def _log(summary: Summary, file: str, record: RunRecord) -> str:
     """Return the error of a run, and the end of its program's output."""
     error = record.error
     error_text = f"{error.type}: {error.message}" if error else ""
-    texts = [entry.printable(error_text, lines=True), _program_log(summary, file)]
+    texts = [entry.make_printable(error_text, lines=True), _program_log(summary, file)]
     return "\n".join(filter(None, texts))
 
 
@@ -415,4 +415,4 @@ def _program_log(summary: Summary, file: str) -> str:
         text = input_files.read_bytes(path).decode(errors="replace")
     except OSError:
         return ""
-    return entry.printable(text[-_MAX_LOG:], lines=True)
+    return entry.make_printable(text[-_MAX_LOG:], lines=True)

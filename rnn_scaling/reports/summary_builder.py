@@ -78,7 +78,7 @@ def summarise(
         elif learning.has_diverged(run.record):
             files_without_loss.append(run.name)
     return Summary(
-        name=entry.plain(name),
+        name=entry.make_plain(name),
         series=series,
         failures=_list_failures(series, names),
         left_out=folder.left_out,
@@ -94,7 +94,7 @@ def summarise(
         machines=tuple(
             (machine, len(members)) for machine, members in machines.items()
         ),
-        files_in_progress=tuple(entry.plain(path.name) for path in folder.running),
+        files_in_progress=tuple(entry.make_plain(path.name) for path in folder.running),
         learning=learning.measure_learning(rows, target),
         other_training=tuple(find_other_training(rows)),
         diverged_files=tuple(diverged_files),

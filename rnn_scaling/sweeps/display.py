@@ -11,7 +11,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import format_duration
 from rnn_scaling.sweeps.failure import PROGRESS, RATE
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import Board, three_digits
+from rnn_scaling.system.files.terminal import Board, format_three_digits
 
 _REDRAW_S = 0.3
 _BAR_CHARACTERS = (
@@ -152,7 +152,9 @@ def fit(texts: Sequence[str], room: int) -> str:
 def describe(result: RunRecord) -> str:
     """Return the result of a run: its rate or its failure."""
     if result.status == "ok" and result.throughput:
-        return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"
+        return (
+            f"{format_three_digits(result.throughput.items_per_second)} {result.unit}/s"
+        )
     if result.error:
-        return f"{result.status}: {entry.plain(result.error.message)}"
+        return f"{result.status}: {entry.make_plain(result.error.message)}"
     return result.status

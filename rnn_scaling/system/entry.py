@@ -152,13 +152,13 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 def fail(*lines: str, status: int = EXIT_FAILED) -> int:
     """Print errors on stderr, one per line; return the exit status."""
     for line in lines:
-        print(f"error: {_shorten(plain(line))}", file=sys.stderr)
+        print(f"error: {_shorten(make_plain(line))}", file=sys.stderr)
     return status
 
 
 def warn(*lines: str) -> None:
     """Print warnings on stderr, one per line."""
-    note(*(f"warning: {_shorten(plain(line))}" for line in lines))
+    note(*(f"warning: {_shorten(make_plain(line))}" for line in lines))
 
 
 def note(*lines: str) -> None:
@@ -185,7 +185,7 @@ def first_line(error: Exception) -> str:
     return first
 
 
-def plain(text: object) -> str:
+def make_plain(text: object) -> str:
     """Make external text safe for one line: escape line breaks and terminal controls.
 
     >>> plain("a\\x1b[31m\\n")
@@ -206,7 +206,7 @@ def _shorten(line: str) -> str:
     return f"{line[:half]}... ({left_out:,} letters) ...{line[-half:]}"
 
 
-def printable(text: str, lines: bool = False) -> str:
+def make_printable(text: str, lines: bool = False) -> str:
     """Return external text (of a log, a record) for a table, without terminal controls.
 
     >>> printable("a\\x1b[31mb\\x07c")

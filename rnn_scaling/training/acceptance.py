@@ -31,7 +31,7 @@ def check(options: Mapping[str, Any], **fields: Any) -> None:
       ValueError: If a reader would not accept one of them; the message names it.
     """
     if faults := list(checks.find_config_faults(options)):
-        raise ValueError(f"options: {entry.plain(faults[0])}")
+        raise ValueError(f"options: {entry.make_plain(faults[0])}")
     if fault := _find_record_fault(
         RunRecord("failed", None, Options(options), **fields)
     ):
@@ -199,12 +199,12 @@ def _read_number(number: int, name: str, value: Any) -> float:
 
 
 def _spell(value: Any) -> str:
-    return entry.plain(quote(value))
+    return entry.make_plain(quote(value))
 
 
 def format_one_line(error: BaseException) -> str:
     """Return the message of an error in one line of at most 500 characters."""
-    return entry.plain(str(error)[:500]) or type(error).__name__
+    return entry.make_plain(str(error)[:500]) or type(error).__name__
 
 
 def to_python(value: Any) -> Any:

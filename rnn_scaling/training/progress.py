@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rnn_scaling.system.files.terminal import Board, three_digits
+from rnn_scaling.system.files.terminal import Board, format_three_digits
 from rnn_scaling.training.observers import Batch, Observer, RunView
 
 PLAIN_INTERVAL_S = 5.0
@@ -71,7 +71,9 @@ class Progress:
           accuracy: Share of correct predictions, or None if they are not counted.
         """
         self._done += 1
-        rate = f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}"
+        rate = (
+            f"{format_three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}"
+        )
         if accuracy is not None:
             rate += f", accuracy {100 * accuracy:.1f} %"
         if self._board.has_bar:

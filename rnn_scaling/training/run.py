@@ -402,7 +402,7 @@ class Run:
         self._send_notice("warn-missing-output", text=line)
         lines = [record.missing_output] if record.missing_output else []
         lines.append(line)
-        missing_output = entry.plain("; ".join(lines))
+        missing_output = entry.make_plain("; ".join(lines))
         self._save_finished(dataclasses.replace(record, missing_output=missing_output))
 
     def _end_with(self, failure: Failure) -> None:

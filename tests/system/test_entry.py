@@ -187,13 +187,13 @@ CONTROLS = (
 
 
 def test_terminal_controls_are_shown_as_escapes():
-    assert entry.plain(f"a {CONTROLS}\nb\tc ü±\U0001f642") == (
+    assert entry.make_plain(f"a {CONTROLS}\nb\tc ü±\U0001f642") == (
         r"a \x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \xff \r \x7f \U000e0041\nb\tc ü±"
         + "\U0001f642"
     )
     code = f"def main():\n    print({CONTROLS!r}); entry.warn({CONTROLS!r}); return entry.fail({CONTROLS!r})"
     done = ends(code)
-    shown = entry.plain(CONTROLS)
+    shown = entry.make_plain(CONTROLS)
     assert (done.stdout, done.stderr) == (
         f"{shown}\n",
         f"warning: {shown}\nerror: {shown}\n",

@@ -109,7 +109,7 @@ def _make_entry(
         if name in first.packages:
             versions[name] = first.packages[name]
     return Entry(
-        label=entry.printable(label),
+        label=entry.make_printable(label),
         measured=next(filter(None, map(_start_time, runs)), None),
         commit=commit,
         machine=history.Machine(
@@ -136,7 +136,7 @@ def _add_commit_facts(
         modified=commit.modified,
         diff=commit.diff,
         date=fact.date if fact else None,
-        subject=entry.printable(fact.subject) if fact else None,
+        subject=entry.make_printable(fact.subject) if fact else None,
     )
 
 

@@ -72,7 +72,7 @@ class TraceDatabase:
 
     def note(self, problem: str) -> None:
         """Note a problem once, in one line."""
-        problem = entry.printable(problem)
+        problem = entry.make_printable(problem)
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -128,5 +128,5 @@ def open_database(file: Path) -> Iterator[TraceDatabase]:
             connection.execute("BEGIN")
             database = TraceDatabase(connection)
         except _DATABASE_ERRORS as e:
-            raise TraceDbError(file, entry.printable(str(e))) from None
+            raise TraceDbError(file, entry.make_printable(str(e))) from None
         yield database

@@ -25,7 +25,7 @@ class WarningLines:
         """Keep a line if it is a new warning."""
         if len(self._by_text) >= _MOST_LINES or not _WARNING.match(line):
             return
-        text = entry.printable(line.strip())[:_MOST_LETTERS]
+        text = entry.make_printable(line.strip())[:_MOST_LETTERS]
         self._by_text.setdefault(mask_numbers(text), text)
 
     def lines(self) -> tuple[str, ...]:

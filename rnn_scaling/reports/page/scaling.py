@@ -52,7 +52,7 @@ _READING = ("rates", "speedup", "intervals", "parts", "files")
 
 def render(summary: Summary) -> bytes:
     """Return the page as UTF-8."""
-    name = entry.plain(Path(summary.name).resolve().name) or summary.name
+    name = entry.make_plain(Path(summary.name).resolve().name) or summary.name
     groups = scaling_data.groups(summary)
     chart = drawings.glance(groups)
     curves = drawings.curves(groups, EFFICIENCY.name if chart else "")

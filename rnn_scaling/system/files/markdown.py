@@ -64,7 +64,7 @@ def format_cell(value: Value) -> str:
     if isinstance(value, float):
         is_whole = value.is_integer() and abs(value) < 1e16
         return f"{value:.0f}" if is_whole else f"{value:.6g}"
-    return escape(entry.printable(str(value))).replace("|", "\\|")
+    return escape(entry.make_printable(str(value))).replace("|", "\\|")
 
 
 def format_csv_cell(value: object) -> object:
@@ -79,4 +79,4 @@ def format_csv_cell(value: object) -> object:
         return value
     text = str(value)
     is_formula = bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)
-    return ("'" if is_formula else "") + entry.printable(text)
+    return ("'" if is_formula else "") + entry.make_printable(text)

@@ -36,7 +36,7 @@ def print_fitted(text: str, stream: TextIO | None = None) -> None:
     wrapped. In a pipe or a file the text is unchanged.
     """
     stream = stream or sys.stdout
-    stream.write(_fit_to_width(text, columns_of(stream)) if stream.isatty() else text)
+    stream.write(_fit_to_width(text, find_width(stream)) if stream.isatty() else text)
     stream.flush()
 
 
@@ -53,7 +53,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {plural or singular + 's'}"
 
 
-def columns_of(stream: TextIO) -> int:
+def find_width(stream: TextIO) -> int:
     """Return the width of the terminal behind a stream.
 
     `shutil.get_terminal_size` cannot be used: it asks the stream that the interpreter
@@ -72,7 +72,7 @@ def columns_of(stream: TextIO) -> int:
         return DEFAULT_COLUMNS
 
 
-def three_digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Format a number with at least three significant digits: "2.40", "14,342"."""
     rounded = float(f"{value:.3g}") if math.isfinite(value) else 0.0
     decimals = max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0
@@ -292,7 +292,7 @@ class Board:
     @property
     def columns(self) -> int:
         """The width of the terminal."""
-        return columns_of(self._stream)
+        return find_width(self._stream)
 
     @property
     def elapsed_s(self) -> float:

@@ -14,7 +14,7 @@ from unittest import mock
 
 from rnn_scaling.sweeps import display
 from rnn_scaling.system.files.markdown import format_table
-from rnn_scaling.system.files.terminal import Board, print_fitted, three_digits
+from rnn_scaling.system.files.terminal import Board, format_three_digits, print_fitted
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
 from tests.support.records import make_record
@@ -44,7 +44,7 @@ def test_a_bar_without_redraw_is_drawn_seldom():
 def test_live_rates_have_three_digits_at_least():
     rates = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 0.0, float("inf"))
     texts = ["2.40", "0.123", "100", "1.00", "14,342", "0", "inf"]
-    assert list(map(three_digits, rates)) == texts
+    assert list(map(format_three_digits, rates)) == texts
 
 
 def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
@@ -208,7 +208,7 @@ def shown_on_a_terminal(command, columns):
 PRINT_WIDTHS = """
 import fcntl, os, struct, sys, termios
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import columns_of
+from rnn_scaling.system.files.terminal import find_width
 
 def print_widths():
     for case in sys.argv[1:]:
@@ -216,7 +216,7 @@ def print_widths():
         size = struct.pack("HHHH", 40, int(columns), 0, 0)
         fcntl.ioctl(sys.stdout.fileno(), termios.TIOCSWINSZ, size)
         os.environ["COLUMNS"] = stated
-        print(columns_of(sys.stdout))
+        print(find_width(sys.stdout))
     return 0
 
 entry.leave(print_widths)

@@ -21,34 +21,21 @@ pytestmark = pytest.mark.usefixtures("as_built")
 ODD = {"num_units": 11, "embedding_dim": 9}
 
 
-@pytest.fixture(scope="module")
-def by_tensorflow(tf):
-    """Return the kernel's name and the results of TensorFlow's own operators.
-
-    They are computed once for all instruction sets.
-    """
-
-    @functools.cache
-    def compute(config):
-        inputs = make_inputs(tf, config)
-        return inputs[0].kernels["decoder_kernel"], traced(tf, inputs)
-
-    return compute
+# Both are computed once for all instruction sets.
 
 
-@pytest.fixture(scope="module")
-def packed(tf):
-    """Return the inputs and the graph of this project's operators.
+@functools.cache
+def by_tensorflow(tf, config):
+    """Return the kernel's name and the results of TensorFlow's own operators."""
+    inputs = make_inputs(tf, config)
+    return inputs[0].kernels["decoder_kernel"], traced(tf, inputs)
 
-    The graph is traced once for all instruction sets.
-    """
 
-    @functools.cache
-    def build(config):
-        inputs = make_inputs(tf, config)
-        return inputs, trace(tf, inputs)
-
-    return build
+@functools.cache
+def packed(tf, config):
+    """Return the inputs and the graph of this project's operators."""
+    inputs = make_inputs(tf, config)
+    return inputs, trace(tf, inputs)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +49,7 @@ def packed(tf):
     ids=str,
 )
 def test_decoders_agree_with_tensorflow(
-    taken, packed, by_tensorflow, monkeypatch, options, num_layers, dtype
+    tf, taken, monkeypatch, options, num_layers, dtype
 ):
     config = dataclasses.replace(
         TINY,
@@ -73,10 +60,10 @@ def test_decoders_agree_with_tensorflow(
         compute_dtype=dtype,
         decoder_type="cudnn_lstm",
     )
-    inputs, step = packed(config)
+    inputs, step = packed(tf, config)
     got = step(*inputs[1:])
     monkeypatch.setattr(operators, "is_usable", lambda dtype: False)
-    plain_kernel, want = by_tensorflow(config)
+    plain_kernel, want = by_tensorflow(tf, config)
     assert inputs[0].kernels["decoder_kernel"] != plain_kernel
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)
 

@@ -4,9 +4,10 @@ Reports without certificates show nothing about them.
 """
 
 from rnn_scaling.reports import table
+from tests.support import answers
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, of, repeated
-from tests.support.views import csv_lines, json_of, stated
+from tests.support.views import csv_lines, json_of
 
 RIGHT = {
     "verdict": "equal within 1e-5",
@@ -64,7 +65,7 @@ def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
             certificate = WRONG if mode in wrong else {}
             for run in repeated({1: rate, 2: 2 * rate}, variable_update=mode):
                 runs.append(changed(run, certificate=certificate))
-        return stated(of(runs))
+        return answers.lead(of(runs))
 
     assert lead()["fastest"].subject == "cudnn_lstm, mirrored"
     said = lead("mirrored")

@@ -19,10 +19,11 @@ from rnn_scaling.reports import (
     start_up,
     table,
 )
+from tests.support.answers import lead
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
-from tests.support.views import page_of, stated
+from tests.support.views import page_of
 
 SYNC, ALONE, ASYNC = (
     "collective_all_reduce",
@@ -97,7 +98,7 @@ def test_the_answer_names_workers_and_what_they_trained():
         for k in range(3)
     ]
     runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
-    answer = stated(of(runs))
+    answer = lead(of(runs))
     assert answer["stale-gradients"].values["mean"] == pytest.approx(4 / 3)
     values = answer["workers-lost"].values
     assert (values["lost"], values["runs"], values["workers"]) == (1, 3, 4)

@@ -11,9 +11,9 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
+from tests.support.answers import lead
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
-from tests.support.views import stated
 
 # Models of different families, with the efficiency of each on two devices. A step has
 # 1,000 items and 5 GFLOP per device.
@@ -116,10 +116,10 @@ def test_a_model_whose_runs_failed_has_a_line_and_is_named():
         "n/a",
         "none succeeded",
     }
-    assert stated(made)["not-ranked-failed"].values["names"] == [
+    assert lead(made)["not-ranked-failed"].values["names"] == [
         "transformer, replicated"
     ]
-    assert stated(made)["efficiency-follows"].values["models"] == 6
+    assert lead(made)["efficiency-follows"].values["models"] == 6
     scaling.render(made)
 
 

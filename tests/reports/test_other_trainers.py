@@ -20,9 +20,10 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import statements
+from tests.support.answers import lead
 from tests.support.records import changed
 from tests.support.scaling_runs import at_rates, of, timed
-from tests.support.views import csv_lines, json_of, page_of, stated
+from tests.support.views import csv_lines, json_of, page_of
 
 
 def theirs(rate, devices=1, repeat=0, unit="tokens", trainer="mine", **options):
@@ -183,7 +184,7 @@ def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
 def test_trainers_that_may_do_other_work_are_not_called_faster():
     runs = [*repeated(100), *repeated(190, 2)]
     runs += [*repeated(300, trainer="yours"), *repeated(900, 2, trainer="yours")]
-    answer = stated(of(runs))
+    answer = lead(of(runs))
     assert answer["unknown-work"].values["trainers"] == ["mine", "yours"]
     assert not [kind for kind in answer if "fastest" in kind]
     known = {"model": "lm", "batch_size": 8}
@@ -312,7 +313,7 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     mine = next(each for each in made.series if each.title.startswith("mine"))
     low, high = mine.largest_row.efficiency_percent.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
-    assert "fastest-unclear" in stated(made) and "log-rates-alike" not in found
+    assert "fastest-unclear" in lead(made) and "log-rates-alike" not in found
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "log-digits" not in [each.kind for each in cautions.statements(fine)]
     assert 0 < fine.series[0].largest_row.rate.half_width < 1e-3

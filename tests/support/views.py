@@ -4,7 +4,7 @@ import csv
 import io
 import json
 
-from rnn_scaling.reports import conclusions, csv_table, json_report
+from rnn_scaling.reports import csv_table, json_report
 from rnn_scaling.reports.page import scaling
 
 
@@ -19,11 +19,3 @@ def json_of(summary):
 
 def page_of(summary):
     return scaling.render(summary).decode()
-
-
-def stated(summary):
-    """Return the statements of the answer by kind."""
-    return {
-        statement.kind: statement
-        for statement in conclusions.answer_statements(summary)
-    }

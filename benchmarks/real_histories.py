@@ -82,7 +82,7 @@ def search_with_suite(all_series: Iterable[Series]) -> Cuts:
     """Return the change points that `history show` finds in logarithms of times."""
     cuts = []
     for series in all_series:
-        levels = find_levels(series, [1] * len(series), process_deviation=0.0)
+        levels = find_levels(series, [1] * len(series), run_deviation=0.0)
         cuts.append(list(levels.cuts))
     return cuts
 

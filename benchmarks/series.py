@@ -118,7 +118,7 @@ def alarms(series: Series) -> Iterator[list[str]]:
     for k in (k for k in SIZES if 2 * k <= series.rounds):
         found = []
         for row in series.rows:
-            rates = rows.process_rates(row.good_runs)
+            rates = rows.run_rates(row.good_runs)
             pairs = [
                 (rates[i : i + k], rates[i + k : i + 2 * k])
                 for i in range(len(rates) - 2 * k + 1)
@@ -144,7 +144,7 @@ def _between_sessions(before: Sequence[float], after: Sequence[float]) -> Interv
 def drift(series: Series) -> Iterator[list[str]]:
     """How much neighbours in time are alike: 0 where processes are independent."""
     for row, title in zip(series.rows, _labels(series.rows)):
-        logs = np.log(rows.process_rates(row.good_runs))
+        logs = np.log(rows.run_rates(row.good_runs))
         off = logs - logs.mean()
         correlation = float(off[1:] @ off[:-1] / (off @ off)) if off.any() else 0.0
         neighbours = math.sqrt(float(np.mean(np.diff(logs) ** 2)) / 2)

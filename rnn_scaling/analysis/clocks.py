@@ -7,6 +7,7 @@ module decide what counts as unequal or slow.
 import dataclasses
 import statistics
 from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 from rnn_scaling.records.environment import ClockedDevice, ClockReading, Clocks
 from rnn_scaling.system.machine import throttling
@@ -19,6 +20,13 @@ _COMPARED_FIELDS = (*_SAMPLED_FIELDS, "max_sm_mhz", "max_memory_mhz", "power_lim
 _FIELDS_BY_KIND = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
 
 
+class ClockLevel(NamedTuple):
+    """GPUs with equal clocks or limits."""
+
+    value: float  # median value of the GPUs
+    gpus: tuple[int, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class ClockDifference:
     """GPUs of one name that differ in a clock or a limit.
@@ -26,17 +34,17 @@ class ClockDifference:
     Attributes:
       name: Name of the GPUs.
       field: One of _COMPARED_FIELDS.
-      levels: (median value, GPUs) of each group of equal GPUs, the lowest value first.
+      levels: The groups of equal GPUs, the lowest value first.
     """
 
     name: str
     field: str
-    levels: tuple[tuple[float, tuple[int, ...]], ...]
+    levels: tuple[ClockLevel, ...]
 
     @property
     def key(self) -> Hashable:
         """The difference without its values, which vary between runs."""
-        return self.name, self.field, tuple(gpus for _, gpus in self.levels)
+        return self.name, self.field, tuple(level.gpus for level in self.levels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +69,7 @@ ClockCaution = ClockDifference | Throttling
 
 
 def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
-    """Return why the GPUs of a run were unequal or slow; [] for CPUs."""
+    """Return the differences and the throttling of a run's GPUs; [] for CPUs."""
     if clocks is None or not clocks.samples:
         return []
     if any(device.name is None for device in clocks.devices):
@@ -70,14 +78,20 @@ def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
 
 
 def find_differences(clocks: Clocks) -> list[ClockDifference]:
-    """Return in which medians under load, highest clocks and limits equal GPUs differ."""
+    """Return the clocks and limits in which GPUs of the same name differ.
+
+    Clocks are medians under load.
+    """
     differences = []
     devices = clocks.devices
     for name in dict.fromkeys(device.name for device in devices):
         for field in _COMPARED_FIELDS:
             values = [
-                (_reading_value(clocks, i, field) or 0.0, _device_index(device, i))
-                for i, device in enumerate(devices)
+                (
+                    _reading_value(clocks, number, field) or 0.0,
+                    _device_index(device, number),
+                )
+                for number, device in enumerate(devices)
                 if device.name == name
             ]
             levels = _group_by_value([pair for pair in values if pair[0]])
@@ -87,29 +101,33 @@ def find_differences(clocks: Clocks) -> list[ClockDifference]:
 
 
 def find_throttling(clocks: Clocks) -> list[Throttling]:
-    """Return what slowed clocks down in many of a GPU's samples under load."""
+    """Return the reasons that slowed GPUs down in many of their samples under load.
+
+    Many are a share of _MIN_THROTTLED_SHARE or more.
+    """
     throttlings = []
     for bit, reason in throttling.REASONS.items():
         shares = []
-        for i, device in enumerate(clocks.devices):
-            readings = _select_readings_under_load(clocks, i)
+        for number, device in enumerate(clocks.devices):
+            readings = _select_readings_under_load(clocks, number)
             count = sum(bool((reading.reasons or 0) & bit) for reading in readings)
             share = count / max(1, len(readings))
             if share >= _MIN_THROTTLED_SHARE:
-                shares.append((_device_index(device, i), share))
+                shares.append((_device_index(device, number), share))
         if shares:
             throttlings.append(Throttling(reason, tuple(shares)))
     return throttlings
 
 
-def medians(clocks: Clocks | None) -> dict[str, list[float]]:
+def median_clocks_mhz(clocks: Clocks | None) -> dict[str, list[float]]:
     """Return the median under load in MHz of each device, by kind of clock."""
     if clocks is None or not clocks.samples:
         return {}
     medians_by_kind = {}
     for kind, field in _FIELDS_BY_KIND.items():
         values = [
-            _median_under_load(clocks, i, field) for i in range(len(clocks.devices))
+            _median_under_load(clocks, device, field)
+            for device in range(len(clocks.devices))
         ]
         known_values = [value for value in values if value is not None]
         if known_values:
@@ -117,48 +135,44 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
     return medians_by_kind
 
 
-def _reading_value(clocks: Clocks, i: int, field: str) -> float | None:
+def _reading_value(clocks: Clocks, device: int, field: str) -> float | None:
     if field in _SAMPLED_FIELDS:
-        return _median_under_load(clocks, i, field)
-    value: float | None = getattr(clocks.devices[i], field)
+        return _median_under_load(clocks, device, field)
+    value: float | None = getattr(clocks.devices[device], field)
     return value
 
 
-def _device_index(device: ClockedDevice, i: int) -> int:
-    return i if device.index is None else device.index
+def _device_index(device: ClockedDevice, number: int) -> int:
+    return number if device.index is None else device.index
 
 
-def _select_readings_under_load(clocks: Clocks, i: int) -> list[ClockReading]:
-    """Return the readings of device i while it was not idle; [] if it always was.
+def _select_readings_under_load(clocks: Clocks, device: int) -> list[ClockReading]:
+    """Return the readings of a device while it was not idle; [] if it always was.
 
     Clocks of an idle device mean nothing.
     """
     readings = []
     for sample in clocks.samples:
-        reading = sample.devices[i]
-        is_idle = (
-            reading.reasons or 0
-        ) & throttling.IDLE_BIT or reading.utilisation == 0
+        reading = sample.devices[device]
+        reasons = reading.reasons or 0
+        is_idle = bool(reasons & throttling.IDLE_BIT) or reading.utilisation == 0
         if not is_idle:
             readings.append(reading)
     return readings
 
 
-def _median_under_load(clocks: Clocks, i: int, field: str) -> float | None:
-    values = [
-        getattr(reading, field) for reading in _select_readings_under_load(clocks, i)
-    ]
+def _median_under_load(clocks: Clocks, device: int, field: str) -> float | None:
+    readings = _select_readings_under_load(clocks, device)
+    values = [getattr(reading, field) for reading in readings]
     known_values = [value for value in values if value is not None]
     return statistics.median(known_values) if known_values else None
 
 
-def _group_by_value(
-    values: Iterable[tuple[float, int]],
-) -> tuple[tuple[float, tuple[int, ...]], ...]:
-    """Group (value, device) by values that are within TOLERANCE of the lowest.
+def _group_by_value(values: Iterable[tuple[float, int]]) -> tuple[ClockLevel, ...]:
+    """Group (value, GPU) by values that are within _TOLERANCE of the lowest.
 
     Returns:
-      (median value, devices) of each group, low values first.
+      The groups, low values first.
     """
     clusters: list[list[tuple[float, int]]] = []
     for value, index in sorted(values):
@@ -168,5 +182,6 @@ def _group_by_value(
     levels = []
     for cluster in clusters:
         median = statistics.median(value for value, _ in cluster)
-        levels.append((median, tuple(sorted(index for _, index in cluster))))
+        gpus = tuple(sorted(index for _, index in cluster))
+        levels.append(ClockLevel(median, gpus))
     return tuple(levels)

@@ -2,7 +2,7 @@
 
 Rates vary by percentages, so intervals of rates and ratios are symmetric in the
 logarithm. docs/statistics.md has the formulas and the simulated coverage.
-n: number of batches, k: number of processes.
+n: number of batches, k: number of runs.
 
 All intervals of reports come from here, so a change moves printed numbers everywhere.
 """
@@ -20,10 +20,10 @@ from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.student import t_quantile
 
 Numbers = Sequence[float] | np.ndarray
-MIN_BATCHES = 10  # fewer batches do not show how much a process varies
+MIN_BATCHES = 10  # fewer batches do not show how much the rate of a run varies
 
 LEVEL = 0.95
-MIN_ORDERED = 6  # fewest processes whose order in time is analysed
+MIN_ORDERED = 6  # fewest runs whose order in time is analysed
 MAX_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
 WIDE = math.log(10)
@@ -34,11 +34,11 @@ NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
-    """The standard deviation of log rates between processes.
+    """The standard deviation of log rates between runs.
 
     Attributes:
       degrees: Degrees of freedom of the estimate.
-      note: The rule of the estimate; None for the processes of one configuration.
+      note: The rule of the estimate; None for the runs of one configuration.
       pool: The estimate that several intervals share. Its degrees count only once.
       spread: The largest ratio between the runs of one configuration.
     """
@@ -223,9 +223,9 @@ class Interval:
 
 
 def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> Interval:
-    """Return items per second of one process with the interval over its batches.
+    """Return items per second of one run with the interval over its batches.
 
-    The interval does not cover the differences between processes.
+    The interval does not cover the differences between runs.
     """
     value = math.fsum(items) / math.fsum(step_s)
     error = batch_standard_error(step_s, items)
@@ -244,7 +244,7 @@ def interval_over_runs(
 
     Args:
       rates: One rate per process.
-      scatter: The scatter of these processes, from `shared_scatters`; by default their
+      scatter: The scatter of these runs, from `shared_scatters`; by default their
         own, with k - 1 degrees of freedom.
       basis: RUNS, or PAIRS if the rates are ratios of pairs.
     """
@@ -268,18 +268,18 @@ def interval_over_runs(
 
 
 def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
-    """Return the scatter of each configuration's processes.
+    """Return the scatter of each configuration's runs.
 
     All configurations share one standard deviation of log rates, with a degree of
     freedom for every process beyond a configuration's first. A configuration whose own
     deviation is larger has that, with the degrees of all.
 
     Args:
-      groups: Rates of each configuration's processes, all measured in the same way on
+      groups: Rates of each configuration's runs, all measured in the same way on
         the same machine.
 
     Returns:
-      None for all if no configuration has two processes.
+      None for all if no configuration has two runs.
     """
     deviations = [standard_deviation(_logs(rates)) for rates in groups]
     degrees = [len(rates) - 1 for rates in groups]
@@ -307,9 +307,9 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
-    """Return the scatter of processes on a machine that may drift between them.
+    """Return the scatter of runs on a machine that may drift between them.
 
-    This is their standard deviation; with MIN_ORDERED processes or more, the root of
+    This is their standard deviation; with MIN_ORDERED runs or more, the root of
     their long-run variance if that is larger. It is also larger in half of all series
     without drift, so the note names the rule and not a cause.
 
@@ -411,7 +411,7 @@ def add_variances(*errors: tuple[float, float]) -> tuple[float, float]:
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Return after / before of processes that ran in pairs (A B A B).
+    """Return after / before of runs that were made in pairs (A B A B).
 
     The interval is Student's t over the pairs: drift that a pair shares cancels.
     """

@@ -330,7 +330,9 @@ def _recorded_load_shares(
 
 
 def device_load(record: RunRecord, all_batches: bool = False) -> float | None:
-    """Return the load of others as a share of one device's cores, noticeable or not.
+    """Return the load of other programs as a share of one device's cores.
+
+    The load is returned even if it is below the threshold of a disturbance.
 
     Args:
       record: The run.

@@ -166,7 +166,7 @@ def _efficiency(measured: Measured) -> Interval | None:
 
 def _flops_per_second(measured: Measured) -> Interval | None:
     """Return FLOP/s of forward and backward, from the operations of one item."""
-    flops_per_item = _process_mean([run.flops_per_item for run in measured.runs])
+    flops_per_item = _average_over_runs([run.flops_per_item for run in measured.runs])
     if measured.rate is None or flops_per_item is None:
         return None
     return measured.rate.scaled(flops_per_item.value)
@@ -178,7 +178,7 @@ def _share_of_peak(measured: Measured) -> Interval | None:
     The peak counts as exact.
     """
     flops = _flops_per_second(measured)
-    peak = _process_mean(
+    peak = _average_over_runs(
         [_peak_flops(run, measured.num_devices) for run in measured.runs]
     )
     return flops.scaled(1 / peak.value) if flops and peak else None
@@ -294,7 +294,7 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
             rates.append(sum(samples) * len(seconds) / math.fsum(seconds))
         else:
             rates.append(None)
-    return _process_mean(rates)
+    return _average_over_runs(rates)
 
 
 def step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float]:
@@ -323,7 +323,7 @@ def _make_percentile(min_batches: int) -> Compute:
                 return None
             quantiles = statistics.quantiles(seconds, n=min_batches, method="inclusive")
             percentiles.append(quantiles[-1])
-        return _process_mean(percentiles)
+        return _average_over_runs(percentiles)
 
     return compute
 
@@ -354,7 +354,9 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     sources = {energy[1] if energy else None for energy in energies}
     source = sources.pop() if len(sources) == 1 else None
     if source is not None:
-        value = _process_mean([energy[0] if energy else None for energy in energies])
+        value = _average_over_runs(
+            [energy[0] if energy else None for energy in energies]
+        )
         if value is not None:
             return _add_energy_source(value, source)
     power_w = _sum_over_nodes(measured, "power_w")
@@ -370,13 +372,13 @@ def _add_energy_source(value: Interval, source: EnergySource) -> Interval:
 
 
 def _longest_step(measured: Measured) -> Interval | None:
-    return _process_mean(
+    return _average_over_runs(
         [max(seconds, default=None) for seconds in measured.step_times()]
     )
 
 
-def _process_mean(values: Sequence[float | None]) -> Interval | None:
-    """Return the geometric mean over processes; None if one has no value."""
+def _average_over_runs(values: Sequence[float | None]) -> Interval | None:
+    """Return the geometric mean over runs; None if one has no value."""
     known_values = [value for value in values if value]
     if not known_values or len(known_values) < len(values):
         return None
@@ -388,7 +390,7 @@ def _process_mean(values: Sequence[float | None]) -> Interval | None:
 
 def _mean_gib(sizes: Sequence[int | None]) -> Interval | None:
     """Return the mean of bytes per process in GiB; None if one has no value."""
-    return _process_mean([size / GIB if size else None for size in sizes])
+    return _average_over_runs([size / GIB if size else None for size in sizes])
 
 
 def _step_time_metrics() -> list[Metric]:

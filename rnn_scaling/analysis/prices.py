@@ -65,8 +65,10 @@ class PriceList:
         Raises:
           Refusal: If several machines match equally well.
         """
-        if self.chosen or not self.machines:
+        if self.chosen is not None:
             return self.chosen
+        if not self.machines:
+            return None
         qualities = [_match_quality(priced, run) for priced in self.machines]
         best = max(qualities)
         if best == 0:
@@ -80,7 +82,8 @@ class PriceList:
         ]
         raise entry.Refusal(
             f"{self.source}: {' and '.join(names)} match "
-            f"{identify_machine(run).name} equally well; add gpus or nodes to one, or choose with --machine=NAME"
+            f"{identify_machine(run).name} equally well; add gpus or nodes to one, or "
+            "choose with --machine=NAME"
         )
 
     def unmatched_warnings(self, runs: Sequence[RunRecord]) -> list[str]:
@@ -133,7 +136,7 @@ def read_price_lists(
     if path is None and not _DEFAULT_PATH.exists() and not names:
         return [NO_PRICES] * num_folders
     path = path or _DEFAULT_PATH
-    machines = {priced.name: priced for priced in _read_machines(path)}
+    machines = {machine.name: machine for machine in _read_machines(path)}
     chosen_names = names.split(",") if "," in names else [names] * num_folders
     if len(chosen_names) != num_folders:
         raise entry.Refusal(
@@ -179,10 +182,10 @@ def _read_machines(path: Path) -> list[PricedMachine]:
         if isinstance(table, dict) and "name" in table:
             title += f" ({table['name']})"
         num_faults = len(faults)
-        priced = decode(PricedMachine, table, title, faults)
+        machine = decode(PricedMachine, table, title, faults)
         if len(faults) == num_faults:
-            faults += [f"{title}: {fault}" for fault in _find_faults(priced, machines)]
-            machines.append(priced)
+            faults += [f"{title}: {fault}" for fault in _find_faults(machine, machines)]
+            machines.append(machine)
     if faults:
         raise entry.Refusal(
             *(entry.make_printable(f"{path}: {fault}") for fault in faults)
@@ -190,28 +193,29 @@ def _read_machines(path: Path) -> list[PricedMachine]:
     return machines
 
 
-def _find_faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> list[str]:
+def _find_faults(
+    machine: PricedMachine, earlier_machines: Sequence[PricedMachine]
+) -> list[str]:
     """Return the faults of a machine, given the machines before it in the file."""
-    fields = [field.name for field in dataclasses.fields(priced)]
+    fields = [field.name for field in dataclasses.fields(machine)]
     fields.remove("extra_fields")
     faults = []
-    for key in priced.extra_fields or ():
+    for key in machine.extra_fields or ():
         faults.append(f"unknown key {key}; expected {', '.join(fields)}")
-    if "," in priced.name or any(
-        priced.name == earlier_price.name for earlier_price in earlier
-    ):
+    earlier_names = {earlier.name for earlier in earlier_machines}
+    if "," in machine.name or machine.name in earlier_names:
         faults.append("expected a unique name without a comma; rename the machine")
-    if bool(priced.price_per_hour) != bool(priced.currency):
+    if bool(machine.price_per_hour) != bool(machine.currency):
         faults.append(
             "price_per_hour and currency belong together; give both, such as 0.714 and"
             ' "USD"'
         )
-    for earlier_price in earlier:
-        currencies = {priced.currency, earlier_price.currency} - {""}
+    for earlier in earlier_machines:
+        currencies = {machine.currency, earlier.currency} - {""}
         if len(currencies) > 1:
             faults.append(
-                f"currency is {priced.currency}, but other machines have "
-                f"{earlier_price.currency}; convert all prices to one currency"
+                f"currency is {machine.currency}, but other machines have "
+                f"{earlier.currency}; convert all prices to one currency"
             )
             break
     return faults

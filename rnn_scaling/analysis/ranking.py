@@ -65,12 +65,12 @@ class Ranking(Generic[Name]):
     """The ranks of candidates, in their original order.
 
     Attributes:
-      processes: Fewest processes of a candidate.
+      num_runs: Fewest runs of a candidate.
     """
 
     reference: Name
     standings: Mapping[Name, Standing]
-    processes: int
+    num_runs: int
 
     @property
     def contenders(self) -> list[Name]:
@@ -95,11 +95,11 @@ class Ranking(Generic[Name]):
 def rank(
     rates: Mapping[Name, Sequence[float]], disturbed: Collection[Name] = ()
 ) -> Ranking[Name]:
-    """Rank candidates by items/s of their processes, relative to the fastest.
+    """Rank candidates by items/s of their runs, relative to the fastest.
 
     Args:
-      rates: Items/s of the processes of each candidate.
-      disturbed: Candidates with disturbed processes. They share no scatter with quiet
+      rates: Items/s of the runs of each candidate.
+      disturbed: Candidates with disturbed runs. They share no scatter with quiet
         ones, because they would widen their intervals.
     """
     scatters: dict[Name, confidence.Scatter | None] = {}
@@ -151,7 +151,7 @@ def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
 
 def _may_decide(ranking: Ranking[Name], standing: Standing, num_runs: int) -> bool:
     ratio = standing.ratio
-    k = ranking.processes
+    k = ranking.num_runs
     if ratio.relative_error is None or standing.max_difference is None:
         return True
     error = ratio.relative_error * math.sqrt(k / (k + 1))

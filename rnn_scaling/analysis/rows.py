@@ -176,14 +176,14 @@ class Row:
         """Items per second of each run that counts, corrected if necessary."""
         if self.corrected is not None:
             return self.corrected.rates
-        return process_rates(self.counted_runs, self.counts_all_batches)
+        return run_rates(self.counted_runs, self.counts_all_batches)
 
     @functools.cached_property
     def measured_rate(self) -> Interval | None:
         """Items per second as measured: the rate without a correction for load."""
         if self.corrected is None:
             return self.rate
-        return interval_over_runs(process_rates(self.counted_runs))
+        return interval_over_runs(run_rates(self.counted_runs))
 
     @functools.cached_property
     def is_slowed(self) -> bool:
@@ -406,9 +406,7 @@ def has_many_models(rows: Sequence[Row]) -> bool:
     return len({row.options["model"] for row in rows}) >= _MANY_MODELS
 
 
-def process_rates(
-    records: Sequence[RunRecord], all_batches: bool = False
-) -> list[float]:
+def run_rates(records: Sequence[RunRecord], all_batches: bool = False) -> list[float]:
     """Return items/s of each run that measured something, see `counted_rate`.
 
     Args:

@@ -38,8 +38,8 @@ def group_by_series(rows: Sequence[Row]) -> list[list[Row]]:
 def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """Return a title per series: network, mode, and other options that differ.
 
-    The kernel that replaces one for GPUs on CPUs is in the title only if series of the
-    same network have different ones.
+    On CPUs, another kernel may replace a GPU kernel. The title names it only if series
+    of the same network ran different kernels.
 
     Args:
       series: The rows of each series. Options are read from its first row, because all
@@ -77,7 +77,8 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
     """Return the options that a title contains only if they differ between series.
 
     A title always has the network and the mode, and it never has the number of devices.
-    Batch size and decoder are not options as recorded, but facts of a row.
+    Batch size and decoder are left out here, because they are read from rows, not from
+    options.
     """
     left_out = FOREIGN_NOT_COMPARED | {
         *(name for name in NAMED if name != "encoder_type"),
@@ -112,7 +113,7 @@ def _title_parts(
     Args:
       members: The rows of the series.
       kernel: The kernel to name after the network, or "".
-      options: The values of its options, with its batch size.
+      options: The options of the series, with its batch size.
       varied_options: Options that differ between series.
     """
     first = members[0]
@@ -145,13 +146,14 @@ def distinguishing_facts(series: Sequence[Sequence[Row]]) -> list[separation.Fac
     """Return the facts of each series that distinguish any of the series."""
     facts = itertools.chain.from_iterable(members[0].facts for members in series)
     names = dict.fromkeys(name for name, _ in facts)
-    return [
-        tuple(map(_series_fact, names, itertools.repeat(members))) for members in series
-    ]
+    all_facts = []
+    for members in series:
+        all_facts.append(tuple(_series_fact(name, members) for name in names))
+    return all_facts
 
 
 def _series_fact(name: str, members: Sequence[Row]) -> tuple[str, str]:
-    """Return a fact of a series, as its rows have it or as its records state it."""
+    """Return a fact of a series from its first row, or from its records."""
     facts = dict(members[0].facts)
     if name in facts:
         return name, facts[name]
@@ -176,13 +178,13 @@ def _add_distinct_options(
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:
-    """Return all options of rows, first the options of this suite in their order."""
+    """Return all options of rows: this suite's options first, in their usual order."""
     options = itertools.chain(DEFAULTS, *(row.options for row in rows))
     return list(dict.fromkeys(options))
 
 
 def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
-    """Return the kernel that replaced one for GPUs on CPUs; "" if none did."""
+    """Return the CPU kernel that replaced a GPU kernel; "" if none did."""
     kernel = kernels.KERNELS.get(network_name(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""

@@ -58,7 +58,7 @@ class Comparison:
       ratio: Rate after / before.
       detectable: The smallest relative slow-down that such data show in 80 of 100
         repetitions; None without an interval.
-      paired: Whether the processes ran interleaved.
+      paired: Whether the runs were interleaved.
     """
 
     ratio: Interval
@@ -71,7 +71,7 @@ class Comparison:
 def compare(
     before: Sequence[float], after: Sequence[float], paired: bool = False
 ) -> Comparison:
-    """Test whether rates of processes changed, with 5 % false alarms.
+    """Test whether rates of runs changed, with 5 % false alarms.
 
     The test is Student's t over pairs, or Welch's t.
     """

@@ -65,7 +65,7 @@ class SteadyState:
       rate_steady: Items per second of the steady batches.
       move: rate_steady / rate_default - 1.
       half_width: Relative 95 % half-width of rate_steady over the steady batches. It does
-        not cover the differences between processes.
+        not cover the differences between runs.
       period: Number of batches after which times repeat; None if they do not.
       trend: Relative change of the time over the last half of the batches, for a run
         without a steady part.

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.prediction.changes import Change, Sensitivity
 from rnn_scaling.analysis.prediction.curves import CannotPredict, Prediction
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.sizing import Sizes
-from rnn_scaling.analysis.prediction.track_record import Case
+from rnn_scaling.analysis.prediction.track_record import CheckedPoint
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.commands.prediction_options import PredictionOptions, make_link
@@ -57,12 +57,12 @@ def predict(options: PredictionOptions) -> PredictionReport:
         lambda series: _predict_series(series, options, machine_prices, rows),
     )
     predicted_series, made_predictions, all_sizes = zip(*answers)
-    cases: dict[object, Case] = {}
+    cases: dict[object, CheckedPoint] = {}
     if source.is_dir():
         cases = records.read_cases(source, [series.rows for series in all_series])
         _keep(source, zip(predicted_series, made_predictions))
     other_cases = _find_cases([_DEFAULT_FOLDER], excluded=source)
-    total = records.tally({**other_cases, **cases}.values())
+    total = records.summarize({**other_cases, **cases}.values())
     record = (total, *(case.statement() for case in cases.values()))
     return PredictionReport(
         str(source),
@@ -284,20 +284,20 @@ def check_track_record(sources: Sequence[Path]) -> PredictionReport:
     """Return the share of predictions in folders and subfolders that held."""
     sources = sources or [_DEFAULT_FOLDER]
     cases = _find_cases(sources).values()
-    record = (records.tally(cases), *(case.statement() for case in cases))
+    record = (records.summarize(cases), *(case.statement() for case in cases))
     return PredictionReport(" ".join(map(str, sources)), record=record)
 
 
 def _find_cases(
     sources: Sequence[Path], excluded: Path | None = None
-) -> dict[object, Case]:
+) -> dict[object, CheckedPoint]:
     """Return the cases of folders and all their subfolders, except one of them."""
     folders = []
     for source in sources:
         for path, subfolders, _ in os.walk(source):
             if predictions.FOLDER in subfolders:
                 folders.append(Path(path))
-    cases: dict[object, Case] = {}
+    cases: dict[object, CheckedPoint] = {}
     for folder in sorted(folders):
         if excluded is not None and folder.resolve() == excluded.resolve():
             continue

@@ -258,7 +258,7 @@ def _compare_machines(options: ReportOptions) -> int:
         options.machines, options.machine, len(options.folders)
     )
     reports = []
-    for folder, machine_prices in zip(other_folders, price_lists[1:]):
+    for folder, machine_prices in zip(other_folders, price_lists[1:], strict=True):
         question = judgement.Question(
             across=judgement.ACROSS_MACHINES, prices=(price_lists[0], machine_prices)
         )

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.comparison.differences import LOAD_NAMES
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.keys import Key, drop_options
 from rnn_scaling.analysis.plausibility import Doubt
-from rnn_scaling.analysis.rows import Row, process_rates
+from rnn_scaling.analysis.rows import Row, run_rates
 from rnn_scaling.analysis.series_titles import cpu_replacement_kernel
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
@@ -156,7 +156,7 @@ def _has_equal_log_rates(row: Row) -> bool:
     """Return whether the logs of several runs have exactly the same rate."""
     if any(run.batches.seconds for run in row.good_runs):
         return False
-    return len(row.good_runs) > 1 and len(set(process_rates(row.good_runs))) == 1
+    return len(row.good_runs) > 1 and len(set(run_rates(row.good_runs))) == 1
 
 
 def program_output_statements(summary: Summary) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""Certificates of rows: the verdict in tables, and an alarm if a mode trains wrong.
+"""Certificates of rows: the verdict in tables, and an alarm if a mode trains incorrectly.
 
 Tables, files and alarms show the verdict of a row with these functions.
 """

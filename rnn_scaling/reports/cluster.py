@@ -23,7 +23,8 @@ from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
 from rnn_scaling.system.files.terminal import format_three_digits
 
-# Ranks of a table; of more ranks, it has the slowest, the median and the fastest.
+# The most ranks that a table lists. If there are more, it lists the slowest, the median
+# and the fastest.
 _MAX_RANKS = 16
 PHASES = {
     "start": "Start",

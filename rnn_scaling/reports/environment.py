@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from rnn_scaling.analysis.clock_texts import caution_text
-from rnn_scaling.analysis.clocks import clock_cautions, medians
+from rnn_scaling.analysis.clocks import clock_cautions, median_clocks_mhz
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
@@ -203,7 +203,9 @@ def _load_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
 def _clock_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     """Return the range of the clocks of each kind, during the batches."""
     sampled = [
-        clocks for record in records if (clocks := medians(record.environment.clocks))
+        clocks
+        for record in records
+        if (clocks := median_clocks_mhz(record.environment.clocks))
     ]
     if not sampled:
         return []

@@ -114,7 +114,7 @@ def paragraphs(timeline: Timeline) -> list[list[Statement]]:
             state(
                 "history-scatter",
                 longest.title,
-                process=longest.process_deviation,
+                process=longest.run_deviation,
                 entry=longest.entry_deviation,
             )
         )
@@ -251,7 +251,7 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
         }
         change_points.append(fields)
     deviations = {
-        "process": round_for_files(curve.process_deviation),
+        "process": round_for_files(curve.run_deviation),
         "entry": round_for_files(curve.entry_deviation),
     }
     return {

@@ -238,7 +238,7 @@ def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
 
 
 def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
-    """Return the speedup from the smallest number of devices, if that is not one."""
+    """Return the speedup from the smallest number of devices, if that is above 1."""
     rated = [row for row in series if row.rate]
     if len(rated) < 2 or rated[0].num_devices == 1 or rated[-1].baseline:
         return []

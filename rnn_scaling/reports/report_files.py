@@ -101,7 +101,7 @@ def _add_track_record(source: Path, summary: Summary) -> Summary:
     cases = list(track_record.read_cases(source, measured_rows).values())
     if not cases:
         return summary
-    statements = [track_record.tally(cases)]
+    statements = [track_record.summarize(cases)]
     statements += [case.statement() for case in cases[:_MAX_CASES]]
     return dataclasses.replace(summary, checked_predictions=tuple(statements))
 

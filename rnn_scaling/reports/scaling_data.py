@@ -24,7 +24,7 @@ from rnn_scaling.analysis.metrics import (
 from rnn_scaling.analysis.rows import (
     Row,
     has_many_models,
-    process_rates,
+    run_rates,
     select_metrics,
 )
 from rnn_scaling.config.conditions import NOT_COMPARED
@@ -286,7 +286,7 @@ def _run_data(summary: Summary, metrics: Sequence[Metric]) -> list[Run]:
     runs = []
     for row in summary.rows:
         counted = row.counted_runs
-        rates = process_rates(counted, row.counts_all_batches)
+        rates = run_rates(counted, row.counts_all_batches)
         measured_rates = dict(zip(map(id, counted), rates))
         for record in row.records:
             measured_rate = measured_rates.get(id(record))
@@ -364,7 +364,7 @@ def _metric_values(
     """
     if record not in row.good_runs:
         return {}
-    rate = Interval(measured_rate or process_rates([record])[0])
+    rate = Interval(measured_rate or run_rates([record])[0])
     speedup = row.shown_metric(SPEEDUP)
     base = None
     if row.baseline and speedup and not speedup.kind.inherited_notes:

@@ -140,7 +140,7 @@ class Summary:
     machines: tuple[tuple[str, int], ...] = ()  # name, number of runs
     files_in_progress: tuple[str, ...] = ()  # runs that have not ended have no row
     diverged_files: tuple[str, ...] = ()  # runs whose loss grew many times
-    files_without_loss: tuple[str, ...] = ()  # runs whose loss was only finite at first
+    files_without_loss: tuple[str, ...] = ()  # runs whose loss became NaN or infinite
     # Earlier predictions that have been measured since.
     checked_predictions: tuple[Statement, ...] = ()
     # None without a target, if no run counted right predictions.

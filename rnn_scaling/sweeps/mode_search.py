@@ -22,7 +22,7 @@ from rnn_scaling.analysis.ranking import (
     rank,
     worth_a_round,
 )
-from rnn_scaling.analysis.rows import process_rates
+from rnn_scaling.analysis.rows import run_rates
 from rnn_scaling.analysis.statements import Advice, Statement, interval_values
 from rnn_scaling.config import flags, registry
 from rnn_scaling.config import run_config as configs
@@ -179,7 +179,7 @@ class ModeSearch:
         for run in self.runs:
             counted_records = self._undisturbed_records(run, records)
             if counted_records:
-                rates_by_title[self.title(run)] = process_rates(counted_records)
+                rates_by_title[self.title(run)] = run_rates(counted_records)
             if any(map(disturbance.is_disturbed, counted_records)):
                 disturbed_titles.append(self.title(run))
         return rank(rates_by_title, disturbed_titles) if rates_by_title else None

@@ -28,7 +28,7 @@ def test_only_quiet_batches_count():
     assert [*disturbance.counted_indices(made)] == [*range(1, 9)], "four are too few"
     made = run([0.0, 0.5, 0.04, 0.3, 0.0])
     assert disturbance.counted_indices(made) == [1, 2, 5, 6, 9, 10]
-    assert rows.process_rates([made]) == [100 / QUIET_S]
+    assert rows.run_rates([made]) == [100 / QUIET_S]
     assert [*step_times(made)] == [QUIET_S] * 6
     assert not disturbance.is_disturbed(made)
     assert disturbance.load(made) == 0.0

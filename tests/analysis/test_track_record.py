@@ -8,7 +8,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.from_rows import measured_series
-from rnn_scaling.analysis.prediction.track_record import Case
+from rnn_scaling.analysis.prediction.track_record import CheckedPoint
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.predictions import Predicted
 from tests.support.scaling_runs import run
@@ -44,10 +44,10 @@ def test_a_point_that_came_later_is_inside_or_outside():
     assert hits == {4: True, 8: False}
     assert [case.statement().kind for case in cases] == ["predict-hit", "predict-miss"]
     assert {case.statement().values["fitted"] for case in cases} == {2}
-    total = track_record.tally(cases).values
+    total = track_record.summarize(cases).values
     assert (total["cases"], total["held"]) == (2, 1)
     assert total["error"] == pytest.approx((400 / 380 + 800 / 500) / 2 - 1)
-    assert track_record.tally([]).kind == "track-record-none"
+    assert track_record.summarize([]).kind == "track-record-none"
 
 
 def test_only_the_series_with_all_fitted_runs_counts():
@@ -82,7 +82,7 @@ def test_equal_predictions_count_once_and_fitted_points_never():
 )
 def test_a_hit_is_inside_the_interval(rate, is_hit):
     point = Predicted(devices=4, rate=100.0, low=90.0, high=110.0)
-    assert Case(predicted(FIRST, 4), point, Interval(rate)).is_hit == is_hit
+    assert CheckedPoint(predicted(FIRST, 4), point, Interval(rate)).is_hit == is_hit
 
 
 def test_all_runs_of_the_rows_count_as_fitted_and_more_runs_keep_the_case():

@@ -32,12 +32,12 @@ HEAD = 60  # rows of a long table in which relations are looked for
 _MAX_BROKEN = 0.05
 _MAX_RATIOS = 100  # tried for one column
 _MAX_SOURCES = 6  # columns of one quantity that are tried
-_NEAREST = 10  # columns that are tried with another one
+_MAX_NEIGHBOURS = 10  # nearest columns that are combined with a column
 # Natural logarithm of the factor by which a row may miss a relation worth a look.
-_CLOSE = 0.1
+_MAX_LOG_ERROR = 0.1
 # Bits of a relation that is tried even if few rows fit, because numbers may be wrong.
-_LIKELY = -2.0
-_NARROW = 0.02  # range of a column that is as good as constant
+_MIN_BITS = -2.0
+_MAX_RELATIVE_RANGE = 0.02  # range of a column that is as good as constant
 _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
 _SHARED_WORD = 2.0
@@ -173,8 +173,8 @@ def _apply_relation(
 def _may_hold(reading: Reading) -> bool:
     """Return whether a reading does not miss so many rows that it has no evidence."""
     num_rows = len(reading.rows)
-    is_likely = reading.relation.bits >= _LIKELY
-    is_near = 2 * len(reading.find_missed(_CLOSE)) <= num_rows
+    is_likely = reading.relation.bits >= _MIN_BITS
+    is_near = 2 * len(reading.find_missed(_MAX_LOG_ERROR)) <= num_rows
     return num_rows > 0 and (is_likely or is_near)
 
 
@@ -195,8 +195,8 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
     column = layout.columns[target]
     spread = 0.0
     if not column.is_derived:
-        spread = min(_CLOSE, column.inner_range)
-        if spread < _NARROW:
+        spread = min(_MAX_LOG_ERROR, column.inner_range)
+        if spread < _MAX_RELATIVE_RANGE:
             return
     excluded = DERIVED if column.is_derived else (Quantity.ASIDE,)
     usable = []
@@ -204,7 +204,7 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
         is_excluded = source.quantity in excluded or source.meaning.is_statistic
         if k != target and not is_excluded and not source.meaning.is_end:
             usable.append(k)
-    usable = sorted(sorted(usable, key=lambda k: abs(k - target))[:_NEAREST])
+    usable = sorted(sorted(usable, key=lambda k: abs(k - target))[:_MAX_NEIGHBOURS])
     is_percent = column.factor == 0.01 and column.quantity != Quantity.EFFICIENCY
     may_change = column.quantity == Quantity.CHANGE or is_percent
     for relation in GENERIC if column.is_derived else GENERIC[:1]:

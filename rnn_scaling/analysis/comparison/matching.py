@@ -385,7 +385,7 @@ def compared_runs(sides: Sequence[Row], is_relative: bool) -> list[RunRecord]:
 def count_shared_runs(row_before: Row, row_after: Row) -> int:
     """Return the number of runs that are on both sides.
 
-    Equal step times mean the same process.
+    Equal step times mean the same run.
     """
     times_before = set(map(_unrounded_times, row_before.good_runs))
     times_after = set(map(_unrounded_times, row_after.good_runs))

@@ -1,11 +1,11 @@
 """Changes of step-time percentiles, with their intervals.
 
-The interval is Student's t over the logarithms of the processes' percentiles. With two
-or three processes, their standard deviation may be too small by chance, so a block
+The interval is Student's t over the logarithms of the runs' percentiles. With two
+or three runs, their standard deviation may be too small by chance, so a block
 bootstrap of the batches of each process is its lower bound. docs/statistics.md has the
 simulated coverage.
 
-k: processes, n: batches, P: percentiles.
+k: runs, n: batches, P: percentiles.
 
 `judgement` asks for the changes, and `verdicts` includes them in Holm's correction.
 """
@@ -100,7 +100,7 @@ def compare_percentiles(
     Args:
       step_s_before: Seconds of the batches of each process, [k][n].
       step_s_after: The same of the other side.
-      paired: Whether processes are compared in pairs.
+      paired: Whether runs are compared in pairs.
       has_drift: Whether the sides were measured one after the other.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
@@ -118,10 +118,10 @@ def compare_percentiles(
     if paired:
         # The logarithm of a ratio is a difference, so the variances add up.
         variances = variances_before + variances_after
-        ratios = _average_processes(logs_after - logs_before, variances, has_drift)
+        ratios = _average_runs(logs_after - logs_before, variances, has_drift)
     else:
-        means_before = _average_processes(logs_before, variances_before, has_drift)
-        means_after = _average_processes(logs_after, variances_after, has_drift)
+        means_before = _average_runs(logs_before, variances_before, has_drift)
+        means_after = _average_runs(logs_after, variances_after, has_drift)
         ratios = [
             confidence.ratio(mean_after, mean_before, drift)
             for mean_before, mean_after in zip(means_before, means_after)
@@ -143,14 +143,14 @@ def _estimate(
     return np.array(logs), np.array(variances)
 
 
-def _average_processes(
+def _average_runs(
     logs: np.ndarray, variances: np.ndarray, has_drift: bool
 ) -> list[Interval]:
-    """Return the geometric mean over the processes of each percentile.
+    """Return the geometric mean over the runs of each percentile.
 
     Args:
       logs: Logarithms, [k, P].
-      variances: Variances within the processes, [k, P]. Their mean is the least variance.
+      variances: Variances within the runs, [k, P]. Their mean is the least variance.
       has_drift: Whether the interval includes drift.
     """
     intervals = []

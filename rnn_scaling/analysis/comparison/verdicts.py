@@ -1,6 +1,6 @@
 """Verdicts about configurations: whether their rate changed, and whether it passes.
 
-The tests are Student's t over pairs and Welch's t over processes (significance.py).
+The tests are Student's t over pairs and Welch's t over runs (significance.py).
 With several configurations, Holm's correction keeps the probability of any false alarm
 at 5 %.
 
@@ -22,7 +22,7 @@ from rnn_scaling.analysis.comparison.matching import Configuration, start_time
 from rnn_scaling.analysis.comparison.step_times import StepTimeChange
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.analysis.rows import Row, process_rates
+from rnn_scaling.analysis.rows import Row, run_rates
 from rnn_scaling.analysis.significance import Comparison, Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.parts import RunError
@@ -32,7 +32,7 @@ ALPHA = 1 - confidence.LEVEL
 _MAX_RUNS = 1000
 _MAX_ERROR_LENGTH = 120  # letters of an error in a note
 TOO_FEW = "too-few-runs"  # kind of a reason
-# Relative spread of rates between processes that is assumed if one run cannot show it.
+# Relative spread of rates between runs that is assumed if one run cannot show it.
 ASSUMED_SPREADS = (0.01, 0.03)
 
 Name = TypeVar("Name", bound=Hashable)
@@ -169,7 +169,7 @@ def _use_own_scatter(row: Row, has_drift: bool = False) -> Row:
     scatter = None
     if has_drift and row.good_runs:
         runs = sorted(row.counted_runs, key=start_time)
-        rates = process_rates(runs, row.counts_all_batches)
+        rates = run_rates(runs, row.counts_all_batches)
         scatter = confidence.drifting_scatter(rates)
     return dataclasses.replace(row, one_device=base, scatter=scatter)
 

@@ -60,7 +60,7 @@ class Point:
         return self.configuration.is_disturbed
 
     def metric(self, name: str) -> float | None:
-        """Return a metric's geometric mean over the processes, like reports.
+        """Return a metric's geometric mean over the runs, like reports.
 
         Returns:
           The arithmetic mean if a value is 0; None if a process lacks the metric.
@@ -111,14 +111,14 @@ class Curve:
       machine: The name of the machine.
       points: Its entries, in order.
       levels: The search over `quiet_points`; its indices are positions in them.
-      process_deviation: Deviation of log rates between processes of an entry.
+      run_deviation: Deviation of log rates between runs of an entry.
     """
 
     title: str
     machine: str
     points: tuple[Point, ...]
     levels: Levels
-    process_deviation: float
+    run_deviation: float
 
     @functools.cached_property
     def quiet_points(self) -> tuple[Point, ...]:
@@ -135,7 +135,7 @@ class Curve:
 
     @property
     def entry_deviation(self) -> float:
-        """Standard deviation of the entries that their processes do not explain."""
+        """Standard deviation of the entries that their runs do not explain."""
         variance = self.levels.error()[0] ** 2 - self.levels.least_variance
         return math.sqrt(max(variance, 0.0))
 
@@ -284,7 +284,7 @@ def _make_curve(
 def _make_points(
     members: Sequence[tuple[int, Configuration]], entries: Sequence[Entry]
 ) -> tuple[list[Point], float]:
-    """Return points that share their scatter, and the deviation of their processes.
+    """Return points that share their scatter, and the deviation of their runs.
 
     Args:
       members: The configurations, with the indices of their entries.
@@ -361,7 +361,7 @@ def _measure(curve: Curve) -> Result:
     if not any(_has_commit_of(latest, point) for point in points[-1:]):
         return Result(
             curve.title,
-            (_num_processes(points), len(latest.configuration.rates)),
+            (_count_runs(points), len(latest.configuration.rates)),
             after=latest.rate,
             reason=state("disturbed-entry", threshold=NOTICEABLE_LOAD),
         )
@@ -377,8 +377,8 @@ def _measure(curve: Curve) -> Result:
         level_after = (last, last + 1)
         stop = last
     runs = (
-        _num_processes(points[slice(*level_before)]),
-        _num_processes(points[slice(*level_after)]),
+        _count_runs(points[slice(*level_before)]),
+        _count_runs(points[slice(*level_after)]),
     )
     if len(points) < 3:
         return Result(
@@ -414,5 +414,5 @@ def _has_commit_of(latest: Point, point: Point) -> bool:
     return bool(point.entry.commit) and point.entry.source == latest.entry.source
 
 
-def _num_processes(points: Sequence[Point]) -> int:
+def _count_runs(points: Sequence[Point]) -> int:
     return sum(len(point.configuration.rates) for point in points)

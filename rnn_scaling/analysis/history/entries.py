@@ -12,7 +12,7 @@ from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.keys import UNIT, build_key
 from rnn_scaling.analysis.machines import Machine, group_by_machine, identify_machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
-from rnn_scaling.analysis.rows import Row, build_rows, process_rates
+from rnn_scaling.analysis.rows import Row, build_rows, run_rates
 from rnn_scaling.records import environment, history
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.history import HASH, Configuration, Entry
@@ -197,7 +197,7 @@ def _configuration(row: Row) -> Configuration:
         facts=dict(row.facts),
         unit=row.unit,
         num_devices=row.num_devices,
-        rates=tuple(process_rates(row.counted_runs)),
+        rates=tuple(run_rates(row.counted_runs)),
         loads=tuple(
             disturbance.device_load(run, all_batches) for run in row.counted_runs
         ),

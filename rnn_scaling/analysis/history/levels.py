@@ -1,6 +1,6 @@
-"""Search for change points in a curve of entries, each the mean log rate of its processes.
+"""Search for change points in a curve of entries, each the mean log rate of its runs.
 
-Entries of the same code differ more than their processes explain, because a machine has
+Entries of the same code differ more than their runs explain, because a machine has
 better and worse days. Entries are processed in order, so a change point that was found
 stays. docs/history.md describes the search and its error rates.
 """
@@ -41,7 +41,7 @@ class Levels:
       cuts: Index of the first entry of each new level.
       found: Index of the entry that revealed each change point.
       is_outlier: Whether each entry is left out.
-      least_variance: The part of the average entry's variance that its processes explain.
+      least_variance: The part of the average entry's variance that its runs explain.
     """
 
     values: np.ndarray
@@ -107,16 +107,16 @@ class Levels:
 
 def find_levels(
     values: Sequence[float],
-    num_processes: Sequence[int],
-    process_deviation: float,
+    num_runs: Sequence[int],
+    run_deviation: float,
     num_curves: int = 1,
 ) -> Levels:
     """Return the levels between the change points of a curve.
 
     Args:
       values: Mean log rate of each entry.
-      num_processes: Number of processes of each entry.
-      process_deviation: Standard deviation of the log rates of one entry's processes.
+      num_runs: Number of runs of each entry.
+      run_deviation: Standard deviation of the log rates of one entry's runs.
       num_curves: Curves of the history, over which _FALSE_ALARMS holds.
     """
     y = np.asarray(values, float)
@@ -130,20 +130,20 @@ def find_levels(
             is_outlier=no_outliers,
             least_variance=_MIN_DEVIATION**2,
         )
-    process_variances = process_deviation**2 / np.asarray(num_processes, float)
+    run_variances = run_deviation**2 / np.asarray(num_runs, float)
     differences = np.diff(y)
     if len(differences):
         differences = differences - np.median(differences)
     entry_variance = max(
-        robust_scale(differences) ** 2 / 2 - process_variances.mean(),
+        robust_scale(differences) ** 2 / 2 - run_variances.mean(),
         _MIN_DEVIATION**2,
     )
-    weights = 1 / (entry_variance + process_variances)
-    is_outlier = _find_outliers(y, math.sqrt(entry_variance + process_variances.mean()))
+    weights = 1 / (entry_variance + run_variances)
+    is_outlier = _find_outliers(y, math.sqrt(entry_variance + run_variances.mean()))
     weights = np.where(
         is_outlier, _OUTLIER_WEIGHT, weights / weights[~is_outlier].mean()
     )
-    explained = float((weights * process_variances)[~is_outlier].mean())
+    explained = float((weights * run_variances)[~is_outlier].mean())
     least_variance = max(explained, _MIN_DEVIATION**2)
     probability = 1 - _FALSE_ALARMS / num_curves / _TESTS / 2
     cuts: list[int] = []

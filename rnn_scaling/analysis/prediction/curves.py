@@ -131,7 +131,8 @@ class Curve:
     def local_devices(self, devices: int) -> int:
         """Return how many of n devices share a machine.
 
-        Up to the largest measured n all share one, as when they were measured.
+        All share one machine up to the largest measured n, because they did when they
+        were measured.
         """
         if devices <= self.points[-1].devices:
             return devices

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
-from rnn_scaling.analysis.rows import Row, process_rates
+from rnn_scaling.analysis.rows import Row, run_rates
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
@@ -22,7 +22,7 @@ from rnn_scaling.system import entry
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class CheckedPoint:
     """A predicted point that was measured later."""
 
     prediction: KeptPrediction
@@ -55,7 +55,7 @@ def make_kept_prediction(
 
     Args:
       prediction: From rows or from a table.
-      rows: Rows of the series, by rising number of devices; empty for a table.
+      rows: Rows of the series, sorted by number of devices; empty for a table.
       date: The time of the prediction.
       version: The version of the program.
     """
@@ -84,7 +84,7 @@ def make_kept_prediction(
         name=curve.name,
         unit=curve.unit,
         scaling=curve.scaling,
-        fitted=tuple(_fit_to_runs(row, row.counted_runs) for row in rows),
+        fitted=tuple(_make_fitted(row, row.counted_runs) for row in rows),
         predicted=tuple(points),
         models=prediction.weights,
         statements=tuple(statement.data() for statement in statements),
@@ -94,8 +94,8 @@ def make_kept_prediction(
 
 def read_cases(
     folder: Path, series_rows: Iterable[Sequence[Row]]
-) -> dict[object, Case]:
-    """Return the cases of a folder's kept predictions, given the rows of each series."""
+) -> dict[object, CheckedPoint]:
+    """Return the checked points of a folder's predictions, given each series' rows."""
     kept_predictions, left_out = predictions.read(folder)
     entry.warn(*(f"{line}; left out" for line in left_out))
     return find_cases(kept_predictions, series_rows)
@@ -103,7 +103,7 @@ def read_cases(
 
 def find_cases(
     kept_predictions: Sequence[KeptPrediction], series_rows: Iterable[Sequence[Row]]
-) -> dict[object, Case]:
+) -> dict[object, CheckedPoint]:
     """Return the predicted points that were measured later.
 
     A prediction belongs to the series that has all runs that it was fitted to. If it was
@@ -114,9 +114,9 @@ def find_cases(
       series_rows: The rows of each series.
 
     Returns:
-      Key -> case; copies of a prediction have equal keys.
+      The points by key. Copies of a prediction have the same key, so each counts once.
     """
-    cases: dict[object, Case] = {}
+    cases: dict[object, CheckedPoint] = {}
     for rows in series_rows:
         rows_by_devices = _rows_by_devices(rows)
         runs = _run_keys(rows_by_devices)
@@ -125,23 +125,28 @@ def find_cases(
                 continue
             for point in prediction.predicted:
                 measured_row = rows_by_devices.get(point.devices)
-                if measured_row is None or not _is_measured_quietly(measured_row):
+                if measured_row is None or not _has_undisturbed_rate(measured_row):
                     continue
                 assert measured_row.rate
-                if not _is_about_machines(prediction, measured_row):
+                if not _has_predicted_machines(prediction, measured_row):
                     continue
                 key = prediction.runs, point.devices, f"{point.low:.9g}"
-                cases.setdefault(key, Case(prediction, point, measured_row.rate))
+                cases.setdefault(
+                    key, CheckedPoint(prediction, point, measured_row.rate)
+                )
     return cases
 
 
-def _is_measured_quietly(row: Row) -> bool:
+def _has_undisturbed_rate(row: Row) -> bool:
     """Return whether a row has a rate that contains neither load nor a correction."""
     return row.rate is not None and row.corrected is None and not row.is_slowed
 
 
 def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
-    """Return the rows of a series that have good runs, with its row on one device."""
+    """Return the rows of a series, and its row on one device, by device count.
+
+    Rows without good runs are left out.
+    """
     known_rows = filter(None, (rows[0].one_device, *rows))
     return {row.num_devices: row for row in known_rows if row.good_runs}
 
@@ -149,27 +154,29 @@ def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
 def _run_keys(rows_by_devices: Mapping[int, Row]) -> set[predictions.Key]:
     """Return the keys of all good runs, whether they count in their row or not.
 
-    Since the prediction, a fitted run may have been left out in favour of quieter runs.
+    A run that was fitted may no longer count, because quieter runs were added.
     """
-    fits_by_row = [_fit_to_runs(row, row.good_runs) for row in rows_by_devices.values()]
-    return set().union(*(each.keys for each in fits_by_row))
+    keys: set[predictions.Key] = set()
+    for row in rows_by_devices.values():
+        keys |= _make_fitted(row, row.good_runs).keys
+    return keys
 
 
-def _fit_to_runs(row: Row, runs: Sequence[RunRecord]) -> Fitted:
-    return Fitted(devices=row.num_devices, rates=tuple(process_rates(runs)))
+def _make_fitted(row: Row, runs: Sequence[RunRecord]) -> Fitted:
+    return Fitted(devices=row.num_devices, rates=tuple(run_rates(runs)))
 
 
-def _is_about_machines(prediction: KeptPrediction, row: Row) -> bool:
+def _has_predicted_machines(prediction: KeptPrediction, row: Row) -> bool:
     """Return whether a row has the number of machines that was predicted."""
     if prediction.machines is None:
         return True
     return nodes(row.good_runs[-1]) == prediction.machines
 
 
-def tally(cases: Collection[Case]) -> Statement:
-    """Return how often intervals held, by point and by document, and the median error.
+def summarize(cases: Collection[CheckedPoint]) -> Statement:
+    """State how often intervals held, by point and by document, and the median error.
 
-    Points of one document err together, so each document also counts once: with the
+    Points of one document err together, so each document also counts once, with the
     share of its points that held. A document is a folder, or a table.
     """
     if not cases:

@@ -176,7 +176,7 @@ def agreement(inspection: Inspection) -> list[Statement]:
     repeated = sum(count for count in run_counts if count > 1)
     if repeated:
         statements.append(state("counts-repeat", runs=repeated))
-    # On another processor the same step can have other counts.
+    # oneDNN fuses operators on some processors, so the statement says whether it was on.
     if onednn_states == {True}:
         statements.append(state("onednn-on"))
     elif onednn_states == {False}:

@@ -3,14 +3,12 @@
 `registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
-from pathlib import Path
-
 from rnn_scaling.reports.exports.exported import Exported, batch_values
 from rnn_scaling.system.files.terminal import counted
 
 
 def write(exported: Exported, destination: str) -> str:
-    """Add one MLflow run per run; return a line about them.
+    """Add one MLflow run per run; return a line for the terminal.
 
     Args:
       exported: The runs.
@@ -32,6 +30,6 @@ def write(exported: Exported, destination: str) -> str:
             for step, values in enumerate(batch_values(run)):
                 mlflow.log_metrics(dict(values), step=step)
             record = exported.folder / f"{run.name}.json"
-            if Path(record).is_file():
+            if record.is_file():
                 mlflow.log_artifact(str(record))
     return f"{destination}: {counted(len(exported.runs), 'run')}"

@@ -182,7 +182,7 @@ class OverviewLine:
     address: str
     shared: str
     name: str
-    cells: Sequence[str]  # without the name
+    cells: Sequence[str]  # the cells after the name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +205,10 @@ class Overview:
 
     @property
     def grouped_lines(self) -> list[tuple[str, list[OverviewLine]]]:
-        """The lines of each group, with the beginnings of names that they share."""
+        """The title and the lines of each group.
+
+        Names that begin alike are split into a shared heading and the rest.
+        """
         result = []
         for title, lines in self.groups:
             names = split_titles([cells[0] for _, cells in lines])

@@ -275,7 +275,9 @@ def attribute_all(
         if base is None or base.rate is None:
             losses.append(None)
         else:
-            attributor = _Attributor(row, base, by_key, is_refuted, is_bound)
+            attributor = _Attributor(
+                row, base=base, by_key=by_key, is_refuted=is_refuted, is_bound=is_bound
+            )
             losses.append(attributor.attribute())
     return losses
 

@@ -161,12 +161,12 @@ class Interval:
         )
         return _log_interval(
             math.log(self.value),
-            error,
-            degrees,
-            self.run_counts,
-            kind,
-            self.scatter,
-            self.spread,
+            error=error,
+            degrees=degrees,
+            run_counts=self.run_counts,
+            kind=kind,
+            scatter=self.scatter,
+            spread=self.spread,
         )
 
     def scaled(self, factor: float) -> Interval:
@@ -232,7 +232,13 @@ def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> In
     if error is None:
         return Interval(value, kind=IntervalKind(Basis.FEW_BATCHES), run_counts=(1,))
     kind = IntervalKind(Basis.BATCHES)
-    return _log_interval(math.log(value), error, num_cosines(len(step_s)), (1,), kind)
+    return _log_interval(
+        math.log(value),
+        error=error,
+        degrees=num_cosines(len(step_s)),
+        run_counts=(1,),
+        kind=kind,
+    )
 
 
 def interval_over_runs(
@@ -258,12 +264,12 @@ def interval_over_runs(
         return _without_ends(math.exp(mean), (k,))
     return _log_interval(
         mean,
-        scatter.deviation / math.sqrt(k),
-        scatter.degrees,
-        (k,),
-        _runs_kind((k,), [scatter], basis),
-        scatter,
-        max(spread, scatter.spread),
+        error=scatter.deviation / math.sqrt(k),
+        degrees=scatter.degrees,
+        run_counts=(k,),
+        kind=_runs_kind((k,), [scatter], basis),
+        scatter=scatter,
+        spread=max(spread, scatter.spread),
     )
 
 
@@ -299,7 +305,13 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     for group_deviation in deviations:
         if group_deviation > limit:
             scatters.append(
-                Scatter(group_deviation, total_degrees, Note.POOLED, common, spread)
+                Scatter(
+                    group_deviation,
+                    degrees=total_degrees,
+                    note=Note.POOLED,
+                    pool=common,
+                    spread=spread,
+                )
             )
         else:
             scatters.append(common)
@@ -369,10 +381,10 @@ def ratio(
         error, degrees = add_drift(error, degrees, drift)
     interval = _log_interval(
         math.log(value),
-        error,
-        degrees,
-        run_counts,
-        _runs_kind(
+        error=error,
+        degrees=degrees,
+        run_counts=run_counts,
+        kind=_runs_kind(
             run_counts, [*(rate.scatter for rate in rates), drift], inputs=rates
         ),
         spread=max(rate.spread for rate in rates),

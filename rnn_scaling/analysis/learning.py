@@ -282,7 +282,9 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
     best = choose_best(values, default=None)
     reached_items = [items for items in run_items if items is not None]
     if len(reached_items) < len(run_items):
-        return LearningResult(row, run_items, None, None, best)
+        return LearningResult(
+            row, run_items=run_items, items=None, seconds=None, best=best
+        )
     items = interval_over_runs(reached_items)
     if len(reached_items) > 1 and len(set(reached_items)) == 1:
         # Runs on equal data have no scatter except the rounding of logarithms.
@@ -301,7 +303,9 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
             row.corrected.error, CORRECTION_DEGREES, Note.CORRECTED
         )
     mean_seconds = mean_seconds.with_rounding(row.rounding)
-    return LearningResult(row, run_items, items, mean_seconds, best)
+    return LearningResult(
+        row, run_items=run_items, items=items, seconds=mean_seconds, best=best
+    )
 
 
 def find_loss_growth(losses: Sequence[float | None]) -> float | None:

@@ -395,7 +395,15 @@ def _mean_gib(sizes: Sequence[int | None]) -> Interval | None:
 
 def _step_time_metrics() -> list[Metric]:
     def metric(name: str, title: str, compute: Compute) -> Metric:
-        return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, has_picture=False)
+        return Metric(
+            f"step_{name}_s",
+            title=title,
+            unit="ms",
+            factor=1e3,
+            digits=2,
+            compute=compute,
+            has_picture=False,
+        )
 
     percentiles = [
         metric(f"p{percent}", f"{STEP_TIME} p{percent}", _make_percentile(min_batches))
@@ -413,77 +421,98 @@ def _make_latency_metric(step_time: Metric) -> Metric:
 
 RATE = Metric(
     "items_per_second",
-    "items/s",
-    "items/s",
-    1,
-    1,
-    lambda measured: measured.rate,
-    "Processing speed (items/s)",
+    title="items/s",
+    unit="items/s",
+    factor=1,
+    digits=1,
+    compute=lambda measured: measured.rate,
+    header="Processing speed (items/s)",
     is_main=True,
 )
 SPEEDUP = Metric(
-    "speedup", "speedup", "", 1, 2, _speedup, "Speedup ratio", "n", is_main=True
+    "speedup",
+    title="speedup",
+    unit="",
+    factor=1,
+    digits=2,
+    compute=_speedup,
+    header="Speedup ratio",
+    ideal="n",
+    is_main=True,
 )
 EFFICIENCY = Metric(
     "efficiency",
-    "efficiency",
-    "%",
-    100,
-    1,
-    _efficiency,
+    title="efficiency",
+    unit="%",
+    factor=100,
+    digits=1,
+    compute=_efficiency,
     ideal="one",
     is_main=True,
 )
 ACCURACY = Metric(
-    "accuracy", "accuracy", "%", 100, 1, _accuracy, "Accuracy at the end (%)"
+    "accuracy",
+    title="accuracy",
+    unit="%",
+    factor=100,
+    digits=1,
+    compute=_accuracy,
+    header="Accuracy at the end (%)",
 )
 COST = Metric(
     "money_per_billion_items",
-    "cost of a billion items",
-    MONEY,
-    1,
-    2,
-    _money_per_billion,
+    title="cost of a billion items",
+    unit=MONEY,
+    factor=1,
+    digits=2,
+    compute=_money_per_billion,
 )
-ENERGY = Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item)
+ENERGY = Metric(
+    "energy_per_item_j",
+    title="energy per item",
+    unit="mJ",
+    factor=1e3,
+    digits=2,
+    compute=_energy_per_item,
+)
 STEP_TIMES = tuple(_step_time_metrics())
 LATENCIES = {metric.name: _make_latency_metric(metric) for metric in STEP_TIMES}
 WORK_PER_EXCHANGE = Metric(
     "flops_per_exchanged_byte",
-    "work per exchanged MB",
-    "GFLOP",
-    1e-3,
-    2,
-    _flops_per_byte,
+    title="work per exchanged MB",
+    unit="GFLOP",
+    factor=1e-3,
+    digits=2,
+    compute=_flops_per_byte,
     compares_models=True,
 )
 MODEL_METRICS = (
     WORK_PER_EXCHANGE,
     Metric(
         "flops_per_step",
-        "work per step",
-        "GFLOP",
-        1e-9,
-        2,
-        _flops_per_step,
+        title="work per step",
+        unit="GFLOP",
+        factor=1e-9,
+        digits=2,
+        compute=_flops_per_step,
         compares_models=True,
     ),
     Metric(
         "exchanged_bytes_per_step",
-        "exchanged per step",
-        "MB",
-        1e-6,
-        2,
-        _exchanged_bytes,
+        title="exchanged per step",
+        unit="MB",
+        factor=1e-6,
+        digits=2,
+        compute=_exchanged_bytes,
         compares_models=True,
     ),
     Metric(
         "parameters",
-        "parameters",
-        "million",
-        1e-6,
-        2,
-        _parameters,
+        title="parameters",
+        unit="million",
+        factor=1e-6,
+        digits=2,
+        compute=_parameters,
         compares_models=True,
     ),
 )
@@ -494,26 +523,54 @@ _ALL_METRICS = (
     ACCURACY,
     Metric(
         "sentences_per_second",
-        "sentences/s",
-        "sentences/s",
-        1,
-        1,
-        _sentences_per_second,
+        title="sentences/s",
+        unit="sentences/s",
+        factor=1,
+        digits=1,
+        compute=_sentences_per_second,
     ),
     *STEP_TIMES,
-    Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
-    Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
-    Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money),
+    Metric(
+        "flops_per_second",
+        title="GFLOP/s",
+        unit="GFLOP/s",
+        factor=1e-9,
+        digits=2,
+        compute=_flops_per_second,
+    ),
+    Metric(
+        "share_of_peak",
+        title="share of peak",
+        unit="%",
+        factor=100,
+        digits=1,
+        compute=_share_of_peak,
+    ),
+    Metric(
+        "items_per_money",
+        title="million items/money",
+        unit="",
+        factor=1e-6,
+        digits=2,
+        compute=_items_per_money,
+    ),
     COST,
     ENERGY,
-    Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib),
+    Metric(
+        "peak_memory_gib",
+        title="peak memory",
+        unit="GiB",
+        factor=1,
+        digits=2,
+        compute=_peak_memory_gib,
+    ),
     Metric(
         "peak_device_memory_gib",
-        "peak device memory",
-        "GiB",
-        1,
-        2,
-        _peak_device_memory_gib,
+        title="peak device memory",
+        unit="GiB",
+        factor=1,
+        digits=2,
+        compute=_peak_device_memory_gib,
     ),
     *MODEL_METRICS,
 )

@@ -166,7 +166,8 @@ def _read_machines(path: Path) -> list[PricedMachine]:
         ) from None
     except (ValueError, RecursionError) as e:
         raise entry.Refusal(
-            f"{path}: not TOML ({' '.join(str(e).split())}); docs/compare.md has an example"
+            f"{path}: not TOML ({' '.join(str(e).split())}); docs/compare.md has an "
+            "example"
         ) from None
     tables = content.pop("machine", [])
     faults = [

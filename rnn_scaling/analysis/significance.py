@@ -88,14 +88,26 @@ def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
     """
     error = change.relative_error
     if error is None or min(change.run_counts) < 2:
-        return Comparison(change, None, None, paired, Verdict.UNJUDGED)
+        return Comparison(
+            change,
+            p_value=None,
+            detectable=None,
+            paired=paired,
+            verdict=Verdict.UNJUDGED,
+        )
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
     p_value = float(distance == 0)
     if error:
         p_value = 2 * (1 - t_cdf(distance / error, change.degrees))
     verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.from_ratio(change)
     effect = detectable_effect(error, change.degrees) + change.rounding
-    return Comparison(change, p_value, -math.expm1(-effect), paired, verdict)
+    return Comparison(
+        change,
+        p_value=p_value,
+        detectable=-math.expm1(-effect),
+        paired=paired,
+        verdict=verdict,
+    )
 
 
 def gate(comparison: Comparison, max_regression: float) -> Gate:
@@ -201,7 +213,12 @@ def needed_repeats(
     """
 
     def is_shown(repeats: int) -> bool:
-        return foreseen_effect(error, degrees, num_runs, repeats, among) <= effect
+        return (
+            foreseen_effect(
+                error, degrees=degrees, num_runs=num_runs, repeats=repeats, among=among
+            )
+            <= effect
+        )
 
     candidates = range(num_runs + 1, MAX_REPEATS + 1)
     # The smallest effect that is shown falls as the repeats grow.

@@ -127,7 +127,9 @@ def analyse(
         )
     if start is None:
         return _complete_unsteady(state, series)
-    return _complete_steady(state, series, start, seconds, work)
+    return _complete_steady(
+        state, series=series, start=start, seconds=seconds, work=work
+    )
 
 
 def analyse_run(record: RunRecord) -> SteadyState:
@@ -236,7 +238,11 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
         )
         period = length_period or period
     return _Series(
-        y, clipped, lead, period, change_points.estimate_noise(clipped[lead:])
+        y,
+        clipped=clipped,
+        lead=lead,
+        period=period,
+        noise=change_points.estimate_noise(clipped[lead:]),
     )
 
 

@@ -45,10 +45,10 @@ def describe(difference: Difference, is_json: bool = False) -> DifferenceTexts:
     effect = state(difference.effect, unit=difference.unit)
     return DifferenceTexts(
         difference.name,
-        join_some(first),
-        join_some(second),
-        sentence(effect),
-        difference.severity.value,
+        first=join_some(first),
+        second=join_some(second),
+        effect=sentence(effect),
+        severity=difference.severity.value,
     )
 
 

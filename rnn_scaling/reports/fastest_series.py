@@ -56,7 +56,9 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         common.append(state("pairs-compared", pairs=math.comb(len(series), 2)))
     if rivals:
         return [
-            *_unclear_statements(ordered, rivals, count, place, common),
+            *_unclear_statements(
+                ordered, rivals=rivals, count=count, place=place, common=common
+            ),
             *_faster_elsewhere_statements(ordered, count),
             *conditions(series, count),
         ]

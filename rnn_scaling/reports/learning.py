@@ -312,7 +312,9 @@ def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Ch
             Line(name, points, colour=number, shape=number // _COLOURS_PER_SHAPE)
         )
     metric = Metric(kind, kind, unit, digits=4)
-    return Chart(metric, axis, lines, lambda _: level, "target")
+    return Chart(
+        metric, axis=axis, lines=lines, ideal=lambda _: level, ideal_title="target"
+    )
 
 
 def _curve_points(

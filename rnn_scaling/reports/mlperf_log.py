@@ -65,7 +65,15 @@ def _setting_events(record: RunRecord) -> list[Event]:
     ]
     if lengths:
         method = {"method": "truncate"}
-        events.append(Event(0.0, _POINT, "max_sequence_length", max(lengths), method))
+        events.append(
+            Event(
+                0.0,
+                kind=_POINT,
+                key="max_sequence_length",
+                value=max(lengths),
+                metadata=method,
+            )
+        )
     if samples := _count_epoch_samples(record):
         events.append(Event(0.0, _POINT, "train_samples", samples))
     return [
@@ -132,7 +140,9 @@ def _run_events(record: RunRecord) -> list[Event]:
         num_measured = batches.measured * _global_batch_size(record)
         rate = {"throughput": num_measured / record.throughput.seconds}
         step = {"step": len(batches.seconds)}
-        events.append(Event(stop, _POINT, "tracked_stats", rate, step))
+        events.append(
+            Event(stop, kind=_POINT, key="tracked_stats", value=rate, metadata=step)
+        )
     block = {"first_epoch_num": 1, "samples_count": num_samples}
     events.append(Event(stop, _END, "block_stop", metadata=block))
 
@@ -144,7 +154,15 @@ def _run_events(record: RunRecord) -> list[Event]:
             "samples_count": num_samples,
             "of": "training batches, the last tenth",
         }
-        events.append(Event(stop, _POINT, "eval_accuracy", accuracy.value, metadata))
+        events.append(
+            Event(
+                stop,
+                kind=_POINT,
+                key="eval_accuracy",
+                value=accuracy.value,
+                metadata=metadata,
+            )
+        )
     metadata = {
         "status": "success" if record.status == "ok" else "aborted",
         "target": "all batches",

@@ -369,7 +369,13 @@ def _metric_values(
     base = None
     if row.baseline and speedup and not speedup.kind.inherited_notes:
         base = row.baseline.rate
-    measured = Measured((record,), row.num_devices, rate, base, row.priced)
+    measured = Measured(
+        (record,),
+        num_devices=row.num_devices,
+        rate=rate,
+        base_rate=base,
+        priced=row.priced,
+    )
     values = {
         metric.name: metric.to_printed_unit(metric.compute(measured))
         for metric in metrics

@@ -82,12 +82,12 @@ def _detected_swap(swap: headings.Swap) -> _Detected:
     first, second = (_target_cells(reading) for reading in swap)
     return _Detected(
         "swapped-headings",
-        True,
-        {first[0]: _UNKNOWN, second[0]: _UNKNOWN},
-        _formula_text(swap[0].relation),
-        min(reading.bits for reading in swap),
-        list(itertools.chain(*zip(first, second)))[: 2 * _MAX_SHOWN],
-        [*first, *second],
+        is_certain=True,
+        fits={first[0]: _UNKNOWN, second[0]: _UNKNOWN},
+        relation=_formula_text(swap[0].relation),
+        bits=min(reading.bits for reading in swap),
+        shown=list(itertools.chain(*zip(first, second)))[: 2 * _MAX_SHOWN],
+        cells=[*first, *second],
     )
 
 
@@ -130,11 +130,13 @@ def _detected_fault(
         is_exact = all(instance.is_exact for instance in fault.broken)
         yield _Detected(
             "number" if len(fault.changes) == 1 else "one-of",
-            bits >= _CERTAIN and is_exact,
-            {change.place: change.fit for change in fault.changes},
-            _formula_text(fault.broken[0].relation),
-            bits,
-            list(itertools.chain(*(instance.places for instance in fault.broken))),
+            is_certain=bits >= _CERTAIN and is_exact,
+            fits={change.place: change.fit for change in fault.changes},
+            relation=_formula_text(fault.broken[0].relation),
+            bits=bits,
+            shown=list(
+                itertools.chain(*(instance.places for instance in fault.broken))
+            ),
         )
 
 
@@ -148,7 +150,13 @@ def _detect_wrong_columns(
             fits = {cells[0]: _UNKNOWN}
             shown_cells = cells[1:_MAX_SHOWN]
             yield _Detected(
-                "column", True, fits, name, reading.bits, shown_cells, cells
+                "column",
+                is_certain=True,
+                fits=fits,
+                relation=name,
+                bits=reading.bits,
+                shown=shown_cells,
+                cells=cells,
             )
 
 
@@ -170,12 +178,12 @@ def _make_finding(layout: Measurements, fault: _Detected) -> Finding:
         places = [Place(line, "", title, title, *_UNKNOWN) for title in titles]
     return Finding(
         fault.kind,
-        IMPOSSIBLE if fault.is_certain else UNLIKELY,
-        layout.table.source,
-        tuple(places),
-        fault.relation,
-        fault.bits,
-        _excerpt(layout.table, [*fault.fits, *fault.shown]),
+        strength=IMPOSSIBLE if fault.is_certain else UNLIKELY,
+        source=layout.table.source,
+        places=tuple(places),
+        relation=fault.relation,
+        bits=fault.bits,
+        excerpt=_excerpt(layout.table, [*fault.fits, *fault.shown]),
     )
 
 

@@ -54,6 +54,12 @@ def check(files: Sequence[Path]) -> list[Finding]:
         except RecordError as e:
             for fault in e.faults:
                 place = Place(0, "", fault.split()[0], "", 0.0, 0.0)
-                finding = Finding("record", IMPOSSIBLE, str(path), (place,), fault)
+                finding = Finding(
+                    "record",
+                    strength=IMPOSSIBLE,
+                    source=str(path),
+                    places=(place,),
+                    relation=fault,
+                )
                 findings.append(finding)
     return findings

@@ -289,7 +289,11 @@ class Reading:
         low, high = (float(ends[row]) for ends in self.ends)
         slack = self.tolerance
         return Instance(
-            self.relation, tuple(terms), low - slack, high + slack, not slack
+            self.relation,
+            terms=tuple(terms),
+            low=low - slack,
+            high=high + slack,
+            is_exact=not slack,
         )
 
 

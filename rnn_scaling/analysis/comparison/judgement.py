@@ -93,7 +93,8 @@ class Question:
             )
         if not 0 <= self.max_regression < 1:
             raise ValueError(
-                f"max_regression={self.max_regression} must be a share from 0 to below 1"
+                f"max_regression={self.max_regression} must be a share from 0 to below "
+                "1"
             )
 
     def accepts(self, difference: Difference) -> bool:
@@ -253,7 +254,9 @@ def judge(
     sessions = None
     if not question.paired and not question.across:
         sessions = drift.find_sessions(runs_before, runs_after)
-    results = _judge_all(common, metric, question, sessions, obstacles)
+    results = _judge_all(
+        common, metric=metric, question=question, sessions=sessions, obstacles=obstacles
+    )
     return Report(
         before=str(runs_before.path),
         after=str(runs_after.path),
@@ -278,7 +281,11 @@ def judge(
         machine_ratios=tuple(_compute_machine_ratios(common, results)),
         machine_costs=tuple(
             costs.compute_costs(
-                (runs_before, runs_after), common, results, question.prices, unit
+                (runs_before, runs_after),
+                configurations=common,
+                results=results,
+                prices=question.prices,
+                unit=unit,
             )
         ),
         changed_training=() if changes else _find_changed_training(common),

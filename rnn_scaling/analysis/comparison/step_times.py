@@ -81,10 +81,12 @@ def compare_step_times(
     all_batches = any_disturbed([*runs_before, *runs_after])
     return compare_percentiles(
         [np.asarray(step_times(run, all_batches), float) for run in runs_before],
-        [np.asarray(step_times(run, all_batches), float) for run in runs_after],
-        paired,
-        has_drift,
-        drift,
+        step_s_after=[
+            np.asarray(step_times(run, all_batches), float) for run in runs_after
+        ],
+        paired=paired,
+        has_drift=has_drift,
+        drift=drift,
     )
 
 

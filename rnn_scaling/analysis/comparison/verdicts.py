@@ -114,7 +114,13 @@ def measure(
             result, "other-units", before=row_before.unit, after=row_after.unit
         )
     if paired:
-        return _measure_pairs(result, configuration, row_before, row_after, metric)
+        return _measure_pairs(
+            result,
+            configuration=configuration,
+            row_before=row_before,
+            row_after=row_after,
+            metric=metric,
+        )
     result = dataclasses.replace(
         result,
         before=row_before.shown_metric(metric),
@@ -249,10 +255,10 @@ def runs_needed(
         error, degrees = _subtract_drift(error, degrees, drift)
     return _find_min_runs(
         error * math.sqrt(num_runs),
-        degrees / (num_runs - 1),
-        target,
-        change.rounding,
-        drift,
+        degrees_per_run=degrees / (num_runs - 1),
+        target=target,
+        rounding=change.rounding,
+        drift=drift,
     )
 
 

@@ -165,7 +165,9 @@ def _make_change_point(change: Interval, before: Entry, after: Entry) -> ChangeP
         version_after = after.versions.get(name, "none")
         if version_before != version_after:
             versions[name] = (version_before, version_after)
-    return ChangePoint(change, before, after, num_commits, versions)
+    return ChangePoint(
+        change, before=before, after=after, commits=num_commits, versions=versions
+    )
 
 
 @dataclasses.dataclass(frozen=True)

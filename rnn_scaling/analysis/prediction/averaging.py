@@ -323,7 +323,13 @@ def _fit(
     degrees = _NOISE_DEGREES + len(z) - 1
     scale = np.sqrt((_NOISE_DEGREES * NOISE**2 + squares) / degrees)
     score = (left_out + total - first) / 2
-    return Posterior(coefficients, weights / weights.sum(), location, scale, score)
+    return Posterior(
+        coefficients,
+        weights=weights / weights.sum(),
+        location=location,
+        scale=scale,
+        score=score,
+    )
 
 
 def _make_coefficient_grid(

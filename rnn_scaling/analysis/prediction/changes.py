@@ -173,10 +173,10 @@ def sensitivity(
     together = [effects[_TOGETHER]] if _TOGETHER in effects else []
     return Sensitivity(
         prediction.curve,
-        devices,
-        shares,
-        (effects[_NOW], *ranked, *together),
-        (state(kind, **values), *step.assumptions(changes, fixed_share)),
+        devices=devices,
+        parts=shares,
+        effects=(effects[_NOW], *ranked, *together),
+        statements=(state(kind, **values), *step.assumptions(changes, fixed_share)),
     )
 
 
@@ -343,10 +343,10 @@ class _Step:
         gathered_bytes = gathered_factor * (knowledge.gathered_bytes or 0.0)
         seconds = exchange_s(
             knowledge.algorithm,
-            self._devices,
-            knowledge.summed_bytes,
-            gathered_bytes,
-            links,
+            devices=self._devices,
+            summed_bytes=knowledge.summed_bytes,
+            gathered_bytes=gathered_bytes,
+            links=links,
         )
         return seconds / ideal_s
 
@@ -432,4 +432,6 @@ class _Step:
 def _make_interval(values: np.ndarray) -> Interval:
     low, value, high = map(float, np.percentile(values, (2.5, 50, 97.5)))
     error = (high - low) / 2 / _NORMAL_QUANTILE
-    return Interval(value, low, high, IntervalKind(Basis.DRAWS), error)
+    return Interval(
+        value, low=low, high=high, kind=IntervalKind(Basis.DRAWS), standard_error=error
+    )

@@ -236,10 +236,10 @@ def measured_point(row: Row) -> MeasuredPoint:
         degrees = CORRECTION_DEGREES
     return MeasuredPoint(
         row.num_devices,
-        rate.value,
-        error,
-        degrees,
-        row.rounding,
+        rate=rate.value,
+        error=error,
+        degrees=degrees,
+        rounding=row.rounding,
         is_corrected=row.corrected is not None,
     )
 

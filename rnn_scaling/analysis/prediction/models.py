@@ -189,10 +189,10 @@ def exchange_terms(curve: Curve) -> list[Term]:
         seconds = [
             costs.exchange_s(
                 knowledge.algorithm,
-                devices,
-                summed_bytes,
-                gathered_bytes,
-                knowledge.links,
+                devices=devices,
+                summed_bytes=summed_bytes,
+                gathered_bytes=gathered_bytes,
+                links=knowledge.links,
             )
             for devices in map(int, n)
         ]

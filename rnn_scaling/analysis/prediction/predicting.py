@@ -143,7 +143,11 @@ def _predict_point(curve: Curve, average_model: Average, n: int) -> PredictedPoi
     quantiles = np.exp(np.quantile(logs, (0.025, 0.5, 0.975)))
     low, value, high = map(float, quantiles)
     rate = Interval(
-        value, low, high, IntervalKind(Basis.MODELS), float(logs.std()) * value
+        value,
+        low=low,
+        high=high,
+        kind=IntervalKind(Basis.MODELS),
+        standard_error=float(logs.std()) * value,
     )
     first = curve.points[0]
     if first.devices != 1:

@@ -148,7 +148,9 @@ def memory_gib(
     if not np.allclose(weights @ (x * scales), target * scales, rtol=1e-6):
         if batch_factor == 1:
             return None
-        memory = memory_gib(row, rows, devices, 1.0, per_machine)
+        memory = memory_gib(
+            row, rows=rows, devices=devices, batch_factor=1.0, per_machine=per_machine
+        )
         return memory and _bounds_for_batch(memory, row, batch_factor)
     value = float(weights @ y)
     degrees = len(y) - int(np.linalg.matrix_rank(x, tol=1e-9))
@@ -159,7 +161,13 @@ def memory_gib(
     error = math.hypot(line_error, _BLOCK_ERROR * value)
     margin = t_quantile(0.975, degrees) * error
     low = max(0.0, value - margin)
-    return Interval(value, low, value + margin, IntervalKind(Basis.FURTHER_RUN), error)
+    return Interval(
+        value,
+        low=low,
+        high=value + margin,
+        kind=IntervalKind(Basis.FURTHER_RUN),
+        standard_error=error,
+    )
 
 
 def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interval:
@@ -217,13 +225,25 @@ def compute_sizes(
             continue
         memory = None
         if row:
-            memory = memory_gib(row, all_rows, devices, 1.0, devices_per_machine)
+            memory = memory_gib(
+                row,
+                rows=all_rows,
+                devices=devices,
+                batch_factor=1.0,
+                per_machine=devices_per_machine,
+            )
         size = Size(devices, memory)
         if items:
             num_machines = math.ceil(devices / per_machine)
             seconds = rates[devices].inverse(items)
             cost = _cost(seconds, num_machines, machine)
-            size = Size(devices, memory, num_machines, seconds, cost)
+            size = Size(
+                devices,
+                memory_gib=memory,
+                machines=num_machines,
+                seconds=seconds,
+                cost=cost,
+            )
         needs.append(size)
     statements = []
     if items and needs:

@@ -125,7 +125,13 @@ def simulate(
     parts["contention"] = 1 - computing_efficiency
     parts["exchange bandwidth"] = computing_efficiency - last_mean
     error = float(efficiencies.std(ddof=1)) / math.sqrt(len(efficiencies))
-    efficiency = Interval(mean, mean, mean, IntervalKind(Basis.SIMULATION), error)
+    efficiency = Interval(
+        mean,
+        low=mean,
+        high=mean,
+        kind=IntervalKind(Basis.SIMULATION),
+        standard_error=error,
+    )
     rate = efficiency.scaled(devices * single_rate)
     return PredictedPoint(devices, rate, efficiency, parts)
 
@@ -143,7 +149,9 @@ def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.
     job_ends = np.zeros((jobs + 1, devices))
     failed_until = np.zeros(devices)
     random = np.random.default_rng([seed, 3])
-    computing = _draw_computing_times(system, devices, jobs, job_steps, seed)
+    computing = _draw_computing_times(
+        system, devices=devices, jobs=jobs, job_steps=job_steps, seed=seed
+    )
     for number, computing_s in enumerate(computing, start=1):
         computed_at = clock + computing_s
         if exchange is None or number % system.exchange_every:
@@ -231,11 +239,21 @@ def make_exchange(
             link, _ = links_with_groups(devices, links)[-1]
         device_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _server_finish(
-            start, device_s, link.alpha_s, knowledge.servers, sharing
+            start,
+            device_s=device_s,
+            alpha_s=link.alpha_s,
+            servers=knowledge.servers,
+            sharing=sharing,
         )
     if knowledge.algorithm == "ring":
         return _make_ring(devices, summed, gathered, links)
-    seconds = exchange_s(knowledge.algorithm, devices, summed, gathered, links)
+    seconds = exchange_s(
+        knowledge.algorithm,
+        devices=devices,
+        summed_bytes=summed,
+        gathered_bytes=gathered,
+        links=links,
+    )
     return lambda start: np.full(devices, start.max() + seconds)
 
 

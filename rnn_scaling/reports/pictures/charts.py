@@ -443,7 +443,7 @@ def _draw_line(
     line, points = located_line
     style = _line_style(chart, line)
     if any(located.point.is_predicted for located in points):
-        _draw_prediction(axes, chart, points, shift, style)
+        _draw_prediction(axes, chart=chart, points=points, shift=shift, style=style)
         points = [located for located in points if not located.point.is_predicted]
         style["linestyle"] = "none"
     numbers = [located.number for located in points]
@@ -541,7 +541,9 @@ def _draw_figure(chart: Chart, width: float, height: float) -> Any:
         left = 0.2
         height = 0.9 + ROW_INCHES * len(chart.series_points)
     bottom = figures.BOTTOM + _NOTE_INCHES * num_lines
-    figure, axes = figures.make_blank_figure(width, height, entries, left, bottom)
+    figure, axes = figures.make_blank_figure(
+        width, height=height, entries=entries, left=left, bottom=bottom
+    )
     draw(axes, chart)
     figures.add_legend(figure, columns=1)
     return figure

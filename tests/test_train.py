@@ -14,7 +14,7 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
 from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
-from rnn_scaling.reports.numbers import mark_text, plain
+from rnn_scaling.reports.numbers import format_plain, mark_text
 from tests.support import log_samples
 from tests.support.forked import TINY, TINY_NMT, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
@@ -134,7 +134,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     (row,) = build_rows([result])
     assert row.rate is not None
     mark = mark_text(row.rate)
-    assert f" {plain(row.rate.value, 1)}{mark} |" in done.stdout
+    assert f" {format_plain(row.rate.value, 1)}{mark} |" in done.stdout
     resolved = result.resolved
     assert len(resolved.devices) == 2 and resolved.logical_devices
     assert resolved.encoder_kernel and resolved.all_reduce[0].algorithm != "auto"

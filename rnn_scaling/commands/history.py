@@ -258,7 +258,7 @@ def _show(options: ShowOptions) -> int:
     renders["history.html"] = functools.partial(page.render, timeline, name, address)
     report_files.write_files(renders, target, force=False)
     terminal.print_fitted(
-        f"{report.text(timeline)}\n{target / 'history.html'} has the curves.\n"
+        f"{report.format_text(timeline)}\n{target / 'history.html'} has the curves.\n"
     )
     return entry.EXIT_OK
 

@@ -215,13 +215,15 @@ def _answer_runs(options: ReadingOptions) -> int:
         else:
             shown_runs.append(run)
     if shown_runs and options.format == "json":
-        print(phases.as_json(shown_runs), end="", flush=True)
+        print(phases.format_json(shown_runs), end="", flush=True)
     elif shown_runs:
-        print_fitted(phases.text(shown_runs))
+        print_fitted(phases.format_text(shown_runs))
     if options.picture and any(run.parts for run in shown_runs):
         kind = options.picture.suffix.lower().removeprefix(".")
         try:
-            write_bytes(phases.picture(shown_runs, options.step, kind), options.picture)
+            write_bytes(
+                phases.draw_picture(shown_runs, options.step, kind), options.picture
+            )
         except OSError as e:
             problems.append(f"{options.picture}: {e.strerror or e}")
     return entry.fail(*problems) if problems else entry.EXIT_OK

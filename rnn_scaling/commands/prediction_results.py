@@ -29,9 +29,9 @@ from rnn_scaling.reports.page import prediction as page
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.prediction import (
     PredictionReport,
-    changes_json,
-    changes_text,
-    text,
+    format_changes,
+    format_changes_json,
+    format_text,
     to_json,
 )
 from rnn_scaling.reports.wording import sentence
@@ -238,7 +238,7 @@ def print_report(
         files["html"] = lambda: page.render(report, drawn_predictions, title)
         files["png"] = lambda: pictures.render(drawn_predictions)
     renderers_by_name = {f"{name}.{kind}": render for kind, render in files.items()}
-    _print(text(report), renderers_by_name, options)
+    _print(format_text(report), renderers_by_name, options)
 
 
 def print_changes(
@@ -246,10 +246,10 @@ def print_changes(
 ) -> None:
     """Print the effects of changes; write JSON and picture to --output."""
     files = {
-        "whatif.json": lambda: changes_json(sensitivities),
-        "whatif.png": lambda: pictures.changes(sensitivities),
+        "whatif.json": lambda: format_changes_json(sensitivities),
+        "whatif.png": lambda: pictures.draw_changes(sensitivities),
     }
-    _print(changes_text(sensitivities), files, options)
+    _print(format_changes(sensitivities), files, options)
 
 
 def _print(

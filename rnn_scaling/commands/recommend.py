@@ -88,7 +88,7 @@ def _answer_settings(request: recommend.Request, trainer: Sequence[str]) -> int:
     else:
         print(text, end="", flush=True)
     if outcome.records:
-        markdown = recommendation.markdown(advice)
+        markdown = recommendation.format_markdown(advice)
         data = recommendation.to_json(advice)
         report_files.write_results(request.out, advice.name, markdown, data)
     if outcome.exit_status is not None:

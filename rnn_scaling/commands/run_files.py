@@ -44,7 +44,7 @@ class RecordFiles(Observer):
                 raise OutputError(flag, e.strerror or str(e), "record") from e
         if output.mlperf_log:
             try:
-                write_text(mlperf_log.text(record), output.mlperf_log)
+                write_text(mlperf_log.format_log(record), output.mlperf_log)
             except OSError as e:
                 flag = f"--mlperf_log={output.mlperf_log}"
                 raise OutputError(flag, e.strerror or str(e), "log") from e

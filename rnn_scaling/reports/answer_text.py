@@ -17,7 +17,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.sections import Section, markdown
+from rnn_scaling.reports.sections import Section, format_markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escape
@@ -53,7 +53,7 @@ def brief_text(summary: Summary, folder: Path) -> str:
     if commands := conclusions.all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
     headlines, details = conclusions.answer_paragraphs(summary)
-    tables = markdown(brief_sections(summary), level=3)
+    tables = format_markdown(brief_sections(summary), level=3)
     paragraphs = [
         _footnote(summary, tables),
         "\n".join(headlines),
@@ -90,7 +90,7 @@ def full_text(summary: Summary, folder: Path) -> str:
         lines += ["", "Runs that would complete the analysis:"]
         lines += [f"  {command}" for command in commands]
     page = _page_text("page-after-full", folder)
-    return "\n".join([table.text(summary), *lines, "", page, ""])
+    return "\n".join([table.format_text(summary), *lines, "", page, ""])
 
 
 def _bulleted(texts: Sequence[str]) -> str:

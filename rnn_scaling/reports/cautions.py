@@ -37,10 +37,10 @@ _LEAST_ROUNDING = 0.005
 
 def caution_texts(summary: Summary) -> list[str]:
     """Return the cautions in English."""
-    return list(map(sentence, statements(summary)))
+    return list(map(sentence, make_statements(summary)))
 
 
-def statements(summary: Summary) -> list[Statement]:
+def make_statements(summary: Summary) -> list[Statement]:
     """Return cautions about machines, differences, losses, programs and logs."""
     differences = [
         _difference_statement(difference)
@@ -48,7 +48,7 @@ def statements(summary: Summary) -> list[Statement]:
         if difference.severity == INCOMPARABLE or difference.name in _LOADS
     ]
     return [
-        *environment.statements(summary.records),
+        *environment.make_statements(summary.records),
         *differences,
         *hand_made_strong_scaling(summary),
         *loss_statements(summary),

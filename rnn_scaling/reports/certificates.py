@@ -50,7 +50,7 @@ def trains_wrong(series: SeriesSummary) -> bool:
     return any(certificate and not certificate.holds for certificate in certificates)
 
 
-def alarms(summary: Summary) -> list[Statement]:
+def make_alarms(summary: Summary) -> list[Statement]:
     """Return the series whose certificate failed; the answer begins with them."""
     names = []
     for series in summary.series:

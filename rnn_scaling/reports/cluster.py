@@ -20,7 +20,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
-from rnn_scaling.reports.steps import milliseconds
+from rnn_scaling.reports.steps import format_milliseconds
 from rnn_scaling.system.files.terminal import format_three_digits
 
 # The most ranks that a table lists. If there are more, it lists the slowest, the median
@@ -160,10 +160,12 @@ def ranks_grid(lateness: Lateness, unit: str) -> Grid:
         f"{unit_heading(unit)}/s": lambda rank_times: format_three_digits(
             rank_times.items_per_second
         ),
-        "Batch (ms)": lambda rank_times: milliseconds(spread(rank_times.seconds)),
+        "Batch (ms)": lambda rank_times: format_milliseconds(
+            spread(rank_times.seconds)
+        ),
     }
     if lateness.by_ready:
-        columns["Gradients ready after (ms)"] = lambda rank_times: milliseconds(
+        columns["Gradients ready after (ms)"] = lambda rank_times: format_milliseconds(
             spread(rank_times.ready)
         )
     columns["Last in batches"] = lambda rank_times: str(rank_times.num_last)

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
-from rnn_scaling.reports.numbers import plain, plus_minus, round_for_files
+from rnn_scaling.reports.numbers import format_interval, format_plain, round_for_files
 from rnn_scaling.reports.sections import Columns
 from rnn_scaling.reports.summary import SeriesSummary, mean_seconds
 from rnn_scaling.system.files.markdown import format_csv_cell
@@ -46,7 +46,7 @@ class Column(Generic[Item]):
         if isinstance(value, Interval) and self.factor != 1:
             value = value.scaled(self.factor)
         if value is None or isinstance(value, Interval):
-            return plus_minus(value, self.digits)
+            return format_interval(value, self.digits)
         if isinstance(value, float):
             return f"{self.factor * value:.{self.digits}f}"
         return str(value)
@@ -162,7 +162,7 @@ def _rounded_seconds(row: Row) -> float | None:
 def _seconds_text(row: Row) -> str:
     seconds = mean_seconds(row)
     if seconds is not None:
-        return plain(seconds, _SECONDS_DIGITS)
+        return format_plain(seconds, _SECONDS_DIGITS)
     return "n/a" if row.good_runs else row.records[-1].status
 
 

@@ -43,8 +43,12 @@ from rnn_scaling.reports.comparison_statements import (
 from rnn_scaling.reports.differences import describe, value_text
 from rnn_scaling.reports.interval_texts import interval_text, note_text
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import plus_minus, signed_percent, spread_text
-from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.numbers import (
+    format_interval,
+    format_signed_percent,
+    spread_text,
+)
+from rnn_scaling.reports.sections import Grid, Section, format_markdown
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
@@ -146,7 +150,7 @@ def print_machines(
 
 def render_text(report: Report, sides: Sides = BEFORE_AFTER) -> str:
     """Return the comparison for the terminal; only a gate ends with its verdict."""
-    sections = markdown(_list_sections(report, sides), level=0)
+    sections = format_markdown(_list_sections(report, sides), level=0)
     lines = [*_head_lines(report, sides), "", sections]
     if sides.is_gate:
         lines.append(f"result: {sentences(verdict_statements(report))}")
@@ -157,7 +161,7 @@ def render_markdown(report: Report) -> str:
     """Return the comparison as Markdown, with the verdict first."""
     lines = [f"**{sentences(verdict_statements(report))}**", ""]
     lines += [f"{line}  " for line in _head_lines(report, BEFORE_AFTER)]
-    lines += ["", markdown(_list_sections(report, BEFORE_AFTER), level=4)]
+    lines += ["", format_markdown(_list_sections(report, BEFORE_AFTER), level=4)]
     return escape("\n".join(lines).rstrip())
 
 
@@ -279,8 +283,8 @@ def _number_cells(result: Result, metric: Metric) -> list[str]:
     return [
         result.label,
         "+".join(map(str, result.runs)),
-        plus_minus(metric.to_printed_unit(result.before), metric.digits),
-        plus_minus(metric.to_printed_unit(result.after), metric.digits),
+        format_interval(metric.to_printed_unit(result.before), metric.digits),
+        format_interval(metric.to_printed_unit(result.after), metric.digits),
         _change_text(result.comparison.ratio if result.comparison else None),
         _p_text(result.p_adjusted),
     ]
@@ -296,12 +300,12 @@ def _change_text(ratio: Interval | None) -> str:
     """Return "+3.0 % (-1.0 % to +7.0 %)"; "n/a" for None."""
     if ratio is None:
         return "n/a"
-    change = signed_percent(ratio.value)
+    change = format_signed_percent(ratio.value)
     if ratio.ends is None:
         return change
     if ratio.is_wide:
         return f"{change} ({spread_text(ratio)})"
-    low, high = map(signed_percent, ratio.ends)
+    low, high = map(format_signed_percent, ratio.ends)
     return f"{change} ({low} to {high})"
 
 
@@ -364,7 +368,7 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
         remarks += _missing_percentiles(report)
     sections = [Section("", grids, tuple(remarks))]
     if report.machine_costs:
-        sections.append(machine_costs.section(report.machine_costs))
+        sections.append(machine_costs.make_section(report.machine_costs))
 
     notes: dict[str, Sequence[Statement | str]] = {
         "method": method_statements(report, sides),

@@ -29,11 +29,11 @@ from rnn_scaling.reports import certificates, headline, training_differences
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.fastest_series import (
     DECISIONS,
-    conditions,
     devices_text,
-    fastest,
     measured_counts,
     most_devices,
+    state_conditions,
+    state_fastest,
 )
 from rnn_scaling.reports.numbers import group_by_kind
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
@@ -143,7 +143,10 @@ def answer_statements(summary: Summary) -> list[Statement]:
     """
     if not summary.measured:
         return [state("no-run-succeeded")]
-    answer = [*certificates.alarms(summary), *training_differences.alarms(summary)]
+    answer = [
+        *certificates.make_alarms(summary),
+        *training_differences.make_alarms(summary),
+    ]
     if summary.has_many_models:
         for name, series in summary.tables:
             answer += _model_statements(summary, name, series)
@@ -222,12 +225,12 @@ def _model_statements(
 def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which series of a scaling is fastest, and which are not ranked."""
     if len(series) == 1:
-        return one_series.statements(series[0])
+        return one_series.make_statements(series[0])
     unranked = _unranked_statements(series)
     parallel = [member for member in series if most_devices(member) > 1]
     if not parallel:
         sound_series, excluded = _select_sound([s for s in series if s.row_on(1)])
-        first = fastest(sound_series, 1) if len(sound_series) > 1 else []
+        first = state_fastest(sound_series, 1) if len(sound_series) > 1 else []
         none = state("none-on-several", series=len(series))
         return [*first, *excluded, none, *unranked]
 
@@ -240,7 +243,7 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
         return [none, *excluded, *unranked]
 
     sound, _ = _select_sound(parallel)
-    fastest_statements = headline.statements(sound)
+    fastest_statements = headline.make_statements(sound)
     fastest_statements += _fastest_on_one_device(candidates)
     if len(candidates) == 1:
         only_one = state("one-ranked", series=len(series))
@@ -327,17 +330,17 @@ def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which program is fastest on one device; [] of a single program."""
     measured_series = [member for member in series if member.row_on(1)]
     programs = {program_key(member.rows[0].options) for member in measured_series}
-    return fastest(measured_series, 1) if len(programs) > 1 else []
+    return state_fastest(measured_series, 1) if len(programs) > 1 else []
 
 
 def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which series is fastest on the most devices that all have."""
     if len(candidates) == 1:
-        return one_series.statements(candidates[0])
+        return one_series.make_statements(candidates[0])
     common_counts = set.intersection(*map(measured_counts, candidates)) - {1}
     if not common_counts:
-        return [state("no-common-devices"), *conditions(candidates, None)]
-    return fastest(candidates, max(common_counts))
+        return [state("no-common-devices"), *state_conditions(candidates, None)]
+    return state_fastest(candidates, max(common_counts))
 
 
 def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:

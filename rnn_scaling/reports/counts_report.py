@@ -20,7 +20,13 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import PHASES
 from rnn_scaling.reports import missing_results, placement_table, report_files
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
+from rnn_scaling.reports.sections import (
+    Columns,
+    Grid,
+    Section,
+    format_markdown,
+    make_grid,
+)
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system import entry
@@ -52,7 +58,9 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     if not inspection.groups:
         remedy = "repeat them with --trace_batches=1 in another --out"
         entry.fail(
-            missing_results.message("no run was counted", records.values(), remedy)
+            missing_results.format_message(
+                "no run was counted", records.values(), remedy
+            )
         )
         return False
 
@@ -63,13 +71,13 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     label, widest = max(
         placed.values(), key=lambda labelled: labelled[1].options["num_devices"]
     )
-    placement = placement_table.section(label, widest, variables=False)
-    print_fitted(markdown([*sections(inspection), placement], level=3))
+    placement = placement_table.make_section(label, widest, variables=False)
+    print_fitted(format_markdown([*make_sections(inspection), placement], level=3))
 
-    details = sections(inspection, is_full=True)
-    details += [placement_table.section(*labelled) for labelled in placed.values()]
-    page = f"# Operators and kernels of a step\n\n{markdown(details)}"
-    data = json_text(content(inspection))
+    details = make_sections(inspection, is_full=True)
+    details += [placement_table.make_section(*labelled) for labelled in placed.values()]
+    page = f"# Operators and kernels of a step\n\n{format_markdown(details)}"
+    data = json_text(make_data(inspection))
     report_files.write_results(out, "inspect", page, data)
     return not inspection.differences
 
@@ -80,14 +88,14 @@ def inspect_summary(summary: Summary) -> Inspection | None:
     return counts.inspect(runs) if runs else None
 
 
-def content(inspection: Inspection) -> dict[str, Any]:
+def make_data(inspection: Inspection) -> dict[str, Any]:
     """Return the counts for JSON."""
     groups = []
     for group in inspection.groups:
         fields = {
             "title": group.title,
             "counts": list(map(_counts_data, group.counts)),
-            "why": reasons(group),
+            "why": _state_reasons(group),
         }
         groups.append(fields)
     lines = growth.fit_lines(inspection.groups)
@@ -108,7 +116,7 @@ def _counts_data(configuration: StepCounts) -> dict[str, Any]:
     return {unit: items, **fields, "kernels": configuration.kernels}
 
 
-def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
+def make_sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
     """Return operators and kernels of each group, and why encoders differ.
 
     Growth with the sequence length and the agreement of the runs follow.
@@ -137,15 +145,15 @@ def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
         ]
         if is_full:
             grids += _detailed_grids(group)
-        group_sections.append(Section(group.title, grids, tuple(reasons(group))))
+        group_sections.append(Section(group.title, grids, tuple(_state_reasons(group))))
     return [
         *group_sections,
         *_growth_sections(inspection.groups),
-        Section("Do the runs agree?", notes=tuple(agreement(inspection))),
+        Section("Do the runs agree?", notes=tuple(state_agreement(inspection))),
     ]
 
 
-def agreement(inspection: Inspection) -> list[Statement]:
+def state_agreement(inspection: Inspection) -> list[Statement]:
     """Return whether runs of one configuration have the same counts, as they must."""
     if inspection.differences:
         texts = map(sentence, inspection.differences)
@@ -210,7 +218,7 @@ def _comparison_grid(
     return Grid(caption, head, lines)
 
 
-def reasons(group: CountGroup) -> list[Statement]:
+def _state_reasons(group: CountGroup) -> list[Statement]:
     """Return why encoders differ, on the fewest devices that both ran on."""
     encoders = group.encoders
     if len(encoders) < 2:
@@ -329,7 +337,7 @@ def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
     return [Section("Growth with the sequence length T", (grid,))]
 
 
-def formula(line: growth.Line) -> str:
+def format_formula(line: growth.Line) -> str:
     """Return a line such as "1,234 + 56 T"."""
     sign = "-" if line.slope < 0 else "+"
     return f"{_fraction_text(line.start)} {sign} {_fraction_text(abs(line.slope))} T"
@@ -337,8 +345,8 @@ def formula(line: growth.Line) -> str:
 
 def _line_text(line: growth.Line) -> str:
     if len(line.lengths) == 2:  # any line fits two lengths
-        return f"{formula(line)} (only two lengths)"
-    return formula(line) if line.is_exact else "not linear"
+        return f"{format_formula(line)} (only two lengths)"
+    return format_formula(line) if line.is_exact else "not linear"
 
 
 def _fraction_text(value: Fraction) -> str:

@@ -76,7 +76,9 @@ def render(summary: Summary) -> bytes:
             if summary.is_certified:
                 line |= csv_line((columns.CERTIFICATE, _CERTIFICATE_TEXT), row)
             if summary.learning:
-                line |= learning.csv_fields(summary.learning, summary.row_titles, row)
+                line |= learning.make_csv_fields(
+                    summary.learning, summary.row_titles, row
+                )
             lines.append(line)
     return csv_text(lines, _SERIES_NAMES).encode()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.reports.pictures import charts, figures
 from rnn_scaling.reports.pictures.charts import Chart
-from rnn_scaling.reports.scaling_data import Group, groups
+from rnn_scaling.reports.scaling_data import Group, list_groups
 from rnn_scaling.reports.summary import Summary
 
 _PANELS_PER_LINE = 3
@@ -29,11 +29,13 @@ def render(summary: Summary) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    panels_of_groups = [(group, _choose_panels(group)) for group in groups(summary)]
+    panels_of_groups = [
+        (group, _choose_panels(group)) for group in list_groups(summary)
+    ]
     if not panels_of_groups:
         raise ValueError("expected at least one successful run")
     heights = [_height_inches(group, panels) for group, panels in panels_of_groups]
-    with figures.style(is_fixed=True):
+    with figures.apply_style(is_fixed=True):
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         subfigures = figure.subfigures(
             len(heights), 1, squeeze=False, height_ratios=heights

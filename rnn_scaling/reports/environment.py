@@ -1,6 +1,6 @@
 """The machines, versions and conditions of the runs of a report.
 
-`analysis.facts.table` lists the facts of a run. `statements` makes the cautions.
+`analysis.facts.table` lists the facts of a run. `make_statements` makes the cautions.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ class EnvironmentFact:
         return "; ".join(texts)
 
 
-def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
+def list_facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Return machines, versions, threads, load and clocks of all runs.
 
     Facts that no record contains are omitted.
@@ -77,7 +77,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     return (*recorded_facts, *_load_facts(records), *_clock_facts(records))
 
 
-def statements(records: Sequence[RunRecord]) -> list[Statement]:
+def make_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """Return cautions about shared devices, cores, hosts and clocks.
 
     Each has the number of runs, and the values of the first or most extreme one.

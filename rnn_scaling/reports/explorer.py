@@ -138,13 +138,13 @@ def _to_json_data(value: Any) -> Any:
     if isinstance(value, Interval):
         ends = value.ends or (None, None)
         sentences = map(sentence, marks.explain_numbers([value]))
-        return [*map(short, (value.value, *ends)), *sentences]
+        return [*map(round_briefly, (value.value, *ends)), *sentences]
     if isinstance(value, Metric):
         return {name: getattr(value, name) for name in _METRIC_FIELDS}
     return vars(value)
 
 
-def short(value: float | None, digits: int = _DIGITS) -> float | None:
+def round_briefly(value: float | None, digits: int = _DIGITS) -> float | None:
     """Return a number with few digits, or None if it is unknown or not finite."""
     if value is None or not math.isfinite(value):
         return None

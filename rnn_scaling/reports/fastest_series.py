@@ -36,7 +36,7 @@ def measured_counts(series: SeriesSummary) -> set[int]:
     return {row.num_devices for row in series.rows if row.rate is not None}
 
 
-def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
+def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     """Return which series is fastest, and the load and faults that slowed runs.
 
     Args:
@@ -60,7 +60,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
                 ordered, rivals=rivals, count=count, place=place, common=common
             ),
             *_faster_elsewhere_statements(ordered, count),
-            *conditions(series, count),
+            *state_conditions(series, count),
         ]
 
     facts = [
@@ -80,7 +80,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     if count > 1:
         facts += _worker_statements(first, None)
     facts += _faster_elsewhere_statements(ordered, count, first)
-    return [*facts, *conditions(series, count, first if count > 1 else None)]
+    return [*facts, *state_conditions(series, count, first if count > 1 else None)]
 
 
 def _unclear_statements(
@@ -231,7 +231,7 @@ def _is_slower(
     return is_above(_rate_on(best, count), undisturbed, among)
 
 
-def conditions(
+def state_conditions(
     series: Sequence[SeriesSummary],
     count: int | None,
     ranked: SeriesSummary | None = None,

@@ -60,7 +60,7 @@ KINDS = (
 )
 
 
-def statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the speedup over all series, and the effect of each option.
 
     Returns:

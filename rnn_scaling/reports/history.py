@@ -19,11 +19,17 @@ from rnn_scaling.reports.columns import csv_text
 from rnn_scaling.reports.json_data import interval_data, json_text
 from rnn_scaling.reports.numbers import (
     MARKS,
-    plus_minus,
+    format_interval,
+    format_signed_percent,
     round_for_files,
-    signed_percent,
 )
-from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
+from rnn_scaling.reports.sections import (
+    Columns,
+    Grid,
+    Section,
+    format_markdown,
+    make_grid,
+)
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -99,7 +105,7 @@ def _change_percent(ratio: float) -> float:
     return 100 * (ratio - 1)
 
 
-def paragraphs(timeline: Timeline) -> list[list[Statement]]:
+def make_paragraphs(timeline: Timeline) -> list[list[Statement]]:
     """Return the size of the history, its change points, and remarks on the search."""
     groups = [[_size_statement(timeline)]]
     for curve in timeline.curves:
@@ -123,14 +129,14 @@ def paragraphs(timeline: Timeline) -> list[list[Statement]]:
     return [*groups, remarks] if remarks else groups
 
 
-def table(timeline: Timeline) -> Grid:
+def make_table(timeline: Timeline) -> Grid:
     """Return a line for each curve."""
     unit = common_unit(curve.unit for curve in timeline.curves)
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
         "Entries": _entries_text,
-        "First": lambda curve: plus_minus(curve.points[0].rate, RATE.digits),
-        f"Latest ({unit}/s)": lambda curve: plus_minus(
+        "First": lambda curve: format_interval(curve.points[0].rate, RATE.digits),
+        f"Latest ({unit}/s)": lambda curve: format_interval(
             curve.points[-1].rate, RATE.digits
         ),
         "Change points": _changes_text,
@@ -150,7 +156,9 @@ def _entries_text(curve: Curve) -> str:
 
 
 def _changes_text(curve: Curve) -> str:
-    changes = [signed_percent(point.change.value) for point in curve.change_points]
+    changes = [
+        format_signed_percent(point.change.value) for point in curve.change_points
+    ]
     return ", ".join(changes) or "-"
 
 
@@ -167,17 +175,17 @@ def _sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[round(highest * (value - low) / width)] for value in latest)
 
 
-def text(timeline: Timeline) -> str:
+def format_text(timeline: Timeline) -> str:
     """Return the table and the paragraphs for the terminal."""
     lines = [
-        markdown([Section("", (table(timeline),))]),
-        *map(sentences, paragraphs(timeline)),
+        format_markdown([Section("", (make_table(timeline),))]),
+        *map(sentences, make_paragraphs(timeline)),
         "",
     ]
     return escape("\n".join(lines))
 
 
-def points(timeline: Timeline) -> list[dict[str, Any]]:
+def list_points(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the fields of each entry of each curve."""
     lines = []
     for curve in timeline.curves:
@@ -223,9 +231,9 @@ def to_json(timeline: Timeline) -> bytes:
     """Return all statements, curves and points as JSON."""
     content = {
         "schema": SCHEMA,
-        "statements": list(itertools.chain.from_iterable(paragraphs(timeline))),
+        "statements": list(itertools.chain.from_iterable(make_paragraphs(timeline))),
         "curves": list(map(_curve_data, timeline.curves)),
-        "points": points(timeline),
+        "points": list_points(timeline),
     }
     return json_text(content).encode()
 
@@ -264,5 +272,5 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
 
 def to_csv(timeline: Timeline) -> bytes:
     """Return a line for each entry of each curve."""
-    lines = [{"schema": REPORT_SCHEMA, **fields} for fields in points(timeline)]
+    lines = [{"schema": REPORT_SCHEMA, **fields} for fields in list_points(timeline)]
     return csv_text(lines).encode()

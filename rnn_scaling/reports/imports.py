@@ -189,7 +189,7 @@ def _work_key(row: Row) -> tuple[object, ...]:
     return row.unit, row.options["device"], work, sorted(map(str, options.items()))
 
 
-def statements(imported: Imported) -> list[Statement]:
+def make_statements(imported: Imported) -> list[Statement]:
     """Return the outliers of each log, of the scores and of the rates."""
     results = []
     for reading in imported.readings:
@@ -279,7 +279,7 @@ def _label(row: Row) -> str:
 
 def _all_tables(imported: Imported) -> list[Table]:
     """Return the tables of rates, findings of the audit, scores, then of the logs."""
-    tables = [rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
+    tables = [_make_rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
     for findings, comparisons in imported.audited or ():
         tables.append(_findings_table(findings, comparisons))
     scores, _ = mlperf_scores.find_scores(imported.readings)
@@ -293,7 +293,7 @@ def _all_tables(imported: Imported) -> list[Table]:
     return tables
 
 
-def rates_table(unit: str, members: Sequence[Member]) -> Table:
+def _make_rates_table(unit: str, members: Sequence[Member]) -> Table:
     """Return the runs of one unit by series and devices, as printed and as analysed."""
     columns: dict[str, Callable[[Member], Value]] = {
         "File": lambda member: member.location,
@@ -424,7 +424,7 @@ def render_markdown(imported: Imported) -> str:
         if any(speedup and has_interval(speedup) for speedup in speedups):
             text = table.rates_table(series)
             paragraphs.append(f"### {_label(series[0])}\n\n{text}")
-    sentences = map(sentence, statements(imported))
+    sentences = map(sentence, make_statements(imported))
     if lines := [f"- {line}\n" for line in sentences]:
         paragraphs.append("What stands out:\n" + "".join(lines))
     notes = []
@@ -451,7 +451,7 @@ def _render_csv(imported: Imported) -> str:
 
 def render_json(imported: Imported) -> str:
     """Return each log, and the rates of all logs together."""
-    remarks = statements(imported)
+    remarks = make_statements(imported)
     document: dict[str, Any] = {
         "schema": _SCHEMA,
         "logs": [_log_json(reading) for reading in imported.readings],

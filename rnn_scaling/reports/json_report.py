@@ -31,7 +31,7 @@ from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.numbers import round_for_files
 from rnn_scaling.reports.repeat_commands import repeat_command
-from rnn_scaling.reports.series_statements import series_text, statements
+from rnn_scaling.reports.series_statements import make_statements, series_text
 from rnn_scaling.reports.steady_state import state_text
 from rnn_scaling.reports.summary import (
     SeriesSummary,
@@ -47,7 +47,7 @@ def render(summary: Summary) -> bytes:
     """Return the report as JSON."""
     answer = conclusions.answer_statements(summary)
     overview = conclusions.overview_statements(summary)
-    warnings = cautions.statements(summary)
+    warnings = cautions.make_statements(summary)
     shown_metrics = select_metrics(summary.rows)
     metrics = list(map(columns.metric_column, shown_metrics))
     if any(row.corrected is not None for row in summary.rows):
@@ -71,9 +71,9 @@ def render(summary: Summary) -> bytes:
         "differences": [difference.data() for difference in summary.differences],
     }
     if summary.learning:
-        data["learning"] = learning.as_json(summary.learning, summary.row_titles)
+        data["learning"] = learning.make_data(summary.learning, summary.row_titles)
     if inspection := counts_report.inspect_summary(summary):
-        counts = counts_report.content(inspection)
+        counts = counts_report.make_data(inspection)
         names = ("groups", "growth", "differences")
         data["counts"] = {name: counts[name] for name in names}
     indent = 1 if len(summary.rows) <= _MAX_INDENTED_ROWS else None
@@ -99,13 +99,13 @@ def _series_data(
     if summary.unit == ITEMS:
         data |= json_fields((columns.UNIT,), series)
     data["sentence"] = series_text(series)
-    data["statements"] = statements(series)
+    data["statements"] = make_statements(series)
     data["missing"] = [summary.command_for_folder(command) for command in commands]
     if series.machine:
         data |= json_fields((columns.MACHINE,), series)
     if series.facts:
         data["facts"] = dict(series.facts)
-    data |= start_up.as_json(series.rows)
+    data |= start_up.make_data(series.rows)
     if faster_configuration:
         data["fastest_on"] = faster_configuration.num_devices
     if series.num_diverged:
@@ -136,10 +136,10 @@ def _row_data(
         for run in row.good_runs
         if id(run) in summary.steady_states
     ]
-    data["speedups"] = start_up.speedups(row)
+    data["speedups"] = start_up.compute_speedups(row)
     data |= json_fields((columns.PADDING, columns.IMBALANCE), row)
     if parts := split_steps(row.good_runs):
-        data["step"] = steps.as_json(parts)
+        data["step"] = steps.make_data(parts)
     if row.num_workers > 1:
         data["workers"] = cluster.row_data(row)
     if summary.is_certified:

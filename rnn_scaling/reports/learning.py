@@ -1,6 +1,6 @@
 """The time to a target of accuracy or loss, on one device and on several.
 
-The keys of `as_json` are part of report.json: never rename one.
+The keys of `make_data` are part of report.json: never rename one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rnn_scaling.reports.columns import (
     json_fields,
 )
 from rnn_scaling.reports.explorer import Axis, Line, Point
-from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
+from rnn_scaling.reports.numbers import format_interval, format_plain, unit_heading
 from rnn_scaling.reports.sections import Section, make_grid
 
 if TYPE_CHECKING:
@@ -171,7 +171,9 @@ def _make_notes(learning: Learning) -> list[Statement]:
         notes.append(state(kind, target=_target_text(target)))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
-        "windows": [plain(window, 0) for window in sorted(learning.windows.values())],
+        "windows": [
+            format_plain(window, 0) for window in sorted(learning.windows.values())
+        ],
         "per": "predictions" if is_of_predictions else "predicted items",
     }
     return [
@@ -187,12 +189,12 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
     heading = unit_heading(unit)
 
     def items_text(result: LearningResult) -> str:
-        return plus_minus(result.items, 0) if result.seconds else "not reached"
+        return format_interval(result.items, 0) if result.seconds else "not reached"
 
     def speedup_text(result: LearningResult) -> str:
         if result.row.num_devices == 1:
             return ""
-        return plus_minus(learning.time_speedup(result), 2)
+        return format_interval(learning.time_speedup(result), 2)
 
     columns = [
         ResultColumn("series", lambda result: titles[result.row], "Series"),
@@ -233,7 +235,7 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
     return {column.name: column for column in columns}
 
 
-def section(learning: Learning, titles: Titles) -> Section:
+def make_section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
     cells = cells_by_header(_make_columns(learning, titles).values())
     table = make_grid(f"Until {_target_text(learning.target)}", cells, learning.results)
@@ -246,7 +248,7 @@ def section(learning: Learning, titles: Titles) -> Section:
     return Section("Learning", (table,), notes)
 
 
-def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
+def make_data(learning: Learning, titles: Titles) -> dict[str, Any]:
     """Return the target, and the items and seconds of each configuration."""
     target = learning.target
     columns = _make_columns(learning, titles)
@@ -263,7 +265,7 @@ def as_json(learning: Learning, titles: Titles) -> dict[str, Any]:
     }
 
 
-def csv_fields(learning: Learning, titles: Titles, row: Row) -> dict[str, Any]:
+def make_csv_fields(learning: Learning, titles: Titles, row: Row) -> dict[str, Any]:
     """Return the fields of a row; None if the row did not train."""
     columns = _make_columns(learning, titles)
     results = {result.row: result for result in learning.results}

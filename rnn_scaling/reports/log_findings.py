@@ -59,7 +59,9 @@ def log_statements(
 def _are_printed_alike(finding: LogFinding) -> bool:
     """Return whether a sentence would print the same number for both rates."""
     rates = (finding.taken, finding.other)
-    texts = {numbers.digits(rate, NUMBER_DIGITS) for rate in rates if rate is not None}
+    texts = {
+        numbers.format_digits(rate, NUMBER_DIGITS) for rate in rates if rate is not None
+    }
     return len(texts) == 1
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rnn_scaling.analysis.comparison.costs import MachineCost, statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
 from rnn_scaling.reports import explorer, report_files
-from rnn_scaling.reports.numbers import plus_minus, unit_heading
+from rnn_scaling.reports.numbers import format_interval, unit_heading
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.pictures import charts
@@ -21,18 +21,18 @@ from rnn_scaling.reports.wording import sentences
 _TITLE = "Cost over speed with all devices: right and down is better"
 
 
-def section(costs: Sequence[MachineCost]) -> Section:
+def make_section(costs: Sequence[MachineCost]) -> Section:
     """Return a line for each machine and series. All prices have the same currency."""
     rate, cost = _rate_and_cost_metrics(costs)
     columns: Columns = {
         "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
         "Series": lambda row: row.series,
         "Devices": lambda row: str(row.devices),
-        unit_heading(rate.title): lambda row: plus_minus(row.rate, rate.digits),
+        unit_heading(rate.title): lambda row: format_interval(row.rate, rate.digits),
         f"{cost.unit} per hour": lambda row: (
             f"{row.nodes} x {row.price:g}" if row.nodes > 1 else f"{row.price:g}"
         ),
-        cost.column: lambda row: plus_minus(row.cost, cost.digits),
+        cost.column: lambda row: format_interval(row.cost, cost.digits),
     }
     if len({row.series for row in costs}) == 1:
         del columns["Series"]
@@ -48,7 +48,7 @@ def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
     data = _make_explorer(costs)
     chart = charts.Chart(data.metrics[0], data.axes[0], data.lines)
     files = {
-        "machines.png": lambda: charts.png(chart),
+        "machines.png": lambda: charts.draw_png(chart),
         "machines.html": lambda: _render_page(costs, data, chart),
     }
     report_files.write_files(files, target, force)
@@ -87,15 +87,15 @@ def _make_explorer(costs: Sequence[MachineCost]) -> explorer.Explorer:
 def _render_page(
     costs: Sequence[MachineCost], data: explorer.Explorer, chart: charts.Chart
 ) -> bytes:
-    [grid] = section(costs).grids
+    [grid] = make_section(costs).grids
     lines = [("#main", line) for line in grid.lines]
     overview = document.Overview(grid.head, [("", lines)], "What each machine costs")
-    return document.page(
+    return document.render_page(
         "Cost and speed of machines",
         about=list(dict.fromkeys(row.machine for row in costs)),
         lead=sentences(statements(costs)),
         overview=overview,
         explorer=data,
         sections=(),
-        first=[Live("chart", [drawings.picture(chart, "machines", _TITLE)])],
+        first=[Live("chart", [drawings.draw_picture(chart, "machines", _TITLE)])],
     )

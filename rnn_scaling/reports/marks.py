@@ -1,6 +1,6 @@
 """The lines below a table that explain the marks of its numbers.
 
-`numbers.plus_minus` adds the marks, so that every table, chart and file has them.
+`numbers.format_interval` adds the marks, so that every table, chart and file has them.
 
 A new mark is an entry of `numbers.MARKS` and a line here.
 """

@@ -9,7 +9,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.terminal import counted
 
 
-def message(missing: str, records: Collection[RunRecord], remedy: str) -> str:
+def format_message(missing: str, records: Collection[RunRecord], remedy: str) -> str:
     """Return an error that names the reason and the remedy.
 
     Args:

@@ -36,7 +36,7 @@ class Event:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def text(record: RunRecord) -> str:
+def format_log(record: RunRecord) -> str:
     """Return the log; without a batch, it has settings and the start."""
     time = datetime.datetime.fromisoformat(record.environment.started or _UNKNOWN_START)
     started = time.timestamp()

@@ -44,7 +44,7 @@ def find_scores(readings: Sequence[Reading]) -> tuple[Table | None, list[Stateme
         times = sorted(seconds for _, seconds in runs if seconds is not None)
         num_failed = len(runs) - len(times)
         ends = (times[0], times[-1], statistics.fmean(times)) if times else (None,) * 3
-        mean = olympic_mean(times, num_failed)
+        mean = compute_olympic_mean(times, num_failed)
         rows.append((*key, len(runs), num_failed, *ends, mean))
         limit = outliers.slow_limit([1 / seconds for seconds in times])
         for source, seconds in runs:
@@ -86,7 +86,7 @@ def _add_runs(groups: dict[tuple[Value, ...], _Scores], reading: Reading) -> Non
         )
 
 
-def olympic_mean(times: Sequence[float], num_failed: int) -> float | None:
+def compute_olympic_mean(times: Sequence[float], num_failed: int) -> float | None:
     """Return the mean seconds without the fastest and the slowest run.
 
     A run that did not reach the target counts as the slowest.

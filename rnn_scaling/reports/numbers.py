@@ -38,7 +38,7 @@ MARKS = {
 }
 
 
-def plus_minus(interval: Interval | None, digits: int | None) -> str:
+def format_interval(interval: Interval | None, digits: int | None) -> str:
     """Return a number with its 95 % interval and its marks, or "n/a" for None.
 
     Args:
@@ -65,7 +65,7 @@ def _unmarked(interval: Interval, digits: int | None) -> str:
         digits = max(1, 1 - _first_digit_power(value))
     is_plain = not (interval.is_wide or has_interval(interval))
     if is_plain or interval.ends is None:
-        return plain(value, digits)
+        return format_plain(value, digits)
     if interval.is_wide:
         known_digits = _WITHOUT_INTERVAL - 1 - _first_digit_power(value)
         decimals = max(0, min(digits, known_digits))
@@ -124,7 +124,9 @@ def has_ends(interval: Interval) -> bool:
     return shorter < (1 - _UNEVEN) * longer
 
 
-def interval_notes(named_intervals: Iterable[tuple[str, Interval | None]]) -> list[str]:
+def make_interval_notes(
+    named_intervals: Iterable[tuple[str, Interval | None]],
+) -> list[str]:
     """Return a line for each kind of interval: its signs, its numbers and its meaning.
 
     The meaning of a mark is not repeated; see `reports.marks`.
@@ -161,7 +163,7 @@ def _kind_text(kind: IntervalKind) -> str:
     return interval_text(dataclasses.replace(kind, notes=notes))
 
 
-def plain(value: float, digits: int) -> str:
+def format_plain(value: float, digits: int) -> str:
     """Return a number without an interval: four significant digits, few decimals.
 
     Args:
@@ -173,7 +175,7 @@ def plain(value: float, digits: int) -> str:
     )
 
 
-def digits(value: float, significant: int) -> str:
+def format_digits(value: float, significant: int) -> str:
     """Return a number with its whole part and at least the significant digits."""
     decimals = significant - 1 - _first_digit_power(value) if value else 0
     return f"{value:,.{max(0, decimals)}f}"
@@ -185,21 +187,21 @@ def share(value: float) -> str:
     return f"{100 * value:.{decimals}f} %"
 
 
-def percent(value: float, significant: int) -> str:
+def format_percent(value: float, significant: int) -> str:
     """Return a share in per cent with significant digits, so that it is not "0.0 %".
 
     >>> percent(0.00013, 2), percent(0.25, 2)
     ('0.013 %', '25 %')
     """
-    return f"{digits(100 * value, significant)} %"
+    return f"{format_digits(100 * value, significant)} %"
 
 
-def signed_percent(ratio: float) -> str:
+def format_signed_percent(ratio: float) -> str:
     """Return the change to a multiple in per cent, such as "+3.0 %" of 1.03."""
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def duration(minutes: float) -> str:
+def format_minutes(minutes: float) -> str:
     """Return minutes as text.
 
     >>> duration(0.4), duration(119), duration(180), duration(2900)

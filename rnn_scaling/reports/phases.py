@@ -24,7 +24,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.differences import describe, value_text
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.sections import Section, markdown
+from rnn_scaling.reports.sections import Section, format_markdown
 from rnn_scaling.reports.wording import join_names, start_with_capital
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
@@ -108,16 +108,16 @@ def _make_traced_run(path: Path, record: RunRecord) -> TracedRun | None:
     return TracedRun(path, record, parts) if parts is not None or has_ranks else None
 
 
-def text(runs: Sequence[TracedRun]) -> str:
+def format_text(runs: Sequence[TracedRun]) -> str:
     """Return the tables of the runs and the start-up of each series."""
     sections: list[Section] = []
     for run in runs:
         sections += _run_sections(run)
     series = _group_series(runs)
     for title, rows in zip(make_titles(series), series):
-        if section := start_up.section(rows, f"{title}: start-up"):
+        if section := start_up.make_section(rows, f"{title}: start-up"):
             sections.append(section)
-    return markdown(sections, level=3)
+    return format_markdown(sections, level=3)
 
 
 def _group_series(runs: Sequence[TracedRun]) -> list[list[Row]]:
@@ -131,7 +131,7 @@ def _run_sections(run: TracedRun) -> list[Section]:
     """Return the sections of one traced run."""
     sections = []
     if run.parts:
-        tables = steps.section(run.parts, run.title)
+        tables = steps.make_section(run.parts, run.title)
         kernels = steps.make_kernels_grid(run.parts.runs[0], run.parts.num_towers)
         notes = (*tables.notes, *_machine_cautions(run.record))
         grids = (*tables.grids, kernels)
@@ -144,7 +144,7 @@ def _run_sections(run: TracedRun) -> list[Section]:
 
 def _machine_cautions(run: RunRecord) -> list[Statement | str]:
     """Return cautions about the machine: shared devices, load and clocks."""
-    cautions: list[Statement | str] = [*environment.statements([run])]
+    cautions: list[Statement | str] = [*environment.make_statements([run])]
     for difference in differences.find_differences_inside([run]):
         if difference.name in differences.LOAD_NAMES.values():
             load = value_text(difference.first[0].values["load"])
@@ -154,11 +154,11 @@ def _machine_cautions(run: RunRecord) -> list[Statement | str]:
     return cautions
 
 
-def as_json(runs: Sequence[TracedRun]) -> str:
+def format_json(runs: Sequence[TracedRun]) -> str:
     """Return the runs and the start-up of each series as JSON."""
     run_data = []
     for run in runs:
-        traced = steps.as_json(run.parts) if run.parts else {}
+        traced = steps.make_data(run.parts) if run.parts else {}
         fields = {
             "file": str(run.path),
             "title": run.title,
@@ -170,7 +170,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
     series_data = [
         {"title": title, **seconds}
         for title, rows in zip(make_titles(series), series)
-        if (seconds := start_up.as_json(rows))
+        if (seconds := start_up.make_data(rows))
     ]
     content = {"schema": SCHEMA, "runs": run_data}
     if series_data:
@@ -178,7 +178,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
     return json_text(content)
 
 
-def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
+def draw_picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
     """Return a picture of one step of each traced run.
 
     Args:
@@ -195,4 +195,4 @@ def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
             omitted = step_figures.omitted_towers_text(run.parts.num_towers)
             title = f"{run.title}, step {number}{omitted}"
             steps_with_titles.append((title, run.parts.steps[number]))
-    return step_figures.picture(steps_with_titles, format)
+    return step_figures.draw_picture(steps_with_titles, format)

@@ -25,7 +25,7 @@ _MAX_NAMED_TENSORS = 3  # tensors of each direction that are named
 _KINDS = ("variables", "slots", "dense", "rows")
 
 
-def section(label: str, run: RunRecord, variables: bool = True) -> Section:
+def make_section(label: str, run: RunRecord, variables: bool = True) -> Section:
     """Return the placement of a traced run.
 
     Args:
@@ -77,8 +77,8 @@ def _slicing_grid(slicing: Slicing) -> Grid:
     lines = []
     for move in slicing.moves:
         line = [
-            short(move.source),
-            short(move.target),
+            _shorten_device(move.source),
+            _shorten_device(move.target),
             _exact_size(move.predicted),
             _exact_size(move.counted),
         ]
@@ -95,7 +95,7 @@ def devices_grid(graph: Graph) -> Grid:
     operators = graph.partitions.by_device or {}
     lines = []
     for device in sorted({*sizes, *updates, *operators}):
-        line = [short(device)]
+        line = [_shorten_device(device)]
         line += [
             _size_text(sizes[device][k], unknown_counts[device][k]) for k in _KINDS
         ]
@@ -152,8 +152,8 @@ def copies_grid(graph: Graph) -> Grid:
             for tensor in copy.largest[:_MAX_NAMED_TENSORS]
         ]
         line = [
-            short(copy.source),
-            short(copy.target),
+            _shorten_device(copy.source),
+            _shorten_device(copy.target),
             f"{copy.pairs:,}",
             _size_text(copy.bytes, copy.of_unknown_size),
             ", ".join(largest),
@@ -210,7 +210,7 @@ def _gradients_cell(gradients: Sequence[Gradient]) -> str:
     return f"{kinds}, {_size_text(sum(known_sizes), num_unknown)} on {places}"
 
 
-def short(device: str) -> str:
+def _shorten_device(device: str) -> str:
     """Return "CPU:0" of /job:localhost/replica:0/task:0/device:CPU:0."""
     return device.rpartition("device:")[2] or "no device"
 
@@ -244,4 +244,4 @@ def _unique_gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
 
 def _devices_text(devices: Iterable[str]) -> str:
     """Return the devices, each once, in order of appearance."""
-    return " ".join(dict.fromkeys(map(short, devices)))
+    return " ".join(dict.fromkeys(map(_shorten_device, devices)))

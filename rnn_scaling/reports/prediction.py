@@ -18,8 +18,14 @@ from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.reports import marks
 from rnn_scaling.reports.json_data import interval_data, json_text
-from rnn_scaling.reports.numbers import plain, plus_minus, unit_heading
-from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
+from rnn_scaling.reports.numbers import format_interval, format_plain, unit_heading
+from rnn_scaling.reports.sections import (
+    Columns,
+    Grid,
+    Section,
+    format_markdown,
+    make_grid,
+)
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system.files.markdown import escape
 
@@ -51,7 +57,7 @@ class PredictionReport:
     sizes: tuple[Sizes, ...] = ()
 
 
-def points(prediction: Prediction) -> list[PredictedPoint]:
+def list_points(prediction: Prediction) -> list[PredictedPoint]:
     """Return measured and predicted points by number of devices.
 
     Measured points have no parts, and replace predicted ones.
@@ -74,7 +80,7 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
     return [by_devices[devices] for devices in sorted(by_devices)]
 
 
-def table(prediction: Prediction) -> Grid:
+def make_table(prediction: Prediction) -> Grid:
     """Return a line for each number of devices, with the numbers of the source."""
     curve = prediction.curve
     decimals = {point.devices: point.decimals for point in curve.points}
@@ -91,24 +97,26 @@ def table(prediction: Prediction) -> Grid:
         source_decimals = decimals.get(point.devices)
         if source_decimals is not None:
             return f"{number.value:,.{source_decimals}f}"
-        return plus_minus(number, digits)
+        return format_interval(number, digits)
 
     def efficiency_text(point: PredictedPoint) -> str:
-        return plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), None)
+        return format_interval(
+            point.efficiency and point.efficiency.scaled(PERCENT), None
+        )
 
     columns: Columns = {
         "Machines" if curve.counts_machines else "Devices": lambda point: (
             f"{point.devices:,}"
         ),
         "Source": source_text,
-        quantity(curve): number_text,
+        _name_quantity(curve): number_text,
         "Efficiency (%)": efficiency_text,
         "Largest loss": lambda point: _largest_loss(point.parts),
     }
-    return make_grid("", columns, points(prediction))
+    return make_grid("", columns, list_points(prediction))
 
 
-def quantity(curve: Curve) -> str:
+def _name_quantity(curve: Curve) -> str:
     """Return the quantity of a curve, as a heading."""
     if curve.time:
         return f"Time ({curve.time.unit})"
@@ -130,7 +138,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
         return []
     lines = []
     for point in split_points:
-        cells = [plain(PERCENT * point.parts[part], 1) for part in parts]
+        cells = [format_plain(PERCENT * point.parts[part], 1) for part in parts]
         lines.append([f"{point.devices:,}", *cells])
     head = ["Devices", *(f"{part.capitalize()} (%)" for part in parts)]
     return [Grid("", head, lines)]
@@ -141,7 +149,7 @@ def _largest_loss(parts: Mapping[str, float]) -> str:
     return f"{name} {PERCENT * parts[name]:.0f} %" if name else "-"
 
 
-def text(report: PredictionReport) -> str:
+def format_text(report: PredictionReport) -> str:
     """Return the answer, the tables and the assumptions of each series.
 
     The track record comes last.
@@ -150,13 +158,13 @@ def text(report: PredictionReport) -> str:
     for prediction, sizes in zip(report.predictions, report.sizes):
         answer = sentences(predicting.answer(prediction))
         parts.append(f"{prediction.curve.name}\n{answer}\n")
-        grids = [table(prediction)]
+        grids = [make_table(prediction)]
         if prediction.is_simulated:
             grids += loss_tables(prediction)
         grids += size_tables(sizes)
         measured = [point.interval for point in prediction.curve.points]
         notes = tuple(marks.explain_numbers(measured))
-        parts.append(markdown([Section("", grids, notes)]))
+        parts.append(format_markdown([Section("", grids, notes)]))
         statements = (*sizes.statements, *predicting.assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")
     return escape("\n".join([*parts, *map(sentence, report.record), ""]))
@@ -166,12 +174,14 @@ def size_tables(sizes: Sizes) -> list[Grid]:
     """Return memory, time and cost by number of devices; [] if they are unknown."""
     columns: Columns = {"Devices": lambda size: f"{size.devices:,}"}
     if any(size.memory_gib for size in sizes.sizes):
-        columns["Peak memory (GiB)"] = lambda size: plus_minus(size.memory_gib, 2)
+        columns["Peak memory (GiB)"] = lambda size: format_interval(size.memory_gib, 2)
     if any(size.machines for size in sizes.sizes):
         columns["Machines"] = lambda size: f"{size.machines:,}"
-        columns["Hours"] = lambda size: plus_minus(size.seconds.scaled(1 / SECONDS), 2)
+        columns["Hours"] = lambda size: format_interval(
+            size.seconds.scaled(1 / SECONDS), 2
+        )
     if sizes.currency:
-        columns[f"Cost ({sizes.currency})"] = lambda size: plus_minus(size.cost, 2)
+        columns[f"Cost ({sizes.currency})"] = lambda size: format_interval(size.cost, 2)
     return [make_grid("", columns, sizes.sizes)] if len(columns) > 1 else []
 
 
@@ -218,14 +228,14 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
     return content
 
 
-def changes_text(sensitivities: Sequence[Sensitivity]) -> str:
+def format_changes(sensitivities: Sequence[Sensitivity]) -> str:
     """Return the parts of a step, one line per change, and the assumptions."""
     parts = []
     for sensitivity in sensitivities:
         parts += [
             sentence(_step_statement(sensitivity)),
             "",
-            markdown([Section("", (_changes_table(sensitivity),))]),
+            format_markdown([Section("", (_changes_table(sensitivity),))]),
             *map(sentence, sensitivity.statements),
             "",
         ]
@@ -238,15 +248,15 @@ def _changes_table(sensitivity: Sensitivity) -> Grid:
     digits = curve.decimals if curve.time else 0
 
     def number_text(effect: Effect) -> str:
-        return plus_minus(
+        return format_interval(
             curve.to_source_unit(sensitivity.devices, effect.rate), digits
         )
 
     columns: Columns = {
         "Change": lambda effect: effect.change,
-        "Gain": lambda effect: plus_minus(effect.gain, 2),
-        quantity(curve): number_text,
-        "Efficiency (%)": lambda effect: plus_minus(
+        "Gain": lambda effect: format_interval(effect.gain, 2),
+        _name_quantity(curve): number_text,
+        "Efficiency (%)": lambda effect: format_interval(
             effect.efficiency.scaled(PERCENT), 0
         ),
     }
@@ -257,7 +267,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
     """Return the parts of a step before any change, the largest first."""
     parts = sorted(sensitivity.parts.items(), key=lambda part: -part[1].value)
     names = [
-        f"{name} {plus_minus(share.scaled(PERCENT), 0)} %"
+        f"{name} {format_interval(share.scaled(PERCENT), 0)} %"
         for name, share in parts
         if share.value >= _MIN_PART
     ]
@@ -270,7 +280,7 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
     )
 
 
-def changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
+def format_changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
     """Return all series, changes and statements as JSON."""
     series = list(map(_sensitivity_data, sensitivities))
     return json_text({"schema": _CHANGES_SCHEMA, "series": series}).encode()

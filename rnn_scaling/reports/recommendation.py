@@ -7,7 +7,7 @@ never rename one or change its meaning.
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import format_three_digits
@@ -15,7 +15,7 @@ from rnn_scaling.system.files.terminal import format_three_digits
 _TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 
 
-def text(advice: Advice) -> str:
+def format_text(advice: Advice) -> str:
     """Return a line for each statement, and the command."""
     lines = [sentence(statement) for statement in advice.statements]
     if advice.command:
@@ -23,7 +23,7 @@ def text(advice: Advice) -> str:
     return "\n".join([*lines, ""])
 
 
-def markdown(advice: Advice) -> str:
+def format_markdown(advice: Advice) -> str:
     """Return the statements, the command, and a table of all measurements."""
     table = ""
     if advice.rows:
@@ -39,7 +39,7 @@ def _cell_text(cell: Cell, digits: int) -> str:
     if isinstance(cell, str):
         return cell
     if cell is None or isinstance(cell, Interval):
-        return plus_minus(cell, digits)
+        return format_interval(cell, digits)
     return f"{cell:,}" if isinstance(cell, int) else format_three_digits(cell)
 
 
@@ -54,4 +54,4 @@ def to_json(advice: Advice) -> str:
     return json_text(content)
 
 
-RENDER = {"text": text, "markdown": markdown, "json": to_json}
+RENDER = {"text": format_text, "markdown": format_markdown, "json": to_json}

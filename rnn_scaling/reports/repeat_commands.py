@@ -20,7 +20,7 @@ _REPEATS_FOLDER = "results/again"  # the folder of repeated runs
 OptionLists = Mapping[str, Sequence[Any]]  # option -> values of a sweep
 
 
-def commands(series: SeriesSummary) -> list[str]:
+def list_commands(series: SeriesSummary) -> list[str]:
     """Return the sweeps that repeat a series, with the runs that split its lost points.
 
     A sweep omits options that one of its configurations does not read, and runs equal

@@ -20,7 +20,7 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer_text, learning, scaling_data
 from rnn_scaling.reports.pictures import charts, figures
-from rnn_scaling.reports.sections import markdown
+from rnn_scaling.reports.sections import format_markdown
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.system import entry
@@ -91,7 +91,7 @@ def print_table(source: Path, stream: TextIO) -> None:
     if not records.runs:
         raise _refuse(f"{source}: {records.empty_reason}")
     summary = summarise(records, str(source))
-    text = markdown(answer_text.brief_sections(summary), level=3)
+    text = format_markdown(answer_text.brief_sections(summary), level=3)
     terminal.print_fitted(f"\n{escape(text)}\n", stream)
 
 
@@ -171,7 +171,7 @@ def file_renderers(summary: Summary) -> dict[str, Render]:
     }
 
     suffixes: set[str] = set()
-    for k, group in enumerate(scaling_data.groups(summary)):
+    for k, group in enumerate(scaling_data.list_groups(summary)):
         kind = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
         # A second kind of scaling has separate pictures.
         suffix = f"_{kind[:_MOST_LETTERS]}" if k else ""
@@ -196,4 +196,4 @@ def _render(kind: str, summary: Summary) -> bytes:
 
 
 def _render_picture(chart: charts.Chart) -> bytes:
-    return figures.make_standalone(charts.svg(chart, chart.metric.name))
+    return figures.make_standalone(charts.draw_svg(chart, chart.metric.name))

@@ -38,9 +38,9 @@ from rnn_scaling.reports.explorer import (
     Line,
     Point,
     Run,
-    short,
+    round_briefly,
 )
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.repeat_commands import run_command
@@ -96,7 +96,7 @@ class Group:
         return chart if chart.positions else None
 
 
-def groups(summary: Summary) -> list[Group]:
+def list_groups(summary: Summary) -> list[Group]:
     """Return the groups that measured something, which have separate pictures."""
     report_metrics = select_metrics(summary.rows)
     measured_series = []
@@ -183,7 +183,7 @@ def _metric_cells(series: SeriesSummary, metrics: Iterable[Metric]) -> dict[str,
     }
     for part in series.parts_of(row):
         if part.points is not None:
-            cells[part.name] = plus_minus(part.points, 1)
+            cells[part.name] = format_interval(part.points, 1)
     return cells
 
 
@@ -212,7 +212,7 @@ def _picture_metrics(rows: Sequence[Row]) -> list[Metric]:
     ]
 
 
-def explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
+def make_explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
     """Return the page's data; efficiency comes first if it is known."""
     metrics = select_metrics(summary.rows)
     if any(map(_has_efficiency, summary.rows)):
@@ -317,7 +317,9 @@ def _run(
     facts = {**environment.run_facts(record), "Started": record.environment.started}
     facts["Batch times"] = state_text(steady, record) if steady else None
     known_options = _drop_unknown(dict(row.options.known))
-    phases = {name: short(value, 4) for name, value in record.phases.parts.items()}
+    phases = {
+        name: round_briefly(value, 4) for name, value in record.phases.parts.items()
+    }
     command = str(record.config.get("trainer_command") or "")
     if row.is_ours:
         command = run_command(record.config)
@@ -383,7 +385,9 @@ def _metric_values(
     mean = row.measured_rate
     if mean and len(row.good_runs) > 1:
         values[_DEVIATION.name] = Interval(100 * (rate.value / mean.value - 1))
-    numbers = {name: short(value.value) for name, value in values.items() if value}
+    numbers = {
+        name: round_briefly(value.value) for name, value in values.items() if value
+    }
     return {name: number for name, number in numbers.items() if number is not None}
 
 
@@ -395,7 +399,7 @@ def _thin_out(seconds: Sequence[float], limit: int) -> tuple[list[Any], int]:
     """
     has_buckets = len(seconds) > limit
     digits = 4 if has_buckets else 6
-    times: list[Any] = [short(1000 * value, digits) for value in seconds]
+    times: list[Any] = [round_briefly(1000 * value, digits) for value in seconds]
     if not has_buckets:
         return times, 0
     size = math.ceil(2 * len(times) / limit)

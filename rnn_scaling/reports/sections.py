@@ -47,7 +47,7 @@ class Section:
         ]
 
 
-def markdown(sections: Sequence[Section], level: int = 2) -> str:
+def format_markdown(sections: Sequence[Section], level: int = 2) -> str:
     """Return the sections as Markdown.
 
     Args:

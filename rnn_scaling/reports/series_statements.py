@@ -33,10 +33,10 @@ _NOISE_OR_LOAD = "the noise or the load of other processes"
 
 def series_text(series: SeriesSummary) -> str:
     """Return the statements about a series in English."""
-    return sentences(statements(series))
+    return sentences(make_statements(series))
 
 
-def statements(series: SeriesSummary) -> list[Statement]:
+def make_statements(series: SeriesSummary) -> list[Statement]:
     """Return the scaling of a series on its most devices, and faults of its runs."""
     row = series.largest_row
     if row is None:

@@ -25,7 +25,7 @@ from rnn_scaling.reports.columns import (
     cells_by_header,
     metric_column,
 )
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.sections import Section, make_grid
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.system.files.terminal import counted
@@ -142,14 +142,14 @@ def _certificate_cell(series: SeriesSummary) -> str:
 def _rate_cell(series: SeriesSummary) -> str:
     """Return the rate on the most devices, or "failed" if no run succeeded."""
     row = series.largest_row
-    return plus_minus(row.rate, 1) if row else "failed"
+    return format_interval(row.rate, 1) if row else "failed"
 
 
 def _base_rate_cell(series: SeriesSummary) -> str:
     """Return the rate on one device, from which speedup and efficiency are computed."""
     row = series.largest_row
     baseline = row.baseline if row else None
-    return plus_minus(baseline.rate, 1) if baseline else _UNKNOWN
+    return format_interval(baseline.rate, 1) if baseline else _UNKNOWN
 
 
 def _runs_cell(series: SeriesSummary) -> str:

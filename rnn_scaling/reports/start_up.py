@@ -1,6 +1,6 @@
 """Start-up and training: the seconds that more devices do not shorten, and speedups.
 
-The keys of `as_json` and `speedups` are part of report.json: never rename one.
+The keys of `make_data` and `compute_speedups` are part of report.json: never rename one.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import marks
-from rnn_scaling.reports.numbers import MARKS, plus_minus, round_for_files
+from rnn_scaling.reports.numbers import MARKS, format_interval, round_for_files
 from rnn_scaling.reports.sections import Columns, Section, make_grid
 
 _INITIALISATION = ("start", "cluster", "build")
@@ -44,7 +44,7 @@ class StartUp:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
-def speedups(row: Row) -> dict[str, Any] | None:
+def compute_speedups(row: Row) -> dict[str, Any] | None:
     """Return a row's speedups by several clocks, and the mean seconds of its phases.
 
     Returns:
@@ -154,7 +154,7 @@ def _mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:
     return interval_over_runs(rates).with_rounding(row.rounding)
 
 
-def section(rows: Sequence[Row], title: str) -> Section | None:
+def make_section(rows: Sequence[Row], title: str) -> Section | None:
     """Return the seconds of a series, and why its speedups differ; None if unknown."""
     all_start_ups = start_ups(rows)
     if not all_start_ups:
@@ -171,7 +171,7 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         ),
         "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
         "Total (s)": lambda start_up: _rate_text(start_up.total, start_up.row.rate),
-        f"Speedup: {unit}/s": lambda start_up: plus_minus(
+        f"Speedup: {unit}/s": lambda start_up: format_interval(
             start_up.row.shown_metric(SPEEDUP), SPEEDUP.digits
         ),
         "training": lambda start_up: _ratio_text(
@@ -223,7 +223,7 @@ def _speedups_statement(
     )
 
 
-def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
+def make_data(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """Return the seconds of a series of several processes, under "initialisation".
 
     The data are empty for a series of single processes.

@@ -1,6 +1,6 @@
 """The parts of each tower's step as tables and data.
 
-The keys of `as_json` are part of report.json: never rename one.
+The keys of `make_data` are part of report.json: never rename one.
 """
 
 from typing import Any
@@ -52,12 +52,12 @@ EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")
 _WIDEST = 4  # towers in a line of a table
 
 
-def title(part: str) -> str:
+def name_part(part: str) -> str:
     """Return the name of a part in tables."""
     return TITLES.get(part, part)
 
 
-def milliseconds(value: Spread | None, total_s: float | None = None) -> str:
+def format_milliseconds(value: Spread | None, total_s: float | None = None) -> str:
     """Return "12.34 sd 0.12 (45.1 %)", or "n/a" for None.
 
     Args:
@@ -87,10 +87,11 @@ def _make_parts_grids(parts: StepParts) -> list[Grid]:
         lines = []
         for name in parts.nonzero_parts:
             cells = [
-                milliseconds(parts.part(name, tower), step_s.mean) for tower in members
+                format_milliseconds(parts.part(name, tower), step_s.mean)
+                for tower in members
             ]
-            lines.append([title(name), *cells])
-        sums = [milliseconds(step_s, step_s.mean)] * len(members)
+            lines.append([name_part(name), *cells])
+        sums = [format_milliseconds(step_s, step_s.mean)] * len(members)
         lines.append(["sum: the step", *sums])
         grids.append(Grid("Parts of a step", head, lines))
     return grids
@@ -104,20 +105,20 @@ def _make_exchange_grid(parts: StepParts) -> Grid:
     """Return each tower's exchange, its start and end, and its own compute."""
     columns: Columns = {
         "Tower": str,
-        "Exchange active (ms)": lambda tower: milliseconds(
+        "Exchange active (ms)": lambda tower: format_milliseconds(
             parts.exchange("busy", tower)
         ),
-        "hidden behind its compute": lambda tower: milliseconds(
+        "hidden behind its compute": lambda tower: format_milliseconds(
             parts.exchange("hidden", tower)
         ),
-        "exposed": lambda tower: milliseconds(parts.exchange("exposed", tower)),
-        "First forward kernel starts (ms)": lambda tower: milliseconds(
+        "exposed": lambda tower: format_milliseconds(parts.exchange("exposed", tower)),
+        "First forward kernel starts (ms)": lambda tower: format_milliseconds(
             parts.moment("first_s", tower)
         ),
-        "Last backward kernel ends": lambda tower: milliseconds(
+        "Last backward kernel ends": lambda tower: format_milliseconds(
             parts.moment("arrival_s", tower)
         ),
-        "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
+        "Own compute (ms)": lambda tower: format_milliseconds(parts.compute(tower)),
     }
     caption = "Exchange, start and end of each tower"
     return make_grid(caption, columns, range(parts.num_towers))
@@ -148,13 +149,13 @@ def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
     return [name, *(f"{number:,}" for number in numbers), f"{total:,}"]
 
 
-def section(parts: StepParts, heading: str) -> Section:
+def make_section(parts: StepParts, heading: str) -> Section:
     """Return the parts of a step, its exchange, and statements about them."""
     grids = (*_make_parts_grids(parts), _make_exchange_grid(parts))
     return Section(heading, grids, tuple(statements(parts)))
 
 
-def as_json(parts: StepParts) -> dict[str, Any]:
+def make_data(parts: StepParts) -> dict[str, Any]:
     """Return the numbers in seconds; docs/inspect.md has the fields."""
     straggler, reason = parts.straggler
     return {

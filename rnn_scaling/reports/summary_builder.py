@@ -82,7 +82,7 @@ def summarise(
         series=series,
         failures=_list_failures(series, names),
         left_out=folder.left_out,
-        facts=environment.facts(records),
+        facts=environment.list_facts(records),
         differences=tuple(
             map(describe, differences.find_differences_inside(good_records))
         ),

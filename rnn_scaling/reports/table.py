@@ -31,13 +31,19 @@ from rnn_scaling.reports import (
 from rnn_scaling.reports.columns import RowColumn
 from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.numbers import (
+    format_interval,
+    format_plain,
     has_interval,
-    interval_notes,
+    make_interval_notes,
     mark_text,
-    plain,
-    plus_minus,
 )
-from rnn_scaling.reports.sections import Columns, Grid, Section, make_grid, markdown
+from rnn_scaling.reports.sections import (
+    Columns,
+    Grid,
+    Section,
+    format_markdown,
+    make_grid,
+)
 from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
@@ -51,10 +57,10 @@ _MAX_BATCH_COUNTS = 3  # numbers of batches that a heading lists
 
 def render(summary: Summary) -> bytes:
     """Return Markdown whose last line marks it as a file of this project."""
-    return f"{text(summary)}{MARK}".encode()
+    return f"{format_text(summary)}{MARK}".encode()
 
 
-def text(summary: Summary) -> str:
+def format_text(summary: Summary) -> str:
     """Return the tables: all series, each series, padding and learning.
 
     A series has rates, lost points, traced steps and workers. The meaning of ± is below
@@ -64,17 +70,19 @@ def text(summary: Summary) -> str:
         f"{paragraph}\n\n" for paragraph in cautions.opening_paragraphs(summary)
     )
     if len(summary.series) > 1:
-        opening += f"{markdown(series_table.make_sections(summary), level=3)}\n"
+        opening += f"{format_markdown(series_table.make_sections(summary), level=3)}\n"
 
     parts = []
     for series in summary.series:
-        parts.append(markdown([series_rates(series), parts_section(series)], level=3))
-        parts.append(markdown(_step_sections(series), level=4))
+        parts.append(
+            format_markdown([series_rates(series), parts_section(series)], level=3)
+        )
+        parts.append(format_markdown(_step_sections(series), level=4))
     if padding := padding_section(summary):
-        parts.append(markdown([padding], level=3))
+        parts.append(format_markdown([padding], level=3))
     if summary.learning:
-        section = learning.section(summary.learning, summary.row_titles)
-        parts.append(markdown([section], level=3))
+        section = learning.make_section(summary.learning, summary.row_titles)
+        parts.append(format_markdown([section], level=3))
     # Titles and notes contain texts of records too, so everything is escaped.
     return escape(opening + "\n".join(filter(None, parts)))
 
@@ -105,7 +113,7 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     for metric in (*main_metrics, *further_metrics):
         named_intervals += [(metric.title, row.shown_metric(metric)) for row in rows]
     notes: list[Statement | str] = [
-        *interval_notes(named_intervals),
+        *make_interval_notes(named_intervals),
         *marks.explain_rows(rows),
         *_energy_source_lines(rows, further_metrics),
     ]
@@ -126,13 +134,13 @@ def _step_sections(series: SeriesSummary) -> list[Section]:
     for row in series.rows:
         if parts := split_steps(row.good_runs):
             title = f"Where a step goes on {row.devices}"
-            sections.append(steps.section(parts, title))
+            sections.append(steps.make_section(parts, title))
     return [*sections, *worker_sections(series)]
 
 
 def worker_sections(series: SeriesSummary) -> list[Section]:
     """Return start-up and training, and the ranks of the most workers."""
-    sections = [start_up.section(series.rows, "Start-up")]
+    sections = [start_up.make_section(series.rows, "Start-up")]
     row = series.largest_row
     if row:
         sections.append(cluster.row_section(row, f"Ranks on {row.devices}"))
@@ -168,11 +176,11 @@ def _parts_line(attribution: Attribution, names: Sequence[str]) -> list[str]:
         if part.points:
             cells[part.name] = _IN_THE_REST
     for part in attribution.significant_parts:
-        cells[part.name] = plus_minus(part.points, 1)
+        cells[part.name] = format_interval(part.points, 1)
     unexplained = "0"
     if attribution.unexplained in attribution.displayed_parts:
-        unexplained = plus_minus(attribution.unexplained.points, 1)
-    total = plus_minus(attribution.loss_points, 1)
+        unexplained = format_interval(attribution.unexplained.points, 1)
+    total = format_interval(attribution.loss_points, 1)
     devices = str(attribution.row.num_devices)
     return [devices, total, *(cells[name] for name in names), unexplained]
 
@@ -185,7 +193,7 @@ def padding_section(summary: Summary) -> Section | None:
     grid_columns: Columns = {
         "Series": lambda row: summary.row_titles[row],
         columns.NUM_DEVICES.header: columns.NUM_DEVICES.cell,
-        f"{summary.unit.capitalize()}/s": lambda row: plus_minus(row.rate, 1),
+        f"{summary.unit.capitalize()}/s": lambda row: format_interval(row.rate, 1),
         columns.PADDING.header: columns.PADDING.cell,
         columns.IMBALANCE.header: columns.IMBALANCE.cell,
     }
@@ -201,7 +209,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     """Return the table of a training for the terminal, and the meaning of its unit."""
     rows = build_rows(records)
     notes = list(dict.fromkeys(f"{row.unit}: {row.items}." for row in rows))
-    for statement in environment.statements(records):
+    for statement in environment.make_statements(records):
         if statement.kind == environment.UPDATES_SKIPPED:
             notes.append(sentence(statement))
     return rates_table(rows) + "".join(f"\n{note}\n" for note in notes)
@@ -209,7 +217,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 
 def rates_table(rows: Sequence[Row]) -> str:
     """Return the table of rates, with a line for each kind of ± in it."""
-    return markdown([rates_section(rows)])
+    return format_markdown([rates_section(rows)])
 
 
 def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
@@ -237,7 +245,7 @@ def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
             *(part.points for part in attribution.displayed_parts),
         ]
     notes: list[Statement | str] = [
-        *interval_notes([("points", value) for value in points]),
+        *make_interval_notes([("points", value) for value in points]),
         *marks.explain_numbers(points),
     ]
     if with_rest := [
@@ -314,6 +322,6 @@ def _single_run_column(metric: Metric) -> RowColumn:
         value = metric.to_printed_unit(row.metric(metric))
         if value is None or metric.ideal:
             return "n/a"
-        return f"{plain(value.value, metric.digits)}{mark_text(value)}"
+        return f"{format_plain(value.value, metric.digits)}{mark_text(value)}"
 
     return dataclasses.replace(columns.metric_column(metric), text=cell)

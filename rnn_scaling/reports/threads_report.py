@@ -16,8 +16,8 @@ from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import marks, missing_results, report_files
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import interval_notes, plus_minus
-from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.numbers import format_interval, make_interval_notes
+from rnn_scaling.reports.sections import Grid, Section, format_markdown
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import print_fitted
 
@@ -42,22 +42,24 @@ def report(
       Whether any run measured something and everything is written.
     """
     probes = dispatch_threads.probes(records, defaults)
-    page = f"# Threads that dispatch operators\n\n{markdown(sections(probes))}"
-    data = json_text(content(probes))
+    page = (
+        f"# Threads that dispatch operators\n\n{format_markdown(make_sections(probes))}"
+    )
+    data = json_text(make_data(probes))
     if output_format == "text":
-        print_fitted(markdown(sections(probes), level=3))
+        print_fitted(format_markdown(make_sections(probes), level=3))
     else:
         text = page if output_format == "markdown" else data
         print(text, end="", flush=True)
     if not any(probe.has_rate for probe in probes):
         remedy = "give them measured batches with --num_batches"
-        entry.fail(missing_results.message("no run has a rate", records, remedy))
+        entry.fail(missing_results.format_message("no run has a rate", records, remedy))
         return False
     report_files.write_results(out, "threads", page, data)
     return True
 
 
-def sections(probes: Sequence[Probe]) -> list[Section]:
+def make_sections(probes: Sequence[Probe]) -> list[Section]:
     """Return a section for each configuration: devices, threads and statements."""
     by_title = group_by(probes, [probe.title for probe in probes])
     return [_make_section(title, members) for title, members in by_title.items()]
@@ -73,7 +75,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
             lines.append(_setting_line(probe, setting))
             rates.append(setting.rate)
     notes: list[str | Statement] = []
-    notes += interval_notes((f"{unit}/s", rate) for rate in rates)
+    notes += make_interval_notes((f"{unit}/s", rate) for rate in rates)
     notes += marks.explain_numbers(rates)
     for probe in probes:
         notes += dispatch_threads.statements(probe)
@@ -97,7 +99,7 @@ def _setting_line(probe: Probe, setting: Setting) -> list[str]:
     percent = "100"
     if setting.threads != probe.fastest:
         share = setting.relative_rate
-        percent = plus_minus(share.scaled(100) if share else None, 1)
+        percent = format_interval(share.scaled(100) if share else None, 1)
     concurrency = "n/a"
     if setting.concurrency is not None:
         concurrency = f"{setting.concurrency:.2f}"
@@ -110,14 +112,14 @@ def _setting_line(probe: Probe, setting: Setting) -> list[str]:
         str(probe.num_devices),
         str(setting.threads),
         runs,
-        plus_minus(setting.rate, 0),
+        format_interval(setting.rate, 0),
         percent,
         concurrency,
         ", ".join(remarks),
     ]
 
 
-def content(probes: Sequence[Probe]) -> dict[str, Any]:
+def make_data(probes: Sequence[Probe]) -> dict[str, Any]:
     """Return the data for JSON; rates are in items/s, and shares are ratios."""
     statements: list[Statement] = []
     for probe in probes:

@@ -35,7 +35,7 @@ _MORE_CONFIGURATIONS = "other-training-elsewhere"
 KINDS = (*_ON_MORE_DEVICES.values(), _BEFORE_ANY_UPDATE, _OF_A_LOG, REMEDY)
 
 
-def alarms(summary: Summary) -> list[Statement]:
+def make_alarms(summary: Summary) -> list[Statement]:
     """Return which series train otherwise on more devices; the answer begins with them.
 
     The statements are about the fewest devices of each series that train otherwise.

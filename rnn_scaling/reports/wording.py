@@ -122,7 +122,7 @@ def _share_text(count: int, total_and_noun: str) -> str:
 
 def _interval_text(value: Mapping[str, Any], digits: str) -> str:
     interval = Interval(**value, degrees=math.inf)
-    return numbers.plus_minus(interval, int(digits) if digits else None)
+    return numbers.format_interval(interval, int(digits) if digits else None)
 
 
 def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
@@ -144,10 +144,12 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "Of": lambda value, noun: start_with_capital(_share_text(value, noun)),
     "interval": _interval_text,
     "rates": lambda value, _: _rates_text(value),
-    "number": lambda value, digits: numbers.digits(value, int(digits or NUMBER_DIGITS)),
+    "number": lambda value, digits: numbers.format_digits(
+        value, int(digits or NUMBER_DIGITS)
+    ),
     "share": lambda value, _: numbers.share(value),
-    "percent": lambda value, digits: numbers.percent(value, int(digits or 2)),
-    "duration": lambda value, _: numbers.duration(value),
+    "percent": lambda value, digits: numbers.format_percent(value, int(digits or 2)),
+    "duration": lambda value, _: numbers.format_minutes(value),
 }
 
 

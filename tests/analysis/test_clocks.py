@@ -109,7 +109,7 @@ def test_a_report_has_one_sentence_per_kind_of_difference():
         run_with(sampled(gpu(memory=4000, reasons=4), gpu(memory=mhz, reasons=4)))
         for mhz in (3800, 3801)
     ]
-    first, second = environment.statements(
+    first, second = environment.make_statements(
         [*slow, run_with(sampled(gpu(), gpu())), run_with(None)]
     )
     assert first.values == second.values == {"runs": 2, "total": 4}
@@ -125,7 +125,9 @@ def test_a_report_shows_the_clocks_during_the_runs():
     }
     assert "CPU 2500 MHz" in [
         fact.text
-        for fact in environment.facts([run_with(build(Clocks, cpu)), run_with(None)])
+        for fact in environment.list_facts(
+            [run_with(build(Clocks, cpu)), run_with(None)]
+        )
     ]
-    facts = environment.facts([run_with(sampled(gpu(1500), gpu(1600)))])
+    facts = environment.list_facts([run_with(sampled(gpu(1500), gpu(1600)))])
     assert "SM 1500 to 1600 MHz, memory 4000 MHz" in [fact.text for fact in facts]

@@ -90,7 +90,7 @@ def test_the_stated_power_counts_if_runs_have_different_counters(energy):
 
 def test_the_table_lists_the_counters_of_a_single_run():
     part = {**PACKAGE, "not_measured": {"package-0 dram": "needs root"}}
-    text = table.text(of([used(part)]))
+    text = table.format_text(of([used(part)]))
     assert "Energy per word (mJ)" in text
     assert "measured: package" in text and "dram (needs root)" in text
 

@@ -48,7 +48,7 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
     assert [point.is_corrected for point in series.curve.points] == [False, False, True]
     assert four.error > 2 * two.error
     assert interval_data(four.interval)["corrected"] is True
-    text = report.text(
+    text = report.format_text(
         report.PredictionReport("x", (series.predict([8]),), sizes=(Sizes(),))
     )
     [line] = [line for line in text.splitlines() if line.startswith("|       4 ")]

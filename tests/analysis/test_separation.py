@@ -151,7 +151,7 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
         return
     assert [row.rate.value for row in rows] == pytest.approx([1000, 500])
     by_machine = {"CPU model", "CPU cores", "GPUs"}  # these name machines
-    for text in (table.text(summary), csv_table.render(summary).decode()):
+    for text in (table.format_text(summary), csv_table.render(summary).decode()):
         for value in (found[what].first, found[what].second):
             assert ("machine 2" if what in by_machine else f"{what}: {value}") in text
 

@@ -25,7 +25,7 @@ def opened(visit, tmp_path):
     def call(data):
         overview = document.Overview(["Series"], [("", [("#main", ["mine"])])])
         live = [Live("chart")]
-        text = document.page("Report", [], "", overview, data, [], first=live)
+        text = document.render_page("Report", [], "", overview, data, [], first=live)
         (tmp_path / "page.html").write_bytes(text)
         return visit((tmp_path / "page.html").as_uri())
 
@@ -113,7 +113,7 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
         for each in json.loads((tmp_path / "report.json").read_text())["series"]
     ]
     made = summary_builder.summarise(folder.read(tmp_path), "a")
-    page = opened(scaling_data.explorer(made, scaling_data.groups(made)))
+    page = opened(scaling_data.make_explorer(made, scaling_data.list_groups(made)))
     page.locator(".picture a").click()
     told = page.locator("dialog .note", has_text="longest").inner_text()
     names = {

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
 from rnn_scaling.reports import counts_report
-from rnn_scaling.reports.sections import markdown
+from rnn_scaling.reports.sections import format_markdown
 from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
@@ -33,11 +33,11 @@ def runs(*given, **common):
 
 
 def text_of(found, is_full=False):
-    return markdown(counts_report.sections(found, is_full))
+    return format_markdown(counts_report.make_sections(found, is_full))
 
 
 def kinds(found):
-    return [statement.kind for statement in counts_report.agreement(found)]
+    return [statement.kind for statement in counts_report.state_agreement(found)]
 
 
 def test_the_tables_are_exact(is_golden):
@@ -148,7 +148,7 @@ def test_growth_is_a_line_that_must_be_exact():
     found = growth.fit_lines(counts.inspect(runs(*LENGTHS)).groups)
     whole = next(line for line in found if line.phase == "all")
     assert (whole.lengths, whole.is_exact) == ((10, 20, 40), True)
-    assert counts_report.formula(whole) == "2,127 + 70 T"
+    assert counts_report.format_formula(whole) == "2,127 + 70 T"
     bent = dataclasses.replace(whole, values=(*whole.values[:2], whole.values[2] + 1))
     assert not bent.is_exact
     assert dataclasses.replace(whole, values=(5, 5, 5)).slope == 0

@@ -24,7 +24,7 @@ from tests.support.scaling_runs import run, timed
 
 def shown(result):
     """Return a run's page after TensorBoard's own sanitizer."""
-    return plugin_util.markdown_to_safe_html(run_text.markdown(result))
+    return plugin_util.markdown_to_safe_html(run_text.format_markdown(result))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
         f"cudnn_lstm, {SYNC}, num_devices=2",
     ]
     assert made.series[1].largest_row.devices == "2 workers of 2 devices each"
-    words = repeat_commands.commands(made.series[1])[1].split()
+    words = repeat_commands.list_commands(made.series[1])[1].split()
     modes = f"--variable_update={ALONE},{SYNC}"
     assert {"--num_devices=1", "--num_workers=1", modes} <= set(words)
 
@@ -116,7 +116,7 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
     assert most.training == pytest.approx(5 + 36_000 / 3400, rel=1e-3)
-    (statement,) = start_up.section(of(folder()).series[0].rows, "").notes
+    (statement,) = start_up.make_section(of(folder()).series[0].rows, "").notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
     assert values["by_whole"] == pytest.approx(
@@ -218,11 +218,11 @@ def test_what_makes_workers_no_machines_is_a_caution():
     together["ranks"][1]["host"] = "host0"
     link = {"link": "200mbit, <5 ms>", "window_seconds": 38.0}
     made = of([run(1, 1000), changed(run(2, 1900), workers={**together, **link})])
-    found = {each.kind: each for each in cautions.statements(made)}
+    found = {each.kind: each for each in cautions.make_statements(made)}
     assert found["workers-on-one-host"].values == {"runs": 1, "total": 2}
     assert found["network-simulated"].subject == link["link"]
     assert found["window-off"].values["most"] == pytest.approx(0.2, abs=0.01)
-    assert not cautions.statements(of([run(1, 1000), run(2, 1900)]))
+    assert not cautions.make_statements(of([run(1, 1000), run(2, 1900)]))
     page = page_of(made)
     assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
 

@@ -12,7 +12,7 @@ from rnn_scaling.reports import (
     conclusions,
     table,
 )
-from rnn_scaling.reports.series_statements import statements
+from rnn_scaling.reports.series_statements import make_statements
 from tests.support.answers import by_kind, lead, parts, stated, value
 from tests.support.records import changed
 from tests.support.scaling_runs import (
@@ -43,7 +43,7 @@ def test_one_run_is_never_a_firm_statement():
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
     assert (
         "±" not in conclusions.answer_text(made)
-        and "±" not in table.text(made)
+        and "±" not in table.format_text(made)
         and not conclusions.interval_kinds(made.series)
     )
     mixed = lead(of([timed(1, 100), *repeated({2: 140})]))
@@ -71,7 +71,7 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
             for k in range(4)
         ]
         (series,) = [each for each in of(runs).series if "replicated" in each.title]
-        made = statements(series)
+        made = make_statements(series)
         found = [
             value(each, "points") for each in made if each.kind in ("part", *RESTS)
         ]
@@ -124,7 +124,7 @@ def test_an_exchange_that_speeds_up_is_contention_or_noise():
     rates |= {("replicated", 1): 100, ("replicated", 2): 180}
     runs = at_rates(rates, 4)
     [series] = [each for each in of(runs).series if "replicated" in each.title]
-    kinds = [each.kind for each in statements(series)]
+    kinds = [each.kind for each in make_statements(series)]
     assert "part-gains-exchange" in kinds and "part-gains" not in kinds
     headline_kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
     place = headline_kinds.index("effect-of-two")
@@ -153,7 +153,7 @@ def test_a_bound_that_another_row_of_the_table_refutes_is_dropped():
         busy = next(
             series for series in of(runs).series if "parameter_server" in series.title
         )
-        made = statements(busy)
+        made = make_statements(busy)
         return by_kind(made), parts(made)
 
     said, found = of_modes(waiting_rate=190.0)

@@ -51,7 +51,7 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio():
 
 def tie(summary):
     """Return the statements of the ranking on two devices by kind."""
-    return by_kind(fastest_series.fastest(summary.series, 2))
+    return by_kind(fastest_series.state_fastest(summary.series, 2))
 
 
 def test_an_answer_has_one_decision_about_a_tie():
@@ -139,7 +139,7 @@ def test_a_training_that_diverged_never_wins_and_is_named(end):
     found = lead(made)
     assert found["fastest"].subject == "cudnn_lstm, mirrored"
     assert found["not-ranked-diverged"].values == {"names": ["cudnn_lstm, replicated"]}
-    assert "3, diverged" in table.text(made)
+    assert "3, diverged" in table.format_text(made)
     counts = [each.get("runs_diverged") for each in json_of(made)["series"]]
     assert counts == [None, None, 6]
     found = lead(said("replicated", "mirrored"))

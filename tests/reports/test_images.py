@@ -58,7 +58,7 @@ def test_series_are_called_by_their_model_and_counted_in_images(folder):
     assert titles == [
         f"{model}, {mode}" for model in MODELS for mode in ("independent", "replicated")
     ]
-    text = table.text(told)
+    text = table.format_text(told)
     assert "Images/s on 2 devices" in text and "images/s" in text
     for word in ("words", "encoder", "cudnn", "dynamic_rnn", "LSTM"):
         assert word not in text, word
@@ -80,7 +80,7 @@ def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
         for word in words
         if word.startswith(("--encoder", "--batch_size", "--dataset", "--unit"))
     ]
-    text = run_text.markdown(run)
+    text = run_text.format_markdown(run)
     assert (
         text.startswith("## resnet50, replicated, 2 devices\n")
         and "--model=resnet50" in text

@@ -28,7 +28,9 @@ def speedups(text):
 
 
 def kinds(text, name="tf_cnn_benchmarks"):
-    return [statement.kind for statement in imports.statements(collect(text, name))]
+    return [
+        statement.kind for statement in imports.make_statements(collect(text, name))
+    ]
 
 
 def tf_cnn(gpus, rate, update="replicated", more="", batch=64, model="vgg16"):
@@ -105,7 +107,7 @@ def test_a_run_far_slower_than_its_repeats_is_reported(rates, lines):
     text = "".join(tf_cnn(4, rate) for rate in rates) + tf_cnn(1, 100)
     found = [
         each
-        for each in imports.statements(collect(text))
+        for each in imports.make_statements(collect(text))
         if each.kind == "import-slow-repeat"
     ]
     assert [each.subject for each in found] == [f"x.log:{line}" for line in lines]
@@ -128,7 +130,7 @@ def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other,
 def test_without_one_device_the_speedup_is_that_from_the_fewest():
     text = tf_cnn(8, 800) + tf_cnn(16, 1528)
     assert speedups(text) == [None, None]
-    (found,) = imports.statements(collect(text))
+    (found,) = imports.make_statements(collect(text))
     assert found.kind == "import-from-smallest"
     assert (found.values["first"], found.values["last"]) == (8, 16)
     assert found.values["speedup"] == pytest.approx(1.91)
@@ -167,7 +169,7 @@ def test_links_that_stand_out(rates, named):
 
 def test_slow_links_of_a_log_are_named_with_their_line():
     text = log_samples.P2P.replace("5.27", "2.27").replace("8.25", "80.25")
-    first, second = imports.statements(collect(text, "p2p_bandwidth_latency"))
+    first, second = imports.make_statements(collect(text, "p2p_bandwidth_latency"))
     assert (first.kind, first.subject) == ("import-one-way-link", "x.log:15")
     assert (first.values["links"], first.values["slow"]) == ("1 to 0", 2.27)
     assert (second.values["links"], second.values["unit"]) == ("0 to 1", "us")

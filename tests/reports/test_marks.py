@@ -84,7 +84,7 @@ def test_a_ratio_of_single_runs_keeps_the_note_that_a_rate_is_corrected():
 @pytest.mark.parametrize(
     "render",
     [
-        table.text,
+        table.format_text,
         lambda made: answer_text.brief_text(made, Path("results")),
         lambda made: answer_text.full_text(made, Path("results")),
     ],
@@ -110,7 +110,7 @@ def test_speedups_of_clocks_that_cannot_be_corrected_are_unknown():
     phases = {"start": 3.0, "first_batch": 1.0, "warmup": 1.0, "measured": 9.0}
     phases["total"] = sum(phases.values())
     runs = [changed(made, phases=phases) for made in beside_one_busy_process()]
-    one, two = [start_up.speedups(row) for row in of(runs).rows]
+    one, two = [start_up.compute_speedups(row) for row in of(runs).rows]
     assert two["steady"].is_corrected and one["train"].value == 1.0
     assert two["train"] is None and two["total"] is None
 
@@ -163,7 +163,7 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
     assert "mark-hidden" in {each.kind for each in marks.explain_rows(made.rows)}
     speedup = f"{two.metric(SPEEDUP).value:.2f}"
     for text in (
-        table.text(made),
+        table.format_text(made),
         answer_text.full_text(made, Path("results")),
         csv_table.render(made).decode(),
         json_report.render(made).decode(),
@@ -193,9 +193,9 @@ def test_a_speedup_that_is_not_the_ratio_of_the_printed_rates_is_marked():
     speedup = two.shown_metric(SPEEDUP)
     printed = two.rate.value / one.rate.value
     assert speedup.value == pytest.approx(1.5 * printed, rel=0.01)
-    marked = [cell for cell in cells(table.text(made)) if ALL_BATCHES in cell]
+    marked = [cell for cell in cells(table.format_text(made)) if ALL_BATCHES in cell]
     assert len(marked) == 2
-    assert f"- {ALL_BATCHES} " in table.text(made)
+    assert f"- {ALL_BATCHES} " in table.format_text(made)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def exported_text(runs):
     files = [RunFile(f"{number}.json", each) for number, each in enumerate(runs)]
     folder = Folder(tuple(files), ())
     rows = folder_rows.build(folder)
-    return prometheus.text(exported.collect(Path("results"), folder, rows))
+    return prometheus.format_metrics(exported.collect(Path("results"), folder, rows))
 
 
 def test_exports_label_corrected_numbers():
@@ -259,7 +259,9 @@ def test_the_time_to_a_target_has_the_mark_of_its_rate_or_is_hidden_with_it(has_
     made = of(runs)
     two = made.learning.results[-1]
     ratio = made.learning.time_speedup(two)
-    text = sections.markdown([learning.section(made.learning, made.row_titles)])
+    text = sections.format_markdown(
+        [learning.make_section(made.learning, made.row_titles)]
+    )
     kinds = {
         each.kind for each in learning.make_statements(made.learning, made.row_titles)
     }

@@ -43,7 +43,7 @@ def test_a_row_of_the_table_is_in_every_view():
     assert (line["heat"], line["heat_low"]) == ("3250000000.0", "")
     first, second = json_of(made)["series"][0]["rows"][:2]
     assert first["heat"] is None and second["heat"]["value"] == 3.25e9
-    text = table.text(made)
+    text = table.format_text(made)
     assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(
         r"\| +2 \|.*\| +3.2 \|\n", text
     )
@@ -51,7 +51,7 @@ def test_a_row_of_the_table_is_in_every_view():
     page = page_of(made)
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
     assert drawn_metrics(made)[-1] == "heat"
-    assert "Heat (GW) |" in run_text.markdown(run(2, 1900.0))
+    assert "Heat (GW) |" in run_text.format_markdown(run(2, 1900.0))
     assert "Heat (GW) |" in table.render_runs([run(2, 1900.0)])
 
 

@@ -54,13 +54,13 @@ def make_run(status="ok", config=None, **parts):
 
 def events_of(run):
     """Return the events of a run's log by their keys."""
-    lines = mlperf_log.text(run).splitlines()
+    lines = mlperf_log.format_log(run).splitlines()
     events = [json.loads(line.removeprefix(mlperf.LINE_PREFIX)) for line in lines]
     return {event["key"]: event for event in events}
 
 
 def test_the_importer_reads_back_what_the_record_has():
-    log = parse("mlperf", mlperf_log.text(make_run()))
+    log = parse("mlperf", mlperf_log.format_log(make_run()))
     (runs,), (rate,) = log.tables, log.runs
     assert not log.problems
     row = dict(zip(runs.columns, runs.rows[0]))
@@ -146,7 +146,7 @@ def test_mlperfs_checker_asks_for_nothing_but_an_accuracy(
         else {"batches": {}}
     )
     path = tmp_path / "run.log"
-    path.write_text(mlperf_log.text(make_run(**batches)))
+    path.write_text(mlperf_log.format_log(make_run(**batches)))
     checker = mlp_compliance.make_checker("training", "0.7.0", quiet=False, werror=True)
     valid = mlp_compliance.main(str(path), "training_0.7.0/common.yaml", checker)[0]
     messages = [*checker.overwritable.values(), *checker.not_overwritable]

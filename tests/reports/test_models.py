@@ -151,7 +151,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
 
 def test_pictures_have_all_models_and_no_rates_of_different_units():
     made = of(runs_of(MODELS))
-    [group] = scaling_data.groups(made)
+    [group] = scaling_data.list_groups(made)
     assert len({(line.colour, line.shape) for line in group.lines}) == 7
     names = [metric.name for metric in group.picture_metrics]
     assert {"speedup", "efficiency", "flops_per_second"} <= {*names}

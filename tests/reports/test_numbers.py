@@ -29,25 +29,27 @@ def interval(value, low, high):
 def test_an_interval_says_how_many_digits_its_number_has(
     value, low, high, digits, text
 ):
-    assert numbers.plus_minus(interval(value, low, high), digits) == text
+    assert numbers.format_interval(interval(value, low, high), digits) == text
 
 
 def test_rounding_errors_are_no_interval():
     runs = interval_over_runs([0.3, 0.1 + 0.2, 0.3])
     assert runs.half_width > 0
-    assert numbers.plus_minus(runs.scaled(1000), 1) == "300.0"
+    assert numbers.format_interval(runs.scaled(1000), 1) == "300.0"
 
 
 def test_a_number_without_an_interval_has_four_digits():
-    assert [numbers.plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)] == [
+    assert [
+        numbers.format_plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)
+    ] == [
         "13,830",
         "88.3",
         "0.0",
         "100.0",
     ]
     assert (
-        numbers.plus_minus(interval_over_runs([13831.26]), 1) == "13,830"
-        and numbers.plus_minus(None, 1) == "n/a"
+        numbers.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
+        and numbers.format_interval(None, 1) == "n/a"
     )
 
 
@@ -76,9 +78,9 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
             for grown in (1, n * random_.uniform(0.4, 1.1))
         )
         speedup = ratio(many, one)
-        rates = [numbers.plus_minus(rate, 1) for rate in (one, many)]
+        rates = [numbers.format_interval(rate, 1) for rate in (one, many)]
         printed, efficiency = (
-            numbers.plus_minus(value, digits)
+            numbers.format_interval(value, digits)
             for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
         )
         found = value_of(rates[1]) / value_of(rates[0])
@@ -100,7 +102,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         interval_over_runs([16656 * 2.3, 16656 / 2.3]),
     )
     cells = [
-        numbers.plus_minus(value, digits)
+        numbers.format_interval(value, digits)
         for value, digits in ((one, 1), (many, 1), (ratio(many, one), 2))
     ]
     assert [value_of(cell) for cell in cells] == [14342, 16656, 1.16]
@@ -110,7 +112,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         "5.29",
     ]
     assert many.high > 1e8  # as data the interval stays
-    assert "[" in numbers.plus_minus(interval_over_runs([100, 130]), 1)
+    assert "[" in numbers.format_interval(interval_over_runs([100, 130]), 1)
     shared = ratio(one, interval_over_runs([10.0, 10.0])).scaled(50)
     assert shared.is_wide and shared.spread == pytest.approx(3.61)
 

@@ -299,7 +299,7 @@ def test_no_sentence_says_more_than_the_tables():
         ]
         lead = sentences(details)
         lines = lines_of(made)
-        text = table.text(made)
+        text = table.format_text(made)
         everything = [
             lead,
             conclusions.overview_text(made),
@@ -439,7 +439,7 @@ def judge_conditions_of_all(lead, made):
     ]
     assert all(len(own) <= 1 for own in machines)
     several = len({cpu for own in machines for cpu in own}) > 1
-    assert table.text(made).startswith("The runs are from 2 machines") == several
+    assert table.format_text(made).startswith("The runs are from 2 machines") == several
     firsts = {
         each.is_strong_scaling for each in made.series if each.machine == "machine 1"
     }

@@ -179,7 +179,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             if statement.kind not in headline.KINDS
         ]
         lead = sentences(details)
-        text = table.text(made)
+        text = table.format_text(made)
         answer_texts = [
             lead,
             conclusions.overview_text(made),

@@ -19,7 +19,7 @@ from rnn_scaling.reports import (
     table,
 )
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.series_statements import statements
+from rnn_scaling.reports.series_statements import make_statements
 from tests.support.answers import lead
 from tests.support.records import changed
 from tests.support.scaling_runs import at_rates, of, timed
@@ -64,7 +64,7 @@ def test_their_own_options_tell_series_apart_as_any_option_does():
     assert "lr" not in lines[0]
     options = json_of(made)["series"][1]["rows"][1]["options"]
     assert (options["hidden"], options["trainer"]) == (512, "mine")
-    assert names[1] in page_of(made) and f"### {names[1]}" in table.text(made)
+    assert names[1] in page_of(made) and f"### {names[1]}" in table.format_text(made)
 
 
 def test_their_options_have_columns_beside_ours_of_the_same_name():
@@ -77,7 +77,7 @@ def test_their_options_have_columns_beside_ours_of_the_same_name():
 def test_a_unit_is_no_path():
     made = of([theirs(100, unit="a/../../b")])
     assert [metric.name for metric in metrics_of(made.rows)][0] == "a_b_per_second"
-    assert "a/../../b/s" in table.text(made)
+    assert "a/../../b/s" in table.format_text(made)
 
 
 def test_what_they_do_not_tell_is_not_made_up():
@@ -160,7 +160,7 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
         )
         rates = {("replicated", 1): 100, ("replicated", 2): rate}
         made = of(at_rates(rates))
-        kinds = {each.kind for each in statements(made.series[0])}
+        kinds = {each.kind for each in make_statements(made.series[0])}
         assert ("parts-need-runs" in kinds) == is_lost
         assert bool(conclusions.all_missing_run_commands(made)) == is_lost
 
@@ -240,7 +240,7 @@ def of_log(rate, devices=1, **options):
 def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     runs = [of_log(rate * n, n) for n in (1, 2) for rate in (100, 101, 102)]
     made = of(runs)
-    found = {each.kind: each.values for each in cautions.statements(made)}
+    found = {each.kind: each.values for each in cautions.make_statements(made)}
     assert found["rates-from-logs"] == {"logs": 6, "runs": 6}
     assert found["log-formats"] == {"formats": ["seed_trainer"]}
     assert "log-rates-alike" not in found
@@ -249,12 +249,12 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert made.steady_states == {} and made.num_unjudged == 0
     [first, *_] = folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()
     assert first["items_per_second"] == pytest.approx(101, 0.01)
-    with_steps = cautions.statements(of([*runs, theirs(100, trainer="timed")]))
+    with_steps = cautions.make_statements(of([*runs, theirs(100, trainer="timed")]))
     assert {"logs": 6, "runs": 7} in [each.values for each in with_steps]
 
 
 def test_logs_of_equal_rates_have_no_interval():
-    alike = cautions.statements(of([of_log(100), of_log(100)]))
+    alike = cautions.make_statements(of([of_log(100), of_log(100)]))
     assert "log-rates-alike" in [each.kind for each in alike]
     work = {"model": "lm", "batch_size": 8}
     same = [
@@ -308,14 +308,14 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
 
     rates = [*printed(2.0, 1), *printed(3.0, 2)]
     made = of([*rates, *printed(3.0, 1, "yours"), *printed(5.0, 2, "yours")])
-    found = {each.kind: each.values for each in cautions.statements(made)}
+    found = {each.kind: each.values for each in cautions.make_statements(made)}
     assert found["log-digits"] == {"rounding": 0.25}
     mine = next(each for each in made.series if each.title.startswith("mine"))
     low, high = mine.largest_row.efficiency_percent.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
     assert "fastest-unclear" in lead(made) and "log-rates-alike" not in found
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
-    assert "log-digits" not in [each.kind for each in cautions.statements(fine)]
+    assert "log-digits" not in [each.kind for each in cautions.make_statements(fine)]
     assert 0 < fine.series[0].largest_row.rate.half_width < 1e-3
 
 
@@ -323,7 +323,7 @@ def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
     def said(rounding, spread):
         rates = [(n, n * (1 + spread * k)) for n in (1, 2) for k in (-1, 0, 1)]
         runs = [changed(of_log(rate, n), log_rounding=rounding) for n, rate in rates]
-        return [statement.kind for statement in statements(of(runs).series[0])]
+        return [statement.kind for statement in make_statements(of(runs).series[0])]
 
     assert said(0.4, 0.0) == ["efficiency-unknown", "few-digits"]
     assert said(1e-3, 0.4) == ["efficiency-unknown", "runs-vary"]
@@ -355,6 +355,6 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
 
 def test_a_program_that_ended_badly_after_its_record_is_named():
     made = of([changed(run, ended="exit status 3") for run in repeated(100)])
-    found = {each.kind: each.values for each in cautions.statements(made)}
+    found = {each.kind: each.values for each in cautions.make_statements(made)}
     assert found["failed-late"]["files"][0].endswith("(exit status 3)")
     assert made.series[0].largest_row.rate.ends

@@ -40,7 +40,7 @@ def test_the_plot_is_a_png_and_needs_a_rate():
 
 def test_a_run_is_compared_with_the_mean_of_its_repeats():
     made = of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)])
-    explorer = scaling_data.explorer(made, scaling_data.groups(made))
+    explorer = scaling_data.make_explorer(made, scaling_data.list_groups(made))
     first, second, single = (run.values.get("apart") for run in explorer.runs)
     assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
     assert "apart" in [metric.name for metric in explorer.metrics]
@@ -247,7 +247,7 @@ def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
 
 
 def test_words_between_backticks_are_code():
-    html = document.unbroken("`a<b` needs `./run.sh verify --trainer=x`")
+    html = document.make_unbroken("`a<b` needs `./run.sh verify --trainer=x`")
     assert "`" not in html
     assert html.count("<code>") == html.count("</code>") == 2
     assert "<code>a&lt;b</code>" in html

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import build_timeline
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import curves, scaling_data
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.page import drawings, history
 from rnn_scaling.reports.pictures import charts
 from tests.analysis.test_load_correction import beside_one_busy_process
@@ -23,7 +23,7 @@ from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
 
 
 def chart(runs, name):
-    [group] = scaling_data.groups(of(runs))
+    [group] = scaling_data.list_groups(of(runs))
     return next(
         group.chart(metric) for metric in group.picture_metrics if metric.name == name
     )
@@ -38,12 +38,14 @@ def texts(svg):
 
 def test_an_axis_shows_numbers_near_each_other_and_cuts_wide_intervals():
     near = [Interval(value, value - 3, value + 3) for value in (90, 92, 95, 97)]
-    low, high = charts.frame(near, [100.0], charts.CLOSE_RATIO)
+    low, high = charts.choose_frame(near, [100.0], charts.CLOSE_RATIO)
     assert 80 <= low <= 87 and 100 <= high <= 105
-    low, high = charts.frame([Interval(90), Interval(30)], [100.0], charts.CLOSE_RATIO)
+    low, high = charts.choose_frame(
+        [Interval(90), Interval(30)], [100.0], charts.CLOSE_RATIO
+    )
     assert low == 0 and high > 100
     wide = [Interval(1.0, 0.01, 50.0), Interval(1.0, 0.9, 1.1)]
-    assert charts.frame(wide, [], charts.CLOSE_RATIO)[1] < 3
+    assert charts.choose_frame(wide, [], charts.CLOSE_RATIO)[1] < 3
 
 
 def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():
@@ -59,7 +61,7 @@ def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():
         drawn = chart(runs, name)
         assert len(drawn.notes) == notes
         assert all(
-            any(note in text for text in texts(charts.svg(drawn, "n")))
+            any(note in text for text in texts(charts.draw_svg(drawn, "n")))
             for note in drawn.notes
         )
 
@@ -75,7 +77,7 @@ def dots(monkeypatch):
 
 
 def test_three_numbers_of_devices_are_a_line(dots):
-    charts.svg(chart(repeated({1: 95, 2: 190, 4: 380}), "speedup"), "n")
+    charts.draw_svg(chart(repeated({1: 95, 2: 190, 4: 380}), "speedup"), "n")
     [(x, _, look)] = dots
     assert len(x) == 3 and look["linestyle"] == "-"
 
@@ -91,7 +93,7 @@ def two_modes(*counts):
 
 
 def test_two_numbers_of_devices_are_a_row_of_dots_with_intervals(dots):
-    charts.svg(chart(two_modes(1, 2), "words_per_second"), "n")
+    charts.draw_svg(chart(two_modes(1, 2), "words_per_second"), "n")
     rows = [round(y) for _, [y], _ in dots]
     assert rows == [0, 0, 1, 1]
     for (x, _, look), (two, _, filled) in zip(dots[::2], dots[1::2]):
@@ -102,11 +104,11 @@ def test_two_numbers_of_devices_are_a_row_of_dots_with_intervals(dots):
 @pytest.mark.parametrize("name", ["efficiency", "speedup"])
 def test_a_definition_is_no_dot(name, dots):
     """An efficiency on one device is 100 % by definition."""
-    charts.svg(chart(two_modes(1, 2), name), "n")
+    charts.draw_svg(chart(two_modes(1, 2), name), "n")
     values = [x[0] for x, _, _ in dots]
     assert len(values) == 2 and 100 not in values and 1 not in values
     dots.clear()
-    charts.svg(chart(two_modes(1), name), "n")
+    charts.draw_svg(chart(two_modes(1), name), "n")
     assert len(dots) == 2, "without another number it is all there is"
 
 
@@ -130,14 +132,14 @@ def bars(monkeypatch):
 
 def test_a_loss_is_drawn_with_the_numbers_of_the_tables(monkeypatch):
     loss = loss_of(attributed())
-    drawn = texts(drawings.losses_svg([("mine", loss)]))
-    whole = plus_minus(loss.loss_points, 1)
+    drawn = texts(drawings.draw_losses_svg([("mine", loss)]))
+    whole = format_interval(loss.loss_points, 1)
     assert {"mine", "exchange 20.0", "contention 10.0", whole} <= set(drawn)
 
 
 def test_the_bars_of_all_series_have_one_axis(bars):
     loss = loss_of(attributed())
-    drawings.losses_svg([("a", loss), ("b", loss)])
+    drawings.draw_losses_svg([("a", loss), ("b", loss)])
     for row in (0, 1):
         own = [(left, right) for y, left, right in bars if y == row]
         assert own[0][0] == 0
@@ -153,7 +155,7 @@ def test_a_gain_is_left_of_0(bars):
         ("replicated", 2): 150,
     }
     runs = at_rates(rates)
-    drawings.losses_svg([("a", loss_of(runs))])
+    drawings.draw_losses_svg([("a", loss_of(runs))])
     assert [(start, round(end, 1)) for _, start, end in bars] == [(0, 20.0), (0, -13.8)]
 
 
@@ -172,8 +174,8 @@ def test_a_name_is_a_name_whatever_letters_it_has():
         made = of(runs)
         curves.render(made)
         drawn = []
-        for group in scaling_data.groups(made):
-            drawn += texts(charts.svg(group.chart(group.picture_metrics[0]), "n"))
+        for group in scaling_data.list_groups(made):
+            drawn += texts(charts.draw_svg(group.chart(group.picture_metrics[0]), "n"))
     assert {text.strip() for text in drawn} >= set(names)
 
 
@@ -212,7 +214,7 @@ def test_the_mark_of_a_number_covers_no_name(monkeypatch):
     for line in rows.lines:
         lines.append(dataclasses.replace(line, title="n" * num_letters))
     rows = dataclasses.replace(rows, lines=lines)
-    boxes = drawn_boxes(monkeypatch, lambda: charts.png(rows))
+    boxes = drawn_boxes(monkeypatch, lambda: charts.draw_png(rows))
     assert_apart([box for box in boxes if box[0] == "†" or box[0][0] == "n"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph
 from rnn_scaling.reports import placement_table
-from rnn_scaling.reports.sections import markdown
+from rnn_scaling.reports.sections import format_markdown
 from tests.support.records import make_record
 
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in (0, 1)]
@@ -69,7 +69,7 @@ def test_the_tables_are_exact(is_golden):
     sizes = [{"name": "ids", "bytes": size, "read": "lookup"} for size in (15360, None)]
     slicing = {"on": "device", "parts": sizes, "moves": moves}
     run = run_of(variables, copies=copies, slicing=slicing)
-    text = markdown([placement_table.section("run", run)])
+    text = format_markdown([placement_table.make_section("run", run)])
     assert is_golden("placement.md", text)
 
 
@@ -81,5 +81,5 @@ def test_the_tables_are_exact(is_golden):
     ],
 )
 def test_what_collectives_exchange_is_no_send(by_type, kind):
-    notes = placement_table.section("run", run_of(by_type=by_type)).notes
+    notes = placement_table.make_section("run", run_of(by_type=by_type)).notes
     assert [note.kind for note in notes] == [kind]

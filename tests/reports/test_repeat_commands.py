@@ -37,7 +37,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
         "alone it needs more runs"
     )
     records = []
-    for command in repeat_commands.commands(measured.series[0]):
+    for command in repeat_commands.list_commands(measured.series[0]):
         program, sweep, *words = shlex.split(
             command.replace("python -m rnn_scaling", "./run.sh")
         )
@@ -75,7 +75,7 @@ def test_repeating_a_run_is_one_run_in_a_folder_of_its_own():
 
 
 def test_a_series_without_a_loss_is_measured_as_it_was():
-    (command,) = repeat_commands.commands(
+    (command,) = repeat_commands.list_commands(
         of([resolved(100.0), resolved(101.0)]).series[0]
     )
     assert " --num_devices=1 " in command and command.endswith(
@@ -90,7 +90,7 @@ def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
         )
         for n, d in ((1, 1), (2, 2))
     ]
-    first, second = repeat_commands.commands(of(runs).series[1])
+    first, second = repeat_commands.list_commands(of(runs).series[1])
     assert (
         " --num_devices=2 --num_workers=2 " in first
         and " --num_devices=1 --num_workers=1 " in second

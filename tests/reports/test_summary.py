@@ -31,7 +31,7 @@ def test_load_and_differences_stand_before_the_numbers():
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
-    found = start_up.speedups(made.series[0].largest_row)
+    found = start_up.compute_speedups(made.series[0].largest_row)
     assert found["steady"].value == pytest.approx(1.8, rel=1e-3)
     train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
     assert found["train"].value == pytest.approx(train, rel=1e-3)
@@ -77,7 +77,7 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
         "--batch_size=16 on 4 devices" in statement.values["sizes"]
         and statement.values["total"] == 64
     )
-    assert statement in cautions.statements(of(runs))
+    assert statement in cautions.make_statements(of(runs))
     assert not cautions.hand_made_strong_scaling(
         of([*runs, timed(1, 100, batch_size=32)])
     ), "a sweep over batch sizes is no such thing"
@@ -97,7 +97,7 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
     early = altered(run(4, 1.0, "failed"), resolved={})
 
     def found(*runs):
-        return [(each.kind, each.values) for each in cautions.statements(of(runs))]
+        return [(each.kind, each.values) for each in cautions.make_statements(of(runs))]
 
     assert ("cpu-devices", {"runs": 1, "total": 2}) in found(gpu, cpu)
     assert ("cpu-devices", {"runs": 1, "total": 3}) in found(gpu, cpu, early)

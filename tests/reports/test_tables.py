@@ -90,7 +90,7 @@ def test_a_training_says_how_many_updates_float16_skipped():
     skipped = make_record(
         config={"compute_dtype": "float16"}, batches={"skipped_updates": 3}
     )
-    (statement,) = environment.statements(
+    (statement,) = environment.make_statements(
         [skipped, make_record(batches={"skipped_updates": 0}), make_record()]
     )
     assert (statement.kind, statement.values) == (

@@ -1,14 +1,14 @@
 """The statements of answers, by kind."""
 
 from rnn_scaling.reports import conclusions
-from rnn_scaling.reports.series_statements import statements
+from rnn_scaling.reports.series_statements import make_statements
 from tests.support.scaling_runs import of
 
 
 def stated(records):
     """Return each mode's statements by kind; later statements of a kind replace earlier ones."""
     return {
-        series.title.split(", ")[1]: by_kind(statements(series))
+        series.title.split(", ")[1]: by_kind(make_statements(series))
         for series in of(records).series
     }
 

@@ -195,6 +195,6 @@ def drawn_metrics(summary):
     """Return the names of the metrics that have a picture, of all groups."""
     return [
         metric.name
-        for group in scaling_data.groups(summary)
+        for group in scaling_data.list_groups(summary)
         for metric in group.picture_metrics
     ]

@@ -12,8 +12,8 @@ from rnn_scaling.inspection.kineto import step_split
 from rnn_scaling.inspection.kineto.alignment import Clock
 from rnn_scaling.inspection.kineto.job import TracedJob, make_statements
 from rnn_scaling.inspection.kineto.step_split import PARTS
-from rnn_scaling.reports.sections import Columns, Section, make_grid, markdown
-from rnn_scaling.reports.steps import milliseconds
+from rnn_scaling.reports.sections import Columns, Section, format_markdown, make_grid
+from rnn_scaling.reports.steps import format_milliseconds
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.terminal import counted
 
@@ -36,7 +36,7 @@ def format_text(job: TracedJob, top: int) -> str:
     ranks = list(job.traces)[:top]
     parts: Columns = {
         "Rank": str,
-        "Step (ms)": lambda rank: milliseconds(job.value("seconds", rank)),
+        "Step (ms)": lambda rank: format_milliseconds(job.value("seconds", rank)),
     }
     for part in PARTS:
         if any(job.part(part, rank).mean for rank in job.traces):
@@ -44,8 +44,8 @@ def format_text(job: TracedJob, top: int) -> str:
             parts[title] = functools.partial(_format_part, job, part)
     exchange: Columns = {
         "Rank": str,
-        "Active (ms)": lambda rank: milliseconds(job.value("exchange_s", rank)),
-        "exposed": lambda rank: milliseconds(job.value("exposed_s", rank)),
+        "Active (ms)": lambda rank: format_milliseconds(job.value("exchange_s", rank)),
+        "exposed": lambda rank: format_milliseconds(job.value("exposed_s", rank)),
         "Clock ahead (ms)": lambda rank: _format_clock(job.alignment.clocks.get(rank)),
     }
     grids = [make_grid("Parts of a step", parts, ranks)]
@@ -54,11 +54,11 @@ def format_text(job: TracedJob, top: int) -> str:
     num_steps = counted(len(job.steps), "step")
     title = f"PyTorch trace, {counted(len(job.traces), 'rank')}, {num_steps}"
     section = Section(title, tuple(grids), tuple(make_statements(job)))
-    return markdown([section], level=3)
+    return format_markdown([section], level=3)
 
 
 def _format_part(job: TracedJob, part: str, rank: int) -> str:
-    return milliseconds(job.part(part, rank), job.value("seconds", rank).mean)
+    return format_milliseconds(job.part(part, rank), job.value("seconds", rank).mean)
 
 
 def _format_clock(clock: Clock | None) -> str:

@@ -20,7 +20,7 @@ def write(exported: Exported, destination: str) -> str:
     num_logs = 0
     for run in exported.runs:
         if run.record.options.is_ours:
-            write_text(mlperf_log.text(run.record), folder / f"{run.name}.log")
+            write_text(mlperf_log.format_log(run.record), folder / f"{run.name}.log")
             num_logs += 1
     line = f"{folder}: {counted(num_logs, 'log')}"
     num_others = len(exported.runs) - num_logs

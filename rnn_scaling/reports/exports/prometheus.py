@@ -29,11 +29,11 @@ _BASE_UNITS = {
 def write(exported: Exported, destination: str) -> str:
     """Write a file; return a line about it."""
     path = Path(destination)
-    write_text(text(exported), path)
+    write_text(format_metrics(exported), path)
     return f"{path}: {counted(len(exported.rows), 'row')}"
 
 
-def text(exported: Exported) -> str:
+def format_metrics(exported: Exported) -> str:
     """Return the content of the file, with all lines of one gauge together."""
     lines = []
     for name, metric in METRICS.items():

@@ -2,7 +2,7 @@
 
 The template page.html renders the blocks.
 
-It knows nothing about runs: the other modules of `page` make the blocks.
+It knows nothing about runs: the other modules of `render_page` make the blocks.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PageSection:
     style: str = ""
 
 
-def unbroken(text: str) -> Markup:
+def make_unbroken(text: str) -> Markup:
     """Return a text as HTML whose numbers and flags are not broken across lines.
 
     A number stays with its interval and its unit, and a flag with its value. Words
@@ -220,7 +220,7 @@ class Overview:
         return result
 
 
-def page(
+def render_page(
     title: str,
     about: Sequence[str],
     lead: str,
@@ -257,7 +257,7 @@ def page(
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "unbroken": unbroken,
+        "unbroken": make_unbroken,
         "kind": lambda block: type(block).__name__,
     }
     paths = [FOLDER / "vendor" / name for name in LIBRARIES]

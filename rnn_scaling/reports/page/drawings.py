@@ -12,7 +12,7 @@ from rnn_scaling.analysis.statements import state
 from rnn_scaling.analysis.steps.parts import split_steps, statements
 from rnn_scaling.records.step_parts import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.page import document as page
 from rnn_scaling.reports.page.document import (
     Block,
@@ -40,13 +40,15 @@ _COLOURS: dict[str, str] = {
 }
 
 
-def picture(chart: Chart, name: str, title: str = "") -> Figure:
+def draw_picture(chart: Chart, name: str, title: str = "") -> Figure:
     """Return a chart with its caption, or another title."""
     title = title or chart.metric.caption
-    return page.make_figure(charts.svg(chart, name), name, title, chart.description)
+    return page.make_figure(
+        charts.draw_svg(chart, name), name, title, chart.description
+    )
 
 
-def curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
+def draw_curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
     """Return a static picture of every metric except one, separately for each group."""
     blocks: list[Block] = []
     for k, group in enumerate(groups):
@@ -66,7 +68,7 @@ def curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
     return blocks
 
 
-def glance(groups: Sequence[Series]) -> list[Block]:
+def draw_glance(groups: Sequence[Series]) -> list[Block]:
     """Return the efficiency of each group that used several devices."""
     blocks: list[Block] = []
     for k, group in enumerate(groups):
@@ -77,7 +79,9 @@ def glance(groups: Sequence[Series]) -> list[Block]:
 
 
 def _picture_of_group(chart: Chart, name: str, group: str) -> Figure:
-    return picture(chart, name, ", ".join(filter(None, [chart.metric.caption, group])))
+    return draw_picture(
+        chart, name, ", ".join(filter(None, [chart.metric.caption, group]))
+    )
 
 
 def _omission_note(count: int, noun: str) -> list[Text]:
@@ -99,22 +103,23 @@ def _omission_note(count: int, noun: str) -> list[Text]:
     ]
 
 
-def losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
+def draw_losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
     """Return the losses of (title, loss) pairs as bars."""
     first = split_losses[: figures.MOST_LINES]
     lines = []
     for title, loss in first:
         texts = [
-            f"{part.name} {plus_minus(part.points, 1)}" for part in loss.displayed_parts
+            f"{part.name} {format_interval(part.points, 1)}"
+            for part in loss.displayed_parts
         ]
-        total = plus_minus(loss.loss_points, 1)
+        total = format_interval(loss.loss_points, 1)
         lines.append(f"{title}: {total} ({', '.join(texts)}).")
     description = f"A bar for each series. {' '.join(lines)}"
-    figure = page.make_figure(losses_svg(first), "losses", _LOSSES, description)
+    figure = page.make_figure(draw_losses_svg(first), "losses", _LOSSES, description)
     return [figure, *_omission_note(len(split_losses), "series")]
 
 
-def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
+def draw_losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
     """Return a bar for each loss; gains are left of 0."""
     loss_bars = []
     used_parts: set[str] = set()
@@ -131,7 +136,7 @@ def losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
     if UNEXPLAINED in titles:
         titles[UNEXPLAINED] = f"{UNEXPLAINED}: within {noise}"
     label = "points of efficiency lost"
-    return bars.svg(
+    return bars.draw_svg(
         "losses",
         bars=loss_bars,
         colours=_COLOURS,
@@ -161,7 +166,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
 def _part_key(part: str) -> Key:
     style = step_figures.part_style(part)
     colour = figures.apply_page_theme(style["facecolor"])
-    return Key(steps.title(part), steps.MEANING[part], colour, style["alpha"])
+    return Key(steps.name_part(part), steps.MEANING[part], colour, style["alpha"])
 
 
 def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
@@ -171,7 +176,7 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
         figure_title = title + step_figures.omitted_towers_text(parts.num_towers)
         pictures = [
             page.make_figure(
-                step_figures.parts(parts, f"parts-{k}"),
+                step_figures.draw_parts(parts, f"parts-{k}"),
                 f"parts-{k}",
                 f"{figure_title}: parts of the mean step",
                 sentence(
@@ -181,14 +186,14 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
                 ),
             ),
             page.make_figure(
-                step_figures.timeline(parts.steps[step], f"step-{k}"),
+                step_figures.draw_timeline(parts.steps[step], f"step-{k}"),
                 f"step-{k}",
                 f"{figure_title}: traced step {step}",
                 sentence(state("picture-of-step", step=step, steps=len(parts.steps))),
             ),
         ]
         blocks.append(Group("figures", pictures))
-    tables = Body(steps.section(parts, title), title)
+    tables = Body(steps.make_section(parts, title), title)
     return Group("loss", [*blocks, Folded("Numbers of a step", [tables], title)])
 
 
@@ -196,7 +201,7 @@ def counts_section(summary: Summary) -> PageSection:
     """Return the operators and kernels of runs that differ in encoder and devices."""
     blocks: list[Block] = []
     if inspection := counts_report.inspect_summary(summary):
-        *groups, agreement = counts_report.sections(inspection)
+        *groups, agreement = counts_report.make_sections(inspection)
         blocks = [Text(sentence(state("reading-of-counts"))), Body(agreement)]
         for group in groups:
             blocks.append(Folded(group.title, [Body(group, group.title)], "counts"))
@@ -210,10 +215,10 @@ def learning_section(summary: Summary) -> PageSection:
         pictures = []
         for name, chart in learning.make_charts(result, summary.row_titles).items():
             title = f"{chart.metric.title.capitalize()} over {chart.axis.title}"
-            pictures.append(picture(chart, f"learning-{name}", title))
+            pictures.append(draw_picture(chart, f"learning-{name}", title))
         blocks = [
             Group("figures", pictures),
             *_omission_note(len(result.results), "configurations"),
-            Body(learning.section(result, summary.row_titles), "Learning"),
+            Body(learning.make_section(result, summary.row_titles), "Learning"),
         ]
     return PageSection("learning", "Learning", blocks)

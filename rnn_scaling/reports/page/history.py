@@ -11,7 +11,7 @@ from rnn_scaling.analysis.interval_kinds import IntervalKind
 from rnn_scaling.analysis.metrics import METRICS, RATE, Metric
 from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
-from rnn_scaling.reports.numbers import signed_percent
+from rnn_scaling.reports.numbers import format_signed_percent
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
 from rnn_scaling.reports.pictures import charts
@@ -32,8 +32,8 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
       name: The name of the history.
       commit_url: URL of commits without the hash; "" if unknown.
     """
-    table = report.table(timeline)
-    size, *paragraphs = map(sentences, report.paragraphs(timeline))
+    table = report.make_table(timeline)
+    size, *paragraphs = map(sentences, report.make_paragraphs(timeline))
     changes: list[float] = []
     for curve in timeline.curves:
         changes += [point.change.value for point in curve.change_points]
@@ -51,8 +51,10 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
     head = ["Entry", "Subject", "Measured", "Machine", "Label"]
     entries = Section("", (Grid("Entries", head, lines, (1, 2, 3, 4)),))
     curves = [("#change-points", line[:-1]) for line in table.lines]
-    picture = drawings.picture(chart(timeline), "fig-history", "Rate over the entries")
-    return document.page(
+    picture = drawings.draw_picture(
+        make_chart(timeline), "fig-history", "Rate over the entries"
+    )
+    return document.render_page(
         f"History of {name}",
         about=list(dict.fromkeys(entry.machine.name for entry in timeline.entries)),
         lead=" ".join(lead),
@@ -71,7 +73,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
     )
 
 
-def chart(timeline: Timeline) -> charts.Chart:
+def make_chart(timeline: Timeline) -> charts.Chart:
     """Return the relative rates over the entries, with the change points."""
     data = _make_explorer(timeline, "")
     return charts.Chart(_RELATIVE, data.axes[0], data.lines, marks=data.marks)
@@ -79,7 +81,7 @@ def chart(timeline: Timeline) -> charts.Chart:
 
 def to_png(timeline: Timeline) -> bytes:
     """Return the picture as a PNG file."""
-    return charts.png(chart(timeline))
+    return charts.draw_png(make_chart(timeline))
 
 
 def _name_entries(timeline: Timeline) -> list[str]:
@@ -143,7 +145,7 @@ def _make_marks(timeline: Timeline, names: list[str]) -> list[explorer.Mark]:
             texts[k] = [machine]
     for curve in timeline.curves:
         for change_point, cut in zip(curve.change_points, curve.levels.cuts):
-            text = signed_percent(change_point.change.value)
+            text = format_signed_percent(change_point.change.value)
             texts.setdefault(curve.quiet_points[cut].index, []).append(text)
     marks = []
     for k, entry_texts in texts.items():

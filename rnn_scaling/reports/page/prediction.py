@@ -51,7 +51,7 @@ def render(
     elif losses:
         numbers = [Group("figures", losses), *numbers]
     refused = [Items(list(map(sentence, results.refused)))] if results.refused else []
-    return document.page(
+    return document.render_page(
         title,
         about=names if is_single else [f"{len(names)} series"],
         lead=lead if is_single else f"{names[0]}: {lead}",
@@ -78,7 +78,7 @@ def _mark_statements(results: report.PredictionReport) -> list[Statement]:
 
 def _make_overview(results: report.PredictionReport) -> document.Overview:
     """Return the table of all points; several series are groups with their names."""
-    grids = [report.table(prediction) for prediction in results.predictions]
+    grids = [report.make_table(prediction) for prediction in results.predictions]
     head = []
     for common, *headings in zip(_COMMON_HEAD, *(grid.head for grid in grids)):
         head.append(headings[0] if len(set(headings)) == 1 else common)
@@ -95,7 +95,9 @@ def _rate_figures(curves: Sequence[Prediction]) -> list[Figure]:
     for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
         name = f"fig-rates-{k}"
         figures.append(
-            drawings.picture(pictures.chart(prediction), name, prediction.curve.name)
+            drawings.draw_picture(
+                pictures.make_chart(prediction), name, prediction.curve.name
+            )
         )
     return figures
 
@@ -107,7 +109,7 @@ def _loss_figures(curves: Sequence[Prediction]) -> list[Block]:
     for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
         if any(point.parts for point in prediction.points):
             name = f"losses-{k}"
-            svg = pictures.losses_svg(prediction, name)
+            svg = pictures.draw_losses_svg(prediction, name)
             about = prediction.curve.name
             figures.append(document.make_figure(svg, f"fig-{name}", title, about))
     return figures
@@ -144,7 +146,7 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
     for k, prediction in enumerate(curves):
         rate = pictures.rate_metric(prediction.curve)
         metrics.setdefault(rate.name, rate)
-        lines.append(pictures.line(prediction, k))
+        lines.append(pictures.make_line(prediction, k))
         for point in prediction.points:
             for part in point.parts:
                 parts[part] = Metric(part, f"lost to {part}", "points", digits=1)

@@ -53,17 +53,17 @@ _READING = ("rates", "speedup", "intervals", "parts", "files")
 def render(summary: Summary) -> bytes:
     """Return the page as UTF-8."""
     name = entry.make_plain(Path(summary.name).resolve().name) or summary.name
-    groups = scaling_data.groups(summary)
-    chart = drawings.glance(groups)
-    curves = drawings.curves(groups, EFFICIENCY.name if chart else "")
+    groups = scaling_data.list_groups(summary)
+    chart = drawings.draw_glance(groups)
+    curves = drawings.draw_curves(groups, EFFICIENCY.name if chart else "")
     headlines, details = conclusions.answer_paragraphs(summary)
     remarks = [*details, conclusions.overview_text(summary)]
-    return document.page(
+    return document.render_page(
         f"Scaling of {name}",
         about=_about_texts(summary),
         lead=" ".join(headlines),
         overview=_make_overview(summary),
-        explorer=scaling_data.explorer(summary, groups),
+        explorer=scaling_data.make_explorer(summary, groups),
         sections=_list_sections(summary, curves),
         first=[Live("chart", chart)],
         remarks=list(filter(None, remarks)),
@@ -172,7 +172,7 @@ def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     noise = series_statements.noise_text(
         [attribution for _, attribution in split_losses]
     )
-    picture, *notes = drawings.losses(
+    picture, *notes = drawings.draw_losses(
         [(series.title, attribution) for series, attribution in split_losses]
     )
     title = "Points of efficiency lost, by number of devices"
@@ -347,7 +347,7 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
         ("; ".join(titles), lines) for lines, titles in groups.items() if lines
     ]
     sweeps = [
-        (series.title, repeat_commands.commands(series))
+        (series.title, repeat_commands.list_commands(series))
         for series in summary.series[:_MAX_COMMANDS]
     ]
     report = f"{entry.program()} report {shlex.quote(summary.name)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.pictures import figures
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def part_styles(colours: Mapping[str, str]) -> Styles:
     """Return translucent bars with a thin edge in these colours."""
     edge = {
         "alpha": _OPACITY,
-        "edgecolor": figures.colour(figures.INK),
+        "edgecolor": figures.choose_colour(figures.INK),
         "linewidth": 0.4,
     }
     return {
-        name: {"facecolor": figures.colour(colour), **edge}
+        name: {"facecolor": figures.choose_colour(colour), **edge}
         for name, colour in colours.items()
     }
 
@@ -139,9 +139,9 @@ def draw(
             _draw_total(axes, bar, row)
             ends = [part.end for part in bar.place_parts(start)]
             right = min(max(*ends, start, bar.total_ends[-1]), high)
-            text = plus_minus(bar.total, digits)
+            text = format_interval(bar.total, digits)
             axes.annotate(text, (right, row), (5, 0), **_ANNOTATION_STYLE)
-    axes.axvline(start, color=figures.colour(figures.MUTED), linewidth=0.8)
+    axes.axvline(start, color=figures.choose_colour(figures.MUTED), linewidth=0.8)
     axes.set(
         xlim=(low - 0.01 * span, low + span), ylim=(len(bars) - 0.5, -0.75), yticks=[]
     )
@@ -173,13 +173,13 @@ def _axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
 def _draw_total(axes: Axes, bar: Bar, row: int) -> None:
     """Draw the interval of a total below its bar."""
     assert bar.total
-    ink = figures.colour(figures.INK)
+    ink = figures.choose_colour(figures.INK)
     y_below = row + 0.7 * _BAR_HEIGHT
     axes.plot(bar.total_ends, [y_below] * len(bar.total_ends), color=ink, linewidth=1)
     axes.plot([bar.total.value], [y_below], color=ink, marker="|", markersize=6)
 
 
-def svg(
+def draw_svg(
     name: str,
     bars: Sequence[Bar],
     colours: Mapping[str, str],
@@ -198,7 +198,7 @@ def svg(
       titles: The names in the legend with their titles; None: all parts.
     """
     rows = math.ceil(len(titles or colours) / _LEGEND_COLUMNS)
-    with figures.style():
+    with figures.apply_style():
         figure, axes = figures.make_blank_figure(
             width, 0.78 + 0.42 * len(bars), rows, left=0.06
         )

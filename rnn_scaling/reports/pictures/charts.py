@@ -15,7 +15,7 @@ from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Point
 from rnn_scaling.reports.marks import explain_numbers
-from rnn_scaling.reports.numbers import mark_text, plus_minus
+from rnn_scaling.reports.numbers import format_interval, mark_text
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.wording import sentence
 
@@ -45,7 +45,7 @@ def _interval_ends(value: Interval) -> tuple[float, float]:
     return value.ends or (value.value, value.value)
 
 
-def frame(
+def choose_frame(
     values: Sequence[Interval], ideals: Sequence[float], close_ratio: float
 ) -> tuple[float, float]:
     """Return the ends of an axis: from 0, or a smaller range if numbers are close."""
@@ -206,7 +206,7 @@ class Chart:
             return min(numbers) / 3, 1.4 * max(numbers)
         is_constant = len(set(self.ideals)) == 1
         close_ratio = CLOSE_RATIO if is_constant else _CLOSE_RATIO_OF_GROWING
-        return frame(self.values, self.ideals, close_ratio)
+        return choose_frame(self.values, self.ideals, close_ratio)
 
     @property
     def notes(self) -> list[str]:
@@ -232,7 +232,7 @@ class Chart:
             numbers = []
             for position, number, point in points:
                 source = f" ({self.predicted_title})" if point.is_predicted else ""
-                text = plus_minus(number, self.metric.digits)
+                text = format_interval(number, self.metric.digits)
                 numbers.append(f"{text} on {self.tick_label(position)}{source}")
             if len(numbers) > _MAX_NUMBERS:
                 numbers = [f"from {numbers[0]} to {numbers[-1]}"]
@@ -261,7 +261,9 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
     The last position is filled, and the one before is hollow.
     """
     for row, located_line in enumerate(chart.row_points):
-        axes.axhline(row, color=figures.colour(figures.GRID), linewidth=0.6, zorder=0)
+        axes.axhline(
+            row, color=figures.choose_colour(figures.GRID), linewidth=0.6, zorder=0
+        )
         if has_names:
             axes.annotate(
                 located_line.line.title,
@@ -309,7 +311,7 @@ def _add_position_legend(axes: Axes, chart: Chart) -> None:
     drawn_positions: set[float] = set()
     for _, points in chart.row_points:
         drawn_positions.update(located.position for located in points)
-    muted = figures.colour(figures.MUTED)
+    muted = figures.choose_colour(figures.MUTED)
     for position in sorted(drawn_positions):
         is_last = position == chart.positions[-1]
         axes.plot(
@@ -342,7 +344,7 @@ def _set_row_axes(axes: Axes, chart: Chart) -> None:
 
 def _dashed_style() -> dict[str, Any]:
     """Return the style of lines that are not measured."""
-    muted = figures.colour(figures.MUTED)
+    muted = figures.choose_colour(figures.MUTED)
     return {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
 
 
@@ -514,15 +516,15 @@ def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
     return [lengths_below, lengths_above]
 
 
-def svg(chart: Chart, name: str) -> str:
+def draw_svg(chart: Chart, name: str) -> str:
     """Return the chart with its legend as SVG; `name` begins its ids."""
-    with figures.style():
+    with figures.apply_style():
         return figures.as_svg(_draw_figure(chart, 4.2, 3.0), name)
 
 
-def png(chart: Chart) -> bytes:
+def draw_png(chart: Chart) -> bytes:
     """Return the chart with its legend as a PNG file."""
-    with figures.style(is_fixed=True):
+    with figures.apply_style(is_fixed=True):
         return figures.as_file(_draw_figure(chart, 8.0, 4.2))
 
 

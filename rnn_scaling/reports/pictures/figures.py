@@ -55,7 +55,7 @@ def make_standalone(svg: str) -> bytes:
     return f"<!-- {REPORT_SCHEMA} -->\n{svg.replace('<svg', head, 1)}\n".encode()
 
 
-def colour(sentinel: str) -> str:
+def choose_colour(sentinel: str) -> str:
     """Return a colour of _THEME for the page, or for a file while `style(True)` is active."""
     import matplotlib
 
@@ -64,7 +64,7 @@ def colour(sentinel: str) -> str:
 
 
 @contextmanager
-def style(is_fixed: bool = False) -> Iterator[None]:
+def apply_style(is_fixed: bool = False) -> Iterator[None]:
     """Set up matplotlib; `is_fixed` chooses the colours of separate files."""
     import matplotlib
 

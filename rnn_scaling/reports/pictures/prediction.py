@@ -18,7 +18,7 @@ from rnn_scaling.analysis.prediction.predicting import source_names
 from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.pictures import bars, charts, figures
 from rnn_scaling.reports.pictures.bars import Bar
-from rnn_scaling.reports.prediction import PERCENT, points
+from rnn_scaling.reports.prediction import PERCENT, list_points
 from rnn_scaling.system.files.terminal import counted
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def rate_metric(curve: Curve) -> Metric:
     return Metric(curve.unit, f"{curve.unit}/s", f"{curve.unit}/s", digits=1)
 
 
-def line(prediction: Prediction, k: int) -> Line:
+def make_line(prediction: Prediction, k: int) -> Line:
     """Return the measured and the predicted points of series number k."""
     curve = prediction.curve
     measured_counts = {point.devices for point in curve.points}
     measured_source, predicted_source = source_names(prediction)
     noun = "machines" if curve.counts_machines else DEVICES
     line_points = []
-    for point in points(prediction):
+    for point in list_points(prediction):
         is_predicted = point.devices not in measured_counts
         values = {
             rate_metric(curve).name: curve.to_source_unit(point.devices, point.rate)
@@ -82,12 +82,12 @@ def line(prediction: Prediction, k: int) -> Line:
     return Line(curve.name, line_points, colour=k, shape=k // len(figures.COLOURS))
 
 
-def chart(prediction: Prediction) -> charts.Chart:
+def make_chart(prediction: Prediction) -> charts.Chart:
     """Return the rates over the number of devices, and the ideal."""
     curve = prediction.curve
     first = curve.points[0]
     measured_source, predicted_source = source_names(prediction)
-    rates = Line(measured_source, line(prediction, 0).points)
+    rates = Line(measured_source, make_line(prediction, 0).points)
 
     def ideal(devices: float) -> float:
         rate = Interval(first.rate / first.devices * devices)
@@ -100,7 +100,7 @@ def chart(prediction: Prediction) -> charts.Chart:
 
 def render(predictions: Sequence[Prediction]) -> bytes:
     """Return a PNG with the rates and the losses of each of the first series."""
-    with figures.style(is_fixed=True):
+    with figures.apply_style(is_fixed=True):
         return figures.as_file(draw_series(predictions))
 
 
@@ -111,7 +111,7 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
     heights = [max(2.6, _HEIGHT * (1 + len(losses))) for losses in bars_of_series]
     figure, rows = figures.make_stacked_figure(heights, _WIDTH * columns, 0.8, columns)
     for row, prediction, losses in zip(rows, first_predictions, bars_of_series):
-        charts.draw(row[0], chart(prediction))
+        charts.draw(row[0], make_chart(prediction))
         row[0].set_title(textwrap.fill(prediction.curve.name, 58))
         row[0].set_ylabel(rate_metric(prediction.curve).caption)
         if losses:
@@ -157,17 +157,17 @@ def _choose_colours(losses: Sequence[Bar]) -> dict[str, str]:
     return colours
 
 
-def losses_svg(prediction: Prediction, name: str) -> str:
+def draw_losses_svg(prediction: Prediction, name: str) -> str:
     """Return the losses of one series as SVG for the page."""
     losses = _make_bars(prediction)
-    return bars.svg(name, losses, _choose_colours(losses), _WIDTH, _SHARE_LABEL)
+    return bars.draw_svg(name, losses, _choose_colours(losses), _WIDTH, _SHARE_LABEL)
 
 
-def changes(answers: Sequence[Sensitivity]) -> bytes:
+def draw_changes(answers: Sequence[Sensitivity]) -> bytes:
     """Return a PNG: for each of the first answers, the gain of every change."""
     first_answers = answers[:MAX_SERIES]
     heights = [0.5 + _HEIGHT * len(answer.effects) for answer in first_answers]
-    with figures.style(is_fixed=True):
+    with figures.apply_style(is_fixed=True):
         figure, rows = figures.make_stacked_figure(heights, width=7.4)
         for [axes], answer in zip(rows, first_answers):
             # The first effect is "now", which gains nothing.

@@ -65,10 +65,10 @@ def part_style(part: str) -> dict[str, Any]:
 def _resolve_part_style(part: str) -> dict[str, Any]:
     """Return the style of a part in the colours of the page or of the file."""
     style = part_style(part)
-    return {**style, "facecolor": figures.colour(style["facecolor"])}
+    return {**style, "facecolor": figures.choose_colour(style["facecolor"])}
 
 
-def parts(step_parts: StepParts, name: str) -> str:
+def draw_parts(step_parts: StepParts, name: str) -> str:
     """Return the mean parts of each tower's step as a bar per tower, in milliseconds."""
     tower_bars = []
     for tower in range(min(step_parts.num_towers, _MAX_TOWERS)):
@@ -77,7 +77,7 @@ def parts(step_parts: StepParts, name: str) -> str:
             for part in step_parts.nonzero_parts
         ]
         tower_bars.append(bars.Bar(f"tower {tower}", sizes))
-    with figures.style():
+    with figures.apply_style():
         figure, axes = figures.make_blank_figure(
             4.2, 0.42 * len(tower_bars) + 0.78, left=0.1
         )
@@ -87,16 +87,16 @@ def parts(step_parts: StepParts, name: str) -> str:
         return figures.as_svg(figure, name)
 
 
-def timeline(step: TimedStep, name: str) -> str:
+def draw_timeline(step: TimedStep, name: str) -> str:
     """Return the parts of one step over time, with a row per tower."""
-    with figures.style():
+    with figures.apply_style():
         height = _ROW * len(_timeline_rows(step)) + 0.78
         figure, axes = figures.make_blank_figure(4.2, height, left=0.75)
         _draw(axes, step)
         return figures.as_svg(figure, name)
 
 
-def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
+def draw_picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """Return steps below each other with their legend, as a PNG or SVG file."""
     from matplotlib.patches import Patch
 
@@ -104,7 +104,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     letters: set[str] = set()
     # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
-    with figures.style(is_fixed=True):
+    with figures.apply_style(is_fixed=True):
         figure, rows = figures.make_stacked_figure(heights, width=11)
         for [axes], (title, step) in zip(rows, titled):
             _draw(axes, step)

@@ -124,7 +124,7 @@ def write_run(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
             tf.summary.scalar(
                 f"measured/{rate}", run.throughput.items_per_second, step=0
             )
-        tf.summary.text("run", run_text.markdown(run), step=0)
+        tf.summary.text("run", run_text.format_markdown(run), step=0)
     writer.close()
 
 

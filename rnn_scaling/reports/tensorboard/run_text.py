@@ -15,7 +15,7 @@ from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.system.files.markdown import escape
 
 
-def markdown(run: RunRecord) -> str:
+def format_markdown(run: RunRecord) -> str:
     """Return the result of a run, its command, and the devices of its variables."""
     options = run.options
     result = Section("", notes=["No batch was measured."])
@@ -33,7 +33,7 @@ def markdown(run: RunRecord) -> str:
     ]
     devices = scale.describe(scale.num_workers(options), options["num_devices"])
     title = f"{network_name(options)}, {options['variable_update']}, {devices}"
-    text = f"## {title}\n\n{sections.markdown(parts, level=3)}"
+    text = f"## {title}\n\n{sections.format_markdown(parts, level=3)}"
     # Escape characters that Markdown would read as markup.
     return re.sub(r"([_*`[])", r"\\\1", escape(text))
 

@@ -67,7 +67,7 @@ def test_reports_of_disturbed_runs_have_no_finding(make_runs, tmp_path):
     renders = {
         "report.json": json_report.render,
         "table.csv": csv_table.render,
-        "table.md": table.text,
+        "table.md": table.format_text,
         "report.html": scaling.render,
     }
     for name, render in renders.items():

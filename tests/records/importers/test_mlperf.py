@@ -79,7 +79,7 @@ def test_a_file_without_accelerators_or_without_a_run_is_an_error(name, text):
     ],
 )
 def test_olympic_mean(times, without, mean):
-    assert mlperf_scores.olympic_mean(times, without) == mean
+    assert mlperf_scores.compute_olympic_mean(times, without) == mean
 
 
 def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):

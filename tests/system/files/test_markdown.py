@@ -43,7 +43,7 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
     for k in (1, 2):
         config = {"trainer": evil, "hidden": evil, "num_devices": 1, "x": k}
         runs.append(changed(timed(1, 100 + k), config=config, **parts))
-    made = table.text(of([*runs, changed(runs[0], environment={"cpu": "B"})]))
+    made = table.format_text(of([*runs, changed(runs[0], environment={"cpu": "B"})]))
     assert "&lt;img" in made and not re.search(r"<(?!!--)|\]\(|\]:|://", made)
     lines = [line for line in made.splitlines() if line.startswith("|")]
     cells = {line.replace("\\|", "").count("|") for line in lines}

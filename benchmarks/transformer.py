@@ -241,7 +241,7 @@ def parser() -> argparse.ArgumentParser:
         "--peers",
         type=lambda words: words.split(","),
         default=["ours", "torch", "gemm"],
-        help="peers to time, separated by commas",
+        help="peers to time, separated by commas: ours, torch or gemm",
     )
     parser.add_argument(
         "--torch_python",

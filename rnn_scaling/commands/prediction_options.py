@@ -196,7 +196,9 @@ class PredictionOptions:
         shown="DIR",
     )
     format: str = option(
-        "text", "output format on the terminal", choices=("text", "json")
+        "text",
+        "output format: text for reading, json for programs",
+        choices=("text", "json"),
     )
 
     @property

@@ -401,8 +401,9 @@ def _check_framework(config: RunConfig, num_gpus: int) -> list[str]:
     devices = config.devices
     if devices.device == "gpu" and devices.num_devices > num_gpus:
         lines.append(
-            f"{flag} needs a GPU for each of --num_devices={devices.num_devices}, "
-            f"got {num_gpus}"
+            f"{flag} needs a GPU for each of "
+            f"--num_devices={devices.num_devices}, got {num_gpus}; lower "
+            "--num_devices, or use --device=cpu"
         )
     if not lines:
         # This starts a program, so it is the last check.

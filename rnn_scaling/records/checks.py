@@ -390,8 +390,8 @@ def find_graph_faults(graph: Graph) -> Iterator[str]:
     ):
         if part is None:
             yield (
-                f"graph.{name} is missing; "
-                "expected it with the other parts about placement"
+                f"graph.{name} is missing; expected it, because the record "
+                "contains other fields of the placement"
             )
 
 

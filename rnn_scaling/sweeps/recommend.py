@@ -50,7 +50,11 @@ class RecommendOptions:
         minimum=0.1,
         maximum=10_000.0,
     )
-    format: str = option("text", "output format", choices=("text", "markdown", "json"))
+    format: str = option(
+        "text",
+        "output format: text or markdown for reading, json for programs",
+        choices=("text", "markdown", "json"),
+    )
     largest_batch: bool = option(
         False,
         "search for the largest batch that fits in memory, instead of "

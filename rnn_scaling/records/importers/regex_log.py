@@ -89,7 +89,7 @@ def check_pattern(pattern: str) -> str:
     try:
         groups = _group_names(pattern)
     except re.error as e:
-        raise ValueError(f"{REGEX} and a valid regular expression ({e})") from None
+        raise ValueError(f"a valid regular expression after {REGEX} ({e})") from None
     if unknown := groups - set(_GROUPS):
         names = ", ".join(sorted(unknown))
         raise ValueError(

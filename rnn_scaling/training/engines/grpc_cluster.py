@@ -73,7 +73,10 @@ def serve(request: Request, place: Place) -> Engine:
         )
     except tf.errors.OpError as e:
         address = place.addresses[place.role][place.index]
-        raise DeviceError(f"TensorFlow cannot listen at {address}: {e.message}") from e
+        raise DeviceError(
+            f"TensorFlow cannot listen at {address}: {e.message}; end the program "
+            "that uses this port, or give this rank another port"
+        ) from e
     return Engine(
         0,
         size=1,

@@ -156,7 +156,8 @@ def _choose_devices(
         )
     elif "cpu_cores_per_device" in lists:
         lines.append(
-            "--cpu_cores_per_device needs --device=cpu; add it, or leave this out"
+            "--cpu_cores_per_device needs --device=cpu; add --device=cpu, or "
+            "leave out --cpu_cores_per_device"
         )
     if num_gpus and max(counts) > num_gpus:
         lines.append(

@@ -26,8 +26,8 @@ from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import drift
 from rnn_scaling.analysis.confidence import (
     Interval,
+    divide_rates,
     interval_over_runs,
-    ratio,
     shared_scatters,
 )
 from rnn_scaling.analysis.disturbance import select_quiet
@@ -261,7 +261,7 @@ def change_between(
         interval_over_runs(side, confidence.drifting_scatter(side))
         for side in (after, before)
     ]
-    return ratio(*rates, between.scatter if between else None)
+    return divide_rates(*rates, between.scatter if between else None)
 
 
 def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -308,7 +308,7 @@ def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
                     after = [*b1, *b2]
                     if not has_drift:
                         rates = map(interval_over_runs, (after, before))
-                        changes.append(ratio(*rates))
+                        changes.append(divide_rates(*rates))
                         continue
                     sides = (before, after)
                     between = drift.assume(shared_scatters([side])[0] for side in sides)
@@ -316,7 +316,7 @@ def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
                     share = drift.TwoSessions((), 0.0, (2, 1)).variance_share
                     between = dataclasses.replace(between, variance_share=share)
                     rates = map(interval_over_runs, (after, before))
-                    changes.append(ratio(*rates, between.scatter))
+                    changes.append(divide_rates(*rates, between.scatter))
                 false = 1 - covered(changes, 1.0)
                 half_width = np.median([each.half_width for each in changes])
                 found = np.mean([each.high < CHANGE for each in changes])

@@ -22,8 +22,8 @@ from rnn_scaling.analysis import confidence, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
     combine,
+    divide_rates,
     interval_over_runs,
-    ratio,
     shared_scatters,
     t_quantile,
 )
@@ -144,9 +144,13 @@ def _report(
         [interval_over_runs(*each) for each in zip(side, shared_scatters(side))]
         for side in sides
     )
-    own = [ratio(interval_over_runs(b), interval_over_runs(a)) for a, b in zip(*sides)]
+    own = [
+        divide_rates(interval_over_runs(b), interval_over_runs(a))
+        for a, b in zip(*sides)
+    ]
     return [
-        (one, ratio(many, one), alone) for one, many, alone in zip(ones, several, own)
+        (one, divide_rates(many, one), alone)
+        for one, many, alone in zip(ones, several, own)
     ]
 
 
@@ -161,7 +165,7 @@ def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
         ones = process_rates(rng, repetitions, k1)
         fours = process_rates(rng, repetitions, kn, 3.2, BETWEEN * spread)
         found = [
-            ratio(interval_over_runs(b), interval_over_runs(a))
+            divide_rates(interval_over_runs(b), interval_over_runs(a))
             for a, b in zip(ones, fours)
         ]
         efficiencies = [each.scaled(1 / 4) for each in found]

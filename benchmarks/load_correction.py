@@ -178,7 +178,7 @@ def uncorrected(runs: Sequence[RunRecord]) -> float:
         rates = []
         for run in runs:
             if run.options["num_devices"] == num_devices:
-                rates.append(disturbance.counted_rate(run, all_batches=True))
+                rates.append(disturbance.compute_counted_rate(run, all_batches=True))
         logs[num_devices] = float(np.mean(np.log(rates)))
     return math.exp(logs[DEVICES] - logs[1]) / DEVICES
 

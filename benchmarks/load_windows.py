@@ -268,7 +268,8 @@ def counted(runs: Sequence[Sequence[RunRecord]], rule: str) -> list[list[float]]
     quiet = disturbance.select_quiet(runs, is_disturbed)
     all_batches = any(map(is_disturbed, quiet))
     return [
-        [disturbance.counted_rate(each, all_batches) for each in made] for made in quiet
+        [disturbance.compute_counted_rate(each, all_batches) for each in made]
+        for made in quiet
     ]
 
 
@@ -338,7 +339,7 @@ def steady(repetitions: int, seed: int) -> Iterator[list[str]]:
             for _ in range(repetitions):
                 made = simulate_run(random, 1.0, visitor, batch_s, 60)
                 if disturbance.has_counted_windows(made):
-                    ratios.append(disturbance.counted_rate(made) * batch_s)
+                    ratios.append(disturbance.compute_counted_rate(made) * batch_s)
             mean = f"{np.mean(ratios):.3f}" if ratios else ""
             yield [
                 f"{share:.0%}",
@@ -357,10 +358,10 @@ def trial(repetitions: int, seed: int) -> Iterator[list[str]]:
         alone = _train(core)
         with _visits(core):
             beside = _train(core)
-        base = disturbance.counted_rate(alone)
+        base = disturbance.compute_counted_rate(alone)
         all_ratios.append(beside.throughput.items_per_second / base)
-        quiet_ratios.append(disturbance.counted_rate(beside) / base)
-        left_out = disturbance.batches_left_out([[beside]]).get("batches", 0)
+        quiet_ratios.append(disturbance.compute_counted_rate(beside) / base)
+        left_out = disturbance.count_batches_left_out([[beside]]).get("batches", 0)
         yield [
             str(number),
             f"{left_out} of {beside.batches.measured}",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from absl import app, flags
 
-from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, worth_a_round
+from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, select_for_another_round
 from rnn_scaling.sweeps.mode_search import MAX_ROUNDS, MIN_ROUNDS
 from rnn_scaling.system.files.markdown import format_table
 
@@ -46,7 +46,7 @@ def simulated(
     draw = lambda name, k: truth[name] * math.exp(rng.gauss(0, scatter) + rounds[k])  # noqa: E731
     rates = {name: [draw(name, k) for k in range(MIN_ROUNDS)] for name in truth}
     ranking = rank(rates)
-    if further := worth_a_round(ranking, ranking.contenders):
+    if further := select_for_another_round(ranking, ranking.contenders):
         for name in dict.fromkeys([ranking.reference, *further]):
             rates[name].append(draw(name, MIN_ROUNDS))
     return rank(rates)

@@ -169,7 +169,7 @@ def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
                     value for value in values if value is not None and value.half_width
                 ]
                 if len(known) == 2:
-                    ends = confidence.ratio(*known).ends
+                    ends = confidence.divide_rates(*known).ends
                     hits.append(bool(ends and ends[0] <= 1 <= ends[1]))
                     widths += [
                         value.half_width / value.value

@@ -42,7 +42,7 @@ FEW, MANY = (1, 2, 4, 8), (64, 512)
 
 def netlab_curves(place: Path = NETLAB) -> Iterator[Curve]:
     """The series of rings and parameter servers, with what is known of their exchange."""
-    series = from_rows.measured_series(
+    series = from_rows.make_measured_series(
         build_rows([file.record for file in folder.read(place).runs])
     )
     (alone,) = (

@@ -19,9 +19,9 @@ from absl import app, flags
 from benchmarks.simulated import batches
 from rnn_scaling.analysis.confidence import (
     Interval,
+    divide_rates,
     interval_over_batches,
     interval_over_runs,
-    ratio,
     shared_scatters,
 )
 from rnn_scaling.config import registry
@@ -92,7 +92,9 @@ def _answer(
             interval_over_runs(*each) for each in zip(rates, shared_scatters(rates))
         ]
         sides.append(pooled if rounds > 1 else [one[name] for name in names])
-    return Answer(rounds, sides[0], [ratio(many, alone) for alone, many in zip(*sides)])
+    return Answer(
+        rounds, sides[0], [divide_rates(many, alone) for alone, many in zip(*sides)]
+    )
 
 
 def _covered(intervals: list[Interval]) -> str:
@@ -112,7 +114,7 @@ def judge(
     spread = np.std([each.value for each in efficiencies])
     # Two sweeps agree where the difference of a configuration is within the interval of the difference.
     pairs = [
-        ratio(a, b)
+        divide_rates(a, b)
         for one, other in itertools.pairwise(answers)
         for a, b in zip(one.efficiencies, other.efficiencies)
     ]

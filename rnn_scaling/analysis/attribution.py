@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
+from rnn_scaling.analysis.confidence import Interval, combine, divide_rates, find_slope
 from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
@@ -289,7 +289,7 @@ def _excess_over_cores(row: Row) -> Interval | None:
       A share of the ideal, negative below the bound; None if the row's devices do
       not share cores, or its efficiency is unknown.
     """
-    cores = disturbance.shared_cores(row.good_runs)
+    cores = disturbance.count_shared_cores(row.good_runs)
     efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
     if not cores or efficiency is None:
         return None
@@ -406,7 +406,7 @@ class _Attributor:
         points = 0.0
         for i, row in enumerate(rows.values()):
             slowing = row.max_slowing
-            effect = ALL * rates[i] * abs(slope(function, rates, i))
+            effect = ALL * rates[i] * abs(find_slope(function, rates, i))
             if slowing and effect:
                 points += effect * slowing / (1 - slowing) if slowing < 1 else math.inf
         return points
@@ -436,7 +436,7 @@ class _Attributor:
           1.0 if they do not share any, or if that bound is refuted by a row of the
           table or by one of these efficiencies.
         """
-        cores = disturbance.shared_cores(self._row.good_runs)
+        cores = disturbance.count_shared_cores(self._row.good_runs)
         if not cores or self._is_refuted:
             return 1.0
         bound = max_efficiency(self._n, cores)
@@ -497,7 +497,7 @@ class _Attributor:
             missing_changes.append(numerator_changes)
         interval = None
         if numerator != denominator and not missing_changes:
-            interval = ratio(
+            interval = divide_rates(
                 _require_rate(self._by_key[numerator]),
                 _require_rate(self._by_key[denominator]),
             )

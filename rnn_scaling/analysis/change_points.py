@@ -224,7 +224,7 @@ def find_change_points(y: np.ndarray, long_run: float) -> list[int]:
     return _drop_weak_cuts(y, refined_cuts, penalty * block)
 
 
-def trend(y: np.ndarray) -> float:
+def find_trend(y: np.ndarray) -> float:
     """Return the least-squares change of y from its first value to its last."""
     if len(y) < 2:
         return 0.0
@@ -237,7 +237,7 @@ def has_drift(y: np.ndarray, long_run: float, tolerance: float) -> bool:
 
     The change must exceed `tolerance`, and four standard errors.
     """
-    return abs(trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
+    return abs(find_trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
 
 
 def may_continue(y: np.ndarray, cut: int, long_run: float) -> bool:
@@ -255,7 +255,9 @@ def may_continue(y: np.ndarray, cut: int, long_run: float) -> bool:
     )
     line_error = float(np.sum((y - y.mean() - t * slope) ** 2))
     level_error = float(np.sum((y - levels) ** 2))
-    flatter = abs(slope) * (num_after - 1) - math.copysign(1.0, slope) * trend(y[cut:])
+    flatter = abs(slope) * (num_after - 1) - math.copysign(1.0, slope) * find_trend(
+        y[cut:]
+    )
     max_flatter = 2 * math.sqrt(12 * long_run / num_after)
     return line_error < level_error and flatter < max_flatter
 

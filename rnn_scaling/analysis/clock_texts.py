@@ -21,7 +21,7 @@ _QUANTITIES = {
 }
 
 
-def caution_text(caution: ClockCaution) -> str:
+def format_caution(caution: ClockCaution) -> str:
     """Return a sentence about GPUs, without its full stop."""
     if isinstance(caution, Throttling):
         return _throttling_text(caution)

@@ -356,7 +356,7 @@ def half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
     return t_quantile((1 + LEVEL) / 2, num_cosines(len(step_s))) * error
 
 
-def ratio(
+def divide_rates(
     numerator: Interval, denominator: Interval, drift: Scatter | None = None
 ) -> Interval:
     """Return the ratio of two independent rates.
@@ -440,7 +440,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     """
     values = [rate.value for rate in inputs]
     value = float(function(*values))
-    slopes = [slope(function, values, i) for i in range(len(values))]
+    slopes = [find_slope(function, values, i) for i in range(len(values))]
     terms = [(change, rate) for change, rate in zip(slopes, inputs) if change]
     used_rates = [rate for _, rate in terms]
     if not terms:
@@ -498,7 +498,9 @@ def _rounding_effect(
     return max(value(1.0) - value(0.0), value(0.0) - value(-1.0))
 
 
-def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
+def find_slope(
+    function: Callable[..., float], values: Sequence[float], i: int
+) -> float:
     """Return the derivative of a function by input i; exactly 0 if it ignores it."""
     step = 1e-4 * abs(values[i]) or 1e-4
     above = function(*values[:i], values[i] + step, *values[i + 1 :])

@@ -12,10 +12,10 @@ it cannot pick what suits an answer.
 3. If disturbed runs must count, their rates are corrected for the load
    (`load_correction`), if the records have what this needs. Otherwise all batches of the
    runs that are averaged or compared with them count as well, so that all are measured
-   in the same way (`any_disturbed`).
+   in the same way (`has_disturbed_run`).
 
 docs/statistics.md explains the rule, with simulated error rates. Devices that share cores
-slow each other in the same way (`shared_cores`).
+slow each other in the same way (`count_shared_cores`).
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def is_disturbed(record: RunRecord) -> bool:
     return any(share > 0 for share, _ in noticed_load_shares(record, all_batches=True))
 
 
-def any_disturbed(records: Iterable[RunRecord]) -> bool:
+def has_disturbed_run(records: Iterable[RunRecord]) -> bool:
     """Return whether a run is disturbed, so that all batches of these runs count.
 
     Args:
@@ -129,7 +129,7 @@ def _has_disturbed_batches(record: RunRecord) -> bool:
     return any(_find_disturbed_batches(record) or ())
 
 
-def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
+def count_batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
     """Return how many batches of runs that count do not count themselves.
 
     Args:
@@ -144,7 +144,7 @@ def batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:
     runs = 0
     counted_runs: list[RunRecord] = []
     for group in groups:
-        if not any_disturbed(group):
+        if not has_disturbed_run(group):
             counted_runs += group
     for record in counted_runs:
         disturbed = _find_disturbed_batches(record)
@@ -292,7 +292,7 @@ def share_of_device(record: RunRecord, share: float) -> float:
     )
 
 
-def counted_rate(record: RunRecord, all_batches: bool = False) -> float:
+def compute_counted_rate(record: RunRecord, all_batches: bool = False) -> float:
     """Return items/s of a run that measured something, over the batches that count.
 
     A log without batches has a printed rate.
@@ -354,7 +354,7 @@ def bound_cores(record: RunRecord) -> tuple[int, ...]:
     return record.resolved.cpu_affinity or ()
 
 
-def shared_cores(records: Sequence[RunRecord]) -> int:
+def count_shared_cores(records: Sequence[RunRecord]) -> int:
     """Return how many cores the devices of these runs shared.
 
     Args:

@@ -19,8 +19,8 @@ from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import (
     distinguishing_facts,
     group_by_series,
+    list_option_names,
     make_titles,
-    option_names,
 )
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import FOREIGN_NOT_COMPARED, NOT_COMPARED
@@ -104,7 +104,7 @@ class Rows(Sequence[Row]):
         runs, and metrics with their ends.
         """
         facts = distinguishing_facts([[row] for row in self.rows])
-        options = identifying_options(self.rows)
+        options = find_identifying_options(self.rows)
         records = []
         for machine, row_facts, row in zip(self.machines, facts, self.rows):
             fields = {"machine": machine, **dict(row_facts)}
@@ -152,7 +152,7 @@ def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
     return record
 
 
-def identifying_options(rows: Sequence[Row]) -> list[str]:
+def find_identifying_options(rows: Sequence[Row]) -> list[str]:
     """Return ALWAYS, and the options in which rows differ.
 
     `num_workers` is one of them if a row's mode has workers. The `num_devices` of a row
@@ -160,7 +160,7 @@ def identifying_options(rows: Sequence[Row]) -> list[str]:
     """
     is_ours = all(row.is_ours for row in rows)
     left_out = NOT_COMPARED if is_ours else FOREIGN_NOT_COMPARED
-    names = [name for name in option_names(rows) if name not in left_out]
+    names = [name for name in list_option_names(rows) if name not in left_out]
     # Another program's option also differs if some runs do not record it.
     unrecorded = {name: UNKNOWN for name in names if name not in DEFAULTS}
     values = [{**unrecorded, **row.options.known} for row in rows]

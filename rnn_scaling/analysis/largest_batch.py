@@ -70,14 +70,14 @@ class Bounds:
     too_large: int | None
 
 
-def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
+def judge_run(record: RunRecord, limit_bytes: int | None) -> Try:
     """Return the outcome of a run. Under a limit, a signal probably means the limit."""
     batch_size = record.options["batch_size"]
     if record.status == "ok" and record.throughput:
-        peak_bytes = peak(record)
+        peak_bytes = find_peak_bytes(record)
         if peak_bytes and limit_bytes and peak_bytes > limit_bytes:
             return Try(batch_size, TOO_LARGE, peak_bytes, KILLED)
-        rate = disturbance.counted_rate(record)
+        rate = disturbance.compute_counted_rate(record)
         return Try(batch_size, FITS, peak_bytes, rate=rate)
     kind = record.status
     message = ""
@@ -95,7 +95,7 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
     return Try(batch_size, FAILED, message=message or kind)
 
 
-def peak(record: RunRecord) -> int | None:
+def find_peak_bytes(record: RunRecord) -> int | None:
     """Return the peak bytes of the process, on GPUs of the fullest device."""
     if record.memory is None:
         return None
@@ -104,7 +104,7 @@ def peak(record: RunRecord) -> int | None:
     return record.memory.peak_process_bytes
 
 
-def next_batch(start: int, tries: Sequence[Try]) -> int | None:
+def choose_next_batch(start: int, tries: Sequence[Try]) -> int | None:
     """Return the batch size to run next.
 
     Returns:
@@ -114,7 +114,7 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
         return None
     if not tries:
         return start
-    limits = bounds(tries)
+    limits = find_bounds(tries)
     maximum = int(OPTIONS["batch_size"].metadata["maximum"])
     largest = limits.largest or 0
     if limits.too_large is None:
@@ -124,7 +124,7 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
     return _middle_batch_size(largest, limits.too_large)
 
 
-def bounds(tries: Sequence[Try]) -> Bounds:
+def find_bounds(tries: Sequence[Try]) -> Bounds:
     fitting = [attempt.batch_size for attempt in tries if attempt.outcome == FITS]
     largest = max(fitting, default=None)
     refused = [attempt.batch_size for attempt in tries if attempt.outcome == TOO_LARGE]
@@ -132,7 +132,7 @@ def bounds(tries: Sequence[Try]) -> Bounds:
     return Bounds(largest, min(larger, default=None))
 
 
-def statements(
+def make_statements(
     tries: Sequence[Try], samples: str, limit_bytes: int | None, is_finished: bool
 ) -> list[Statement]:
     """Return what the tries show.
@@ -148,7 +148,7 @@ def statements(
         if attempt.outcome == FAILED:
             values = {"batch_size": attempt.batch_size, "reason": attempt.message}
             return [state("batch-failed", **values)]
-    limits = bounds(tries)
+    limits = find_bounds(tries)
     statements = []
     if limits.largest is None:
         values = {"batch_size": min(sizes), "samples": samples}

@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.load_correction import CORRECTION_DEGREES
 from rnn_scaling.analysis.metrics import SPEEDUP
@@ -144,7 +144,7 @@ class Learning:
             return None
         if self.is_time_hidden(result):
             return None
-        return ratio(baseline.seconds, result.seconds)
+        return divide_rates(baseline.seconds, result.seconds)
 
 
 def _batch_weights(batches: Batches) -> Sequence[int]:

@@ -9,7 +9,11 @@ import math
 import operator
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.disturbance import any_disturbed, counted_rate, is_disturbed
+from rnn_scaling.analysis.disturbance import (
+    compute_counted_rate,
+    has_disturbed_run,
+    is_disturbed,
+)
 from rnn_scaling.records.record import RunRecord
 
 # Standard deviation of the logarithm of a corrected rate, as a share of the logarithm of
@@ -49,12 +53,12 @@ def correct_rates(records: Sequence[RunRecord]) -> CorrectedRates | None:
     Returns:
       None if no run is disturbed, or if a disturbed run cannot be corrected.
     """
-    if not any_disturbed(records):
+    if not has_disturbed_run(records):
         return None
     rates = []
     errors = []
     for record in records:
-        rate = counted_rate(record)
+        rate = compute_counted_rate(record)
         if is_disturbed(record):
             shares = _own_and_idle_share(record)
             if shares is None:

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.disturbance import (
-    any_disturbed,
-    counted_rate,
+    compute_counted_rate,
     device_load,
+    has_disturbed_run,
     noticed_load_shares,
 )
 from rnn_scaling.records.record import RunRecord
@@ -37,7 +37,7 @@ def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> floa
       0 to 1, the mean over the runs; 0.0 without runs.
     """
     slowings = []
-    all_batches = all_batches or any_disturbed(records)
+    all_batches = all_batches or has_disturbed_run(records)
     for record in records:
         shares = [
             max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
@@ -72,7 +72,7 @@ def max_slowing_beyond(
 
 def _device_loads(records: Sequence[RunRecord], all_batches: bool) -> list[float]:
     """Return the recorded loads as shares of one device's cores, noticeable or not."""
-    all_batches = all_batches or any_disturbed(records)
+    all_batches = all_batches or has_disturbed_run(records)
     return [device_load(record, all_batches) or 0.0 for record in records]
 
 
@@ -117,7 +117,7 @@ def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) ->
 
 
 def _median_rate(records: Sequence[RunRecord]) -> float:
-    all_batches = any_disturbed(records)
+    all_batches = has_disturbed_run(records)
     return statistics.median(
-        counted_rate(run, all_batches) for run in records if run.throughput
+        compute_counted_rate(run, all_batches) for run in records if run.throughput
     )

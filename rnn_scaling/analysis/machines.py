@@ -44,7 +44,7 @@ def identify_machine(run: RunRecord) -> Machine:
     return Machine(environment.cpu, environment.cpu_cores, gpus)
 
 
-def nodes(run: RunRecord) -> int:
+def count_nodes(run: RunRecord) -> int:
     """Return the number of machines of a run; 1 if unknown."""
     workers = run.workers
     if not workers:

@@ -15,11 +15,11 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
-from rnn_scaling.analysis.disturbance import any_disturbed, counted_batches
+from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
+from rnn_scaling.analysis.disturbance import counted_batches, has_disturbed_run
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind
-from rnn_scaling.analysis.machines import energy_per_item, nodes
+from rnn_scaling.analysis.machines import count_nodes, energy_per_item
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.records.record import RunRecord
 
@@ -63,8 +63,8 @@ class Measured:
 
     def step_times(self) -> list[Sequence[float]]:
         """Return the seconds of the batches of each run that count."""
-        all_batches = self.counts_all_batches or any_disturbed(self.runs)
-        return [step_times(run, all_batches) for run in self.runs]
+        all_batches = self.counts_all_batches or has_disturbed_run(self.runs)
+        return [list_step_times(run, all_batches) for run in self.runs]
 
 
 Compute = Callable[[Measured], Interval | None]
@@ -153,7 +153,7 @@ def _speedup(measured: Measured) -> Interval | None:
         return None
     if measured.num_devices == 1:
         return Interval.exact(1.0, Basis.DEFINITION)
-    return ratio(measured.rate, measured.base_rate)
+    return divide_rates(measured.rate, measured.base_rate)
 
 
 def _efficiency(measured: Measured) -> Interval | None:
@@ -297,7 +297,7 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
     return _average_over_runs(rates)
 
 
-def step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float]:
+def list_step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float]:
     """Return the seconds of each measured batch that counts.
 
     Args:
@@ -332,7 +332,7 @@ def _sum_over_nodes(measured: Measured, name: str) -> float:
     """Return a value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
     if not measured.priced or not measured.runs:
         return 0.0
-    return float(getattr(measured.priced, name) * nodes(measured.runs[0]))
+    return float(getattr(measured.priced, name) * count_nodes(measured.runs[0]))
 
 
 def _items_per_money(measured: Measured) -> Interval | None:
@@ -577,7 +577,7 @@ _ALL_METRICS = (
 METRICS = {metric.name: metric for metric in _ALL_METRICS}
 
 
-def common_unit(units: Iterable[str]) -> str:
+def find_common_unit(units: Iterable[str]) -> str:
     """Return the only unit; "items" unless there is exactly one."""
     distinct = set(units)
     return distinct.pop() if len(distinct) == 1 else ITEMS

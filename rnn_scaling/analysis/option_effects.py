@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import UNIT
-from rnn_scaling.analysis.rows import Row, series_key
+from rnn_scaling.analysis.rows import Row, make_series_key
 from rnn_scaling.analysis.significance import joint_ratio, needed_repeats
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
@@ -78,7 +78,7 @@ def find_option_effects(rows: Sequence[Row]) -> list[OptionEffect]:
       One effect for each option whose values all occur together with the same other
       options.
     """
-    keys = [dict(series_key(row)) for row in rows]
+    keys = [dict(make_series_key(row)) for row in rows]
     rates = [row.rate for row in rows if row.rate]
     names_in_keys: set[str] = set().union(*keys)
     columns: dict[str, list[Hashable]] = {}

@@ -13,7 +13,7 @@ _MAX_SHARE_OF_MEDIAN = 0.8  # a value above this share is not called slow
 _MIN_DEVIATIONS = 5.0  # a slow value is this many standard deviations below the median
 
 
-def slow_limit(speeds: Sequence[float]) -> float:
+def find_slow_limit(speeds: Sequence[float]) -> float:
     """Return the speed below which one of several repeats is far slower.
 
     Args:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.machines import identify_machine, nodes
+from rnn_scaling.analysis.machines import count_nodes, identify_machine
 from rnn_scaling.records.decoding import (
     Name,
     Part,
@@ -113,7 +113,7 @@ def _match_quality(priced: PricedMachine, run: RunRecord) -> int:
         "cpu": priced.cpu.lower() in cpu,
         "gpu": all(priced.gpu.lower() in gpu for gpu in gpus),
         "gpus": priced.gpus == len(gpus),
-        "nodes": priced.nodes == nodes(run),
+        "nodes": priced.nodes == count_nodes(run),
     }
     required = [name for name in matches if getattr(priced, name)]
     return len(required) if all(matches[name] for name in required) else 0

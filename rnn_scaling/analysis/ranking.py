@@ -124,7 +124,7 @@ def rank(
 
 
 def _make_standing(rate: Interval, reference: Interval, count: int) -> Standing:
-    ratio = confidence.ratio(rate, reference)
+    ratio = confidence.divide_rates(rate, reference)
     if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)
     margin = range_quantile(JOINT_COVERAGE, count, ratio.degrees) * ratio.relative_error
@@ -135,7 +135,9 @@ def _make_standing(rate: Interval, reference: Interval, count: int) -> Standing:
     return Standing(rate, ratio, SLOWER if high < 1 else OPEN)
 
 
-def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
+def select_for_another_round(
+    ranking: Ranking[Name], among: Sequence[Name]
+) -> list[Name]:
     """Return the undecided candidates that another round could decide.
 
     A round is one more run of each of them and of the reference.

@@ -38,7 +38,7 @@ from rnn_scaling.analysis.metrics import (
     Compute,
     Measured,
     Metric,
-    common_unit,
+    find_common_unit,
     is_inference,
 )
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
@@ -188,7 +188,7 @@ class Row:
     @functools.cached_property
     def is_slowed(self) -> bool:
         """Whether its rate contains the load of other programs, without a correction."""
-        is_disturbed = disturbance.any_disturbed(self.counted_runs)
+        is_disturbed = disturbance.has_disturbed_run(self.counted_runs)
         return is_disturbed and self.corrected is None
 
     @property
@@ -393,7 +393,7 @@ def select_metrics(rows: Sequence[Row]) -> list[Metric]:
         is_known = metric.is_main or any(row.metric(metric) for row in rows)
         if is_known and (compares_models or not metric.compares_models):
             metrics.append(metric)
-    unit = common_unit(row.unit for row in rows)
+    unit = find_common_unit(row.unit for row in rows)
     currencies = [row.priced.currency for row in rows if row.priced]
     currency = next(filter(None, currencies), MONEY)
     return [metric.with_unit(unit, currency) for metric in metrics]
@@ -413,8 +413,8 @@ def run_rates(records: Sequence[RunRecord], all_batches: bool = False) -> list[f
       records: Runs that are averaged.
       all_batches: Whether disturbed batches count, even if no run is disturbed.
     """
-    all_batches = all_batches or disturbance.any_disturbed(records)
-    return [disturbance.counted_rate(record, all_batches) for record in records]
+    all_batches = all_batches or disturbance.has_disturbed_run(records)
+    return [disturbance.compute_counted_rate(record, all_batches) for record in records]
 
 
 def measured_seconds(record: RunRecord) -> float | None:
@@ -424,7 +424,7 @@ def measured_seconds(record: RunRecord) -> float | None:
     return record.throughput.seconds
 
 
-def series_key(row: Row) -> Key:
+def make_series_key(row: Row) -> Key:
     """Return the key that the rows of one series have in common."""
     return drop_options(row.key, {scale.find_axis(row.options)})
 
@@ -565,7 +565,7 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     conditions = []
     for row in measured_rows:
         methods = frozenset(map(_method_key, row.counted_runs))
-        load = (disturbance.any_disturbed(row.counted_runs), row.is_slowed)
+        load = (disturbance.has_disturbed_run(row.counted_runs), row.is_slowed)
         conditions.append((row.num_devices, row.num_workers, methods, load))
     scatters: dict[Key, Scatter | None] = {}
     for members in group_by(measured_rows, conditions).values():

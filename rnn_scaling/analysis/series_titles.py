@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.rows import DECODER, Row, series_key
+from rnn_scaling.analysis.rows import DECODER, Row, make_series_key
 from rnn_scaling.config import naming, scale
 from rnn_scaling.config.conditions import (
     FOREIGN_NOT_COMPARED,
@@ -31,7 +31,7 @@ def group_by_series(rows: Sequence[Row]) -> list[list[Row]]:
 
     The series are in the order of their first rows.
     """
-    groups = group_by(rows, map(series_key, rows)).values()
+    groups = group_by(rows, map(make_series_key, rows)).values()
     return [sorted(members, key=lambda row: row.num_devices) for members in groups]
 
 
@@ -88,7 +88,7 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
         "batch_size",
         "global_batch_size",
     }
-    return [name for name in option_names(rows) if name not in left_out]
+    return [name for name in list_option_names(rows) if name not in left_out]
 
 
 def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
@@ -177,7 +177,7 @@ def _add_distinct_options(
     return longer_names
 
 
-def option_names(rows: Sequence[Row]) -> list[str]:
+def list_option_names(rows: Sequence[Row]) -> list[str]:
     """Return all options of rows: this suite's options first, in their usual order."""
     options = itertools.chain(DEFAULTS, *(row.options for row in rows))
     return list(dict.fromkeys(options))

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.confidence import (
     LEVEL,
     Interval,
+    divide_rates,
     interval_over_runs,
     paired_ratio,
-    ratio,
 )
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Word
@@ -77,7 +77,9 @@ def compare(
     """
     if paired:
         return judge_ratio(paired_ratio(before, after), paired)
-    return judge_ratio(ratio(interval_over_runs(after), interval_over_runs(before)))
+    return judge_ratio(
+        divide_rates(interval_over_runs(after), interval_over_runs(before))
+    )
 
 
 def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
@@ -126,7 +128,7 @@ def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
       b: The denominator.
       among: How many numbers are compared with each other.
     """
-    change = ratio(a, b)
+    change = divide_rates(a, b)
     if change.relative_error is None:
         return change
     # An efficiency does not have the scatter that it shares with another one, so the

@@ -43,7 +43,7 @@ def slow_link_statements(reading: Reading) -> list[Statement]:
         rates = matrix.cells()
         if matrix.is_time:
             rates = {pair: 1 / value for pair, value in rates.items()}
-        for slow in slow_links(rates):
+        for slow in find_slow_links(rates):
             values = {
                 "links": slow.devices,
                 "slow": 1 / slow.rate if matrix.is_time else slow.rate,
@@ -121,7 +121,7 @@ def _compare_copies(
     }
 
 
-def slow_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
+def find_slow_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
     """Return each group of slow links.
 
     Machines have links of several kinds (NVLink, PCIe, another socket): one is slow if

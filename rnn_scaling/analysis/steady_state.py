@@ -393,7 +393,7 @@ def _complete_unsteady(state: SteadyState, series: _Series) -> SteadyState:
     return dataclasses.replace(
         state,
         kind=StateKind.UNSTEADY if n >= _MIN_JUDGED else StateKind.TOO_SHORT,
-        trend=math.expm1(change_points.trend(series.clipped[n // 2 :])),
+        trend=math.expm1(change_points.find_trend(series.clipped[n // 2 :])),
     )
 
 

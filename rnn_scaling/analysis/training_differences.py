@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.rows import Row, series_key
+from rnn_scaling.analysis.rows import Row, make_series_key
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry
 from rnn_scaling.config.spelling import make_sweep_command
@@ -121,7 +121,7 @@ def find_other_training(rows: Sequence[Row]) -> list[OtherTraining]:
     references: dict[object, Row] = {}
     comparable = [row for row in rows if _has_the_same_batches(row)]
     for row in sorted(comparable, key=lambda row: row.num_devices):
-        reference = references.setdefault(series_key(row), row)
+        reference = references.setdefault(make_series_key(row), row)
         if reference is row:
             continue
         if differences := _compare_training(row, reference):

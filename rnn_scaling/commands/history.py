@@ -196,7 +196,9 @@ def _state_disturbances(
             files += [run.name for run in content.runs if id(run.record) in ids]
         if files:
             statements.append(state(kind, files=files, threshold=threshold))
-    if batches := disturbance.batches_left_out([row.counted_runs for row in rows]):
+    if batches := disturbance.count_batches_left_out(
+        [row.counted_runs for row in rows]
+    ):
         statements.append(
             state("history-disturbed-batches", **batches, threshold=threshold)
         )

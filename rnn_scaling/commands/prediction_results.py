@@ -166,7 +166,7 @@ def predict_changes(options: PredictionOptions) -> list[Sensitivity]:
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
         compared = changes.changes_to_compare(curve, user_changes)
-        share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
+        share = sizing.find_fixed_share(series.rows[-1], rows) if series.rows else None
         left_out = []
         for statement in prediction.statements:
             if statement.kind == "prediction-left-out-far":
@@ -211,7 +211,7 @@ def _memory_statements(
     """Return the memory that a changed batch size needs, if it is known."""
     for change in compared:
         if change.kind == changes.BATCH and series.rows:
-            gib = sizing.memory_gib(
+            gib = sizing.estimate_memory_gib(
                 series.rows[-1],
                 rows=rows,
                 devices=devices,

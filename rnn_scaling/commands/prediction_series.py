@@ -85,7 +85,7 @@ def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSerie
     machines = group_by_machine([file.record for file in content.runs])
     all_series = []
     for machine, records in machines.items():
-        for series in from_rows.measured_series(build_rows(records), links):
+        for series in from_rows.make_measured_series(build_rows(records), links):
             name = series.curve.name
             if len(machines) > 1:
                 name += f", {machine}"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
-from rnn_scaling.analysis.steps.parts import spread
+from rnn_scaling.analysis.steps.parts import measure_spread
 from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
 from rnn_scaling.config import registry
 from rnn_scaling.records import early_steps
@@ -161,12 +161,12 @@ def ranks_grid(lateness: Lateness, unit: str) -> Grid:
             rank_times.items_per_second
         ),
         "Batch (ms)": lambda rank_times: format_milliseconds(
-            spread(rank_times.seconds)
+            measure_spread(rank_times.seconds)
         ),
     }
     if lateness.by_ready:
         columns["Gradients ready after (ms)"] = lambda rank_times: format_milliseconds(
-            spread(rank_times.ready)
+            measure_spread(rank_times.ready)
         )
     columns["Last in batches"] = lambda rank_times: str(rank_times.num_last)
     if any(rank_times.rank.load_others is not None for rank_times in lateness.ranks):
@@ -174,7 +174,8 @@ def ranks_grid(lateness: Lateness, unit: str) -> Grid:
 
     compared_times = operator.attrgetter("ready" if lateness.by_ready else "seconds")
     slowest_first = sorted(
-        lateness.ranks, key=lambda rank_times: -spread(compared_times(rank_times)).mean
+        lateness.ranks,
+        key=lambda rank_times: -measure_spread(compared_times(rank_times)).mean,
     )
     lines = []
     for rank_times, remark in _select_ranks(lateness.ranks, slowest_first):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.comparison import judgement
-from rnn_scaling.analysis.comparison.costs import MachineCost, statements
+from rnn_scaling.analysis.comparison.costs import MachineCost, make_statements
 from rnn_scaling.analysis.comparison.differences import (
     NOT_RECORDED,
     Difference,
@@ -142,7 +142,7 @@ def print_machines(
     for report in reports:
         terminal.print_fitted(f"{render_text(report)}\n")
     if costs and len(reports) > 1:
-        terminal.print_fitted(f"\nresult: {sentences(statements(costs))}\n")
+        terminal.print_fitted(f"\nresult: {sentences(make_statements(costs))}\n")
     if output is not None:
         machine_costs.write(costs, output, force)
     return max(report.exit_status for report in reports)

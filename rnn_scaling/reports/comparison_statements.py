@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.comparison import verdicts
-from rnn_scaling.analysis.comparison.costs import statements
+from rnn_scaling.analysis.comparison.costs import make_statements
 from rnn_scaling.analysis.comparison.drift import Source
 from rnn_scaling.analysis.comparison.judgement import (
     MachineRatio,
@@ -127,7 +127,7 @@ def _machine_statements(report: Report) -> list[Statement]:
     machine_statements = []
     for scope in _SCOPES:
         machine_statements += _scope_statements(report, scope)
-    return [*machine_statements, *statements(report.machine_costs)]
+    return [*machine_statements, *make_statements(report.machine_costs)]
 
 
 def _gate_statements(report: Report) -> list[Statement]:

@@ -469,7 +469,7 @@ def _disturbed_left_out(summary: Summary) -> list[Statement]:
                 threshold=NOTICEABLE_LOAD,
             )
         )
-    if batches := disturbance.batches_left_out(counted_runs):
+    if batches := disturbance.count_batches_left_out(counted_runs):
         left_out_facts.append(
             state("batches-left-out", **batches, threshold=NOTICEABLE_LOAD)
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.keys import build_key
-from rnn_scaling.analysis.metrics import add_article, common_unit
+from rnn_scaling.analysis.metrics import add_article, find_common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
@@ -162,7 +162,7 @@ def state_agreement(inspection: Inspection) -> list[Statement]:
         texts = map(sentence, inspection.varying)
         statements = [state("counts-vary", text) for text in texts]
         return [*statements, state("counts-of-last-step")]
-    return counts.agreement(inspection)
+    return counts.state_agreement(inspection)
 
 
 def _detailed_grids(group: CountGroup) -> list[Grid]:
@@ -237,7 +237,7 @@ def _graphs_grid(group: CountGroup) -> Grid:
 
     There is a line for each encoder and number of devices.
     """
-    unit = common_unit(column.unit for column in group.counts)
+    unit = find_common_unit(column.unit for column in group.counts)
     optional = []
     for name in _OPTIONAL_COUNTS:
         if any(getattr(column, name) for column in group.counts):

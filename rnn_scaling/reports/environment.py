@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
-from rnn_scaling.analysis.clock_texts import caution_text
+from rnn_scaling.analysis.clock_texts import format_caution
 from rnn_scaling.analysis.clocks import clock_cautions, median_clocks_mhz
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
@@ -139,7 +139,7 @@ def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
     ]
     # The text of a caution contains numbers, so its key identifies it.
     for caution in clock_cautions(record.environment.clocks):
-        keyed_cautions.append((caution.key, state("clocks", caution_text(caution))))
+        keyed_cautions.append((caution.key, state("clocks", format_caution(caution))))
     return keyed_cautions
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import (
     MAX_REPEATS,
@@ -136,7 +136,7 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
     """
     if any(rate.relative_error is None for rate in rates):
         return [state("repeats-would-show-spread", repeats=REPEATS[0])]
-    changes = [ratio(rates[0], rate) for rate in rates[1:]]
+    changes = [divide_rates(rates[0], rate) for rate in rates[1:]]
     if not any(change.relative_error for change in changes):
         is_rounded = any(change.rounding for change in changes)
         return [state("few-digits" if is_rounded else "same-rates")]

@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.analysis.history.curves import ChangePoint, Curve, Point, Timeline
 from rnn_scaling.analysis.interval_kinds import Note
-from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
+from rnn_scaling.analysis.metrics import METRICS, RATE, find_common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.columns import csv_text
@@ -131,7 +131,7 @@ def make_paragraphs(timeline: Timeline) -> list[list[Statement]]:
 
 def make_table(timeline: Timeline) -> Grid:
     """Return a line for each curve."""
-    unit = common_unit(curve.unit for curve in timeline.curves)
+    unit = find_common_unit(curve.unit for curve in timeline.curves)
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
         "Entries": _entries_text,

@@ -19,7 +19,7 @@ from typing import Any
 from rnn_scaling.analysis import outliers
 from rnn_scaling.analysis.audit import auditing
 from rnn_scaling.analysis.audit.finding import Finding as AuditFinding
-from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import group_by_series
@@ -220,7 +220,7 @@ def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
     results = []
     for row, repeats in by_row.items():
         rates = [member.rate or 0.0 for member in repeats]
-        limit = outliers.slow_limit(rates)
+        limit = outliers.find_slow_limit(rates)
         for member, rate in zip(repeats, rates):
             if rate < limit:
                 slow_repeat = state(
@@ -246,7 +246,7 @@ def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
     last = rated[-1]
     assert first.rate
     assert last.rate
-    speedup = ratio(last.rate, first.rate)
+    speedup = divide_rates(last.rate, first.rate)
     return [
         state(
             "import-from-smallest",

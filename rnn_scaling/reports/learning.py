@@ -19,7 +19,7 @@ from rnn_scaling.analysis.learning import (
     Target,
     smooth,
 )
-from rnn_scaling.analysis.metrics import ITEMS, Metric, common_unit
+from rnn_scaling.analysis.metrics import ITEMS, Metric, find_common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.reports import marks
@@ -163,7 +163,7 @@ def _missed_statement(target: Target, result: LearningResult, title: str) -> Sta
 def _make_notes(learning: Learning) -> list[Statement]:
     """Return the meaning of the target, of the means and of the seconds."""
     target = learning.target
-    unit = common_unit(learning.windows)
+    unit = find_common_unit(learning.windows)
     notes = []
     if not target.is_chosen_by_user:
         is_missed = any(None in result.run_items for result in learning.results)
@@ -185,7 +185,7 @@ def _make_notes(learning: Learning) -> list[Statement]:
 
 def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:
     """Return the columns of all formats by name."""
-    unit = common_unit(result.row.unit for result in learning.results)
+    unit = find_common_unit(result.row.unit for result in learning.results)
     heading = unit_heading(unit)
 
     def items_text(result: LearningResult) -> str:
@@ -282,7 +282,7 @@ def make_charts(learning: Learning, titles: Titles) -> dict[str, Chart]:
     for result in learning.results:
         has_accuracy |= any(run.batches.correct for run in result.row.good_runs)
     axes = [
-        Axis(ITEMS, common_unit(learning.windows), "amount"),
+        Axis(ITEMS, find_common_unit(learning.windows), "amount"),
         Axis(SECONDS, "seconds at the measured speed", "amount"),
     ]
     charts = {}
@@ -327,7 +327,7 @@ def _curve_points(
     curve = smooth(run.batches, kind, learning.windows[result.row.unit])
     rate = 1.0
     if axis == SECONDS and run.throughput:
-        rate = disturbance.counted_rate(run)
+        rate = disturbance.compute_counted_rate(run)
     line = [
         (items / rate, value)
         for items, value in zip(curve.items, curve.values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.comparison.costs import MachineCost, statements
+from rnn_scaling.analysis.comparison.costs import MachineCost, make_statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
 from rnn_scaling.reports import explorer, report_files
 from rnn_scaling.reports.numbers import format_interval, unit_heading
@@ -93,7 +93,7 @@ def _render_page(
     return document.render_page(
         "Cost and speed of machines",
         about=list(dict.fromkeys(row.machine for row in costs)),
-        lead=sentences(statements(costs)),
+        lead=sentences(make_statements(costs)),
         overview=overview,
         explorer=data,
         sections=(),

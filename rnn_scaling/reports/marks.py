@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Note
-from rnn_scaling.analysis.metrics import SPEEDUP, common_unit
+from rnn_scaling.analysis.metrics import SPEEDUP, find_common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports.numbers import MARKS
@@ -70,7 +70,7 @@ def _with_measured_rates(statement: Statement, rows: Sequence[Row]) -> Statement
         statement.subject,
         least=min(rates),
         most=max(rates),
-        unit=common_unit(units),
+        unit=find_common_unit(units),
     )
 
 

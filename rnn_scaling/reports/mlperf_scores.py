@@ -46,7 +46,7 @@ def find_scores(readings: Sequence[Reading]) -> tuple[Table | None, list[Stateme
         ends = (times[0], times[-1], statistics.fmean(times)) if times else (None,) * 3
         mean = compute_olympic_mean(times, num_failed)
         rows.append((*key, len(runs), num_failed, *ends, mean))
-        limit = outliers.slow_limit([1 / seconds for seconds in times])
+        limit = outliers.find_slow_limit([1 / seconds for seconds in times])
         for source, seconds in runs:
             if seconds is not None and 1 / seconds < limit:
                 outlying.append(

@@ -145,7 +145,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
 
 
 def _largest_loss(parts: Mapping[str, float]) -> str:
-    name = predicting.largest_part(parts)
+    name = predicting.find_largest_part(parts)
     return f"{name} {PERCENT * parts[name]:.0f} %" if name else "-"
 
 
@@ -165,7 +165,7 @@ def format_text(report: PredictionReport) -> str:
         measured = [point.interval for point in prediction.curve.points]
         notes = tuple(marks.explain_numbers(measured))
         parts.append(format_markdown([Section("", grids, notes)]))
-        statements = (*sizes.statements, *predicting.assumptions(prediction))
+        statements = (*sizes.statements, *predicting.state_assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")
     return escape("\n".join([*parts, *map(sentence, report.record), ""]))
 

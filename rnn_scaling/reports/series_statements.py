@@ -193,7 +193,7 @@ def shared_core_statements(row: Row, loss: Attribution | None) -> list[Statement
     The bound is left out if a row of the table is above its own bound.
     """
     baseline = row.baseline
-    cores = disturbance.shared_cores(row.good_runs)
+    cores = disturbance.count_shared_cores(row.good_runs)
     if baseline is None or baseline is row or not cores:
         return []
     baseline_cores = max(

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.metrics import (
     RATE,
     SPEEDUP,
     Metric,
-    common_unit,
+    find_common_unit,
 )
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import certificates, marks
@@ -82,7 +82,7 @@ def make_columns(
     is_scaled = any(row.num_devices > 1 for row in rows)
     compares_models = summary.has_many_models
     suffix = common_devices_suffix(series)
-    unit = common_unit(member.unit for member in series)
+    unit = find_common_unit(member.unit for member in series)
 
     name = SeriesColumn("", operator.attrgetter("title"), "Series")
     if compares_models:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
 from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
@@ -146,7 +146,7 @@ def _compute_speedup(
     """Return the speedup of a row by a clock that covers more than measured batches."""
     if row.num_devices == 1:
         return Interval.exact(1.0, Basis.DEFINITION)
-    return ratio(_mean_rate(row, seconds), _mean_rate(baseline, seconds))
+    return divide_rates(_mean_rate(row, seconds), _mean_rate(baseline, seconds))
 
 
 def _mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:

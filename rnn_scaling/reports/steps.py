@@ -5,7 +5,7 @@ The keys of `make_data` are part of report.json: never rename one.
 
 from typing import Any
 
-from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
+from rnn_scaling.analysis.steps.parts import Spread, StepParts, make_statements
 from rnn_scaling.records.step_parts import (
     EXPOSED,
     IDLE,
@@ -152,7 +152,7 @@ def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
 def make_section(parts: StepParts, heading: str) -> Section:
     """Return the parts of a step, its exchange, and statements about them."""
     grids = (*_make_parts_grids(parts), _make_exchange_grid(parts))
-    return Section(heading, grids, tuple(statements(parts)))
+    return Section(heading, grids, tuple(make_statements(parts)))
 
 
 def make_data(parts: StepParts) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution, LossPart
 from rnn_scaling.analysis.comparable_work import describe_work
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.folder_rows import identifying_options
+from rnn_scaling.analysis.folder_rows import find_identifying_options
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.learning import Learning
-from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE, common_unit
+from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE, find_common_unit
 from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
@@ -183,7 +183,7 @@ class Summary:
     @functools.cached_property
     def options(self) -> list[str]:
         """The options in which rows differ."""
-        return identifying_options(self.rows) if self.rows else []
+        return find_identifying_options(self.rows) if self.rows else []
 
     @functools.cached_property
     def is_certified(self) -> bool:
@@ -206,7 +206,7 @@ class Summary:
     @functools.cached_property
     def unit(self) -> str:
         """The unit of the runs; "items" if they have several."""
-        return common_unit(series.unit for series in self.series)
+        return find_common_unit(series.unit for series in self.series)
 
     @functools.cached_property
     def scalings(self) -> list[Scaling]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.metrics import RATE, common_unit
+from rnn_scaling.analysis.metrics import RATE, find_common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
@@ -41,7 +41,7 @@ def report(
     Returns:
       Whether any run measured something and everything is written.
     """
-    probes = dispatch_threads.probes(records, defaults)
+    probes = dispatch_threads.make_probes(records, defaults)
     page = (
         f"# Threads that dispatch operators\n\n{format_markdown(make_sections(probes))}"
     )
@@ -67,7 +67,7 @@ def make_sections(probes: Sequence[Probe]) -> list[Section]:
 
 def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     """Return the table of a series, with a line per number of threads."""
-    unit = common_unit(probe.unit for probe in probes)
+    unit = find_common_unit(probe.unit for probe in probes)
     lines = []
     rates = []
     for probe in probes:
@@ -78,7 +78,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     notes += make_interval_notes((f"{unit}/s", rate) for rate in rates)
     notes += marks.explain_numbers(rates)
     for probe in probes:
-        notes += dispatch_threads.statements(probe)
+        notes += dispatch_threads.make_statements(probe)
     head = [
         "Devices",
         "Inter-op threads",
@@ -123,7 +123,7 @@ def make_data(probes: Sequence[Probe]) -> dict[str, Any]:
     """Return the data for JSON; rates are in items/s, and shares are ratios."""
     statements: list[Statement] = []
     for probe in probes:
-        statements += dispatch_threads.statements(probe)
+        statements += dispatch_threads.make_statements(probe)
     return {
         "schema": _SCHEMA,
         "probes": list(map(_probe_data, probes)),

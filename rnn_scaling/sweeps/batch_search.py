@@ -110,13 +110,15 @@ class BatchSearch:
     def tries(self, records: Records) -> list[Try]:
         """Return the outcome of each run."""
         return [
-            largest_batch.outcome(record, self.limit_bytes)
+            largest_batch.judge_run(record, self.limit_bytes)
             for record in records.values()
         ]
 
     def choose(self, rounds: Rounds) -> list[Run]:
         """Return the next run, if there is time for it."""
-        batch_size = largest_batch.next_batch(self.start, self.tries(rounds.records))
+        batch_size = largest_batch.choose_next_batch(
+            self.start, self.tries(rounds.records)
+        )
         if batch_size is None:
             return []
         runs = [self.run(batch_size)]
@@ -125,10 +127,10 @@ class BatchSearch:
     def advice(self, records: Records, launch: str) -> Advice:
         """Return the largest batch that fits, with its command and all tries."""
         tries = self.tries(records)
-        bounds = largest_batch.bounds(tries)
-        is_finished = largest_batch.next_batch(self.start, tries) is None
+        bounds = largest_batch.find_bounds(tries)
+        is_finished = largest_batch.choose_next_batch(self.start, tries) is None
         workload = WORKLOADS[self.config.model.model]
-        statements = largest_batch.statements(
+        statements = largest_batch.make_statements(
             tries, workload.samples, self.limit_bytes, is_finished
         )
         rows: list[list[Any]] = []

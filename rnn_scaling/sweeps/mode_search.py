@@ -20,7 +20,7 @@ from rnn_scaling.analysis.ranking import (
     Ranking,
     Standing,
     rank,
-    worth_a_round,
+    select_for_another_round,
 )
 from rnn_scaling.analysis.rows import run_rates
 from rnn_scaling.analysis.statements import Advice, Statement, interval_values
@@ -146,7 +146,7 @@ class ModeSearch:
         ranking = self.ranking(records)
         if ranking is None or len(self.runs) == 1:
             return []
-        unclear = worth_a_round(ranking, ranking.contenders)
+        unclear = select_for_another_round(ranking, ranking.contenders)
         titles = {ranking.reference, *unclear} if unclear else set()
         candidates = [run for run in self._affordable if self.title(run) in titles]
         runs = self._missing_runs(candidates, MAX_ROUNDS, records)
@@ -215,7 +215,7 @@ class ModeSearch:
             left_out=left_out,
             records=list(records.values()),
             num_disturbed=num_disturbed,
-            batches_left_out=disturbance.batches_left_out(all_counted),
+            batches_left_out=disturbance.count_batches_left_out(all_counted),
         )
         best = self._find_reference(ranking)
         command = ""
@@ -313,7 +313,7 @@ def make_statements(
       left_out: Titles of candidates without a run.
       records: All runs.
       num_disturbed: Number of good runs that a disturbance excludes.
-      batches_left_out: As from `disturbance.batches_left_out`; None for none.
+      batches_left_out: As from `disturbance.count_batches_left_out`; None for none.
     """
     if ranking is None:
         return [Statement("recommend-nothing")]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.clock_texts import caution_text
+from rnn_scaling.analysis.clock_texts import format_caution
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, LoadWindows, Resolved
@@ -234,7 +234,7 @@ class Recording:
         if self._sampler is None:
             return []
         self._sampler.stop()
-        return list(map(caution_text, clock_cautions(self._read_clocks())))
+        return list(map(format_caution, clock_cautions(self._read_clocks())))
 
     def load_caution(self, record: RunRecord) -> str:
         """Return a warning about other processes on the run's cores, or "".
@@ -242,7 +242,7 @@ class Recording:
         Args:
           record: The complete record.
         """
-        if left_out := disturbance.batches_left_out([[record]]):
+        if left_out := disturbance.count_batches_left_out([[record]]):
             return (
                 f"other processes disturbed {left_out['batches']} of "
                 f"{left_out['measured']} batches, which do not count in reports"

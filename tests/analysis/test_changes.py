@@ -162,7 +162,7 @@ def netlab():
     names = [
         Path(row.records[0].config["result_file"]).name.split(".")[0] for row in rows
     ]
-    return {name: from_rows.measured_point(row) for name, row in zip(names, rows)}
+    return {name: from_rows.make_measured_point(row) for name, row in zip(names, rows)}
 
 
 def measured(kind, workers, mbit):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling.analysis.clock_texts import caution_text
+from rnn_scaling.analysis.clock_texts import format_caution
 from rnn_scaling.analysis.clocks import (
     ClockDifference,
     Throttling,
@@ -56,7 +56,7 @@ def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
     (difference,) = find_differences(sampled(fast, slow, slow, slow, fast, fast))
     levels = ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
     assert difference == ClockDifference("GeForce GTX 1070", field, levels)
-    text = caution_text(difference)
+    text = format_caution(difference)
     assert "1683 MHz" in text and "1771.5 MHz (+5.3%)" in text
 
 
@@ -93,7 +93,7 @@ def test_throttling_is_reported_by_reason():
     power, heat = find_throttling(clocks)
     assert power == Throttling("SW power cap", ((0, 1.0), (1, 0.5)))
     assert heat == Throttling("SW thermal slowdown", ((1, 0.5),))
-    text = caution_text(power)
+    text = format_caution(power)
     assert "GPUs 0, 1" in text and "50 to 100 %" in text
     assert find_throttling(sampled({"at": [free] * 99 + [capped]})) == []
 

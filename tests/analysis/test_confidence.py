@@ -9,8 +9,8 @@ from benchmarks import simulated
 from rnn_scaling.analysis import confidence, significance, student
 from rnn_scaling.analysis.confidence import (
     combine,
+    divide_rates,
     interval_over_runs,
-    ratio,
 )
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.significance import Gate, Verdict
@@ -84,12 +84,12 @@ def test_intervals_contain_the_bounds_of_printed_digits():
     assert two.high >= 2.5
     assert two.kind.notes == (Note.PRINTED,)
 
-    faster = significance.judge_ratio(ratio(three, two))
+    faster = significance.judge_ratio(divide_rates(three, two))
     assert faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3)
     assert faster.ratio.high >= 3.5 / 1.5
     assert faster.verdict == Verdict.SAME
     assert faster.detectable > 0.3
-    twice = significance.judge_ratio(ratio(three.scaled(2), two))
+    twice = significance.judge_ratio(divide_rates(three.scaled(2), two))
     assert twice.verdict == Verdict.FASTER
 
     loss = combine(lambda a, b: 2 * a - b, [two, three])
@@ -143,7 +143,7 @@ def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
         if significance.is_above(pilot[0], pilot[1], series):
             continue
         num_runs, repeats = significance.more_repeats(pilot)
-        change = ratio(pilot[0], pilot[1])
+        change = divide_rates(pilot[0], pilot[1])
         effect = significance.foreseen_effect(
             change.relative_error, change.degrees, num_runs, repeats, series
         )
@@ -167,14 +167,14 @@ def test_a_single_process_has_no_interval():
     assert interval.value == pytest.approx(1920)
     assert interval.ends is None
     assert interval.kind.basis is Basis.ONE_RUN_EACH
-    assert ratio(interval, interval_over_runs([1.0, 2.0])).low is None
+    assert divide_rates(interval, interval_over_runs([1.0, 2.0])).low is None
     assert combine(lambda x: 2 * x, [interval]).low is None
 
 
 def test_ratio_is_welch_on_logarithms():
     fast = [4.0, 4.2, 4.1, 3.9]
     slow = [1.0, 1.02, 0.98]
-    interval = ratio(interval_over_runs(fast), interval_over_runs(slow))
+    interval = divide_rates(interval_over_runs(fast), interval_over_runs(slow))
     a = np.log(fast)
     b = np.log(slow)
     va = a.var(ddof=1) / 4
@@ -207,7 +207,7 @@ def test_configurations_share_one_scatter():
     assert math.log(pair.high / pair.value) == pytest.approx(t * own / math.sqrt(2))
     assert single.kind == IntervalKind(Basis.RUNS, (1,), (Note.POOLED,))
     # Both sides of a ratio, and all terms of a sum, have the three degrees once.
-    between = ratio(pair, triple)
+    between = divide_rates(pair, triple)
     assert between.degrees == pytest.approx(3)
     assert math.log(between.high / between.value) == pytest.approx(
         t * math.sqrt(own**2 / 2 + pooled**2 / 3)
@@ -229,7 +229,7 @@ def test_a_configuration_with_more_scatter_than_the_pool_has_its_own():
     # Both are one estimate, so their ratio has its degrees once.
     steady = interval_over_runs(groups[0], quiet[0])
     noisy = interval_over_runs(groups[3], wild)
-    assert ratio(noisy, steady).degrees == pytest.approx(8)
+    assert divide_rates(noisy, steady).degrees == pytest.approx(8)
     assert noisy.kind == steady.kind
     assert confidence.shared_scatters([[100, 104, 97], [1]])[0].pool is None
 
@@ -305,7 +305,7 @@ def test_simulated_coverage():
         ones = list(map(interval_over_runs, simulated.process_rates(rng, 500, k)))
         rates = simulated.process_rates(rng, 500, k, 3.2, 0.06)
         fours = list(map(interval_over_runs, rates))
-        speedups = list(map(ratio, fours, ones))
+        speedups = list(map(divide_rates, fours, ones))
         losses = []
         for pair in zip(ones, fours):
             losses.append(combine(lambda x1, x4: 4 * x1 - x4, pair))

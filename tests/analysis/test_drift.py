@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import drift, judgement, matching, verdicts
 from rnn_scaling.analysis.comparison.drift import Drift, Source
-from rnn_scaling.analysis.confidence import Scatter, interval_over_runs, ratio
+from rnn_scaling.analysis.confidence import Scatter, divide_rates, interval_over_runs
 from rnn_scaling.analysis.history import entries, sessions
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.records import history, record
@@ -91,15 +91,15 @@ def test_sweeps_of_several_configurations_may_be_interleaved(tmp_path):
 
 def test_drift_counts_once_for_each_session():
     rates = [interval_over_runs([100.0, 102.0, 98.0]) for _ in range(2)]
-    without = ratio(*rates)
+    without = divide_rates(*rates)
     scatter = Scatter(0.03, 1e9, Note.DRIFT)
-    with_drift = ratio(*rates, scatter)
+    with_drift = divide_rates(*rates, scatter)
     expected = math.hypot(without.relative_error, 0.03 * math.sqrt(2))
     assert with_drift.relative_error == pytest.approx(expected)
     assert with_drift.value == without.value
     assert Note.DRIFT in with_drift.kind.notes
     assert with_drift.degrees > without.degrees
-    uncertain = ratio(*rates, Scatter(0.03, 2, Note.DRIFT))
+    uncertain = divide_rates(*rates, Scatter(0.03, 2, Note.DRIFT))
     assert uncertain.degrees < 4
     assert uncertain.half_width > with_drift.half_width > without.half_width
 
@@ -232,8 +232,8 @@ def test_more_runs_do_not_help_against_drift(tmp_path):
     rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
     for deviation, is_enough in ((1e-9, True), (0.02, False)):
         between = Drift(deviation, 100, Source.HISTORY)
-        widened = significance.judge_ratio(ratio(*rates, between.scatter))
-        needed = verdicts.runs_needed(widened, 0.02, between)
+        widened = significance.judge_ratio(divide_rates(*rates, between.scatter))
+        needed = verdicts.count_needed_runs(widened, 0.02, between)
         assert (needed is not None) is is_enough
     [result] = judged(tmp_path, "x", max_regression=0.001).results
     assert result.reason.kind == "undecided-drift"
@@ -288,7 +288,7 @@ def test_drifting_sessions_rarely_have_a_winner():
             "history": sessions.add_session_drift(assumed, rates[:-2]).scatter,
         }
         for name, scatter in drifts.items():
-            change = ratio(*map(interval_over_runs, pair), scatter)
+            change = divide_rates(*map(interval_over_runs, pair), scatter)
             verdict = significance.judge_ratio(change).verdict
             alarms[name] += verdict != "no difference seen"
     assert alarms["none"] > 0.3 * 150

@@ -9,8 +9,8 @@ from rnn_scaling.analysis.largest_batch import (
     TOO_LARGE,
     Bounds,
     Try,
-    bounds,
-    next_batch,
+    choose_next_batch,
+    find_bounds,
 )
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.system.machine import system
@@ -22,7 +22,7 @@ GIB = 2**30
 def search(start, fits):
     """Return all tries of a search; `fits` decides whether a batch fits."""
     tries = []
-    while (size := next_batch(start, tries)) is not None:
+    while (size := choose_next_batch(start, tries)) is not None:
         assert size not in [attempt.batch_size for attempt in tries]
         tries.append(Try(size, FITS if fits(size) else TOO_LARGE))
     return tries
@@ -38,20 +38,20 @@ def search(start, fits):
 )
 def test_the_largest_is_found_to_a_sixteenth_in_few_runs(limit):
     tries = search(32, lambda size: size <= limit)
-    result = bounds(tries)
+    result = find_bounds(tries)
     assert result.largest <= limit < result.too_large
     assert result.too_large - result.largest <= max(1, result.largest / 16)
     assert len(tries) <= 16
 
 
 def test_nothing_fits_and_everything_fits():
-    assert bounds(search(8, lambda size: False)).largest is None
+    assert find_bounds(search(8, lambda size: False)).largest is None
     maximum = OPTIONS["batch_size"].metadata["maximum"]
-    assert bounds(search(8, lambda size: True)).largest == maximum
+    assert find_bounds(search(8, lambda size: True)).largest == maximum
 
 
 def test_a_smaller_batch_that_was_killed_is_not_the_upper_end():
-    result = bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
+    result = find_bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
     assert result == Bounds(16, 32)
 
 
@@ -72,7 +72,7 @@ KILLED = "killed by SIGKILL: often the kernel's out-of-memory killer"
 def test_an_error_shows_whether_memory_was_missing(
     kind, message, limit, outcome, is_certain
 ):
-    attempt = largest_batch.outcome(failed_run(kind, message), limit)
+    attempt = largest_batch.judge_run(failed_run(kind, message), limit)
     assert attempt.outcome == outcome
     assert (attempt.message == message) is is_certain
     assert message in attempt.message
@@ -85,16 +85,16 @@ def failed_run(kind, message):
 
 def test_a_run_above_the_limit_does_not_fit_and_a_failure_ends_the_search():
     run = make_record(config={"batch_size": 8}, memory={"peak_process_bytes": 2 * GIB})
-    assert largest_batch.outcome(run, GIB).outcome == TOO_LARGE
-    assert largest_batch.outcome(run, None) == Try(
+    assert largest_batch.judge_run(run, GIB).outcome == TOO_LARGE
+    assert largest_batch.judge_run(run, None) == Try(
         8, FITS, 2 * GIB, rate=run.throughput.items_per_second
     )
-    assert next_batch(8, [Try(8, FAILED)]) is None
+    assert choose_next_batch(8, [Try(8, FAILED)]) is None
     gpu = make_record(
         resolved={"device_type": "GPU"},
         memory={"peak_process_bytes": 5, "peak_device_bytes": [1 * GIB, 3 * GIB]},
     )
-    assert largest_batch.outcome(gpu, None).peak_bytes == 3 * GIB
+    assert largest_batch.judge_run(gpu, None).peak_bytes == 3 * GIB
 
 
 def test_free_memory_is_the_rest_of_the_system_or_the_control_group(tmp_path):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.analysis import disturbance, load_effect, ranking, rows, steady_state
-from rnn_scaling.analysis.metrics import step_times
+from rnn_scaling.analysis.metrics import list_step_times
 from rnn_scaling.records import record
 from tests.support.loaded_runs import beside_load, make_windows
 from tests.support.records import changed, make_record
@@ -29,10 +29,10 @@ def test_only_quiet_batches_count():
     made = run([0.0, 0.5, 0.04, 0.3, 0.0])
     assert disturbance.counted_indices(made) == [1, 2, 5, 6, 9, 10]
     assert rows.run_rates([made]) == [100 / QUIET_S]
-    assert [*step_times(made)] == [QUIET_S] * 6
+    assert [*list_step_times(made)] == [QUIET_S] * 6
     assert not disturbance.is_disturbed(made)
     assert disturbance.load(made) == 0.0
-    assert disturbance.batches_left_out([[made, make_record()]]) == {
+    assert disturbance.count_batches_left_out([[made, make_record()]]) == {
         "batches": 4,
         "measured": 10,
         "runs": 1,
@@ -74,7 +74,7 @@ def test_the_rate_never_decides_which_batches_count():
 
 def test_time_that_the_hypervisor_took_is_load():
     made = run([0.04] * 3 + [0.0] * 7, steal=0.03)
-    assert disturbance.batches_left_out([[made]])["batches"] == 6
+    assert disturbance.count_batches_left_out([[made]])["batches"] == 6
 
 
 def test_the_load_may_be_on_one_device():
@@ -123,13 +123,13 @@ def test_a_batch_is_disturbed_if_it_was_at_any_rank():
     first = [0.5] + [0.0] * 9
     second = [0.0] * 8 + [0.5, 0.0]
     made = ranks(first, second)
-    assert disturbance.batches_left_out([[made]])["batches"] == 4
+    assert disturbance.count_batches_left_out([[made]])["batches"] == 4
     assert not disturbance.is_disturbed(made)
 
 
 def test_every_rank_must_know_its_windows():
     made = ranks([0.5] + [0.0] * 9, None)
-    assert not disturbance.batches_left_out([[made]])
+    assert not disturbance.count_batches_left_out([[made]])
     assert disturbance.is_disturbed(made)
 
 

@@ -36,7 +36,8 @@ LINKS = ROOT / "docs" / "results" / "links" / "links.json"
 
 def curves(records, links=from_rows.NO_LINKS):
     return [
-        series.curve for series in from_rows.measured_series(build_rows(records), links)
+        series.curve
+        for series in from_rows.make_measured_series(build_rows(records), links)
     ]
 
 
@@ -94,11 +95,11 @@ def test_bytes_are_split_as_they_are_counted(options):
 
 def test_a_stated_link_needs_the_bytes():
     rows = build_rows(attributed())
-    assert [series.refusal for series in from_rows.measured_series(rows)] == [
+    assert [series.refusal for series in from_rows.make_measured_series(rows)] == [
         None,
         None,
     ]
-    none, unknown = from_rows.measured_series(rows, Links(stated=Link(0.0, 1e9)))
+    none, unknown = from_rows.make_measured_series(rows, Links(stated=Link(0.0, 1e9)))
     assert none.refusal is None and unknown.refusal.kind == "predict-unknown-bytes"
     with pytest.raises(CannotPredict):
         unknown.predict([8])

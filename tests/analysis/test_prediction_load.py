@@ -33,7 +33,7 @@ def runs_on(devices, own=1.0, factors=FACTORS):
 
 
 def series_of(runs):
-    [series] = from_rows.measured_series(build_rows(runs))
+    [series] = from_rows.make_measured_series(build_rows(runs))
     return series
 
 

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.ranking import (
     OPEN,
     SLOWER,
     rank,
-    worth_a_round,
+    select_for_another_round,
 )
 from rnn_scaling.analysis.student import range_quantile, t_quantile
 
@@ -71,15 +71,15 @@ def test_one_round_decides_nothing():
     once = rank({"a": [100.0], "b": [50.0]})
     assert once.standings["b"].verdict == OPEN
     assert once.standings["b"].max_difference is None
-    assert worth_a_round(once, ["b"]) == ["b"]
+    assert select_for_another_round(once, ["b"]) == ["b"]
 
 
 def test_a_third_round_is_useful_only_if_it_may_decide():
     noisy = rank({"a": [100.0, 140.0], "b": [101.0, 139.0]})
     assert noisy.undecided
-    assert worth_a_round(noisy, noisy.undecided) == []
+    assert select_for_another_round(noisy, noisy.undecided) == []
     near = rank({"a": [100.0, 101.0], "b": [96.0, 97.0], "c": [60.0, 61.0]})
     assert near.undecided == ["b"]
-    assert worth_a_round(near, ["b", "c"]) == ["b"]
+    assert select_for_another_round(near, ["b", "c"]) == ["b"]
     decided = rank({"a": [100.0, 101.0], "b": [80.0, 81.0], "c": [60.0, 61.0]})
-    assert worth_a_round(decided, ["b", "c"]) == []
+    assert select_for_another_round(decided, ["b", "c"]) == []

@@ -196,4 +196,4 @@ def test_differing_options_identify_rows(values, differ):
         SimpleNamespace(options=Options({"trainer": "mine", **config}), is_ours=False)
         for config in configs
     ]
-    assert ("num_units" in folder_rows.identifying_options(table)) == differ
+    assert ("num_units" in folder_rows.find_identifying_options(table)) == differ

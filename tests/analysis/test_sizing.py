@@ -14,8 +14,8 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.prediction.sizing import (
     compute_sizes,
-    fixed_share,
-    memory_gib,
+    estimate_memory_gib,
+    find_fixed_share,
 )
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.analysis.rows import build_rows
@@ -60,29 +60,29 @@ def test_a_line_goes_through_devices_and_samples():
     rows = rows_of({(n, b): [300 + n * (100 + 4 * b)] * 2 for n, b in sizes_})
     for devices, factor in ((1, 1), (8, 1), (8, 4), (64, 0.5)):
         expected = (300 + devices * (100 + 4 * 16 * factor)) / 1024
-        memory = memory_gib(rows[1, 16], [*rows.values()], devices, factor)
+        memory = estimate_memory_gib(rows[1, 16], [*rows.values()], devices, factor)
         assert memory.value == pytest.approx(expected, rel=1e-6)
         assert memory.low < expected < memory.high
-        shared = memory_gib(rows[1, 16], [*rows.values()], 64, factor, devices)
+        shared = estimate_memory_gib(rows[1, 16], [*rows.values()], 64, factor, devices)
         assert shared.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smaller_ones():
     rows = rows_of({key: peaks for key, peaks in MEASURED.items() if key[1] < 128})
     for (devices, batch), peaks in MEASURED.items():
-        memory = memory_gib(rows[1, 16], [*rows.values()], devices, batch / 16)
+        memory = estimate_memory_gib(rows[1, 16], [*rows.values()], devices, batch / 16)
         assert memory.low <= min(peaks) / 1024 <= max(peaks) / 1024 <= memory.high
         assert memory.value == pytest.approx(sum(peaks) / len(peaks) / 1024, rel=0.03)
 
 
 def test_one_batch_size_gives_bounds_and_one_number_of_devices_nothing_beyond():
     rows = rows_of({(1, 16): (600, 601), (2, 16): (700, 702)})
-    bounds = memory_gib(rows[1, 16], [*rows.values()], 1, 2.0)
+    bounds = estimate_memory_gib(rows[1, 16], [*rows.values()], 1, 2.0)
     assert bounds.low == pytest.approx(600.5 / 1024, rel=1e-3)
     assert bounds.high == pytest.approx(
         (600.5 + 600.5 - 4 * 40) / 1024, rel=1e-3
     )  # variable, gradient, two slots
-    assert memory_gib(rows[1, 16], [rows[1, 16]], 2) is None
+    assert estimate_memory_gib(rows[1, 16], [rows[1, 16]], 2) is None
 
 
 def test_a_gpu_holds_only_its_own_samples():
@@ -99,7 +99,7 @@ def test_a_gpu_holds_only_its_own_samples():
         for _ in range(2)
     ]
     rows = build_rows(runs)
-    memory = memory_gib(rows[0], rows, 64, 4.0)
+    memory = estimate_memory_gib(rows[0], rows, 64, 4.0)
     assert memory.value == pytest.approx((200 + 3 * 64) / 1024)
 
 
@@ -109,9 +109,9 @@ def test_two_batch_sizes_give_the_fixed_share(share):
         {(1, b): (600, 600) for b in (16, 32)},
         seconds=lambda batch: share + (1 - share) * batch / 16,
     )
-    fitted = fixed_share(rows[1, 16], [*rows.values()])
+    fitted = find_fixed_share(rows[1, 16], [*rows.values()])
     assert fitted.value == pytest.approx(share, abs=1e-6)
-    assert fixed_share(rows[1, 16], [rows[1, 16]]) is None
+    assert find_fixed_share(rows[1, 16], [rows[1, 16]]) is None
 
 
 def prediction(efficiencies):

@@ -7,7 +7,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
-from rnn_scaling.analysis.prediction.from_rows import measured_series
+from rnn_scaling.analysis.prediction.from_rows import make_measured_series
 from rnn_scaling.analysis.prediction.track_record import CheckedPoint
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.predictions import Predicted
@@ -16,7 +16,9 @@ from tests.support.scaling_runs import run
 
 def rows_of(rates):
     """Return a series of single runs, given their rates by number of devices."""
-    [series] = measured_series(build_rows([run(n, rate) for n, rate in rates.items()]))
+    [series] = make_measured_series(
+        build_rows([run(n, rate) for n, rate in rates.items()])
+    )
     return series
 
 
@@ -87,11 +89,11 @@ def test_a_hit_is_inside_the_interval(rate, is_hit):
 
 def test_all_runs_of_the_rows_count_as_fitted_and_more_runs_keep_the_case():
     runs = [run(1, 1000.0), run(2, 1900.0), run(2, 1910.0), run(4, 1.0, "failed")]
-    [series] = measured_series(build_rows(runs))
+    [series] = make_measured_series(build_rows(runs))
     kept = predicted(series, 4)
     counts = {fitted.devices: len(fitted.rates) for fitted in kept.fitted}
     assert counts == {1: 1, 2: 2}
-    [later] = measured_series(build_rows([*runs, run(2, 1920.0), run(4, 3700.0)]))
+    [later] = make_measured_series(build_rows([*runs, run(2, 1920.0), run(4, 3700.0)]))
     assert len(cases_of([kept], later)) == 1
     without_baseline = later.rows[1:]  # its rows still refer to it
     assert len(track_record.find_cases([kept], [without_baseline])) == 1

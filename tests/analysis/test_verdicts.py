@@ -16,7 +16,7 @@ from rnn_scaling.analysis.comparison import verdicts
     ],
 )
 def test_holm_adjusts_p_values(p_values, adjusted):
-    result = verdicts.holm(dict(enumerate(p_values)))
+    result = verdicts.adjust_p_values(dict(enumerate(p_values)))
     assert result == pytest.approx(dict(enumerate(adjusted)))
 
 
@@ -66,5 +66,5 @@ def test_runs_for_a_spread_grow_with_it_and_are_enough():
 def test_runs_needed_use_the_spread_of_the_runs():
     same = [1000.0, 1030.0, 970.0]
     comparison = significance.compare(same, same)
-    assert 6 <= verdicts.runs_needed(comparison, 0.05) <= 9
-    assert verdicts.runs_needed(comparison, 0.1) == 3
+    assert 6 <= verdicts.count_needed_runs(comparison, 0.05) <= 9
+    assert verdicts.count_needed_runs(comparison, 0.1) == 3

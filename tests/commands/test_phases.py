@@ -64,7 +64,7 @@ def test_shorter_traced_steps_have_no_cost():
         found.__dict__["cost"] = step_parts.Cost(
             1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5
         )
-        return {statement.kind for statement in step_parts.statements(found)}
+        return {statement.kind for statement in step_parts.make_statements(found)}
 
     assert "tracing-faster" in kinds(0.76, 0.82)
     assert "tracing-no-cost" in kinds(0.9, 1.1)

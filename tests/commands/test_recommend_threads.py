@@ -42,14 +42,14 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
                     made, batches=dataclasses.replace(made.batches, seconds=seconds)
                 )
             )
-    (found,) = dispatch_threads.probes(records, {num_devices: default})
+    (found,) = dispatch_threads.make_probes(records, {num_devices: default})
     return found
 
 
 def statements(found):
     """Kind -> the values of its first statement, in order."""
     made = {}
-    for statement in dispatch_threads.statements(found):
+    for statement in dispatch_threads.make_statements(found):
         made.setdefault(statement.kind, statement.values)
     return made
 
@@ -75,14 +75,14 @@ def test_a_corrected_rate_decides_nothing_about_threads():
             made = make_record(2, rate * factor, own, 1 - own, 0)
             options = made.options.changed(**{dispatch_threads.OPTION: number})
             records.append(dataclasses.replace(made, options=options))
-    [found] = dispatch_threads.probes(records, {2: 2})
+    [found] = dispatch_threads.make_probes(records, {2: 2})
     assert [s.rate.is_corrected for s in found.settings] == [False, True, False]
     assert all(setting.comparison is None for setting in found.settings)
     assert (found.fastest, found.sufficient) == (None, None)
     assert {*statements(found)} == {"threads-corrected", "threads-load"}
 
     quiet = [each for each in records if not disturbance.is_disturbed(each)]
-    [found] = dispatch_threads.probes(quiet, {2: 2})
+    [found] = dispatch_threads.make_probes(quiet, {2: 2})
     assert (found.fastest, found.sufficient) == (1, 1)
 
 
@@ -95,7 +95,7 @@ def test_each_machine_has_an_answer_of_its_own():
         seconds = tuple(scale * each for each in made.batches.seconds)
         batches = dataclasses.replace(made.batches, seconds=seconds)
         runs.append(dataclasses.replace(made, batches=batches))
-    found = dispatch_threads.probes(runs, {2: 3})
+    found = dispatch_threads.make_probes(runs, {2: 3})
     answers = [(each.title[-3:], each.fastest, len(each.runs)) for each in found]
     assert answers == [(", A", 2, 6), (", B", 2, 6)]
 
@@ -162,7 +162,7 @@ def test_that_towers_take_turns_is_said_of_quiet_repeats():
             for number in (1, 2):
                 options = {"num_devices": 2, dispatch_threads.OPTION: number}
                 runs.append(changed(record_of(options, repeat), environment=load))
-        (found,) = dispatch_threads.probes(runs, {2: 2})
+        (found,) = dispatch_threads.make_probes(runs, {2: 2})
         return next(kind for kind in statements(found) if kind.startswith("towers-"))
 
     assert towers(3) == "towers-in-turn"
@@ -182,7 +182,7 @@ def test_a_number_whose_runs_failed_is_no_bound():
         for i, r in enumerate(records)
         if r not in two
     ]
-    (found,) = dispatch_threads.probes([*same, *failed], OWN)
+    (found,) = dispatch_threads.make_probes([*same, *failed], OWN)
     assert found.sufficient == 1
     made = statements(found)
     assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
@@ -250,7 +250,7 @@ def test_shared_cores_and_load_are_said_beside_the_numbers():
     for number in (1, 2):
         options = {dispatch_threads.OPTION: number, "num_devices": 4}
         runs.append(changed(record_of(options), **shared))
-    (found,) = dispatch_threads.probes(runs, OWN)
+    (found,) = dispatch_threads.make_probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2
     assert (made["threads-load"]["load"], made["threads-load"]["loaded"]) == (0.3, 2)

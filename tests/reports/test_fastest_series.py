@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rnn_scaling.analysis.confidence import ratio
+from rnn_scaling.analysis.confidence import divide_rates
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.reports import (
     conclusions,
@@ -42,7 +42,9 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio():
         (each.row_on(2).rate for each in told.series), key=lambda rate: rate.value
     )
     assert (
-        fast.low < slow.high and "fastest" in lead(told) and ratio(fast, slow).low > 1
+        fast.low < slow.high
+        and "fastest" in lead(told)
+        and divide_rates(fast, slow).low > 1
     )
     assert "fastest-unclear" in lead(untold)
     # Picked as the highest of several it needs more: 5 % are of all pairs together.

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rnn_scaling.analysis.slow_links import slow_links
+from rnn_scaling.analysis.slow_links import find_slow_links
 from rnn_scaling.records.parts import LogFinding
 from rnn_scaling.reports import imports, log_findings
 from rnn_scaling.reports.wording import sentence
@@ -164,7 +164,7 @@ def links(n, rate=lambda a, b: 20.0):
     ],
 )
 def test_links_that_stand_out(rates, named):
-    assert [found[:2] for found in slow_links(rates)] == named
+    assert [found[:2] for found in find_slow_links(rates)] == named
 
 
 def test_slow_links_of_a_log_are_named_with_their_line():

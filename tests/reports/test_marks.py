@@ -11,7 +11,7 @@ import pytest
 
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.comparison import judgement, matching
-from rnn_scaling.analysis.confidence import combine, ratio
+from rnn_scaling.analysis.confidence import combine, divide_rates
 from rnn_scaling.analysis.history.entries import build_entries
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.analysis.rows import build_rows
@@ -74,11 +74,11 @@ def test_a_ratio_of_single_runs_keeps_the_note_that_a_rate_is_corrected():
     corrected = rate([run(2, 100, 0.5, 0.5)])
     quiet = rate([run(1, 100)])
     assert corrected.is_corrected
-    speedup = ratio(corrected, quiet)
+    speedup = divide_rates(corrected, quiet)
     assert speedup.ends is None
     assert speedup.is_corrected
     assert combine(lambda a, b: a / b, [corrected, quiet]).is_corrected
-    assert not ratio(quiet, quiet).is_corrected
+    assert not divide_rates(quiet, quiet).is_corrected
 
 
 @pytest.mark.parametrize(

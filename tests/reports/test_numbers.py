@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
 from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind, Note
 from rnn_scaling.reports import numbers, series_statements
 from rnn_scaling.reports.interval_texts import interval_text
@@ -77,7 +77,7 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
             )
             for grown in (1, n * random_.uniform(0.4, 1.1))
         )
-        speedup = ratio(many, one)
+        speedup = divide_rates(many, one)
         rates = [numbers.format_interval(rate, 1) for rate in (one, many)]
         printed, efficiency = (
             numbers.format_interval(value, digits)
@@ -103,7 +103,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
     )
     cells = [
         numbers.format_interval(value, digits)
-        for value, digits in ((one, 1), (many, 1), (ratio(many, one), 2))
+        for value, digits in ((one, 1), (many, 1), (divide_rates(many, one), 2))
     ]
     assert [value_of(cell) for cell in cells] == [14342, 16656, 1.16]
     assert [re.findall(r"[\d.]+", cell)[-1] for cell in cells] == [
@@ -113,7 +113,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
     ]
     assert many.high > 1e8  # as data the interval stays
     assert "[" in numbers.format_interval(interval_over_runs([100, 130]), 1)
-    shared = ratio(one, interval_over_runs([10.0, 10.0])).scaled(50)
+    shared = divide_rates(one, interval_over_runs([10.0, 10.0])).scaled(50)
     assert shared.is_wide and shared.spread == pytest.approx(3.61)
 
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from rnn_scaling.analysis.rows import series_key
+from rnn_scaling.analysis.rows import make_series_key
 from rnn_scaling.config import flags, scale
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.registry import TEXT_FILES
@@ -57,8 +57,10 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
             records.append(
                 make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10)
             )
-    key = series_key(measured.rows[0])
-    (series,) = (each for each in of(records).series if series_key(each.rows[0]) == key)
+    key = make_series_key(measured.rows[0])
+    (series,) = (
+        each for each in of(records).series if make_series_key(each.rows[0]) == key
+    )
     assert [each.num_devices for each in series.rows] == [1, 2, 4]
     assert [
         part.name for part in series.largest_loss.parts if part.points is None

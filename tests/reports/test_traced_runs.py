@@ -69,15 +69,15 @@ def test_towers_without_an_exchange_in_the_step_do_not_wait(config):
 
 def test_clusters_of_xla_have_no_tower_and_it_is_said():
     parts = step_parts.split_steps([traced(*THREE, xla=True)])
-    kinds = [statement.kind for statement in step_parts.statements(parts)]
+    kinds = [statement.kind for statement in step_parts.make_statements(parts)]
     assert parts.concurrency is None and kinds[1:3] == [
         "concurrency-unknown-clusters",
         "straggler-clusters",
     ]
     assert kinds[-1] == "xla-clusters"
-    (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
+    (alone,) = dispatch_threads.make_probes([traced(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None
-    (alone,) = dispatch_threads.probes([traced(*THREE)], {2: 3})
+    (alone,) = dispatch_threads.make_probes([traced(*THREE)], {2: 3})
     assert alone.settings[0].concurrency > 1
 
 

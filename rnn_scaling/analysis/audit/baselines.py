@@ -78,7 +78,7 @@ def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     return groupings
 
 
-def choices(
+def list_choices(
     layout: Measurements, columns: Sequence[int], shift: Shift
 ) -> Iterator[Choice]:
     """Yield the ways to choose baselines, without two that choose the same rows.

@@ -165,7 +165,7 @@ def _apply_relation(
     if relation.has_baseline:
         if any(layout.columns[k].meaning.is_end for k in columns):
             return
-        choices = baselines.choices(layout, columns, relation.shift)
+        choices = baselines.list_choices(layout, columns, relation.shift)
     for choice in choices:
         yield Reading(layout, relation, columns, choice, spread)
 

@@ -109,7 +109,7 @@ def _detect_faults(
             if bits.get(instance.mark, -math.inf) < reading.bits:
                 instances[instance.mark] = instance
                 bits[instance.mark] = reading.bits
-    for fault in repairs.faults(instances):
+    for fault in repairs.find_faults(instances):
         highest = max(bits[instance.mark] for instance in fault.broken)
         relation = fault.broken[0].relation
         if highest >= MIN_BITS or not relation.is_generic:
@@ -163,7 +163,7 @@ def _detect_wrong_columns(
 def _detect_outliers(
     readings: Sequence[Reading], all_series: Sequence[limits.Series]
 ) -> Iterator[_Detected]:
-    for outlier in itertools.chain(*map(limits.outliers, all_series)):
+    for outlier in itertools.chain(*map(limits.find_outliers, all_series)):
         cell = outlier.item.place
         may_follow = outlier.kind == "superlinear"
         if not (may_follow and any(reading.confirms(cell) for reading in readings)):
@@ -209,7 +209,7 @@ def _locate_cell(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
     k = cell[1] % len(layout.table.header)
     _, row, item = layout.find(cell)
     devices = float(layout.device_counts[row])
-    slip = slips.cheapest(item, fit, devices)
+    slip = slips.find_cheapest(item, fit, devices)
     names = [text for j, text in enumerate(texts) if text.strip() and j != k]
     return Place(
         line,

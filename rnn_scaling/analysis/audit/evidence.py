@@ -73,7 +73,7 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     prices = []
     for term in instance.terms:
         bounds = instance.fits(term.item.place)
-        slip = slips.cheapest(term.item, bounds, devices)
+        slip = slips.find_cheapest(term.item, bounds, devices)
         if slip:
             prices.append(slip[0])
     price = min(prices, default=math.inf) + math.log2(len(instance.terms))

@@ -52,7 +52,7 @@ def _grows_with_devices(points: Sequence[Point]) -> bool:
     return _MIN_GROWTH < last / first < _SUPERLINEAR
 
 
-def outliers(series: Series) -> Iterator[Outlier]:
+def find_outliers(series: Series) -> Iterator[Outlier]:
     """Yield the points far above or below their neighbours."""
     points = series.points
     is_time = series.column.quantity == Quantity.SECONDS

@@ -39,7 +39,7 @@ class Fault:
     changes: Sequence[Change]
 
 
-def faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
+def find_faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
     """Yield the faults of a table, first the changes that repair most.
 
     Args:

@@ -59,7 +59,7 @@ _SLIPS = (
 )
 
 
-def cheapest(
+def find_cheapest(
     item: Item,
     bounds: tuple[float, float],
     devices: float,

@@ -12,9 +12,9 @@ from rnn_scaling.analysis.comparison.matching import (
     Configuration,
 )
 from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
-from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.machines import count_nodes
 from rnn_scaling.analysis.metrics import BILLION
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.analysis.significance import is_above
@@ -63,7 +63,7 @@ def compute_costs(
         ):
             run = row.good_runs[0]
             priced = price_list.match(run)
-            num_nodes = nodes(run)
+            num_nodes = count_nodes(run)
             if rate and priced and priced.price_per_hour:
                 price = priced.price_per_hour
                 yield MachineCost(
@@ -80,7 +80,7 @@ def compute_costs(
                 )
 
 
-def statements(costs: Sequence[MachineCost]) -> list[Statement]:
+def make_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """Return the cheapest and fastest machine for the fastest series of all machines.
 
     A statement before counts the other series with another cheapest machine.
@@ -140,7 +140,7 @@ def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     if tied_names:
         return [state("machines-cheapest-unclear", first.machine, **values)]
     price_ratio = second.price * second.nodes / first.nodes
-    price = ratio(first.rate, second.rate).scaled(price_ratio)
+    price = divide_rates(first.rate, second.rate).scaled(price_ratio)
     return [
         state("machines-cheapest", first.machine, **values),
         state("machines-break-even", first.machine, **common, price=price),
@@ -154,7 +154,7 @@ def _fastest_statement(costs: Sequence[MachineCost]) -> Statement:
         kind,
         first.machine,
         rate=first.rate,
-        ratio=ratio(first.rate, second.rate),
+        ratio=divide_rates(first.rate, second.rate),
         second=second.machine,
         unit=first.unit,
         tied=tied_names,

@@ -25,7 +25,7 @@ from rnn_scaling.analysis.facts.table import (
 )
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import compared_options
-from rnn_scaling.analysis.metrics import common_unit
+from rnn_scaling.analysis.metrics import find_common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import END_OPTIONS
@@ -257,7 +257,7 @@ def _sort(differences: Sequence[Difference], runs: Side) -> list[Difference]:
     """Return distinct differences that do not follow from others, the worst first."""
     names = {difference.name for difference in differences}
     implied = {fact.name for fact in FACTS if fact.implied_by in names}
-    unit = common_unit(run.record.unit for run in runs)
+    unit = find_common_unit(run.record.unit for run in runs)
     distinct: list[Difference] = []
     for difference in differences:
         difference = dataclasses.replace(difference, unit=unit)
@@ -487,7 +487,7 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
     # Machines with different numbers of devices have the same load if they lose the same
     # share of all cores.
     per_device = len({run.num_devices for run in (*a, *b)}) == 1
-    all_batches = disturbance.any_disturbed(run.record for run in (*a, *b))
+    all_batches = disturbance.has_disturbed_run(run.record for run in (*a, *b))
     for field, name in LOAD_NAMES.items():
         loads_a = _compute_loads(a, field, all_batches, per_device)
         loads_b = _compute_loads(b, field, all_batches, per_device)

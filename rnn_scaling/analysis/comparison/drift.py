@@ -77,7 +77,7 @@ class Drift:
 
     @property
     def scatter(self) -> Scatter:
-        """The drift of a side for `confidence.ratio`."""
+        """The drift of a side for `confidence.divide_rates`."""
         deviation = math.sqrt(self.variance_share) * self.deviation
         return Scatter(deviation, self.degrees, Note.DRIFT)
 
@@ -204,14 +204,14 @@ def _starts_s(side: ComparedRuns) -> list[float]:
     """Return when the good runs of a side started; [] if a start is unknown."""
     starts = []
     for run in side.good_runs:
-        start = timestamp(start_time(run))
+        start = parse_timestamp(start_time(run))
         if start is None:
             return []
         starts.append(start)
     return starts
 
 
-def timestamp(text: str | None) -> float | None:
+def parse_timestamp(text: str | None) -> float | None:
     """Return seconds since 1970; None if a text is not a time. The default is UTC."""
     try:
         time = datetime.datetime.fromisoformat(text or "")

@@ -40,7 +40,7 @@ from rnn_scaling.analysis.metrics import (
     RATE,
     STEP_TIME,
     Metric,
-    common_unit,
+    find_common_unit,
     is_inference,
 )
 from rnn_scaling.analysis.prices import PriceList
@@ -169,7 +169,7 @@ class Report:
       is_history: Whether the latest entry of a history is compared with earlier ones.
       changed_training: Configurations that provably train otherwise after, although
         no option differs.
-      batches_left_out: As from `disturbance.batches_left_out`, of the compared runs.
+      batches_left_out: As from `disturbance.count_batches_left_out`, of the compared runs.
     """
 
     before: str
@@ -239,7 +239,7 @@ def judge(
     match = matching.match_machines if question.across else matching.match
     changes, configurations = match(runs_before, runs_after)
     records = [*runs_before.records, *runs_after.records]
-    unit = common_unit(run.unit for run in records)
+    unit = find_common_unit(run.unit for run in records)
     metric = METRICS[question.metric].with_unit(unit)
     is_relative = bool(metric.ideal)
     common = [
@@ -275,7 +275,7 @@ def judge(
             ("after", _find_differences_inside(runs_after)),
         ),
         only_after=tuple([c.label for c in configurations if c.row_before is None]),
-        exit_status=exit_status(results, bool(obstacles)),
+        exit_status=choose_exit_status(results, bool(obstacles)),
         only_before=tuple(only_before) if question.across else (),
         machines=_machine_names(common[0]) if question.across else None,
         machine_ratios=tuple(_compute_machine_ratios(common, results)),
@@ -290,7 +290,7 @@ def judge(
         ),
         changed_training=() if changes else _find_changed_training(common),
         step_time=LATENCY if is_inference(records) else STEP_TIME,
-        batches_left_out=disturbance.batches_left_out(
+        batches_left_out=disturbance.count_batches_left_out(
             matching.compared_runs(configuration.sides, is_relative)
             for configuration in common
         ),
@@ -501,7 +501,7 @@ def _label_differences(
     return sorted(labelled, key=lambda each: not each.difference.is_incomparable)
 
 
-def exit_status(results: Sequence[Result], has_obstacles: bool = False) -> int:
+def choose_exit_status(results: Sequence[Result], has_obstacles: bool = False) -> int:
     """Return the exit status of the command."""
     gates = {result.gate for result in results}
     if Gate.REGRESSION in gates:

@@ -337,7 +337,7 @@ def exclude_disturbed_runs(
         disturbed_runs = filter(disturbance.is_disturbed, runs_to_name)
         names.append(tuple([configuration.names[id(run)] for run in disturbed_runs]))
         sides.append(_exclude_runs(side, set(map(id, excluded + excluded_bases))))
-    if disturbance.any_disturbed(compared_runs(sides, is_relative)):
+    if disturbance.has_disturbed_run(compared_runs(sides, is_relative)):
         sides = [count_all_batches(side) for side in sides]
     return dataclasses.replace(
         configuration, row_before=sides[0], row_after=sides[1], disturbed=tuple(names)

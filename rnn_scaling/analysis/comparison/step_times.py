@@ -20,8 +20,8 @@ import numpy as np
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison.matching import Configuration, start_time
 from rnn_scaling.analysis.confidence import Interval, Scatter
-from rnn_scaling.analysis.disturbance import any_disturbed
-from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, step_times
+from rnn_scaling.analysis.disturbance import has_disturbed_run
+from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, list_step_times
 
 _SEED = 1
 _MIN_RESAMPLES = 20  # for a long process
@@ -78,11 +78,11 @@ def compare_step_times(
     elif has_drift:
         runs_before.sort(key=start_time)
         runs_after.sort(key=start_time)
-    all_batches = any_disturbed([*runs_before, *runs_after])
+    all_batches = has_disturbed_run([*runs_before, *runs_after])
     return compare_percentiles(
-        [np.asarray(step_times(run, all_batches), float) for run in runs_before],
+        [np.asarray(list_step_times(run, all_batches), float) for run in runs_before],
         step_s_after=[
-            np.asarray(step_times(run, all_batches), float) for run in runs_after
+            np.asarray(list_step_times(run, all_batches), float) for run in runs_after
         ],
         paired=paired,
         has_drift=has_drift,
@@ -125,7 +125,7 @@ def compare_percentiles(
         means_before = _average_runs(logs_before, variances_before, has_drift)
         means_after = _average_runs(logs_after, variances_after, has_drift)
         ratios = [
-            confidence.ratio(mean_after, mean_before, drift)
+            confidence.divide_rates(mean_after, mean_before, drift)
             for mean_before, mean_after in zip(means_before, means_after)
         ]
     ratios_by_percentile = dict(zip(percentiles, ratios))

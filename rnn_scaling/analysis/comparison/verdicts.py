@@ -132,7 +132,7 @@ def measure(
     if tested_before is None or tested_after is None:
         side = "before" if tested_before is None else "after"
         return _leave_unjudged(result, "metric-unknown", side=side, metric=metric.title)
-    ratio = confidence.ratio(
+    ratio = confidence.divide_rates(
         tested_after, tested_before, drift.scatter if drift else None
     )
     comparison = significance.judge_ratio(ratio)
@@ -198,8 +198,8 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
         for change in result.step_times:
             if (p_value := change.p_value) is not None:
                 step_p_values[i, change.percentile] = p_value
-    adjusted = holm(p_values)
-    step_adjusted = holm(step_p_values)
+    adjusted = adjust_p_values(p_values)
+    step_adjusted = adjust_p_values(step_p_values)
     concluded = []
     for i, result in enumerate(results):
         changes = [
@@ -215,7 +215,7 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
     return concluded
 
 
-def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
+def adjust_p_values(p_values: Mapping[Name, float]) -> dict[Name, float]:
     """Return p-values that can each be compared with 5 %.
 
     Then the probability of any false alarm is at most 5 %, even if they are dependent.
@@ -232,7 +232,7 @@ def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
     return adjusted
 
 
-def runs_needed(
+def count_needed_runs(
     comparison: Comparison, target: float, drift: Drift | None = None
 ) -> int | None:
     """Return the runs per side that would show a slow-down of `target`.
@@ -295,7 +295,7 @@ def _subtract_drift(error: float, degrees: float, drift: Drift) -> tuple[float, 
 
 
 def runs_for_spread(spread: float, target: float) -> int | None:
-    """Return `runs_needed` for two sides of this relative standard deviation."""
+    """Return `count_needed_runs` for two sides of this relative standard deviation."""
     return _find_min_runs(spread * math.sqrt(2), 2, target)
 
 
@@ -342,7 +342,7 @@ def _conclude(
         gate = Gate.UNJUDGED
     reason = None
     if gate is Gate.UNJUDGED:
-        num_runs_needed = runs_needed(comparison, max_regression, result.drift)
+        num_runs_needed = count_needed_runs(comparison, max_regression, result.drift)
         kind = "undecided"
         if num_runs_needed is not None and num_runs_needed > min(result.runs):
             kind = "undecided-runs-needed"
@@ -397,7 +397,7 @@ def _measure_pairs(
         rounding_after = max(interval.rounding for interval in paired_after)
         ratio = ratio.with_rounding(rounding_before + rounding_after)
     else:
-        ratio = confidence.ratio(paired_after[0], paired_before[0])
+        ratio = confidence.divide_rates(paired_after[0], paired_before[0])
         result = _leave_unjudged(result, TOO_FEW)
     comparison = significance.judge_ratio(ratio, paired=True)
     return dataclasses.replace(result, comparison=comparison)

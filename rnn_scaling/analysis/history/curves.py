@@ -27,7 +27,7 @@ from rnn_scaling.analysis.history.entries import curve_key
 from rnn_scaling.analysis.history.levels import Levels, find_levels
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key
-from rnn_scaling.analysis.metrics import RATE, common_unit
+from rnn_scaling.analysis.metrics import RATE, find_common_unit
 from rnn_scaling.analysis.statements import Word, state
 from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.history import Configuration, Entry
@@ -329,10 +329,10 @@ def check(name: str, timeline: Timeline, max_regression: float) -> Report:
             sum(result.runs[0] for result in results),
             sum(result.runs[1] for result in results),
         ),
-        metric=RATE.with_unit(common_unit(curve.unit for curve in judged_curves)),
+        metric=RATE.with_unit(find_common_unit(curve.unit for curve in judged_curves)),
         max_regression=max_regression,
         results=tuple(results),
-        exit_status=judgement.exit_status(results),
+        exit_status=judgement.choose_exit_status(results),
         only_before=tuple(only_before),
         is_history=True,
     )

@@ -175,7 +175,7 @@ def _known_options(row: Row) -> dict[str, Any]:
 
 def _configuration(row: Row) -> Configuration:
     metrics = {}
-    all_batches = disturbance.any_disturbed(row.counted_runs)
+    all_batches = disturbance.has_disturbed_run(row.counted_runs)
     for metric in METRICS.values():
         if metric.name in CHOICES or metric.compares_models:
             continue

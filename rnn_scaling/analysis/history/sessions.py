@@ -13,7 +13,7 @@ from rnn_scaling.analysis.comparison.drift import (
     Drift,
     Source,
     TwoSessions,
-    timestamp,
+    parse_timestamp,
 )
 from rnn_scaling.analysis.comparison.matching import Configuration, InputError
 from rnn_scaling.analysis.confidence import Scatter, shared_scatters
@@ -122,7 +122,7 @@ def _curve_rates(
 
 def _entries_with_times(past: Iterable[Entry]) -> Iterator[tuple[float, Entry]]:
     for entry in past:
-        time = timestamp(entry.measured)
+        time = parse_timestamp(entry.measured)
         if time is not None:
             yield time, entry
 

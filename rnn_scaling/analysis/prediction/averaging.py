@@ -152,7 +152,7 @@ def average(curve: Curve) -> Average:
     cumulative = np.cumsum(np.concatenate(row_weights))
     rows = np.searchsorted(cumulative, (np.arange(_DRAWS) + 0.5) / _DRAWS)
     rows = np.minimum(rows, len(cumulative) - 1)
-    w = variances(curve.points)
+    w = list_variances(curve.points)
     random = np.random.default_rng(0)
     degrees = _NOISE_DEGREES + len(w) - 1
     s = np.concatenate([posterior.scale for posterior in posteriors])[rows]
@@ -185,7 +185,7 @@ def _fit_candidates(
     n = [point.devices for point in curve.points]
     slowdowns = np.array(list(map(curve.core_slowdown, n)))
     z = np.log(n / np.array([point.rate for point in curve.points]) / slowdowns)
-    w = variances(curve.points)
+    w = list_variances(curve.points)
     known_cost = _shapes_at(known_terms, n).sum(axis=0)
     loss = _LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     posteriors = []
@@ -244,7 +244,7 @@ def _build_known_terms(curve: Curve) -> list[models.Term]:
     return terms
 
 
-def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
+def list_variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
     """Return the variance of log(rate) in units of NOISE squared, [K].
 
     It contains the variance between runs, of rounding, and about a curve. An error with

@@ -5,7 +5,7 @@ left out if they cannot be corrected; without two other rows, all rates contain 
 load. Corrected rates have the error of the correction, so that rates of quiet runs
 decide.
 
-`measured_series` is called with the rows of one machine. What a record knows about its
+`make_measured_series` is called with the rows of one machine. What a record knows about its
 links, cores and jitter becomes a `Knowledge` here; the models read nothing else.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchange_sizes
 from rnn_scaling.analysis.load_correction import CORRECTION_DEGREES
-from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.machines import count_nodes
 from rnn_scaling.analysis.prediction import curves, predicting
 from rnn_scaling.analysis.prediction.curves import (
     Curve,
@@ -135,7 +135,7 @@ class MeasuredSeries:
         knowledge = self.curve.knowledge
         if knowledge.devices_per_machine or not self.rows:
             return self
-        num_machines = nodes(self.rows[-1].good_runs[-1])
+        num_machines = count_nodes(self.rows[-1].good_runs[-1])
         per_machine = math.ceil(self.curve.points[-1].devices / num_machines)
         links = knowledge.links
         if not links:
@@ -168,7 +168,7 @@ class MeasuredSeries:
         return (_DEFAULT_FACTOR * self.curve.points[-1].devices,)
 
 
-def measured_series(
+def make_measured_series(
     rows: Sequence[Row], links: Links = NO_LINKS
 ) -> list[MeasuredSeries]:
     """Return the series of one machine's rows; rows without a good run are left out."""
@@ -184,7 +184,7 @@ def measured_series(
             title,
             first.unit,
             curves.STRONG if first.options["global_batch_size"] else curves.WEAK,
-            tuple(map(measured_point, series_rows)),
+            tuple(map(make_measured_point, series_rows)),
             _knowledge(series_rows, rows_by_key, links),
         )
         refusal = None
@@ -224,7 +224,7 @@ def _is_much_slowed(row: Row) -> bool:
     return row.is_slowed and row.max_slowing > _SMALL_SLOWING
 
 
-def measured_point(row: Row) -> MeasuredPoint:
+def make_measured_point(row: Row) -> MeasuredPoint:
     """Return the point of a row, which must have a rate."""
     rate = row.rate
     assert rate is not None
@@ -277,7 +277,7 @@ def _knowledge(
         links=links.for_row(largest),
         hidden_share=_hidden_share(rows),
         step_times=max(step_times, key=len, default=()),
-        independent=tuple(map(measured_point, independent)),
+        independent=tuple(map(make_measured_point, independent)),
         cores=_cores(largest),
         devices_per_machine=links.devices_per_machine,
         gradients_s={count: s for count, s in gradients_s.items() if s},
@@ -287,7 +287,7 @@ def _knowledge(
 def _step_times(row: Row | None) -> Iterator[Sequence[float]]:
     """Yield the measured step times of each run."""
     runs = row.counted_runs if row else ()
-    all_batches = disturbance.any_disturbed(runs)
+    all_batches = disturbance.has_disturbed_run(runs)
     for run in runs:
         if run.batches.seconds:
             yield disturbance.counted_batches(run, all_batches)[0]
@@ -361,11 +361,11 @@ def _cores(row: Row) -> int | None:
     Returns:
       None if devices do not share cores.
     """
-    shared = disturbance.shared_cores(row.good_runs)
+    shared = disturbance.count_shared_cores(row.good_runs)
     if shared:
         return shared
     runs = [run for run in row.good_runs if run.resolved.device_type == "CPU"]
-    counts = {run.environment.cpu_cores for run in runs if nodes(run) == 1}
+    counts = {run.environment.cpu_cores for run in runs if count_nodes(run) == 1}
     return counts.pop() if len(counts) == 1 else None
 
 

@@ -18,8 +18,8 @@ from rnn_scaling.analysis.prediction.averaging import (
     NOISE,
     Average,
     average,
+    list_variances,
     step_chance,
-    variances,
 )
 from rnn_scaling.analysis.prediction.curves import (
     PARTS,
@@ -124,7 +124,7 @@ def _check_growth(curve: Curve, average_model: Average) -> None:
     measured_growth = (last.rate - start.rate) / span
     doubled = float(np.exp(np.median(average_model.log_rates(2 * last.devices))))
     expected = (doubled - last.rate) / last.devices
-    error = NOISE * math.sqrt(float(variances([last, start]).sum()))
+    error = NOISE * math.sqrt(float(list_variances([last, start]).sum()))
     noise = error * last.rate / span
     is_small = expected > 0 and measured_growth < _MIN_GAIN * expected
     if is_small and expected - measured_growth > _SIGNIFICANT * noise:
@@ -191,7 +191,7 @@ def _statements(
             statements.append(state(kind, curve.name, **values))
 
     beyond = [point.devices for point in points if point.devices > last]
-    add("prediction-superlinear", superlinear(curve))
+    add("prediction-superlinear", _find_superlinear(curve))
     chances = {n: step_chance(curve.knowledge, last, n) for n in beyond}
     uncertain = [n for n in beyond if chances[n] > 0]
     if uncertain and curve.knowledge.links:
@@ -225,7 +225,7 @@ def _statements(
     return statements
 
 
-def superlinear(curve: Curve) -> list[int]:
+def _find_superlinear(curve: Curve) -> list[int]:
     """Return the measured numbers of devices that are faster than the ideal.
 
     No model has such a gain. Rounding and the error of the fewest devices allow a little.
@@ -321,7 +321,7 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
     The parts of a step are times, and efficiency is 1 / (1 + losses). Parts are
     therefore removed from the step, never from the efficiency.
     """
-    part = largest_part(point.parts)
+    part = find_largest_part(point.parts)
     values: dict[str, Any] = {
         "devices": point.devices,
         "wanted": _EFFICIENT,
@@ -348,7 +348,7 @@ def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
     return state("predict-needs", **values)
 
 
-def largest_part(parts: Mapping[str, float]) -> str | None:
+def find_largest_part(parts: Mapping[str, float]) -> str | None:
     """Return the part with the largest loss; None without a loss."""
     name = max(parts, key=lambda part: parts[part], default=None)
     return name if name is not None and parts[name] > 0 else None
@@ -361,7 +361,7 @@ def source_names(prediction: Prediction) -> tuple[str, str]:
     return "measured", "predicted"
 
 
-def assumptions(prediction: Prediction) -> list[Statement]:
+def state_assumptions(prediction: Prediction) -> list[Statement]:
     """Return the models, the facts that they used, and the facts that they lacked."""
     curve = prediction.curve
     statements = []

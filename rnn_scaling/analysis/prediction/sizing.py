@@ -12,7 +12,7 @@ import numpy as np
 from rnn_scaling.analysis.confidence import Interval, combine
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.keys import drop_options
-from rnn_scaling.analysis.largest_batch import peak
+from rnn_scaling.analysis.largest_batch import find_peak_bytes
 from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
 from rnn_scaling.analysis.prices import PricedMachine
@@ -67,7 +67,7 @@ def _samples_per_device(row: Row) -> float:
     return (row.global_batch_size or 0) / row.num_devices
 
 
-def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
+def find_fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
     """Return the share of a step on one device that does not grow with its batch.
 
     Returns:
@@ -91,7 +91,7 @@ def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
     )
 
 
-def memory_gib(
+def estimate_memory_gib(
     row: Row,
     rows: Sequence[Row],
     devices: int,
@@ -127,7 +127,7 @@ def memory_gib(
     for candidate in _rows_of_same_work(row, rows):
         samples = _samples_per_device(candidate)
         for run in candidate.good_runs:
-            num_bytes = peak(run)
+            num_bytes = find_peak_bytes(run)
             if num_bytes:
                 x_rows.append(regressors(candidate.options["num_devices"], samples))
                 peaks.append(num_bytes / GIB)
@@ -148,7 +148,7 @@ def memory_gib(
     if not np.allclose(weights @ (x * scales), target * scales, rtol=1e-6):
         if batch_factor == 1:
             return None
-        memory = memory_gib(
+        memory = estimate_memory_gib(
             row, rows=rows, devices=devices, batch_factor=1.0, per_machine=per_machine
         )
         return memory and _bounds_for_batch(memory, row, batch_factor)
@@ -225,7 +225,7 @@ def compute_sizes(
             continue
         memory = None
         if row:
-            memory = memory_gib(
+            memory = estimate_memory_gib(
                 row,
                 rows=all_rows,
                 devices=devices,

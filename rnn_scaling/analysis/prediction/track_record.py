@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.machines import count_nodes
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.rows import Row, run_rates
@@ -76,7 +76,7 @@ def make_kept_prediction(
         )
         points.append(kept_point)
     answer = predicting.answer(prediction)
-    statements = [*answer, *predicting.assumptions(prediction)]
+    statements = [*answer, *predicting.state_assumptions(prediction)]
     return KeptPrediction(
         date=date,
         version=version,
@@ -170,7 +170,7 @@ def _has_predicted_machines(prediction: KeptPrediction, row: Row) -> bool:
     """Return whether a row has the number of machines that was predicted."""
     if prediction.machines is None:
         return True
-    return nodes(row.good_runs[-1]) == prediction.machines
+    return count_nodes(row.good_runs[-1]) == prediction.machines
 
 
 def summarize(cases: Collection[CheckedPoint]) -> Statement:

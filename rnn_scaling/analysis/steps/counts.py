@@ -165,7 +165,7 @@ def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
     return None
 
 
-def agreement(inspection: Inspection) -> list[Statement]:
+def state_agreement(inspection: Inspection) -> list[Statement]:
     """Return statements about runs without differences, whose counts agree."""
     run_counts = []
     onednn_states = set()

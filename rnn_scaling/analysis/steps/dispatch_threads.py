@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, interval_over_runs, ratio
+from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.machines import group_by_machine
@@ -93,7 +93,9 @@ class Probe:
         return any(setting.rate is not None for setting in self.settings)
 
 
-def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
+def make_probes(
+    records: Sequence[RunRecord], defaults: Mapping[int, int]
+) -> list[Probe]:
     """Return a probe for each configuration, machine and number of devices.
 
     Args:
@@ -185,7 +187,7 @@ def _make_setting(row: Row, best: Row | None) -> Setting:
         if len(row.counted_runs) > 1 and len(best.counted_runs) > 1:
             comparison = compare(best.run_rates, row.run_rates)
         if row.rate and best.rate:
-            relative_rate = ratio(row.rate, best.rate)
+            relative_rate = divide_rates(row.rate, best.rate)
     return Setting(
         threads=row.options[OPTION],
         runs=len(row.good_runs),
@@ -220,7 +222,7 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     return interval_over_runs(known_means) if len(known_means) > 1 else None
 
 
-def statements(probe: Probe) -> list[Statement]:
+def make_statements(probe: Probe) -> list[Statement]:
     """Return which number of threads suffices, and what hides it."""
     if not probe.has_rate:
         return [

@@ -58,7 +58,7 @@ class StepParts:
 
     @functools.cached_property
     def seconds(self) -> Spread:
-        return spread([step.seconds for step in self.steps])
+        return measure_spread([step.seconds for step in self.steps])
 
     def part(self, name: str, tower: int | None = None) -> Spread:
         """Return the seconds per step of a part.
@@ -97,7 +97,7 @@ class StepParts:
           The time; None if a step did not record it.
         """
         values = [getattr(step.towers[tower], name) for step in self.steps]
-        return None if None in values else spread(values)
+        return None if None in values else measure_spread(values)
 
     def _spread_over_towers(
         self, value: Callable[[TowerStep], float], tower: int | None
@@ -106,7 +106,7 @@ class StepParts:
         for step in self.steps:
             towers = step.towers if tower is None else [step.towers[tower]]
             means.append(math.fsum(map(value, towers)) / len(towers))
-        return spread(means)
+        return measure_spread(means)
 
     @property
     def nonzero_parts(self) -> list[str]:
@@ -122,7 +122,7 @@ class StepParts:
         values = [step.concurrency for step in self.steps]
         if self.is_clustered or None in values:
             return None
-        return spread([value for value in values if value is not None]).mean
+        return measure_spread([value for value in values if value is not None]).mean
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
@@ -142,20 +142,20 @@ class StepParts:
             high=timed_ratio.high,
             count=sum(timed_ratio.run_counts),
             counted=interval_over_runs(counted_ratios).value,
-            start_s=spread([run.cost.start_s for run in self.runs]).mean,
-            stop_s=spread([run.cost.stop_s for run in self.runs]).mean,
+            start_s=measure_spread([run.cost.start_s for run in self.runs]).mean,
+            stop_s=measure_spread([run.cost.stop_s for run in self.runs]).mean,
         )
 
     @property
     def kernels(self) -> float:
         """The mean number of kernels per step."""
         counted_steps = itertools.chain(*(run.kernels.steps for run in self.runs))
-        return spread([step.host + step.device for step in counted_steps]).mean
+        return measure_spread([step.host + step.device for step in counted_steps]).mean
 
     @property
     def timed_kernels(self) -> float:
         """The mean number of kernels per step whose times are recorded."""
-        return spread([step.kernels for step in self.steps]).mean
+        return measure_spread([step.kernels for step in self.steps]).mean
 
     @property
     def idle(self) -> float:
@@ -169,7 +169,7 @@ class StepParts:
         return order[(len(order) - 1) // 2]
 
 
-def statements(parts: StepParts) -> list[Statement]:
+def make_statements(parts: StepParts) -> list[Statement]:
     """Return the scatter, the straggler, the cost and the coverage of the trace."""
     cost = parts.cost
     cost_values = {**vars(cost), "steps": cost.count}
@@ -223,5 +223,5 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
     return StepParts(tuple(traces), is_synchronous, bool(config.get("xla")))
 
 
-def spread(values: Sequence[float]) -> Spread:
+def measure_spread(values: Sequence[float]) -> Spread:
     return Spread(math.fsum(values) / len(values), standard_deviation(values))

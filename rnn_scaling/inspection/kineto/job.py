@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.analysis.steps.parts import Spread, spread
+from rnn_scaling.analysis.steps.parts import Spread, measure_spread
 from rnn_scaling.analysis.steps.straggler import (
     MAX_LATE_RANKS,
     MIN_SHARE,
@@ -66,11 +66,11 @@ class TracedJob:
 
     def part(self, name: str, rank: int) -> Spread:
         """Return the seconds per step of a part."""
-        return spread([step.parts[name] for step in self.splits[rank]])
+        return measure_spread([step.parts[name] for step in self.splits[rank]])
 
     def value(self, name: str, rank: int) -> Spread:
         """Return the mean of a field of SplitStep, such as "seconds"."""
-        return spread([getattr(step, name) for step in self.splits[rank]])
+        return measure_spread([getattr(step, name) for step in self.splits[rank]])
 
     def mean(self, name: str) -> float:
         """Return the mean of a field of SplitStep over all ranks."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.disturbance import any_disturbed
-from rnn_scaling.analysis.folder_rows import Rows, identifying_options
+from rnn_scaling.analysis.disturbance import has_disturbed_run
+from rnn_scaling.analysis.folder_rows import Rows, find_identifying_options
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.folder import Folder
@@ -101,7 +101,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
         a good run.
     """
     names = {id(file.record): Path(file.name).stem for file in files.runs}
-    option_names = identifying_options(rows.rows)
+    option_names = find_identifying_options(rows.rows)
     exported_rows = []
     runs = []
     for machine, title, row in zip(rows.machines, rows.titles(), rows.rows):
@@ -111,7 +111,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
         exported_rows.append(exported_row)
         # The rates of the runs are measured, so they have the row's measured rate as
         # their mean.
-        all_batches = row.counts_all_batches or any_disturbed(row.counted_runs)
+        all_batches = row.counts_all_batches or has_disturbed_run(row.counted_runs)
         disturbed_ids = {id(run) for run in row.disturbed_runs}
         for record in row.good_runs:
             single_run_row = dataclasses.replace(

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.metrics import step_times
+from rnn_scaling.analysis.metrics import list_step_times
 from rnn_scaling.reports.exports.exported import Exported, ExportedRun
 from rnn_scaling.system.files.output_files import write_text
 from rnn_scaling.system.files.terminal import counted
@@ -41,7 +41,7 @@ def write(exported: Exported, destination: str) -> str:
 def _times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:
     all_times: dict[str, dict[int, list[float]]] = {}
     for run in runs:
-        step_s = step_times(run.record, run.all_batches)
+        step_s = list_step_times(run.record, run.all_batches)
         if not run.counts or not step_s:
             continue
         times = all_times.setdefault(f"{run.row.machine}: {run.row.series}", {})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution, LossPartName
 from rnn_scaling.analysis.statements import state
-from rnn_scaling.analysis.steps.parts import split_steps, statements
+from rnn_scaling.analysis.steps.parts import make_statements, split_steps
 from rnn_scaling.records.step_parts import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.numbers import format_interval
@@ -181,7 +181,8 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
                 f"{figure_title}: parts of the mean step",
                 sentence(
                     state(
-                        "picture-of-parts", concurrency=sentence(statements(parts)[1])
+                        "picture-of-parts",
+                        concurrency=sentence(make_statements(parts)[1]),
                     )
                 ),
             ),

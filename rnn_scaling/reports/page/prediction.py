@@ -119,7 +119,7 @@ def _assumption_blocks(results: report.PredictionReport) -> list[Block]:
     blocks: list[Block] = []
     for prediction, sizes in zip(results.predictions, results.sizes):
         answer = predicting.answer(prediction)
-        assumptions = predicting.assumptions(prediction)
+        assumptions = predicting.state_assumptions(prediction)
         notes = (*answer, *sizes.statements, *assumptions)
         section = Section(prediction.curve.name, notes=notes)
         blocks.append(Body(section, has_title=True))

@@ -10,7 +10,7 @@ from rnn_scaling.records.tables.measurements import Item
 def cheapest(printed, low, high, devices=1.0):
     number = cell_numbers.parse_cell(printed)
     item = Item(number, (0, 0), number.low, number.high)
-    return slips.cheapest(item, (low, high), devices)
+    return slips.find_cheapest(item, (low, high), devices)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ _FUNCTIONS = (
     "poisson",
     "multinomial",
     "randperm",
+    "binomial",
+    # torch.distributions calls these, and torchvision's mixup calls the first one.
+    "_sample_dirichlet",
+    "_standard_gamma",
 )
 _METHODS = (
     "normal_",

@@ -125,8 +125,6 @@ class Loaders:
         self._on_create()
         number = self._number(loader)
         loader.__dict__["_rnn_scaling_number"] = number
-        if not isinstance(loader.dataset, data.IterableDataset):
-            self._probe(loader.dataset)
         if loader.num_workers == 0 and loader.collate_fn is not None:
             collate = self._recorded(loader.collate_fn)
             object.__setattr__(loader, "collate_fn", collate)
@@ -171,6 +169,9 @@ class Loaders:
         number = loader.__dict__["_rnn_scaling_number"]
         if isinstance(loader.batch_sampler, ReplaySampler):
             loader.batch_sampler.epoch = self._num_epochs[number]
+        if not isinstance(loader.dataset, data.IterableDataset):
+            # Scripts often seed their ranks after they have created the loader.
+            self._probe(loader.dataset)
         self._draws.fix()
         with self._draws.paused():
             iterator = original(loader)

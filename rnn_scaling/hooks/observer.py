@@ -242,7 +242,10 @@ class Observer:
         with torch.no_grad():
             for key in weights.keys() & self._parameters.keys():
                 parameter = self._parameters[key]
-                parameter.copy_(_sharded_like(weights[key], parameter))
+                if weights[key].shape == parameter.shape:
+                    parameter.copy_(_sharded_like(weights[key], parameter))
+                else:
+                    self._has_flat_parameters = True
         if self._settings.get("perturb"):
             self._perturb(self._settings["perturb"])
         if self._settings.get("save_weights"):

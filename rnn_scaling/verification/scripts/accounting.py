@@ -143,17 +143,21 @@ class Balance:
 
 
 def balance(
-    steps: Sequence[Record], serial_steps: Sequence[Record], weights: np.ndarray
+    steps: Sequence[Record],
+    serial_step: Record,
+    total: float | None,
+    weights: np.ndarray,
 ) -> Balance | None:
     """Return how the targets of one step count; None without the numbers for it.
 
     Args:
       steps: The step of each rank.
-      serial_steps: The steps of one process, from the same initial weights.
+      serial_step: The step of one process.
+      total: `serial_total` of all its steps; a single step cannot show it.
       weights: The weights of the local gradients, [rank][micro-batch].
     """
     accounts = [account(step) for step in steps]
-    serial = account(serial_steps[0]) if serial_steps else None
+    serial = account(serial_step)
     known = [found for found in accounts if found is not None]
     if len(known) < len(steps) or serial is None:
         return None
@@ -163,7 +167,6 @@ def balance(
         return None
     per_target = weights * scales
     share = per_target * targets
-    total = serial_total(serial_steps)
     factor = float(share.sum() / total) if total else None
     num_left_out = int(serial.targets.sum() - targets.sum())
     counts_alike = np.allclose(per_target, serial.scales[0], rtol=TOLERANCE)

@@ -78,6 +78,32 @@ def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -
     return all(each == digests[0] for each in digests)
 
 
+def has_micro_batches(step: Record) -> bool:
+    """Return whether the backward passes of a step have different inputs.
+
+    SAM makes two passes with one batch, and a script may differentiate two losses one
+    after the other. A pass without an input of its own has the one before.
+    """
+    inputs = {str(micro["rows"]) for micro in step["micro"] if micro.get("rows")}
+    return len(inputs) != 1
+
+
+def averages_weights(ranks: Sequence[Record]) -> bool:
+    """Return whether ranks train apart for some steps and then average their weights.
+
+    This is local SGD. A rank that gives its weights to the others keeps its own.
+    """
+    apart: set[int] = set()
+    for number, steps in enumerate(zip(*(rank["steps"] for rank in ranks))):
+        optimizer = steps[0]["optimizer"]
+        weights = [step.get("before") for step in steps]
+        if any(each != weights[0] for each in weights):
+            apart.add(optimizer)
+        elif optimizer in apart:
+            return all(is_changed_outside(rank, number) for rank in ranks)
+    return False
+
+
 def is_changed_outside(rank: Record, number: int) -> bool:
     """Return whether weights change after a step and before the next one."""
     if number >= len(rank["steps"]):

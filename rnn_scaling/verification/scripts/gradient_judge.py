@@ -258,12 +258,17 @@ class GradientJudge:
     ) -> Check:
         """Judge gradients by how much each target counts."""
         weights = weighting.weights
-        serial_steps = [
-            step
-            for step in self._evidence.reference["steps"][number:]
-            if step["optimizer"] == steps[0]["optimizer"]
-        ]
-        found = accounting.balance(steps, serial_steps, weights)
+        serial_steps = []
+        later_steps = []
+        for serial_number, step in enumerate(self._evidence.reference["steps"]):
+            if step["optimizer"] == steps[0]["optimizer"]:
+                serial_steps.append(step)
+                if serial_number >= number:
+                    later_steps.append(step)
+        found = None
+        if later_steps:
+            total = accounting.serial_total(serial_steps)
+            found = accounting.balance(steps, later_steps[0], total, weights)
         mean_weight = 1 / self._evidence.num_ranks
         if found is not None and not found.is_right:
             return self._explain_balance(number, found)
@@ -483,7 +488,9 @@ class GradientJudge:
     def _miscounts_rest(self, ranks: list[Record], weights: np.ndarray) -> bool:
         """Return whether only the loss without targets has a wrong weight."""
         steps = [rank["steps"][0] for rank in ranks]
-        found = accounting.balance(steps, self._evidence.serial["steps"], weights)
+        serial_steps = self._evidence.serial["steps"]
+        total = accounting.serial_total(serial_steps)
+        found = accounting.balance(steps, serial_steps[0], total, weights)
         if found is None or found.rest is None or not found.factor:
             return False
         tolerance = accounting.TOLERANCE_OF_REST

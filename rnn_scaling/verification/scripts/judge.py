@@ -159,9 +159,11 @@ class _Judge:
         """Return why the runs cannot be compared, or ""."""
         if difference_of_repeats > _MAX_DIFFERENCE_OF_REPEATS:
             return "random"
-        first_steps = [rank["steps"][0] for rank in self._evidence.ranks]
-        if any(step.get("has_flat_parameters") for step in first_steps):
+        ranks = [*self._evidence.ranks, self._evidence.reference]
+        if any(rank["steps"][0].get("has_flat_parameters") for rank in ranks):
             return "flat-parameters"
+        if facts.averages_weights(self._evidence.ranks):
+            return "local-sgd"
         return "" if self._evidence.has_same_weights() else "other-weights"
 
     def _difference_of_repeats(self) -> float:
@@ -314,6 +316,8 @@ class _Judge:
         if self._evidence.num_micro < 2:
             return None
         rank = self._evidence.ranks[0]
+        if not facts.has_micro_batches(rank["steps"][0]):
+            return None
         for number, step in enumerate(rank["steps"]):
             found = accounting.account(step)
             if found is None:

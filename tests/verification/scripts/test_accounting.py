@@ -25,7 +25,8 @@ SERIAL = [step([10], [1 / 10]), step([16], [1 / 16])]
 
 
 def balance(steps, weights, serial=SERIAL):
-    return accounting.balance(steps, serial, np.array(weights))
+    total = accounting.serial_total(serial)
+    return accounting.balance(steps, serial[0], total, np.array(weights))
 
 
 def test_a_sum_over_ranks_divided_by_all_targets_is_right():
@@ -40,6 +41,12 @@ def test_a_mean_of_means_is_wrong_unless_the_targets_are_equally_many():
     assert unequal.share == pytest.approx(0.5)
     equal = balance([step([7], [1 / 7]), step([7], [1 / 7])], [[0.5], [0.5]])
     assert equal.is_right
+
+
+def test_one_step_does_not_show_what_all_targets_weigh_together():
+    growing = [step([10], [1.0]), step([16], [1.0])]
+    ranks = [step([6], [1.0]), step([8], [1.0])]
+    assert balance(ranks, [[1.0], [1.0]], growing).factor is None
 
 
 def test_a_sum_of_means_has_the_factor_of_the_ranks():

@@ -201,6 +201,40 @@ COMPILED = SCRIPT.replace(
 torch.manual_seed(dist.get_rank())
 model = torch.compile(model, backend="aot_eager")""",
 )
+# Samples have noise, and each process seeds its own after it has made the loader.
+AUGMENTED = SCRIPT.replace(
+    "sampler =",
+    """class Augmented(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, number):
+        inputs, targets = self.data[number]
+        return inputs + torch.randn(3), targets
+
+data = Augmented(data)
+sampler =""",
+).replace("for epoch", "torch.manual_seed(50 + dist.get_rank())\nfor epoch", 1)
+# Two passes with one batch: the first one finds the place of the gradient.
+SHARPNESS = SCRIPT.replace(
+    "        for parameter in",
+    """        old = [parameter.detach().clone() for parameter in model.parameters()]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.add_(parameter.grad, alpha=0.01 / dist.get_world_size())
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), old):
+                parameter.copy_(value)
+        for parameter in""",
+)
+# The shares of a mixture are drawn as in torchvision.
+DIRICHLET = MIXING.replace(
+    "share.random()", "torch._sample_dirichlet(torch.ones(2))[0]"
+).replace("share = random.Random(1", "torch.manual_seed(1")
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -220,6 +254,10 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (ROLLING, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
         (GATHERING, ("", ""), "values-without-gradient"),
+        (AUGMENTED, ("", ""), None),
+        (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),
+        (SHARPNESS, ("", ""), None),
+        (DIRICHLET, ("", ""), None),
     ],
 )
 def test_a_script_has_a_cause(tmp_path, text, change, cause):
@@ -228,6 +266,42 @@ def test_a_script_has_a_cause(tmp_path, text, change, cause):
     verdict = json.loads((tmp_path / "certificate.json").read_text())["verdict"]
     assert verdict["cause"] == cause
     assert verdict["answer"] == ("wrong" if cause else "right")
+
+
+# Each process trains alone for two steps.
+LOCAL = SCRIPT.replace("all_reduce(parameter.grad)", "get_rank()").replace(
+    "        optimizer.step()",
+    """        optimizer.step()
+        number = globals().get("number", 0) + 1
+        for parameter in model.parameters():
+            if number % 2 == 0:
+                dist.all_reduce(parameter.data)
+                parameter.data /= dist.get_world_size()""",
+)
+# Each process has the optimizer of its part of the weights.
+SHARDED = SCRIPT.replace(
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    """first = 4 // dist.get_world_size() * dist.get_rank()
+part = torch.zeros(4 // dist.get_world_size(), requires_grad=True)
+optimizer = torch.optim.SGD([part], lr=0.1)""",
+).replace(
+    "        optimizer.step()",
+    """        gradients = [parameter.grad.flatten() for parameter in model.parameters()]
+        part.grad = torch.cat(gradients)[first : first + len(part)]
+        optimizer.step()""",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(LOCAL, "local-sgd"), (SHARDED, "flat-parameters")]
+)
+def test_other_ways_to_train_are_not_called_wrong(tmp_path, text, reason):
+    text = text.replace("DIVISOR", "dist.get_world_size()")
+    flags = ("--result_file=certificate.json", "--num_steps=6")
+    done = verify(tmp_path, text, *flags)
+    assert done.returncode == 3, done.stdout + done.stderr
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert certificate["verdict"]["reason"] == reason
 
 
 # The second half trains with a new optimizer, from a checkpoint.

@@ -50,7 +50,11 @@ _MAX_PLACES = 1000  # draws of a step that have seeds of their own
 
 
 class Draws:
-    """The random numbers of one step."""
+    """The random numbers of one step.
+
+    Attributes:
+      num_drawn: How many numbers torch has drawn.
+    """
 
     def __init__(self, will_be_fixed: bool) -> None:
         self._will_be_fixed = will_be_fixed
@@ -67,7 +71,8 @@ class Draws:
         if self._are_fixed:
             self._seed_host()
         self._has_drawn = False
-        self._count = 0  # of numbers of torch
+        self.num_drawn = 0  # of numbers of torch
+        self._count = 0  # of those that are not fixed
         self._content = hashlib.blake2b(digest_size=8)
         self._host_states = self._states()
 
@@ -187,6 +192,7 @@ class Draws:
             values = original(*args, **options)
         if isinstance(values, torch.Tensor):
             self._has_drawn = True
+            self.num_drawn += values.numel()
             if self._are_fixed:
                 row = values[:1] if values.dim() and not is_order else values
                 self._content.update(digest(row).encode())

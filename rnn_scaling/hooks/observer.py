@@ -160,6 +160,7 @@ class Observer:
         self._schedules.start_step()
         self._dropout_state: str | None = None
         self._noise: dict[str, Any] | None = None
+        self._num_drawn = 0
         self._draws.start()
         self._forward_state = ""
         self._buffers_before: dict[str, str] = {}
@@ -331,7 +332,13 @@ class Observer:
         if closure is None:
             self._record_gradients(optimizer)
             return None
+        recorded_closure = self._recorded(optimizer, closure)
+        if len(args) > 1:
+            return (args[0], recorded_closure, *args[2:]), options
+        return args, {**options, "closure": recorded_closure}
 
+    def _recorded(self, optimizer: Any, closure: Any) -> Any:
+        """Return a closure that also records its gradients and, for a search, losses."""
         searches = any(group.get("line_search_fn") for group in optimizer.param_groups)
         self._record["searched_losses"] = []
 
@@ -344,9 +351,7 @@ class Observer:
                 self._record_gradients(optimizer)
             return result
 
-        if len(args) > 1:
-            return (args[0], recorded_closure, *args[2:]), options
-        return args, {**options, "closure": recorded_closure}
+        return recorded_closure
 
     def _record_gradients(self, optimizer: Any) -> None:
         """Record all gradients that the optimizer is about to apply, and its state."""
@@ -389,6 +394,7 @@ class Observer:
                 "steps_by_samples": self._schedules.by_samples,
                 "dropout": self._dropout_state,
                 "noise": self._noise,
+                "drawn": self._num_drawn,
                 "weights": self._describe_all(self._add_all(optimizer)),
                 "buffers": self._describe_all(self._buffers),
                 "buffers_before": self._buffers_before,
@@ -428,6 +434,7 @@ class Observer:
         if self._backward_depth == 0:
             self._gradients = {}
             self._noise = self._draws.describe()
+            self._num_drawn = self._draws.num_drawn
         self._backward_depth += 1
         try:
             with self._draws.paused():

@@ -170,6 +170,23 @@ class Evidence:
         first = 0 if "noisy" in self.runs else 1
         return relation_of_noise(self.ranks, self.reference, first)
 
+    def has_equal_noise(self, ranks: Sequence[Record]) -> bool:
+        """Return whether ranks draw equal numbers, and more numbers for more samples.
+
+        Args:
+          ranks: The ranks of a run with its own noise.
+        """
+        steps = []
+        for rank in ranks:
+            steps.append(
+                [step.get("noise") for step in rank["steps"][: self.num_steps]]
+            )
+        number = min(1, self.num_steps - 1)
+        num_drawn = self.ranks[0]["steps"][number].get("drawn", 0)
+        all_drawn = self.reference["steps"][number].get("drawn", 0)
+        is_drawn = None not in steps[0] and all(each == steps[0] for each in steps)
+        return is_drawn and 0 < num_drawn < all_drawn
+
     def has_local_norm(self) -> bool:
         """Return whether layers use the statistics of one rank's batch."""
         layers = self.ranks[0]["start"]["layers"]

@@ -272,11 +272,37 @@ class GradientJudge:
         mean_weight = 1 / self._evidence.num_ranks
         if found is not None and not found.is_right:
             return self._explain_balance(number, found)
+        if found is None and self._evidence.mixes_batch():
+            return self._judge_isolated(number, steps[-1], weights / mean_weight)
         if found is None and not np.allclose(
             weights, mean_weight, rtol=_FACTOR_TOLERANCE
         ):
             return self._not_comparable()
         return Check(Subject.GRADIENTS, Result.OK, "by-parts")
+
+    def _judge_isolated(self, number: int, step: Record, weights: np.ndarray) -> Check:
+        """Compare the gradient of a rank's samples with one process that reads them.
+
+        Args:
+          number: The step; only the first one is compared.
+          step: The step of the last rank.
+          weights: The weights of the local gradients, as multiples of a mean.
+        """
+        if not np.allclose(weights, weights.flat[0], rtol=_FACTOR_TOLERANCE):
+            return self._not_comparable()
+        isolated = self._evidence.runs["isolated"]["ranks"][0]["steps"][0]
+        passes = comparison.local_gradients([step])[0]
+        right = Check(Subject.GRADIENTS, Result.OK, "by-parts")
+        if number or len(passes) > 1 or len(isolated["micro"]) > 1:
+            return right
+        expected = numbers.sketches(isolated["gradients"])
+        factor = numbers.nearest_multiple(passes[0], expected) * float(weights.flat[0])
+        meaning = self._meaning(factor, _TOLERANCE_OF_FIT)
+        if meaning is None:
+            return right
+        features = GradientFeatures(part=Part.ALL, factor=meaning)
+        values = {"factor": factor, "parameters": ["every parameter"]}
+        return self._make_wrong_check(number, features, values, None)
 
     def _explain_balance(self, number: int, found: accounting.Balance) -> Check:
         """Return the check of targets that do not count as on one process."""

@@ -266,15 +266,16 @@ class _Judge:
             ranks = runs["noisy"]["ranks"]
             one_process = runs["noisy_serial"]["ranks"][0]
         noise = relation_of_noise(ranks, one_process)
-        if not has_random_data(ranks) and noise is OwnNoise.NONE:
+        are_equal = noise is OwnNoise.EQUAL or self._evidence.has_equal_noise(ranks)
+        is_drawn = are_equal or has_random_data(ranks)
+        if noise is OwnNoise.NONE and not is_drawn:
             return None
         probes = []
         for rank in ranks:
             digests = (rank["end"] or {}).get("probes", [])
             probes.append([digest for digest in digests if is_random(digest)])
-        are_equal = noise is OwnNoise.EQUAL
         if noise is OwnNoise.NONE and all(probes):
-            are_equal = all(each == probes[0] for each in probes[1:])
+            are_equal |= all(each == probes[0] for each in probes[1:])
         if are_equal:
             return wrong_check(Subject.RANDOM, "random-samples", 1, Cause.EQUAL_NOISE)
         return Check(Subject.RANDOM, Result.OK, "random-samples")

@@ -483,6 +483,23 @@ def test_random_samples_must_differ_between_ranks():
     assert judge.judge(runs).fault.cause is Cause.EQUAL_NOISE
 
 
+@pytest.mark.parametrize(("all_drawn", "is_equal"), [(8, True), (4, False)])
+def test_equal_noise_is_wrong_if_it_grows_with_the_samples(all_drawn, is_equal):
+    """Two ranks draw equal numbers, which one process draws too."""
+    runs = Recorded().runs()
+    runs["noisy"] = runs["parallel"]
+    runs["noisy_serial"] = runs["serial"]
+    for run in runs.values():
+        for rank in run["ranks"]:
+            for step in rank["steps"]:
+                step["noise"] = {"count": 0, "digest": "fixed"}
+                step["drawn"] = 4
+    for step in runs["reference"]["ranks"][0]["steps"]:
+        step["drawn"] = all_drawn
+    fault = judge.judge(runs).fault
+    assert (fault and fault.cause) is (Cause.EQUAL_NOISE if is_equal else None)
+
+
 @pytest.mark.parametrize("field", ["failed", "timed-out", "no-steps"])
 def test_a_run_without_steps_has_a_reason(field):
     runs = Recorded().runs()

@@ -195,6 +195,10 @@ RESTORED = RESTORED.replace(
 )
 # Each process mixes its samples with their neighbours, without random numbers.
 ROLLING = SCRIPT.replace("model(inputs)", "model(inputs.lerp(inputs.roll(1, 0), 0.3))")
+ROLLING_BY_HAND = ROLLING.replace(
+    "torch.nn.functional.mse_loss(model(inputs.lerp(inputs.roll(1, 0), 0.3)), targets)",
+    "(model(inputs.lerp(inputs.roll(1, 0), 0.3)) - targets).square().mean()",
+)
 COMPILED = SCRIPT.replace(
     "torch.nn.Linear(3, 1)",
     """torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Dropout())
@@ -253,6 +257,11 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (ROLLING, ("", ""), None),
         (ROLLING, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
+        (
+            ROLLING_BY_HAND,
+            (".backward()", ".mul(dist.get_world_size()).backward()"),
+            "summed",
+        ),
         (GATHERING, ("", ""), "values-without-gradient"),
         (AUGMENTED, ("", ""), None),
         (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),

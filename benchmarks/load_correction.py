@@ -123,7 +123,7 @@ def simulated_run(
     rate *= math.exp(BETWEEN_RUNS * random.normal())
     if not share:
         return make_record(num_devices, rate, 1 - usual_idle, 0.0, 0)
-    most = load_effect.MOST_OF_A_SHARED_CORE
+    most = load_effect.MAX_SHARE_OF_SHARED_CORE
     taken = min(most, share * num_devices) if is_on_one_core else share
     left = 1 - taken
     slowed = rate * left

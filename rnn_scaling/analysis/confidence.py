@@ -23,12 +23,12 @@ Numbers = Sequence[float] | np.ndarray
 MIN_BATCHES = 10  # fewer batches do not show how much the rate of a run varies
 
 LEVEL = 0.95
-MIN_ORDERED = 6  # fewest runs whose order in time is analysed
+MIN_ORDERED_RUNS = 6  # fewest runs whose order in time is analysed
 MAX_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
-WIDE = math.log(10)
+MAX_LOG_HALF_WIDTH = math.log(10)
 # Half an interval / its number, above which the number is useless.
-_TOO_WIDE = 0.5
+_MAX_RELATIVE_HALF_WIDTH = 0.5
 NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 
@@ -105,7 +105,10 @@ class Interval:
     @property
     def is_too_wide(self) -> bool:
         """Whether the interval is so wide that the number is useless."""
-        return self.half_width is not None and self.half_width > _TOO_WIDE * self.value
+        return (
+            self.half_width is not None
+            and self.half_width > _MAX_RELATIVE_HALF_WIDTH * self.value
+        )
 
     @property
     def is_corrected(self) -> bool:
@@ -336,7 +339,7 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     if k < 2:
         return None
     deviation = standard_deviation(logs)
-    if k < MIN_ORDERED:
+    if k < MIN_ORDERED_RUNS:
         return Scatter(deviation, k - 1)
     long_run_deviation = math.sqrt(long_run_variance(np.asarray(logs)))
     if long_run_deviation > deviation:
@@ -400,7 +403,7 @@ def add_drift(error: float, degrees: float, drift: Scatter) -> tuple[float, floa
 
     Args:
       error: Standard error without drift.
-      degrees: Its degrees of freedom.
+      degrees: The degrees of freedom of the error.
       drift: The scatter of log rates between sessions.
     """
     drift_error = math.sqrt(2) * drift.deviation
@@ -475,7 +478,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
         rounding=rounding,
         rounding_half_width=rounding,
         spread=max(rate.spread for rate in used_rates),
-        is_wide=margin > WIDE * size,
+        is_wide=margin > MAX_LOG_HALF_WIDTH * size,
     )
 
 
@@ -570,7 +573,7 @@ def _log_interval(
         scatter=scatter,
         spread=spread,
         # A single process has no spread that could replace its interval.
-        is_wide=margin > WIDE and spread > 1,
+        is_wide=margin > MAX_LOG_HALF_WIDTH and spread > 1,
     )
 
 

@@ -20,7 +20,7 @@ from rnn_scaling.analysis.statements import Statement, interval_values, state
 # With five families, the interval of a perfect order contains 0.
 MIN_FAMILIES = 6
 # With three, Fisher's z has no standard error.
-FEWEST_FOR_INTERVAL = 4
+MIN_POINTS_FOR_INTERVAL = 4
 # With 2,000 draws, the ends of an interval depend on the seed by up to 0.07.
 _NUM_DRAWS = 20_000
 _NUM_BLOCKS = 20  # The ranks of a block of draws are in memory at the same time.
@@ -108,7 +108,7 @@ def state_efficiency_trend(
         "families": num_families,
         "fewest": MIN_FAMILIES,
     }
-    if num_families < FEWEST_FOR_INTERVAL:
+    if num_families < MIN_POINTS_FOR_INTERVAL:
         return state("too-few-models", **values)
     numbers = [*ratios, *efficiencies]
     if any(number.standard_error is None for number in numbers):

@@ -1,6 +1,6 @@
 """Group items by keys.
 
-The order of groups and members is always that of the items.
+Groups and members are always in the order of the items.
 """
 
 from collections.abc import Hashable, Iterable

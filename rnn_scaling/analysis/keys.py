@@ -24,7 +24,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
 
     Args:
       options: The options of a run.
-      unit: What the run counts; "" for a key that does not depend on it.
+      unit: The items that the run counts; "" for a key that does not depend on it.
       **changes: Options with other values than in the run.
     """
     options = options.changed(**changes)

@@ -138,7 +138,7 @@ def make_statements(
     """Return what the tries show.
 
     Args:
-      samples: What a batch contains, in the plural.
+      samples: The noun for a batch's samples, in the plural.
     """
     if not tries:
         return [state("batch-untried")]

@@ -82,7 +82,7 @@ class LearningResult:
     Attributes:
       row: The configuration.
       run_items: Items of each run; None if it did not reach the target.
-      items: Their mean; None unless all runs reached the target.
+      items: The mean items of the runs; None unless all runs reached the target.
       seconds: The mean time; None unless all runs reached the target.
       best: The best smoothed value of any run; None without a full window.
     """

@@ -17,17 +17,17 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 # Linux divides a core evenly, so a process that shares one takes at most about half.
-MOST_OF_A_SHARED_CORE = 0.5
+MAX_SHARE_OF_SHARED_CORE = 0.5
 # Load with less than this share of a change, in logarithms, changes neither its direction
 # nor whether it passes a limit, except a limit near to the change itself.
-MUCH_OF_A_CHANGE = 0.2
+MIN_SHARE_OF_CHANGE = 0.2
 
 
 def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> float:
     """Return the largest share of the mean rate that load of others may have taken.
 
     A step waits for its slowest core. Load on all cores takes its share of each; load
-    on one core takes at most `MOST_OF_A_SHARED_CORE` of that core.
+    on one core takes at most `MAX_SHARE_OF_SHARED_CORE` of that core.
 
     Args:
       records: The runs.
@@ -40,7 +40,7 @@ def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> floa
     all_batches = all_batches or has_disturbed_run(records)
     for record in records:
         shares = [
-            max(share, min(MOST_OF_A_SHARED_CORE, share * max(1, cores)))
+            max(share, min(MAX_SHARE_OF_SHARED_CORE, share * max(1, cores)))
             for share, cores in noticed_load_shares(record, all_batches)
         ]
         slowings.append(min(1.0, max(shares)))
@@ -108,12 +108,12 @@ def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) ->
 
     Returns:
       False if the largest possible effect of the load, on either side and in
-      logarithms, is below `MUCH_OF_A_CHANGE` of the difference.
+      logarithms, is below `MIN_SHARE_OF_CHANGE` of the difference.
     """
     slowing = max(max_slowing(records), max_slowing(reference))
     log_effect = -math.log1p(-slowing) if slowing < 1 else math.inf
     log_change = abs(math.log(_median_rate(records) / _median_rate(reference)))
-    return log_effect > MUCH_OF_A_CHANGE * log_change
+    return log_effect > MIN_SHARE_OF_CHANGE * log_change
 
 
 def _median_rate(records: Sequence[RunRecord]) -> float:

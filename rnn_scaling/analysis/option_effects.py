@@ -23,7 +23,7 @@ class OptionEffect:
 
     Attributes:
       option: The name of the option.
-      values: Its values, the fastest first.
+      values: The option's values, the fastest first.
       ratio: Rate with the fastest value / rate with the slowest one. Its interval holds
         together with the intervals of all pairs of values. Its run counts are the
         fewest runs behind a rate.
@@ -105,7 +105,7 @@ def find_option_effects(rows: Sequence[Row]) -> list[OptionEffect]:
 def _is_determined(
     column: Sequence[Hashable], columns: Iterable[Sequence[Hashable]]
 ) -> bool:
-    """Return whether the values of one of the columns determine those of a column."""
+    """Return whether the values of one of the columns determine a column's values."""
     return any(
         len(set(zip(candidate, column))) == len(set(candidate)) for candidate in columns
     )
@@ -123,7 +123,7 @@ def _measure_effect(
 
     Args:
       option: The name of the option.
-      column: Its value for each rate.
+      column: The option's value for each rate.
       settings: The values of the other options for each rate.
       rates: The rates.
     """
@@ -157,7 +157,7 @@ def _mean_rate(rates: Sequence[Interval], degrees: float, num_runs: int) -> Inte
     Args:
       rates: The rates.
       degrees: Degrees of freedom of its error.
-      num_runs: Its number of runs.
+      num_runs: The number of runs.
     """
     count = len(rates)
     value = math.exp(math.fsum(math.log(rate.value) for rate in rates) / count)

@@ -51,7 +51,7 @@ class PriceList:
 
     Attributes:
       source: The file, for messages.
-      machines: Its machines.
+      machines: The machines of the file.
       chosen: The machine of all runs, as the user named it; None if runs are matched.
     """
 

@@ -22,7 +22,7 @@ from rnn_scaling.analysis.student import range_quantile
 JOINT_COVERAGE = 0.97
 NEGLIGIBLE_DIFFERENCE = 0.05  # a smaller difference does not matter
 # If two candidates may differ by this share, the runs do not compare them.
-TOO_NOISY = 0.5
+MAX_UNCERTAINTY = 0.5
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -43,7 +43,7 @@ class Standing:
     """The rank of one candidate.
 
     Attributes:
-      ratio: Its rate / the rate of the reference. The interval holds together with all
+      ratio: The candidate's rate / the reference's rate. The interval holds together with all
         others of the ranking.
     """
 

@@ -52,7 +52,7 @@ from rnn_scaling.records.record import RunRecord
 DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
 DECODER = "decoder_type"
-_MANY_MODELS = 3  # models of a report that compares models
+_MIN_COMPARED_MODELS = 3  # models of a report that compares models
 _READERS = registry.find_readers(WORKLOADS)
 
 
@@ -61,7 +61,7 @@ class Row:
     """One configuration.
 
     Attributes:
-      records: Its runs, in the order of their files.
+      records: The runs of the row, in the order of their files.
       key: The options that the runs have in common, and `facts`.
       one_device: The same configuration on one device.
       scatter: The scatter of runs that the row shares with others; None for its own.
@@ -403,7 +403,7 @@ def has_many_models(rows: Sequence[Row]) -> bool:
     """Return whether this suite trained the rows, with enough models to compare."""
     if not all(row.is_ours for row in rows):
         return False
-    return len({row.options["model"] for row in rows}) >= _MANY_MODELS
+    return len({row.options["model"] for row in rows}) >= _MIN_COMPARED_MODELS
 
 
 def run_rates(records: Sequence[RunRecord], all_batches: bool = False) -> list[float]:

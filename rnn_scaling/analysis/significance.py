@@ -121,12 +121,12 @@ def gate(comparison: Comparison, max_regression: float) -> Gate:
 
 
 def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
-    """Return a / b, with an interval that holds together with those of all pairs.
+    """Return a / b, with an interval that holds together with all pairs' intervals.
 
     Args:
       a: The numerator.
       b: The denominator.
-      among: How many numbers are compared with each other.
+      among: The number of rates that are compared with each other.
     """
     change = divide_rates(a, b)
     if change.relative_error is None:
@@ -190,7 +190,7 @@ def foreseen_effect(
       degrees: Degrees of freedom of that estimate.
       num_runs: Runs of each configuration so far.
       repeats: Runs of each configuration in the future.
-      among: How many numbers are compared with each other.
+      among: The number of rates that are compared with each other.
     """
     growth = (repeats - 1) / (num_runs - 1) if num_runs > 1 else repeats / num_runs
     effect = t_foreseeable(_pair_quantile(among), _POWER, degrees, degrees * growth)
@@ -208,7 +208,7 @@ def needed_repeats(
         effect.
       degrees: Degrees of freedom of that estimate.
       num_runs: Runs of each configuration so far.
-      among: How many numbers are compared with each other.
+      among: The number of rates that are compared with each other.
 
     Returns:
       None if more than MAX_REPEATS are needed.

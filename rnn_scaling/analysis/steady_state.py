@@ -22,7 +22,7 @@ from rnn_scaling.records.record import RunRecord
 
 _MIN_ANALYSED = 30  # fewer batches are not analysed
 _MIN_JUDGED = 60  # with fewer batches, a run without a steady state may still warm up
-_ANALYSES_IN_A_ROW = 2  # that must agree before `UntilKnown` ends a run
+_ANALYSES_IN_A_ROW = 2  # analyses that must agree before `UntilKnown` ends a run
 _ANALYSIS_GROWTH = 1.25  # factor of the batches between two analyses
 TOLERANCE = 0.01  # levels that differ by less are one level
 # (batches, log, ratio): within this many first batches, a batch belongs to the start-up
@@ -70,7 +70,7 @@ class SteadyState:
       trend: Relative change of the time over the last half of the batches, for a run
         without a steady part.
       slow_batches: Indices of the longest sequence of slow batches.
-      slow_ratio: Their time / the usual time.
+      slow_ratio: The time of the slow batches / the usual time.
     """
 
     kind: StateKind
@@ -136,7 +136,7 @@ def analyse_run(record: RunRecord) -> SteadyState:
     """Find the steady part of a recorded run, without the batches that do not count.
 
     Returns:
-      The state; its numbers of batches are those of the record.
+      The state, with the record's numbers of batches.
     """
     batches = record.batches
     numbers = analysed_batches(record)
@@ -447,7 +447,7 @@ def make_statements(
       state: The result of `analyse`.
       batches: Number of batches, warm-up included.
       warmup: Batches that the rate of the run leaves out.
-      unit: What the run counts, as in "words".
+      unit: The items that the run counts, such as "words".
     """
     counts = {"batches": batches, "wanted": max(_MIN_JUDGED, 2 * batches)}
     values = _unsteady_values(state, counts)

@@ -34,7 +34,7 @@ _NORM_FACTOR = 10
 # multiple of the first loss, or of the first gradient norm without losses, values prove
 # something.
 _MAX_GROWTH = 1.5
-_RATE_TOLERANCE = 1e-5  # of learning rates, which programs keep in float32
+_RATE_TOLERANCE = 1e-5  # tolerance of learning rates, which programs keep in float32
 _MIN_REPEATS = 2
 # Data sources of the suite whose batches depend on the step and not on the devices.
 _SPLIT_SOURCES = ("text", "copy", "reverse")
@@ -62,7 +62,7 @@ class TrainingDifference:
     Attributes:
       quantity: The quantity.
       step: The first step with another value; 1 is the first one that was recorded.
-      value: Its value in that step; `reference_value` in the reference runs.
+      value: The value in that step; `reference_value` in the reference runs.
       repeats: Fewest repeats with equal values on either side.
       is_logged: Whether a log contains the values, so that the program may have made
         several steps per recorded batch.
@@ -102,7 +102,7 @@ class ChangedTraining:
     """A configuration that trains otherwise after a change.
 
     Attributes:
-      label: Its name.
+      label: The configuration's name.
       differences: At least one, the first step first.
       command: Checks the training after the change.
     """
@@ -135,9 +135,9 @@ def find_changed_training(
     """Return how a configuration with the same options trains otherwise; None if equal.
 
     Args:
-      label: Its name.
-      row_before: Its runs before the change.
-      row_after: Its runs after the change.
+      label: The configuration's name.
+      row_before: The runs before the change.
+      row_after: The runs after the change.
     """
     has_other_devices = row_before.num_devices != row_after.num_devices
     if has_other_devices and not all(

@@ -109,7 +109,7 @@ def _footnote(summary: Summary, tables: str) -> str:
 
     Args:
       summary: The report.
-      tables: Its tables, whose intervals are explained.
+      tables: The tables whose intervals are explained.
     """
     run_counts: set[int] = set()
     for row in summary.rows:

@@ -41,7 +41,7 @@ def write(
 
     Args:
       folder: The folder of the runs.
-      files: Its records.
+      files: The records of the folder.
       report_files: Name -> content of each file of the report.
       archive: The file to write. Its name without suffixes is the folder inside.
 

@@ -57,7 +57,7 @@ from rnn_scaling.system.files.terminal import counted
 
 SCHEMA = "rnn_scaling.compare/1"
 _MAX_NOTES = 20  # notes about runs
-_SMALLEST_P = 1e-4  # smaller p-values are printed as "< 0.0001"
+_MIN_PRINTED_P = 1e-4  # smaller p-values are printed as "< 0.0001"
 
 
 def compare(
@@ -72,7 +72,7 @@ def compare(
     Args:
       path_before: The first set.
       path_after: The second set.
-      question: What is compared.
+      question: The question that the comparison answers.
       format: A key of RENDER.
       answer: A function of the text that replaces the verdict. The sets are then two
         settings A and B, neither of which is the norm.
@@ -293,7 +293,7 @@ def _number_cells(result: Result, metric: Metric) -> list[str]:
 def _p_text(p_value: float | None) -> str:
     if p_value is None:
         return "n/a"
-    return f"{p_value:.2g}" if p_value >= _SMALLEST_P else "< 0.0001"
+    return f"{p_value:.2g}" if p_value >= _MIN_PRINTED_P else "< 0.0001"
 
 
 def _change_text(ratio: Interval | None) -> str:

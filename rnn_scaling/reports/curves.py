@@ -56,7 +56,7 @@ def _num_lines(panels: Sequence[Chart]) -> int:
 
 def _height_inches(group: Group, panels: Sequence[Chart]) -> float:
     """Return the inches of the panels and the legend of a group."""
-    num_entries = min(len(group.lines), figures.MOST_LINES)
+    num_entries = min(len(group.lines), figures.MAX_LINES)
     panel_height = _PANEL_HEIGHT
     if any(panel.has_rows for panel in panels):
         panel_height = max(2.0, 1.0 + charts.ROW_INCHES * num_entries)

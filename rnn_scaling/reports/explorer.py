@@ -45,7 +45,7 @@ class Point:
     x: Mapping[str, float | str]  # axis -> position
     values: Mapping[str, Interval]  # metric -> number in the printed unit
     runs: Sequence[int] = ()  # indices in `Explorer.runs`
-    label: str = ""  # after the line's title: "2 devices"
+    label: str = ""  # text after the line's title: "2 devices"
     href: str = ""  # link of a point without runs
     is_predicted: bool = False  # hollow, and its interval is part of a band
 
@@ -79,7 +79,7 @@ class Mark:
 class Run:
     """A run in the table of runs and in the panel of a run."""
 
-    name: str  # its file; in the address
+    name: str  # file name, as in the address
     title: str
     options: Mapping[str, str]  # columns of the table if runs differ in them
     status: str

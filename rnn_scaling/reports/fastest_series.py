@@ -28,7 +28,7 @@ from rnn_scaling.system.files.terminal import counted
 # Statements about a tie.
 DECISIONS = ("take-either", "seen-difference", "seen-difference-too-small")
 # Series that differ by at most this share are near enough to take any of them.
-_NEAR = 0.1
+_MAX_TIE_DIFFERENCE = 0.1
 
 
 def measured_counts(series: SeriesSummary) -> set[int]:
@@ -156,7 +156,7 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
             among,
         )
     tie_statements = []
-    if max(bounds) <= _NEAR or repeats is None:
+    if max(bounds) <= _MAX_TIE_DIFFERENCE or repeats is None:
         tie_statements.append(
             state("take-either", others=len(bounds), within=max(bounds))
         )

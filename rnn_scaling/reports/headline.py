@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effects
-from rnn_scaling.analysis.ranking import NEGLIGIBLE_DIFFERENCE, TOO_NOISY
+from rnn_scaling.analysis.ranking import MAX_UNCERTAINTY, NEGLIGIBLE_DIFFERENCE
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import MAX_REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values, state
@@ -188,7 +188,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
         if _gains_by_exchange(effect):
             effect_statements.append(state("effect-without-exchange", names[-1]))
         return effect_statements
-    if effect.max_difference > TOO_NOISY:
+    if effect.max_difference > MAX_UNCERTAINTY:
         return []
     effect_statements = [state("effect-open", **values)]
     if has_corrected:

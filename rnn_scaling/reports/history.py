@@ -38,7 +38,7 @@ SCHEMA = "rnn_scaling.history_report/2"
 _BARS = "▁▂▃▄▅▆▇█"
 _MAX_BARS = 16
 # Entries that a reliable search for change points of 5 % needs (docs/history.md).
-_ENOUGH = 16
+_MIN_ENTRIES_FOR_SEARCH = 16
 
 
 def _size_statement(timeline: Timeline) -> Statement:
@@ -124,8 +124,10 @@ def make_paragraphs(timeline: Timeline) -> list[list[Statement]]:
                 entry=longest.entry_deviation,
             )
         )
-    if num_entries < _ENOUGH:
-        remarks.append(state("history-few", enough=_ENOUGH, entries=num_entries))
+    if num_entries < _MIN_ENTRIES_FOR_SEARCH:
+        remarks.append(
+            state("history-few", enough=_MIN_ENTRIES_FOR_SEARCH, entries=num_entries)
+        )
     return [*groups, remarks] if remarks else groups
 
 

@@ -120,7 +120,7 @@ class Imported:
     """The content of several logs."""
 
     readings: Sequence[Reading]
-    by_unit: Mapping[str, Sequence[Member]]  # in the order of the logs
+    by_unit: Mapping[str, Sequence[Member]]  # members in the order of the logs
     # Findings of the audit and number of comparisons of each unit, or None if nothing
     # was audited.
     audited: Sequence[tuple[Sequence[AuditFinding], int]] | None = None

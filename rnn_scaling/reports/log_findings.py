@@ -44,8 +44,8 @@ def log_statements(
 
     Args:
       source: The name of the log or of its run.
-      findings: Its findings; kinds of newer versions are omitted.
-      unit: What the rates count, without "/s".
+      findings: The findings of the log; kinds of newer versions are omitted.
+      unit: The items that the rates count, without "/s".
     """
     known_kinds = {kind.value for kind in LogFindingKind}
     return [

@@ -13,9 +13,9 @@ def format_message(missing: str, records: Collection[RunRecord], remedy: str) ->
     """Return an error that names the reason and the remedy.
 
     Args:
-      missing: What is missing, such as "no run was counted".
+      missing: The missing result, such as "no run was counted".
       records: The runs of the command.
-      remedy: What helps if no run failed.
+      remedy: The remedy if no run failed.
     """
     failed = [record for record in records if record.status != "ok"]
     if not failed:

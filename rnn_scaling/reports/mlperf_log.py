@@ -1,6 +1,6 @@
 """A run's record as an MLPerf training log: ":::MLLOG {json}" lines.
 
-It contains only what was measured. The format is that of mlcommons/logging,
+It contains only what was measured. The format is mlcommons/logging's,
 mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, which has the last
 rules of GNMT.
 
@@ -29,7 +29,7 @@ _UNKNOWN_START = "1970-01-01T00:00:00+00:00"
 class Event:
     """One line of the log."""
 
-    seconds: float  # after the run's start
+    seconds: float  # seconds after the run's start
     kind: str
     key: str
     value: Any = None

@@ -12,7 +12,7 @@ from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.reading import Reading
 from rnn_scaling.system.files.markdown import Table, Value
 
-_MIN_RUNS = 5  # in vision benchmarks; other benchmarks need 10
+_MIN_RUNS = 5  # runs of vision benchmarks; other benchmarks need 10
 _COLUMNS = (
     "Benchmark", "Platform", "Accelerators", "Global batch size", "Runs",
     "Without a score", "Fastest (s)", "Slowest (s)", "Mean (s)", "Olympic mean (s)",

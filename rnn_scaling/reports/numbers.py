@@ -29,7 +29,7 @@ _MIN_DIGITS = 3  # significant digits of a number with a wide interval
 # Both ends are printed if the shorter side is shorter by this share of the longer side.
 _UNEVEN = 0.15
 _ROUNDING = 1e-9  # relative half-width that is due to floating point only
-_MORE_DECIMALS = 2  # than the metric has, if an interval is narrow
+_MORE_DECIMALS = 2  # decimals more than the metric has, if an interval is narrow
 # Marks after a number; `reports.marks` has the line that explains each below a table.
 MARKS = {
     Note.CORRECTED: cell_numbers.CORRECTED_MARK,

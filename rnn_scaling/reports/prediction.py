@@ -34,7 +34,7 @@ _CHANGES_SCHEMA = "rnn_scaling.whatif/1"
 PERCENT = 100.0
 _MIN_LOSS = 0.0005  # share of the ideal; smaller parts are not named
 _MIN_PART = 0.005  # share of a step; smaller parts are not named
-_TIME_DIGITS = 9  # of a time that was converted to a rate of 12 digits and back
+_TIME_DIGITS = 9  # digits of a time that was converted to a rate of 12 digits and back
 _NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 

@@ -29,7 +29,7 @@ from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.files.output_files import write_bytes
 
 _MAX_CASES = 3  # earlier predictions that are named
-_MOST_LETTERS = 100  # of the kind of scaling in a file name
+_MAX_LETTERS = 100  # letters of the kind of scaling in a file name
 Render = Callable[[], bytes]
 
 
@@ -174,7 +174,7 @@ def file_renderers(summary: Summary) -> dict[str, Render]:
     for k, group in enumerate(scaling_data.list_groups(summary)):
         kind = re.sub(r"[^a-z0-9]+", "_", group.name.lower().replace(" scaling", ""))
         # A second kind of scaling has separate pictures.
-        suffix = f"_{kind[:_MOST_LETTERS]}" if k else ""
+        suffix = f"_{kind[:_MAX_LETTERS]}" if k else ""
         # Names may differ only in characters that file names do not have.
         if suffix in suffixes:
             suffix += f"_{k + 1}"

@@ -354,7 +354,7 @@ def _metric_values(
     """Return the metrics of a run as measured, in the printed unit.
 
     Args:
-      row: Its row.
+      row: The row of the point.
       record: The run.
       metrics: The metrics of the report.
       measured_rate: Items/s of a run that counts, over the batches that count in the

@@ -49,7 +49,7 @@ MEANING = {
 }
 # Seconds of a tower's exchange, in JSON.
 EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")
-_WIDEST = 4  # towers in a line of a table
+_MAX_TOWERS_PER_LINE = 4  # towers in a line of a table
 
 
 def name_part(part: str) -> str:
@@ -81,8 +81,8 @@ def _make_parts_grids(parts: StepParts) -> list[Grid]:
         towers.append(None)
     step_s = parts.seconds
     grids = []
-    for first in range(0, len(towers), _WIDEST + 1):
-        members = towers[first : first + _WIDEST + 1]
+    for first in range(0, len(towers), _MAX_TOWERS_PER_LINE + 1):
+        members = towers[first : first + _MAX_TOWERS_PER_LINE + 1]
         head = ["Part (ms)", *(_tower_name(tower, "all towers") for tower in members)]
         lines = []
         for name in parts.nonzero_parts:

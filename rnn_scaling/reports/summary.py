@@ -38,7 +38,7 @@ class SeriesSummary:
 
     title: str
     rows: tuple[Row, ...]
-    losses: Mapping[Row, Attribution]  # of rows whose loss is not hidden
+    losses: Mapping[Row, Attribution]  # losses of rows whose loss is not hidden
     machine: str = ""  # "machine 1" if the folder has runs of several machines
     facts: separation.Facts = ()  # facts that make it incomparable with other series
 
@@ -114,7 +114,7 @@ class Failure:
     """A failed run."""
 
     file: str
-    title: str  # of its series
+    title: str  # title of the series
     num_devices: int
     reason: str
 
@@ -132,7 +132,7 @@ class Summary:
     left_out: tuple[str, ...]  # a line for each file that is not a good record
     facts: tuple[environment.EnvironmentFact, ...]
     differences: tuple[DifferenceTexts, ...]
-    losses: Mapping[Row, Attribution]  # of rows whose loss is not hidden
+    losses: Mapping[Row, Attribution]  # losses of rows whose loss is not hidden
     files: Mapping[int, str]  # id of a record -> its file
     steady_states: Mapping[int, SteadyState]  # id of a record -> state of its batches
     num_unjudged: int  # runs with batch times whose steady state was not analysed

@@ -36,7 +36,7 @@ def report(
       out: The folder of the files.
       records: The runs with their numbers of threads.
       defaults: The trainer's own number of threads by number of devices.
-      output_format: What is printed: "text", "markdown" or "json".
+      output_format: The format of the output: "text", "markdown" or "json".
 
     Returns:
       Whether any run measured something and everything is written.

@@ -14,9 +14,9 @@ from typing import Any
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.ranking import (
+    MAX_UNCERTAINTY,
     NEGLIGIBLE_DIFFERENCE,
     SLOWER,
-    TOO_NOISY,
     Ranking,
     Standing,
     rank,
@@ -368,7 +368,7 @@ def _tie_statement(
     kind = "recommend-noisy"
     if largest <= NEGLIGIBLE_DIFFERENCE:
         kind = "recommend-equal"
-    elif largest < TOO_NOISY:
+    elif largest < MAX_UNCERTAINTY:
         kind = "recommend-open"
     return Statement(kind, values={"names": titles, "within": largest})
 

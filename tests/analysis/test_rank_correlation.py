@@ -7,8 +7,8 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.correlation import (
-    FEWEST_FOR_INTERVAL,
     MIN_FAMILIES,
+    MIN_POINTS_FOR_INTERVAL,
     rank_correlation,
     rank_correlation_with_errors,
     state_efficiency_trend,
@@ -59,7 +59,7 @@ RISING = [80 + 2 * k for k in range(10)]
 
 
 def test_without_errors_the_interval_is_that_of_the_families():
-    for num_families in (FEWEST_FOR_INTERVAL, 7, 10):
+    for num_families in (MIN_POINTS_FOR_INTERVAL, 7, 10):
         plain = rank_correlation(range(10), RISING, num_families)
         drawn = rank_correlation_with_errors(RATIOS, counted(RISING), num_families)
         assert drawn.value == plain.value == pytest.approx(1)
@@ -123,6 +123,6 @@ def test_the_kind_of_trend_depends_on_the_interval(order, kind):
     statement = state_efficiency_trend(RATIOS[: len(order)], counted(order), families)
     assert (statement.kind, statement.values["models"]) == (kind, len(order))
     assert statement.values["fewest"] == MIN_FAMILIES
-    if len(order) >= FEWEST_FOR_INTERVAL:
+    if len(order) >= MIN_POINTS_FOR_INTERVAL:
         values = statement.values
         assert values["low"] <= values["value"] <= values["high"]

@@ -86,7 +86,7 @@ def list_choices(
     Args:
       layout: The table.
       columns: The target and the sources of a relation.
-      shift: How the numbers of the target count.
+      shift: The shift and the sign of the target; see `relations.Shift`.
     """
     seen_rows = set()
     for keys, groups in _list_groupings(layout):

@@ -23,9 +23,9 @@ _MISS = 6.0
 # Tolerances for numbers that were computed from unprinted ones, and their prices.
 _TOLERANCES = ((0.0, 0.0), (0.01, 3.0))
 # Relative difference by which the only computed number of a table must miss.
-_FAR = 0.1
+_MIN_RELATIVE_MISS = 0.1
 _PAIR = 2  # misses that often have one cause, such as exchanged numbers
-_MAX_CHANGES = 0.25  # per row
+_MAX_CHANGES = 0.25  # share of the rows that may be changed
 _MAX_REPAIRED = 16  # missed rows for which a common explanation is looked for
 
 
@@ -115,7 +115,7 @@ def is_believed(reading: Reading) -> bool:
         is_stated = (
             reading.relation.sources == ("rate",) and reading.choice.rule == "devices"
         )
-        return is_stated and not reading.holds(_FAR)[reading.rows].any()
+        return is_stated and not reading.holds(_MIN_RELATIVE_MISS)[reading.rows].any()
     most_changes = max(2, _MAX_CHANGES * len(reading.rows))
     # A measured number follows from no other, unless its header says so.
     is_guess = reading.relation.bits < 0 and not reading.column.is_derived

@@ -32,7 +32,7 @@ class Finding:
     kind: str
     strength: str
     source: str
-    places: tuple[Place, ...]  # of "one-of", any of them repairs the fault
+    places: tuple[Place, ...]  # repairing any place of "one-of" suffices
     relation: str  # the formula that does not hold
     bits: float = 0.0  # evidence for the relation in this table
     # (line, texts) of the header and some rows and columns

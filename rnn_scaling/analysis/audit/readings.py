@@ -26,14 +26,14 @@ from rnn_scaling.records.tables.measurements import (
     Place,
 )
 
-MIN_BITS = 4.0  # of a believed reading, which fits by accident once in 16 columns
+MIN_BITS = 4.0  # bits of a believed reading, which fits by accident once in 16 columns
 _CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 PRIOR = -4.0  # bits of a relation that no header states
-_MAX_BITS = 10.0  # that one number can give
+_MAX_BITS = 10.0  # most bits that one number can give
 _EXACT = 1e-9  # rounding errors of floating point
 _SPREAD = 1.0  # natural logarithm of the largest range in which a number is expected
-_NARROWEST = 0.25  # smallest range, because a column of equal numbers proves little
-_LARGEST_LOG = 700.0
+_MIN_RANGE = 0.25  # smallest range, because a column of equal numbers proves little
+_MAX_LOG = 700.0
 
 Bounds = tuple[float, float]
 Ends = tuple[np.ndarray, np.ndarray]  # lower and upper bounds by row
@@ -118,7 +118,7 @@ class Instance(NamedTuple):
         offset, sign = term.factor.shift
         values = []
         for end in ends:
-            value = math.exp(min(float(term.factor.exponent * end), _LARGEST_LOG))
+            value = math.exp(min(float(term.factor.exponent * end), _MAX_LOG))
             values.append(sign * (value - offset))
         return min(values), max(values)
 
@@ -303,4 +303,4 @@ def _expected_range(column: Column) -> float:
     if not len(values):
         return _SPREAD
     log_range = float(np.log(values.max() / values.min()))
-    return min(_SPREAD, max(_NARROWEST, log_range))
+    return min(_SPREAD, max(_MIN_RANGE, log_range))

@@ -29,10 +29,10 @@ class Relation:
     """A relation between a target and other quantities of a row.
 
     Attributes:
-      name: Its name in findings.
+      name: The relation's name in findings.
       text: "target = formula".
       bits: log2 of its likelihood before any number is seen.
-      shift: How the numbers of the target count.
+      shift: The shift and the sign of the target; see `Shift`.
     """
 
     name: str

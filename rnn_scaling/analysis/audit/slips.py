@@ -24,7 +24,7 @@ class Slip:
     """A slip that may happen in a number.
 
     Attributes:
-      name: Its name for the user.
+      name: The slip's name for the user.
       right: The logarithm of the right number, from the logarithms of the printed
         number and of the number of devices.
     """

@@ -27,7 +27,7 @@ class MachineCost:
 
     series: str
     folder: str
-    machine: str  # its name in machines.toml
+    machine: str  # name in machines.toml
     currency: str
     unit: str  # name of the items
     price: float  # currency per hour of one node

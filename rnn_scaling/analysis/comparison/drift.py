@@ -36,7 +36,7 @@ from rnn_scaling.analysis.student import t_quantile
 
 # Share of the pairs of runs (one before, one after) that must have the same order in
 # time. If the sides alternate, half of them have.
-MOST_PAIRS_IN_ORDER = 0.75
+MIN_PAIRS_IN_ORDER = 0.75
 # Share of the steps from one run of a configuration to the next that must lead to the
 # other side if the sides are interleaved. The order A B B A A B has three of five.
 _MIN_SWITCHES = 0.5
@@ -49,8 +49,8 @@ MIN_ASSUMED_DEVIATION = 0.005
 class Source(Word):
     """The source of a drift."""
 
-    ASSUMED = "assumed"  # from the scatter between the runs of each session
-    HISTORY = "history"  # from earlier sessions
+    ASSUMED = "assumed"  # drift from the scatter between the runs of each session
+    HISTORY = "history"  # drift from earlier sessions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ def find_sessions(
             is_same = time_before == time_after
             in_order += 0.5 if is_same else time_before < time_after
     share = in_order / (len(starts_before) * len(starts_after))
-    if max(share, 1 - share) <= MOST_PAIRS_IN_ORDER:
+    if max(share, 1 - share) <= MIN_PAIRS_IN_ORDER:
         return _sessions_in_turns(runs_before, runs_after)
     mean_before = statistics.fmean(starts_before)
     mean_after = statistics.fmean(starts_after)

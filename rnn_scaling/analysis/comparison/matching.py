@@ -88,9 +88,9 @@ class Configuration:
     """Runs before and after with the same options, except the changes.
 
     Attributes:
-      label: Its name.
-      row_before: Its row before; None if it was not run.
-      row_after: Its row after; None if it was not run.
+      label: The configuration's name.
+      row_before: The row before; None if the configuration was not run.
+      row_after: The row after; None if the configuration was not run.
       names: File names, by the identity of the record.
       scopes: If machines are compared: PER_DEVICE for the smallest number of devices on
         both, ALL_DEVICES for all devices of each.

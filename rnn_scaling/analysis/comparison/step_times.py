@@ -24,9 +24,9 @@ from rnn_scaling.analysis.disturbance import has_disturbed_run
 from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES, list_step_times
 
 _SEED = 1
-_MIN_RESAMPLES = 20  # for a long process
-_MAX_RESAMPLES = 200  # for a short process
-_MAX_NUMBERS = 5_000_000  # in all resamples of a process
+_MIN_RESAMPLES = 20  # resamples of a long run
+_MAX_RESAMPLES = 200  # resamples of a short run
+_MAX_NUMBERS = 5_000_000  # numbers in all resamples of a run
 _MIN_CHANGE = 0.01  # a share; a smaller change is not stated
 
 

@@ -43,7 +43,7 @@ class Result:
     """The comparison of one configuration.
 
     Attributes:
-      label: Its name.
+      label: The configuration's name.
       runs: Good runs that were used, before and after.
       before: The metric before, with the interval that a report of its side gives; None
         if it is unknown, or if load hides it.

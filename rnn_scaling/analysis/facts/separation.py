@@ -97,7 +97,7 @@ def separating_facts(
     """
     runs = list(itertools.chain.from_iterable(sides))
     run_keys = list(itertools.chain.from_iterable(keys))
-    numbers: list[int] = []  # of the side of each run
+    numbers: list[int] = []  # number of the side of each run
     for number, side in enumerate(sides):
         numbers += [number] * len(side)
     works = [drop_options(key, {*changed_options, *scale.AXES}) for key in run_keys]

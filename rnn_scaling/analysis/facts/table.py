@@ -46,9 +46,9 @@ class Fact:
     """One fact that a rate depends on.
 
     Attributes:
-      name: Its name in a report.
+      name: The fact's name in a report.
       read: Returns a value that can be compared; None if the record does not contain it.
-      severity: How much a difference matters.
+      severity: The importance of a difference.
       deciding_options: Options that also decide the value. It is compared only between
         runs that have these in common.
       is_gpu_only: Whether it matters only for runs on GPUs.

@@ -107,9 +107,9 @@ class Curve:
     """One configuration on one machine.
 
     Attributes:
-      title: Its name.
+      title: The name of the curve.
       machine: The name of the machine.
-      points: Its entries, in order.
+      points: The entries of the curve, in order.
       levels: The search over `quiet_points`; its indices are positions in them.
       run_deviation: Deviation of log rates between runs of an entry.
     """
@@ -185,7 +185,9 @@ class _Group:
     key: Key
     facts: tuple[tuple[str, str], ...]
     machine: str
-    members: list[tuple[int, Configuration]]  # with the index of the entry
+    members: list[
+        tuple[int, Configuration]
+    ]  # the index of the entry, and its configuration
 
 
 def build_timeline(entries: Sequence[Entry]) -> Timeline:
@@ -311,7 +313,7 @@ def check(name: str, timeline: Timeline, max_regression: float) -> Report:
 
     Args:
       name: Name of the history.
-      timeline: Its entries and curves.
+      timeline: The entries and curves of the history.
       max_regression: The largest slow-down that passes, a share.
     """
     judged_curves = []

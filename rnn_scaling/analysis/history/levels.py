@@ -21,7 +21,7 @@ from rnn_scaling.analysis.student import t_quantile
 _FALSE_ALARMS = 0.01
 # Divides _FALSE_ALARMS: 100 entries need 5,000 correlated tests.
 _TESTS = 1000
-_MIN_ENTRIES = 2  # on each side, so that a single outlier is not a change point
+_MIN_ENTRIES = 2  # entries on each side, so that one outlier is not a change point
 _SETTLING = 3  # later entries that may still move a change point
 # An entry this many standard deviations from its neighbours is an outlier.
 _OUTLIER_DEVIATIONS = 5

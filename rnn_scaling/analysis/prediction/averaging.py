@@ -57,7 +57,7 @@ _CROSSED_CHANCE = 0.5
 _STEP_LOSS = 0.1
 # Prior scale of s: the distance of a table's log(rate) from a smooth curve.
 NOISE = 0.012
-_NOISE_DEGREES = 2.0  # its degrees of freedom
+_NOISE_DEGREES = 2.0  # degrees of freedom of NOISE
 # Standard deviation of the logarithm of the known cost's coefficient.
 _KNOWN_SPREAD = 0.25
 # Shares of the loss at the largest n that the first of two terms has.

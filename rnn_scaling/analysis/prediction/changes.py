@@ -25,7 +25,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Link,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.models import ENOUGH_STEPS, longest_share
+from rnn_scaling.analysis.prediction.models import MIN_STEP_TIMES, longest_share
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 _DRAWS = 4_000
@@ -313,7 +313,7 @@ class _Step:
         fixed_cost = fixed_share / shares[:, 1:].sum(axis=1) * uncontended
         jitter = jitter_share * np.minimum(uncontended, 1.0)
         step_times = self._knowledge.step_times
-        if len(step_times) >= ENOUGH_STEPS:
+        if len(step_times) >= MIN_STEP_TIMES:
             # Devices that are slow at the same time wait less for each other than
             # independent ones.
             longest = float(longest_share(step_times, np.array([self._devices]))[0])

@@ -109,7 +109,9 @@ class Curve:
     name: str
     unit: str  # "words"
     scaling: str  # WEAK or STRONG
-    points: tuple[MeasuredPoint, ...]  # in rising order of devices, each number once
+    points: tuple[
+        MeasuredPoint, ...
+    ]  # points in ascending order of devices, each number once
     knowledge: Knowledge = Knowledge()
     source: str = ""  # folder, or file and line
     time: PrintedTime | None = None  # None if the source has rates or speedups

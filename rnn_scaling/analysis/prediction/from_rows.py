@@ -38,7 +38,7 @@ from rnn_scaling.system.machine import topology
 PARAMETER_SERVER = "parameter_server"
 _NO_EXCHANGE = "none"
 _LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
-_SMALL_SLOWING = 0.1  # largest share of a rate that load may have taken from a point
+_MAX_SLOWING = 0.1  # largest share of a rate that load may have taken from a point
 _DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
 _VIRTUAL_NETWORK = re.compile(
@@ -106,7 +106,9 @@ class MeasuredSeries:
         if self.refusal:
             raise curves.CannotPredict(self.refusal)
         largest = self.curve.points[-1].devices if self.curve.points else math.inf
-        too_far = [n for n in devices if n > predicting.FAR * largest and not far]
+        too_far = [
+            n for n in devices if n > predicting.MAX_EXTRAPOLATION * largest and not far
+        ]
         values = {
             "devices": too_far,
             "largest": largest,
@@ -221,7 +223,7 @@ def _select_alike(
 
 def _is_much_slowed(row: Row) -> bool:
     """Return whether load that cannot be corrected changes a rate too much for a point."""
-    return row.is_slowed and row.max_slowing > _SMALL_SLOWING
+    return row.is_slowed and row.max_slowing > _MAX_SLOWING
 
 
 def make_measured_point(row: Row) -> MeasuredPoint:

@@ -40,7 +40,7 @@ class Model:
 
     terms: tuple[Term, ...]
     uses_known: bool
-    weight: float  # before the data
+    weight: float  # weight before the data
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ STRONG_MODELS = {
     "serial, all pairs": 0.3,
     "serial, step": 0.5,
 }
-ENOUGH_STEPS = 8  # step times from which the longest of n is computed
+MIN_STEP_TIMES = 8  # step times from which the longest of n is computed
 _TRUST = 10.0  # factor of the weight of a model with the known cost
 
 
@@ -205,7 +205,7 @@ def exchange_terms(curve: Curve) -> list[Term]:
     terms = []
     if knows_exchange(knowledge):
         terms.append(Term("exchange", EXCHANGE, exchange))
-    if len(knowledge.step_times) >= ENOUGH_STEPS and knowledge.algorithm != "none":
+    if len(knowledge.step_times) >= MIN_STEP_TIMES and knowledge.algorithm != "none":
         terms.append(
             Term("jitter", JITTER, lambda n: longest_share(knowledge.step_times, n))
         )

@@ -38,7 +38,7 @@ _WINDOW = 0.75
 _MIN_GAIN = 0.5  # measured gain / predicted gain
 _SIGNIFICANT = 4.0  # standard errors
 MAX_FITTED = 32  # points; the time of a fit grows with their number
-FAR = 8  # times the largest measured n
+MAX_EXTRAPOLATION = 8  # times the largest measured n
 _EFFICIENT = 0.9
 _MAX_NAMED_MODELS = 3
 # A number over its low end, or the high end over the number; wider intervals do not
@@ -202,7 +202,7 @@ def _statements(
         if curve.counts_machines:
             kind = "prediction-switch-unknown"
         add(kind, uncertain[-1:], chance=chances[uncertain[-1]], covered=covered)
-    add("prediction-far", [n for n in beyond if n > FAR * last])
+    add("prediction-far", [n for n in beyond if n > MAX_EXTRAPOLATION * last])
     over_cores = [n for n in beyond if cores and curve.local_devices(n) > cores]
     add("prediction-cores", over_cores, cores=cores)
     if len(curve.points) == 2:

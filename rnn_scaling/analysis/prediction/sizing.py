@@ -171,7 +171,7 @@ def estimate_memory_gib(
 
 
 def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interval:
-    """Return the memory of a different batch size from that of the measured one.
+    """Return the memory of a batch size from the memory of the measured one.
 
     It is between no growth and growth of all activations.
     """

@@ -339,7 +339,7 @@ def _server_finish(
     arrival = start[clients]
     finish = np.maximum(queue_finish(arrival, service_s), arrival + device_s)
     sum_end = finish.max() + alpha_s
-    positions = np.arange(1, len(arrival) + 1)  # in the queue of the answers
+    positions = np.arange(1, len(arrival) + 1)  # positions in the queue of the answers
     num_services = sharing * len(positions) + (1 - sharing) * positions
     answer_s = np.zeros(len(start))
     answer_s[clients] = alpha_s + np.maximum(service_s * num_services, device_s)

@@ -108,8 +108,10 @@ class CountGroup:
 class Inspection:
     """The counts of a set of runs."""
 
-    groups: tuple[CountGroup, ...]  # in the order of their first runs
-    differences: tuple[Statement, ...]  # between counts that must be the same
+    groups: tuple[CountGroup, ...]  # groups in the order of their first runs
+    differences: tuple[
+        Statement, ...
+    ]  # differences between counts that must be the same
     # Between counts of batches of text, whose lengths differ.
     varying: tuple[Statement, ...]
     left_out: tuple[Statement, ...]  # runs without counts

@@ -25,7 +25,7 @@ OPTION = "inter_op_parallelism_threads"
 _SLOWER = "slower"
 # Slow-down that runs must be able to show. If they cannot, a slow-down may exist that
 # they do not show.
-_TOO_NOISY = 0.2
+_MAX_MISSED_SLOWDOWN = 0.2
 _SERIAL = 1.05  # concurrency up to which towers count as one after another
 
 
@@ -273,7 +273,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
         )
     candidates = [each for each in probe.settings if enough <= each.threads < best]
     noisy_settings = [
-        setting for setting in candidates if setting.detectable > _TOO_NOISY
+        setting for setting in candidates if setting.detectable > _MAX_MISSED_SLOWDOWN
     ]
     if noisy_settings:
         limit = max(setting.detectable for setting in noisy_settings)
@@ -301,7 +301,7 @@ def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
     fewest = next(setting.threads for setting in probe.settings if setting.rate)
     other_settings = [setting for setting in probe.settings if setting.threads != best]
     limit = max((setting.detectable for setting in other_settings), default=0.0)
-    if limit > _TOO_NOISY:
+    if limit > _MAX_MISSED_SLOWDOWN:
         return [_probe_statement(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
     statements = [_probe_statement(probe, kind, best=best, fewest=fewest)]

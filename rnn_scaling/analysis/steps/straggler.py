@@ -186,7 +186,7 @@ class Lateness:
     """The ranks that timed their batches, and which of them are late."""
 
     ranks: tuple[RankTimes, ...]
-    late_ranks: tuple[int, ...]  # their numbers
+    late_ranks: tuple[int, ...]  # numbers of the late ranks
     reason: Statement
     by_ready: bool  # whether times until the gradients were ready are compared
 

@@ -54,7 +54,7 @@ class ExportedRun:
     """One good run.
 
     Attributes:
-      name: Its file without ".json".
+      name: The file of the run without ".json".
       counts: Whether it is a part of the row's numbers; False if it was disturbed.
       all_batches: Whether its disturbed batches count, as in the row's numbers.
       options: The options that identify its configuration.
@@ -96,7 +96,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
 
     Args:
       folder: The folder of run records.
-      files: Its records with their names.
+      files: The records of the folder with their names.
       rows: The same records as rows. Failed runs are left out, and so are rows without
         a good run.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 FOLDER = Path(__file__).parent
-LIBRARIES = ("d3.min.js", "plot.umd.min.js")  # in vendor/, with their licences
+LIBRARIES = ("d3.min.js", "plot.umd.min.js")  # files in vendor/, with their licences
 _SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
 # Traced rows with pictures, and series with tables of their start-up; table.md has all.
 MAX_FIGURES = 24

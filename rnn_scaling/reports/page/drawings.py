@@ -86,7 +86,7 @@ def _picture_of_group(chart: Chart, name: str, group: str) -> Figure:
 
 def _omission_note(count: int, noun: str) -> list[Text]:
     """Return a note if there are more lines than a picture has."""
-    if count <= figures.MOST_LINES:
+    if count <= figures.MAX_LINES:
         return []
     return [
         Text(
@@ -94,8 +94,8 @@ def _omission_note(count: int, noun: str) -> list[Text]:
                 state(
                     "pictures-show-some",
                     noun,
-                    shown=figures.MOST_LINES,
-                    more=count - figures.MOST_LINES,
+                    shown=figures.MAX_LINES,
+                    more=count - figures.MAX_LINES,
                 )
             ),
             "note",
@@ -105,7 +105,7 @@ def _omission_note(count: int, noun: str) -> list[Text]:
 
 def draw_losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
     """Return the losses of (title, loss) pairs as bars."""
-    first = split_losses[: figures.MOST_LINES]
+    first = split_losses[: figures.MAX_LINES]
     lines = []
     for title, loss in first:
         texts = [

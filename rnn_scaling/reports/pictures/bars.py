@@ -17,7 +17,7 @@ from rnn_scaling.reports.pictures import figures
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BAR_HEIGHT = 0.42  # in rows
+_BAR_HEIGHT = 0.42  # height in rows
 _OPACITY = 0.5  # so that text on a bar can be read in every colour
 _LEGEND_COLUMNS = 3
 _LETTER_INCHES = 0.085  # width of a letter

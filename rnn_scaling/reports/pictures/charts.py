@@ -22,8 +22,9 @@ from rnn_scaling.reports.wording import sentence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The frame contains an interval from its number / WIDEST to its number x WIDEST.
-_WIDEST = 2
+# The frame contains an interval from its number / _MAX_FRAME_RATIO to its number x
+# _MAX_FRAME_RATIO.
+_MAX_FRAME_RATIO = 2
 # An axis begins at 0 unless lowest / highest number exceeds this. Numbers that grow with
 # the devices have a higher limit, because their growth is judged by the distance from 0.
 CLOSE_RATIO = 0.5
@@ -53,8 +54,8 @@ def choose_frame(
     highs = list(ideals)
     for value in values:
         low, high = _interval_ends(value)
-        lows.append(max(low, value.value / _WIDEST))
-        highs.append(min(high, value.value * _WIDEST))
+        lows.append(max(low, value.value / _MAX_FRAME_RATIO))
+        highs.append(min(high, value.value * _MAX_FRAME_RATIO))
     low = min(lows, default=0.0)
     high = max(highs, default=1.0)
     if low <= close_ratio * high:
@@ -66,8 +67,8 @@ def choose_frame(
 class LocatedPoint(NamedTuple):
     """A point with its numbers on both axes of a chart."""
 
-    position: float  # on the axis
-    number: Interval  # of the metric
+    position: float  # position on the axis
+    number: Interval  # value of the metric
     point: Point
 
 
@@ -120,7 +121,7 @@ class Chart:
     @functools.cached_property
     def series_points(self) -> list[LocatedLine]:
         """The lines that are drawn, with their points."""
-        lines = self.lines[: figures.MOST_LINES]
+        lines = self.lines[: figures.MAX_LINES]
         return [LocatedLine(line, self.points(line)) for line in lines]
 
     @functools.cached_property

@@ -36,7 +36,7 @@ _THEME = {
     UNEXPLAINED: ("rest", "#8a929c"),
     **{colour: (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
-MOST_LINES = 12
+MAX_LINES = 12
 BOTTOM = 0.45  # margin in inches, without the legend
 
 

@@ -24,7 +24,7 @@ from rnn_scaling.system.files.terminal import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_SERIES = 6  # in a picture
+MAX_SERIES = 6  # series in a picture
 DEVICES = "devices"
 SHARE = "efficiency"  # the first part of a bar
 _SHARE_LABEL = "share of the ideal rate, %"

@@ -19,11 +19,11 @@ from pathlib import Path
 from rnn_scaling.models.extension import cache, library, switch
 
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
-WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
+_AVX512_FLAGS = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 VARIANTS = {
     "avx2": ("-mfma", "-mavx2"),
-    "avx512": WIDE,
-    "avx512_bf16": (*WIDE, "-mavx512bf16"),
+    "avx512": _AVX512_FLAGS,
+    "avx512_bf16": (*_AVX512_FLAGS, "-mavx512bf16"),
 }
 _WORKPLACE_PREFIX = "rnn-scaling-kernels-"
 # Run as a program, because the package of the networks imports no other.

@@ -23,13 +23,13 @@ Numbers = Sequence[float] | np.ndarray
 MIN_BATCHES = 10  # fewer batches do not show how much the rate of a run varies
 
 LEVEL = 0.95
-MIN_ORDERED_RUNS = 6  # fewest runs whose order in time is analysed
-MAX_LOG = 700.0  # exp of more overflows
+_MIN_ORDERED_RUNS = 6  # fewest runs whose order in time is analysed
+_MAX_LOG = 700.0  # exp of more overflows
 # An interval that reaches this far from its number, in the logarithm, shows nothing.
-MAX_LOG_HALF_WIDTH = math.log(10)
+_MAX_LOG_HALF_WIDTH = math.log(10)
 # Half an interval / its number, above which the number is useless.
 _MAX_RELATIVE_HALF_WIDTH = 0.5
-NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
+_NEGLIGIBLE_SLOPE = 1e-9  # rounding of a function that ignores an input
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class Interval:
         kind = self.kind.with_note(note)
         if self.relative_error is None:
             return dataclasses.replace(self, kind=kind)
-        error, degrees = add_variances(
+        error, degrees = _add_variances(
             (self.relative_error, self.degrees), (deviation, degrees)
         )
         return _log_interval(
@@ -221,7 +221,7 @@ class Interval:
     def with_margin(self, margin: float, kind: IntervalKind) -> Interval:
         """Return the number with ends at a distance in its logarithm."""
         low = self.value * math.exp(-margin)
-        high = self.value * math.exp(min(margin, MAX_LOG))
+        high = self.value * math.exp(min(margin, _MAX_LOG))
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
@@ -324,7 +324,7 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     """Return the scatter of runs on a machine that may drift between them.
 
-    This is their standard deviation; with MIN_ORDERED runs or more, the root of
+    This is their standard deviation; with _MIN_ORDERED_RUNS or more, the root of
     their long-run variance if that is larger. It is also larger in half of all series
     without drift, so the note names the rule and not a cause.
 
@@ -339,7 +339,7 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     if k < 2:
         return None
     deviation = standard_deviation(logs)
-    if k < MIN_ORDERED_RUNS:
+    if k < _MIN_ORDERED_RUNS:
         return Scatter(deviation, k - 1)
     long_run_deviation = math.sqrt(long_run_variance(np.asarray(logs)))
     if long_run_deviation > deviation:
@@ -379,7 +379,7 @@ def divide_rates(
     errors = [rate.relative_error for rate in rates if rate.relative_error is not None]
     if len(errors) < 2:
         return _without_ends(value, run_counts, rounding, rates)
-    error, degrees = welch(errors, rates)
+    error, degrees = _combine_errors(errors, rates)
     if drift is not None:
         error, degrees = add_drift(error, degrees, drift)
     interval = _log_interval(
@@ -407,10 +407,10 @@ def add_drift(error: float, degrees: float, drift: Scatter) -> tuple[float, floa
       drift: The scatter of log rates between sessions.
     """
     drift_error = math.sqrt(2) * drift.deviation
-    return add_variances((error, degrees), (drift_error, drift.degrees))
+    return _add_variances((error, degrees), (drift_error, drift.degrees))
 
 
-def add_variances(*errors: tuple[float, float]) -> tuple[float, float]:
+def _add_variances(*errors: tuple[float, float]) -> tuple[float, float]:
     """Return the standard error of a sum of independent numbers, and its degrees.
 
     Args:
@@ -456,7 +456,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     run_counts = _run_counts(used_rates)
     if len(errors) < len(terms):
         return _without_ends(value, run_counts, inputs=used_rates)
-    error, degrees = welch(errors, used_rates)
+    error, degrees = _combine_errors(errors, used_rates)
     kind = _runs_kind(
         run_counts, [rate.scatter for rate in used_rates], inputs=used_rates
     )
@@ -478,7 +478,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
         rounding=rounding,
         rounding_half_width=rounding,
         spread=max(rate.spread for rate in used_rates),
-        is_wide=margin > MAX_LOG_HALF_WIDTH * size,
+        is_wide=margin > _MAX_LOG_HALF_WIDTH * size,
     )
 
 
@@ -509,7 +509,7 @@ def find_slope(
     above = function(*values[:i], values[i] + step, *values[i + 1 :])
     below = function(*values[:i], values[i] - step, *values[i + 1 :])
     change = (above - below) / (2 * step)
-    return change if abs(change) > NEGLIGIBLE_SLOPE else 0.0
+    return change if abs(change) > _NEGLIGIBLE_SLOPE else 0.0
 
 
 def standard_deviation(values: Sequence[float]) -> float:
@@ -521,7 +521,9 @@ def standard_deviation(values: Sequence[float]) -> float:
     return math.sqrt(squares / (len(values) - 1))
 
 
-def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
+def _combine_errors(
+    errors: Sequence[float], terms: Sequence[Interval]
+) -> tuple[float, float]:
     """Return the standard error of a sum of independent terms, and its degrees.
 
     Terms that share the estimate of their scatter have its degrees only once.
@@ -565,7 +567,7 @@ def _log_interval(
     return Interval(
         value,
         low=math.exp(log_value - margin),
-        high=math.exp(min(log_value + margin, MAX_LOG)),
+        high=math.exp(min(log_value + margin, _MAX_LOG)),
         kind=kind,
         standard_error=value * error,
         degrees=degrees,
@@ -573,7 +575,7 @@ def _log_interval(
         scatter=scatter,
         spread=spread,
         # A single process has no spread that could replace its interval.
-        is_wide=margin > MAX_LOG_HALF_WIDTH and spread > 1,
+        is_wide=margin > _MAX_LOG_HALF_WIDTH and spread > 1,
     )
 
 

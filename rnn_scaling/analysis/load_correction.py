@@ -25,7 +25,7 @@ CORRECTION_DEGREES = 11
 # one device waits for another one. Beside other programs, it cannot be seen.
 USUAL_IDLE = 0.05
 # A run that had a smaller share of its cores is not corrected.
-MIN_OWN_SHARE = 0.05
+_MIN_OWN_SHARE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +114,6 @@ def _own_and_idle_share(record: RunRecord) -> tuple[float, float] | None:
         shares = getattr(windows, name)
         used_s[name] = math.fsum(map(operator.mul, shares, windows.seconds))
     own = min(1.0, used_s["own"] / total_s)
-    if own < MIN_OWN_SHARE:
+    if own < _MIN_OWN_SHARE:
         return None
     return own, max(0.0, 1 - math.fsum(used_s.values()) / total_s)

@@ -20,7 +20,7 @@ from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 MAX_SHARE_OF_SHARED_CORE = 0.5
 # Load with less than this share of a change, in logarithms, changes neither its direction
 # nor whether it passes a limit, except a limit near to the change itself.
-MIN_SHARE_OF_CHANGE = 0.2
+_MIN_SHARE_OF_CHANGE = 0.2
 
 
 def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> float:
@@ -108,12 +108,12 @@ def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) ->
 
     Returns:
       False if the largest possible effect of the load, on either side and in
-      logarithms, is below `MIN_SHARE_OF_CHANGE` of the difference.
+      logarithms, is below `_MIN_SHARE_OF_CHANGE` of the difference.
     """
     slowing = max(max_slowing(records), max_slowing(reference))
     log_effect = -math.log1p(-slowing) if slowing < 1 else math.inf
     log_change = abs(math.log(_median_rate(records) / _median_rate(reference)))
-    return log_effect > MIN_SHARE_OF_CHANGE * log_change
+    return log_effect > _MIN_SHARE_OF_CHANGE * log_change
 
 
 def _median_rate(records: Sequence[RunRecord]) -> float:

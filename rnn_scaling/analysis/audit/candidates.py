@@ -27,7 +27,7 @@ from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.headers import CHOSEN, DERIVED, MEASURES, Quantity
 from rnn_scaling.records.tables.measurements import Column, Measurements
 
-MAX_HEAD_ROWS = 60  # rows of a long table in which relations are looked for
+_MAX_HEAD_ROWS = 60  # rows of a long table in which relations are looked for
 # Share of all rows. If more are broken, the first rows do not represent the table.
 _MAX_BROKEN = 0.05
 _MAX_RATIOS = 100  # tried for one column
@@ -90,16 +90,16 @@ def _select_agreeing_readings(believed: Iterable[Reading]) -> list[Reading]:
 
 def first_rows(layout: Measurements) -> Measurements:
     """Return the rows of a long table that show how it is made."""
-    if len(layout.lines) <= MAX_HEAD_ROWS:
+    if len(layout.lines) <= _MAX_HEAD_ROWS:
         return layout
     columns = [
-        dataclasses.replace(c, items=c.items[:MAX_HEAD_ROWS]) for c in layout.columns
+        dataclasses.replace(c, items=c.items[:_MAX_HEAD_ROWS]) for c in layout.columns
     ]
     return dataclasses.replace(
         layout,
         columns=tuple(columns),
-        labels=layout.labels[:MAX_HEAD_ROWS],
-        lines=layout.lines[:MAX_HEAD_ROWS],
+        labels=layout.labels[:_MAX_HEAD_ROWS],
+        lines=layout.lines[:_MAX_HEAD_ROWS],
     )
 
 
@@ -109,7 +109,7 @@ def _extend_to_all_rows(layout: Measurements, reading: Reading) -> Reading | Non
         return reading
     choice = baselines.choose_again(layout, reading.columns, reading.choice)
     extended_reading = dataclasses.replace(reading, layout=layout, choice=choice)
-    max_missed = max(MAX_HEAD_ROWS, _MAX_BROKEN * len(extended_reading.rows))
+    max_missed = max(_MAX_HEAD_ROWS, _MAX_BROKEN * len(extended_reading.rows))
     return extended_reading if len(extended_reading.missed) <= max_missed else None
 
 

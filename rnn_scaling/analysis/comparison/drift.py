@@ -36,12 +36,12 @@ from rnn_scaling.analysis.student import t_quantile
 
 # Share of the pairs of runs (one before, one after) that must have the same order in
 # time. If the sides alternate, half of them have.
-MIN_PAIRS_IN_ORDER = 0.75
+_MIN_PAIRS_IN_ORDER = 0.75
 # Share of the steps from one run of a configuration to the next that must lead to the
 # other side if the sides are interleaved. The order A B B A A B has three of five.
 _MIN_SWITCHES = 0.5
 # The assumed drift counts like an estimate from this many sessions, minus one.
-ASSUMED_DEGREES = 3
+_ASSUMED_DEGREES = 3
 # Least assumed standard deviation of log rates between sessions.
 MIN_ASSUMED_DEVIATION = 0.005
 
@@ -138,7 +138,7 @@ def find_sessions(
             is_same = time_before == time_after
             in_order += 0.5 if is_same else time_before < time_after
     share = in_order / (len(starts_before) * len(starts_after))
-    if max(share, 1 - share) <= MIN_PAIRS_IN_ORDER:
+    if max(share, 1 - share) <= _MIN_PAIRS_IN_ORDER:
         return _sessions_in_turns(runs_before, runs_after)
     mean_before = statistics.fmean(starts_before)
     mean_after = statistics.fmean(starts_after)
@@ -283,4 +283,4 @@ def assume(scatters: Iterable[Scatter]) -> Drift | None:
     if not degrees:
         return None
     deviation = max(math.sqrt(squares / degrees), MIN_ASSUMED_DEVIATION)
-    return Drift(deviation, min(ASSUMED_DEGREES, degrees / 2), Source.ASSUMED)
+    return Drift(deviation, min(_ASSUMED_DEGREES, degrees / 2), Source.ASSUMED)

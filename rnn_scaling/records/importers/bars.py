@@ -39,7 +39,7 @@ from rnn_scaling.records.parts import LogFindingKind
 # A number in a bar; it is short, so that no line takes long.
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"
 _LONGEST_BAR = 1000  # characters of a bar that are read
-MOST_LINES = 200_000  # lines of a bar that are kept
+_MAX_LINES = 200_000  # lines of a bar that are kept
 _SINGLE_LINE = "-"  # the title of a bar that is a single line
 _MOST_ERROR = 0.1  # largest relative rounding error of the time between two lines
 _LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
@@ -269,7 +269,7 @@ class Bar(LogFormat):
             by_rank = bars.setdefault(drawing.title, {})
             drawings = by_rank.setdefault(-1 if rank is None else rank, [])
             drawings.append(drawing)
-            if len(drawings) > MOST_LINES:
+            if len(drawings) > _MAX_LINES:
                 del drawings[1::2]
 
         def growth(by_rank: dict[int, list[_Drawing]]) -> tuple[int, int]:

@@ -271,12 +271,16 @@ class Observer:
         """Return the first line: names, layers, weights and buffers."""
         roots = _root_modules()
         names = {}
+        frozen: dict[str, list[str]] = {}
         layers: dict[str, int] = {}
         for root in roots:
             for name, parameter in root.named_parameters():
                 key = self._keys.get(id(parameter))
                 if key is not None:
                     names[key] = _short_name(name)
+                elif not parameter.requires_grad:
+                    same_name = frozen.setdefault(_short_name(name), [])
+                    same_name.append(digest(parameter))
             for name, buffer in root.named_buffers():
                 if buffer.is_floating_point():
                     self._buffers[_short_name(name)] = buffer
@@ -295,6 +299,7 @@ class Observer:
             "names": names,
             "layers": layers,
             "weights": self._describe_all(self._parameters),
+            "frozen": frozen,
             "buffers": self._describe_all(self._buffers),
             "optimizers": [type(o).__name__ for o in self._optimizers],
         }

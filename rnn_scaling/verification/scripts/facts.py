@@ -88,6 +88,21 @@ def has_micro_batches(step: Record) -> bool:
     return len(inputs) != 1
 
 
+def frozen_weights_differ(starts: Sequence[Record]) -> bool:
+    """Return whether weights without an optimizer, such as a teacher's, differ.
+
+    A rank may have models that other ranks do not have, such as averaged weights.
+    """
+    first, *others = [start.get("frozen", {}) for start in starts]
+    for name, digests in first.items():
+        for other in others:
+            same_name = other.get(name, [])
+            has_as_many = len(same_name) == len(digests)
+            if has_as_many and sorted(same_name) != sorted(digests):
+                return True
+    return False
+
+
 def averages_weights(ranks: Sequence[Record]) -> bool:
     """Return whether ranks train apart for some steps and then average their weights.
 

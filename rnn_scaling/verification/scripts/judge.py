@@ -310,6 +310,9 @@ class _Judge:
             if any(each != digests[0] for each in digests):
                 cause = Cause.INITIAL_WEIGHTS
                 return wrong_check(Subject.INITIAL, "initial", 1, cause)
+        if facts.frozen_weights_differ(starts):
+            cause = Cause.INITIAL_WEIGHTS
+            return wrong_check(Subject.INITIAL, "initial", 1, cause)
         return Check(Subject.INITIAL, Result.OK, "initial")
 
     def _accumulation(self) -> Check | None:
@@ -372,15 +375,20 @@ class _Judge:
         """Return the check of the first rate that differs from one process, or None.
 
         Rates and options are only compared if the ranks read the samples of one process.
+        With noise in the samples, losses differ, on which later rates may depend.
         """
+        serial_rates = values["serial_rates"]
+        if self._evidence.relation("parallel", "serial") is Relation.SAME:
+            num_compared = len(serial_rates)
+        else:
+            num_compared = int(self._has_batch_of_one_process())
         is_replayed = "replay" in self._evidence.runs["reference"]["settings"]
         if is_replayed and self._growth_of_batch(0) != 1:
-            return None
-        if self._evidence.relation("parallel", "serial") is not Relation.SAME:
-            return None
-        serial_rates = values["serial_rates"]
+            num_compared = 0
+        if not num_compared:
+            self._not_covered.append("rates")
         for number, (rates, right_rates) in enumerate(
-            zip(values["rates"], serial_rates)
+            zip(values["rates"][:num_compared], serial_rates)
         ):
             features = RateFeatures()
             if _are_equal_rates(rates, right_rates):
@@ -406,6 +414,12 @@ class _Judge:
         for group, serial_group in zip(groups, serial_groups):
             names |= dict.fromkeys(settings.differing(group, serial_group))
         return list(names)
+
+    def _has_batch_of_one_process(self) -> bool:
+        """Return whether all ranks together read as many samples as one process."""
+        joint = self._evidence.joint
+        is_known = joint.is_known and joint.loader is not None
+        return is_known and self._growth_of_batch(0) == 1
 
     def _growth_of_batch(self, number: int) -> int:
         """Return how many times as many samples all ranks read as one process."""

@@ -109,7 +109,9 @@ def answer_line(verdict: Verdict, num_ranks: int, num_steps: int) -> str:
         values["reason"] = _template("reason", verdict.reason, values)
         return sentence(Statement("script-cannot-tell", values=values))
     if fault is None:
-        return sentence(Statement("script-right", values=values))
+        is_by_parts = "by-parts" in verdict.not_covered
+        kind = "script-right-by-parts" if is_by_parts else "script-right"
+        return sentence(Statement(kind, values=values))
     assert fault.cause is not None
     values["step"] = fault.step
     values["cause"] = _template("cause", fault.cause.value, fault.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 
 from rnn_scaling.reports import wording
 from rnn_scaling.verification import signatures
-from rnn_scaling.verification.scripts import certificate, judge
-from rnn_scaling.verification.scripts.verdict import Answer
+from rnn_scaling.verification.scripts import certificate, facts, judge
+from rnn_scaling.verification.scripts.verdict import Answer, Verdict
 from rnn_scaling.verification.signatures import Cause
 from tests.verification.scripts.recorded import (
     KEYS,
@@ -640,3 +641,18 @@ def test_an_option_that_grows_with_the_ranks_is_wrong():
     verdict = judge.judge(runs)
     assert verdict.fault.cause is Cause.OPTIONS_SCALED
     assert verdict.fault.values["names"] == ["weight_decay"]
+
+
+def test_a_verdict_by_parts_claims_no_equal_samples():
+    verdict = Verdict(Answer.RIGHT, not_covered=("by-parts",))
+    complete = dataclasses.replace(verdict, not_covered=())
+    lines = {certificate.answer_line(each, 2, 6) for each in (verdict, complete)}
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("others", "differ"), [(["a"], False), (["b"], True), (["a", "b"], False)]
+)
+def test_frozen_weights_are_compared_if_all_ranks_have_as_many(others, differ):
+    starts = [{"frozen": {"teacher": ["a"]}}, {"frozen": {"teacher": others}}]
+    assert facts.frozen_weights_differ(starts) is differ

@@ -656,3 +656,14 @@ def test_a_verdict_by_parts_claims_no_equal_samples():
 def test_frozen_weights_are_compared_if_all_ranks_have_as_many(others, differ):
     starts = [{"frozen": {"teacher": ["a"]}}, {"frozen": {"teacher": others}}]
     assert facts.frozen_weights_differ(starts) is differ
+
+
+def test_learning_rates_are_compared_beside_random_samples():
+    runs = Recorded().runs()
+    for name in ("serial", "parallel"):
+        for number, rank in enumerate(runs[name]["ranks"]):
+            rank["end"]["probes"] = [["a", f"noise {number}"]]
+    assert judge.judge(runs).answer is not Answer.WRONG
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][0]["rates"] = [0.2]
+    assert judge.judge(runs).fault.cause is Cause.RATE_SCALED

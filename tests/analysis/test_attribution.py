@@ -2,12 +2,15 @@
 
 import itertools
 import random
+import shlex
 
 import pytest
 
 from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.student import t_foreseeable
+from rnn_scaling.config import flags
+from rnn_scaling.config import run_config as configs
 from tests.support.records import changed
 from tests.support.scaling_runs import resolved
 
@@ -113,6 +116,21 @@ def test_a_remainder_is_counted_once_as_imbalance():
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("imbalance") == pytest.approx(100 * (1 - 8.25 / 9), abs=0.01)
     assert all(share == pytest.approx(0, abs=0.01) for share in shares.values())
+
+
+def test_the_commands_train_exactly_the_missing_runs():
+    options = {"num_units": 64, "all_reduce_spec": "xring", "gradient_repacking": 2}
+    runs = [resolved(50.0 * (n + 1), n, "replicated", **options) for n in (1, 2)]
+    supplied = []
+    for part in attribute(runs).parts:
+        for command in part.commands:
+            lists = flags.parse(shlex.split(command)[2:], configs.OPTIONS)
+            mode = lists.pop("variable_update")
+            n = lists.pop("num_devices")
+            supplied.append(resolved(90 * n, n, mode, **lists))
+    complete = attribute([*supplied, *runs])
+    assert all(part.value for part in complete.parts)
+    assert complete.residual.value == 0
 
 
 def test_no_attribution_without_a_baseline_or_on_one_device():

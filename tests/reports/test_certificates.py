@@ -68,6 +68,7 @@ def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
         return answers.lead(of(runs))
 
     assert lead()["fastest"].subject == "cudnn_lstm, mirrored"
+    assert lead()["pairs-compared"].values == {"pairs": 3}
     said = lead("mirrored")
     assert list(said)[0] == "trains-wrong" and "ranked-right" in said
     assert said["fastest"].subject == "cudnn_lstm, replicated"

@@ -397,3 +397,13 @@ def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(
         "measuring: 2 batches, 200 tokens/s, loss 2",
     ]
     assert all(map(failure.PROGRESS.match, lines)) and run(progress=False) == []
+
+
+def test_a_record_needs_a_learning_rate_per_step(tmp_path):
+    path = tmp_path / "run.json"
+    recorded(path)
+    content = json.loads(path.read_text())
+    content["batches"]["learning_rate"] = [0.1]
+    path.write_text(json.dumps(content))
+    with pytest.raises(record.RecordError, match="batches.learning_rate has 1 entries"):
+        record.read(path)

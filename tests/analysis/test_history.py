@@ -269,3 +269,21 @@ def test_a_history_of_disturbed_entries_only_has_no_change_points():
     [curve] = timeline.curves
     assert curve.change_points == () and curve.entry_deviation == 0.0
     assert curves.check("h", timeline, 0.05).exit_status == 2
+
+
+def test_curves_are_in_the_order_of_machines_and_of_their_names():
+    modes = [("replicated", 2), ("replicated", 16), ("independent", 4)]
+    parts = [configuration(num_devices=n, variable_update=mode) for mode, n in modes]
+    for order in (parts, parts[::-1]):
+        built = []
+        for machine in ("B", "A"):
+            entry = histories.entry(0, machine=machine, configurations=tuple(order))
+            built.append(entry)
+        titles = [curve.title for curve in curves.build_timeline(built).curves]
+        names = [
+            "cudnn_lstm, independent, 4 devices",
+            "cudnn_lstm, replicated, 2 devices",
+            "cudnn_lstm, replicated, 16 devices",
+        ]
+        assert titles[:3] == [f"{name}, B" for name in names]
+        assert titles[3:] == [f"{name}, A" for name in names]

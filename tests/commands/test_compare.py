@@ -339,3 +339,13 @@ def test_folders_without_runs(go, tmp_path):
     (tmp_path / "empty" / "cut.json").write_text("{")
     assert "(empty/cut.json: " in go(paths=("outer", "empty"))[2]
     assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file")
+
+
+def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
+    write_sides(tmp_path, STEADY, scaled(0.8))
+    write(tmp_path / "before", STEADY, "other", seed=2)
+    write(tmp_path / "after", scaled(0.7), "other", seed=2)
+    statement = verdict_statements(judge())[0]
+    assert statement.kind == "regressions" and "seed=2" in statement.subject
+    assert statement.values.items() >= {"slower": 2, "total": 2}.items()
+    assert statement.values["change"] == pytest.approx(-30)

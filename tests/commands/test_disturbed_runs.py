@@ -195,3 +195,15 @@ def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
     (entry,) = histories.read(kept).entries
     assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001]
     assert "4 batches of 20 in 1 run" in capsys.readouterr().out
+
+
+def test_a_history_names_disturbed_runs_that_count(tmp_path, capsys):
+    folder = write(
+        tmp_path / "runs", [loaded(500, 0.5, cores=2), loaded(1000, cores=2)]
+    )
+    kept = tmp_path / "history"
+    assert history.main(["add", f"{folder}", f"--history={kept}"]) == 0
+    assert "x.r1.json" in capsys.readouterr().out
+    write(folder, [loaded(1001, cores=2), loaded(1000, cores=2)])
+    assert history.main(["add", f"{folder}", f"--history={tmp_path}/other"]) == 0
+    assert "x.r1.json" not in capsys.readouterr().out

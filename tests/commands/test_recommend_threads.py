@@ -183,6 +183,7 @@ def test_a_number_whose_runs_failed_is_no_bound():
         if r not in two
     ]
     (found,) = dispatch_threads.make_probes([*same, *failed], OWN)
+    assert [setting.failed for setting in found.settings] == [0, 3, 0]
     assert found.sufficient == 1
     made = statements(found)
     assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][

@@ -24,6 +24,7 @@ from rnn_scaling.reports import (
     json_report,
     learning,
     marks,
+    scaling_data,
     sections,
     start_up,
     table,
@@ -291,3 +292,14 @@ def test_comparisons_and_histories_have_measured_rates_without_a_mark():
     assert not result.comparison.ratio.is_corrected
     [configuration] = build_entries(sides[0].records)[0].configurations
     assert max(configuration.rates) == pytest.approx(190 * 1.01)
+
+
+def test_a_run_of_a_corrected_row_has_its_measured_rate():
+    made = of(beside_one_busy_process())
+    explorer = scaling_data.explorer(made, scaling_data.groups(made))
+    of_two = [each.values for each in explorer.runs if "2 devices" in each.title]
+    assert [values["words_per_second"] for values in of_two] == pytest.approx(
+        [190 * 2 / 3 * factor for factor in (0.99, 1.0, 1.01)], rel=1e-3
+    )
+    assert [values["apart"] for values in of_two] == pytest.approx([-1, 0, 1], abs=0.05)
+    assert all("speedup" not in values for values in of_two)

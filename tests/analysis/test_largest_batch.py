@@ -125,3 +125,21 @@ def test_free_memory_is_the_rest_of_the_system_or_the_control_group(tmp_path):
     (first / "memory.limit_in_bytes").write_text("3000000\n")
     (first / "memory.usage_in_bytes").write_text("2000000\n")
     assert system.available_memory_bytes(root) == 1_000_000
+
+
+def test_both_ends_are_runs_even_if_memory_grows_unevenly():
+    """Memory grows in blocks, so a line through small batches excludes 448."""
+
+    def used_bytes(size):
+        return int(GIB * (0.4 + 0.0012 * min(size, 360) + 0.0002 * max(0, size - 360)))
+
+    tries = []
+    limit = int(0.9 * GIB)
+    while (size := next_batch(32, tries)) is not None:
+        memory = {"peak_process_bytes": used_bytes(size)}
+        run = make_record(config={"batch_size": size}, memory=memory)
+        tries.append(largest_batch.outcome(run, limit))
+    result = bounds(tries)
+    assert used_bytes(result.largest) <= limit < used_bytes(result.too_large)
+    sizes = {attempt.batch_size for attempt in tries}
+    assert {result.largest, result.too_large} <= sizes

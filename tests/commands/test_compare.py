@@ -1,5 +1,6 @@
 """The command `compare`: exit status, matching, pairs, drift and bad input."""
 
+import dataclasses
 import json
 import random
 
@@ -216,6 +217,18 @@ def test_drift_that_is_seen_within_a_session_widens_the_interval(judge, tmp_path
     assert report.exit_status == 2 and "drift-in-interval" in kinds(report)
 
 
+def test_an_assumed_drift_is_stated_with_its_size(go, judge, tmp_path):
+    write_at(tmp_path, "before", STEADY, range(5))
+    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    found = {each.kind: each.values for each in verdict_statements(judge())}
+    assert found["two-sittings"]["apart"] == pytest.approx(600)
+    shares = found["interleaved-runs-would-show"]
+    assert shares["interleaved"] < shares["now"] / 2
+    [result] = json.loads(go("--format=json")[1])["results"]
+    half_width = 100 * result["drift"]["half_width"]
+    assert half_width == pytest.approx(found["two-sittings"]["drift"])
+
+
 def test_the_same_runs_on_both_sides_are_not_judged(judge, tmp_path):
     write_at(tmp_path, "before", STEADY, range(5))
     write_at(tmp_path, "after", STEADY, range(5))
@@ -349,3 +362,20 @@ def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
     assert statement.kind == "regressions" and "seed=2" in statement.subject
     assert statement.values.items() >= {"slower": 2, "total": 2}.items()
     assert statement.values["change"] == pytest.approx(-30)
+
+
+def test_bad_runs_are_noted_and_not_compared(judge, tmp_path):
+    write_sides(tmp_path, STEADY, scaled(1.0))
+    error = {"type": "MadeUp", "message": "why"}
+    bad = dataclasses.replace(run(500.0), status="failed", error=error)
+    record.write(bad, tmp_path / "after" / "run.r9.json")
+    report = judge()
+    [result] = report.results
+    assert report.exit_status == 0 and result.runs == (5, 5)
+    [note] = result.notes
+    assert note.kind == "bad-runs" and note.values["file"] == "run.r9.json"
+    assert (note.values["bad"], note.values["runs"]) == (1, 6)
+    for path in (tmp_path / "after").glob("*.json"):
+        record.write(bad, path)
+    [result] = judge().results
+    assert result.reason.kind == "no-good-run" and result.reason.values["runs"] == 6

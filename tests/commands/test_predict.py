@@ -368,3 +368,9 @@ def test_a_prediction_without_runs_is_left_out_by_every_reader(go, tmp_path):
         assert "fitted" in err
     content = json.loads(go("--track_record", "mine", "--format=json")[1])
     assert kinds(content) == ["track-record", "predict-hit"]
+
+
+def test_without_a_number_of_devices_as_many_again_are_predicted(go, tmp_path):
+    (tmp_path / "t.md").write_text(TABLE)
+    [series] = as_json(go, "t.md")["series"]
+    assert [point["devices"] for point in series["predicted"]] == [4]

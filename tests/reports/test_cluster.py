@@ -2,6 +2,7 @@
 
 import pytest
 
+from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.attribution import EXCHANGE
 from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement
@@ -23,7 +24,7 @@ from tests.support.answers import lead
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
-from tests.support.views import page_of
+from tests.support.views import json_of, page_of
 
 SYNC, ALONE, ASYNC = (
     "collective_all_reduce",
@@ -235,3 +236,14 @@ def test_a_rank_without_the_kind_of_its_failure_is_named():
     notes = cluster.ranks_notes(changed(run(2, 1900), workers={"lost": lost}), None)
     subjects = [note.subject for note in notes if note.kind == "rank-lost"]
     assert subjects == ["rank 1: host b ended", "worker 2 ended"]
+
+
+def test_data_have_the_workers_and_the_seconds_of_their_start(tmp_path):
+    first = json_of(of(folder()))["series"][0]
+    assert first["initialisation"][-1]["num_workers"] == 4
+    rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
+    assert {(row["num_workers"], row["num_devices"]) for row in rows} == {
+        (1, 1),
+        (2, 2),
+        (4, 4),
+    }

@@ -208,3 +208,12 @@ def test_the_command_takes_one_target(tmp_path, capsys):
     assert "two targets" in capsys.readouterr().err
     assert report.main([str(tmp_path), "--target_accuracy=90"]) == 2
     assert "--target_accuracy=90" in capsys.readouterr().err
+
+
+def test_a_chosen_level_is_the_highest_only_where_all_runs_reach_it():
+    reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
+    missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
+    assert [learning._make_notes(found)[0].kind for found in (reached, missed)] == [
+        "target-highest",
+        "target-lowest",
+    ]

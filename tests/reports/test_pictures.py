@@ -8,6 +8,7 @@ import warnings
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from rnn_scaling.analysis.confidence import Interval
@@ -229,3 +230,25 @@ def test_the_notes_below_a_chart_and_its_legend_are_apart(monkeypatch):
     named = [box for box in boxes if box[0].startswith(("commit", *names))]
     assert len(named) == 3
     assert_apart(named)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        1,
+        4,
+    ],
+)
+def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
+    )
+    made = of(repeated({1: 95, 2: 190}))
+    [group] = scaling_data.groups(made)
+    few = dataclasses.replace(
+        group, picture_metrics=[group.picture_metrics[0]] * metrics
+    )
+    monkeypatch.setattr(curves, "groups", lambda _: [few])
+    curves.render(made)
+    assert len(drawn[0].axes) == metrics

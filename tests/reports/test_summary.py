@@ -3,12 +3,18 @@
 Cautions are about load, differences between runs, and strong scaling set up by hand.
 """
 
+from pathlib import Path
+
 import pytest
 
 from rnn_scaling.analysis.statements import state
+from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import (
+    answer_text,
     cautions,
     start_up,
+    summary_builder,
+    table,
 )
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -130,3 +136,27 @@ def test_the_answer_names_the_kernel_that_ran_on_cpus():
     assert kernels(fused) == ["cudnn_lstm"]
     assert kernels([altered(each, resolved=resolved) for each in fused]) == []
     assert kernels([timed(1, 100, encoder_type="dynamic_rnn")]) == []
+
+
+def test_machines_and_runs_in_progress_are_named_before_the_numbers():
+    runs = []
+    for cpu in ("Small", "Large"):
+        runs += [altered(timed(n, 100 * n), environment={"cpu": cpu}) for n in (1, 2)]
+    files = [RunFile(f"{k}.json", each) for k, each in enumerate(runs)]
+    content = Folder(tuple(files), (), (Path("out/9.json"),))
+    made = summary_builder.summarise(content, "results")
+    assert (made.num_runs, made.failures) == (4, ())
+    assert made.files_in_progress == ("9.json",)
+    text = table.text(made)
+    assert "machine 1 is Small" in text.splitlines()[0]
+    assert "1 run is still in progress" in text
+
+
+def test_a_loss_of_many_times_its_start_is_in_the_brief_text():
+    batches = {"warmup": 1, "seconds": [9.0, 1.0, 1.0], "items": [1, 100, 100]}
+    grown = altered(run(1, 100.0), batches={**batches, "loss": [9.2, 9.2, 920_000.0]})
+    summary = of([grown])
+    (statement,) = cautions.loss_statements(summary)
+    assert statement.kind == "loss-grew"
+    brief = answer_text.brief_text(summary, Path("out"))
+    assert sentence_of(statement) in brief

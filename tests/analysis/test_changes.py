@@ -244,3 +244,18 @@ def test_half_of_the_bytes_do_what_was_predicted(workers, kind):
         points[f"ring-{workers}-50mbit"],
         points[f"ring-{workers}-50mbit-{kind}"],
     )
+
+
+def test_faster_devices_make_the_exchange_a_larger_share():
+    found = sensitivity(
+        prediction(),
+        8,
+        [Change(COMPUTE, 2.0), Change(EXCHANGE, 0.5), Change(JITTER, 0.0)],
+    )
+    now, *effects, together = found.effects
+    fast = next(effect for effect in effects if effect.change == "compute=2x")
+    assert 1 < fast.gain.value < 2 and fast.efficiency.high < now.efficiency.value
+    assert [effect.gain.value for effect in effects] == sorted(
+        (e.gain.value for e in effects), reverse=True
+    )
+    assert together.gain.value > max(effect.gain.value for effect in effects)

@@ -287,3 +287,18 @@ def test_curves_are_in_the_order_of_machines_and_of_their_names():
         ]
         assert titles[:3] == [f"{name}, B" for name in names]
         assert titles[3:] == [f"{name}, A" for name in names]
+
+
+def test_curves_of_another_program_name_one_device_as_well():
+    parts = [
+        history.Configuration(
+            options={"trainer": "mine", **devices},
+            unit="words",
+            num_devices=num_devices,
+            rates=(10.0,),
+        )
+        for num_devices, devices in ((1, {}), (2, {"num_devices": 2}))
+    ]
+    timeline = curves.build_timeline([histories.entry(0, configurations=tuple(parts))])
+    titles = [curve.title for curve in timeline.curves]
+    assert titles == ["mine, 1 device", "mine, 2 devices"]

@@ -154,3 +154,12 @@ def test_markdown_contains_no_html_of_records(go, tmp_path):
     machine(tmp_path / "new", {1: 0.8}, NEW | {"cpu": "<b>Processor</b>"})
     out = go("--across=machine", "--format=markdown")[1]
     assert out.count("&lt;b>Processor") == 2 and "<b" not in out
+
+
+def test_the_refusal_names_the_option(go, tmp_path):
+    machine(tmp_path / "old", {1: 1.0})
+    machine(tmp_path / "new", {1: 2.0}, NEW)
+    status, out, _ = go()
+    assert status == 2 and "--across=machine" in out.splitlines()[-1]
+    machine(tmp_path / "new", {1: 2.0}, batch_size=1)
+    assert "--across" not in go()[1]

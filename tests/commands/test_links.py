@@ -439,3 +439,17 @@ def test_products_that_failed_leave_what_was_kept(call, tmp_path):
         and sum(line.startswith("error: matrix products on ") for line in err) == 2
     )
     assert (tmp_path / "cache/rnn_scaling/peaks.json").read_text() == before
+
+
+@pytest.mark.parametrize("pictures", [True], indirect=True)
+def test_transfers_without_a_copy_have_no_bandwidth_and_no_picture(
+    call, pictures, tmp_path
+):
+    status, out, err = call("--measure=copies")
+    assert status == 0, err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "links.json",
+        "links.md",
+    }
+    (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
+    assert row[3].strip() == row[7].strip() == "no copy"

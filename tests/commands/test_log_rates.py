@@ -366,3 +366,25 @@ def test_bars_of_several_ranks(tmp_path):
     reading = read(tmp_path, text, "tqdm", items_per_step=8.0)
     assert reading.rate == pytest.approx(80)
     assert kinds_of(reading) == {Kind.ONE_TIMED_RANK}
+
+
+@pytest.mark.parametrize("start_s", [0.05, 5.0])
+@pytest.mark.parametrize("shown_from_zero", [False, True])
+def test_running_averages_give_the_rate_between_the_lines(
+    tmp_path, start_s, shown_from_zero
+):
+    ends = [1, *range(101, 900, 100)] if shown_from_zero else range(100, 900, 100)
+    rates = running_averages(start_s, 0.001, ends)
+    text = "".join(
+        f"step {end - shown_from_zero} rate {rate:.3f}\n"
+        for end, rate in zip(ends, rates)
+    )
+    reading = read(tmp_path, text, r"regex:step (?P<step>\d+) rate (?P<rate>{number})")
+    assert reading.rate == pytest.approx(1000, rel=0.002)
+    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+
+
+def test_rates_that_rise_unlike_an_average_are_only_reported(tmp_path):
+    text = "".join(f"rate {rate}\n" for rate in (100, 110, 120, 130, 140, 150))
+    reading = read(tmp_path, text, RATE)
+    assert 100 < reading.rate <= 150 and kinds_of(reading) >= {Kind.RISING}

@@ -189,6 +189,8 @@ def test_a_number_whose_runs_failed_is_no_bound():
     assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
         "threads"
     ] == ["2"]
+    (none,) = dispatch_threads.make_probes(failed, OWN)
+    assert "threads-not-measured" in statements(none)
 
 
 def go(tmp_path, *words):

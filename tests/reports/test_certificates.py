@@ -56,6 +56,10 @@ def test_the_verdict_stands_beside_the_speed():
     assert rows[0]["holds"] and rows[1] is None
 
 
+def test_a_mode_that_trains_wrong_has_its_verdict_in_the_table():
+    assert table.render(certified(WRONG)).decode().count("WRONG: sum") == 3
+
+
 def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
     rates_of_one = {"parameter_server": 90, "mirrored": 130, "replicated": 100}
 

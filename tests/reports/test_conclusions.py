@@ -178,3 +178,36 @@ def test_a_part_that_load_explains_in_part_says_how_much_of_it():
     assert said["part"].values["points"]["value"] == pytest.approx(50)
     assert said["part-with-load"].values["load"] == pytest.approx(2 * 50 * 0.1 / 0.9)
     assert "part-with-load" not in lead(of(repeated({1: 20, 2: 20})))
+
+
+def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
+    rates = {("independent", 1): 100, ("independent", 2): 140.2}
+    rates |= {("replicated", 1): 100, ("replicated", 2): 140}
+    made = stated(at_rates(rates))["replicated"]
+    assert made["part"].subject == "contention" and made["rest-within-noise"].values[
+        "parts"
+    ] == ["exchange"]
+    assert value(made["rest-within-noise"], "points") == pytest.approx(0.1, abs=0.01)
+
+
+def test_what_is_missing_is_said_with_the_command_that_supplies_it():
+    (alone,) = of([timed(2, 140, variable_update="replicated")]).series
+    assert "needs-run-on-one-device" in by_kind(make_statements(alone))
+    assert [
+        "--num_devices=1 " in line for line in conclusions.missing_run_commands(alone)
+    ] == [True]
+    (one,) = of([timed(1, 100)]).series
+    assert list(by_kind(make_statements(one))) == ["rate", "not-run-on-more-devices"]
+    assert "--num_devices=2" in conclusions.missing_run_commands(one)[0]
+    runs = [
+        run for run in attributed() if run.config["variable_update"] == "replicated"
+    ]
+    (replicated,) = of(runs).series
+    assert by_kind(make_statements(replicated))["parts-need-runs"].values["parts"] == [
+        "contention",
+        "exchange",
+    ]
+    assert all(
+        "--variable_update=independent" in line
+        for line in conclusions.missing_run_commands(replicated)
+    )

@@ -162,3 +162,15 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     places = [(place, efficiency.value) for place, efficiency, _ in points]
     assert places[0] == (pytest.approx(2.5), pytest.approx(90, rel=1e-3))
     assert len(places) == 7
+
+
+def test_models_of_one_family_count_once_and_single_runs_are_not_judged():
+    sizes = dict(
+        zip(
+            ("resnet20", "resnet32", "resnet44", "lm", "nmt"),
+            (0.6, 0.7, 0.8, 0.9, 0.95),
+        )
+    )
+    answer = lead(of(runs_of(sizes)))
+    assert answer["too-few-models"].values["families"] == 2
+    assert "trend-of-single-runs" in lead(of(runs_of(MODELS, repeats=1)))

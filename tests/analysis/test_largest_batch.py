@@ -135,11 +135,11 @@ def test_both_ends_are_runs_even_if_memory_grows_unevenly():
 
     tries = []
     limit = int(0.9 * GIB)
-    while (size := next_batch(32, tries)) is not None:
+    while (size := choose_next_batch(32, tries)) is not None:
         memory = {"peak_process_bytes": used_bytes(size)}
         run = make_record(config={"batch_size": size}, memory=memory)
-        tries.append(largest_batch.outcome(run, limit))
-    result = bounds(tries)
+        tries.append(largest_batch.judge_run(run, limit))
+    result = find_bounds(tries)
     assert used_bytes(result.largest) <= limit < used_bytes(result.too_large)
     sizes = {attempt.batch_size for attempt in tries}
     assert {result.largest, result.too_large} <= sizes

@@ -296,7 +296,7 @@ def test_comparisons_and_histories_have_measured_rates_without_a_mark():
 
 def test_a_run_of_a_corrected_row_has_its_measured_rate():
     made = of(beside_one_busy_process())
-    explorer = scaling_data.explorer(made, scaling_data.groups(made))
+    explorer = scaling_data.make_explorer(made, scaling_data.list_groups(made))
     of_two = [each.values for each in explorer.runs if "2 devices" in each.title]
     assert [values["words_per_second"] for values in of_two] == pytest.approx(
         [190 * 2 / 3 * factor for factor in (0.99, 1.0, 1.01)], rel=1e-3

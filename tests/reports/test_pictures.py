@@ -245,10 +245,10 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
         Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
     )
     made = of(repeated({1: 95, 2: 190}))
-    [group] = scaling_data.groups(made)
+    [group] = scaling_data.list_groups(made)
     few = dataclasses.replace(
         group, picture_metrics=[group.picture_metrics[0]] * metrics
     )
-    monkeypatch.setattr(curves, "groups", lambda _: [few])
+    monkeypatch.setattr(curves, "list_groups", lambda _: [few])
     curves.render(made)
     assert len(drawn[0].axes) == metrics

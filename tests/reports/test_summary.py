@@ -147,7 +147,7 @@ def test_machines_and_runs_in_progress_are_named_before_the_numbers():
     made = summary_builder.summarise(content, "results")
     assert (made.num_runs, made.failures) == (4, ())
     assert made.files_in_progress == ("9.json",)
-    text = table.text(made)
+    text = table.format_text(made)
     assert "machine 1 is Small" in text.splitlines()[0]
     assert "1 run is still in progress" in text
 

@@ -21,9 +21,9 @@ SOURCES = {
 }
 CHECKS = """
 import gc, sys
-from rnn_scaling.training.preparation import loading
+from rnn_scaling.training.preparation import speed_up_loading
 finders = list(sys.meta_path)
-with loading():
+with speed_up_loading():
     import tensorflow
     assert not gc.isenabled()
 assert gc.isenabled() and gc.get_freeze_count() and sys.meta_path == finders

@@ -71,6 +71,12 @@ def pattern(
     largest = np.abs(weights).max()
     if right_weights is None:
         right_weights = np.full_like(weights, largest)
+    else:
+        # SAM, for example, uses only the second of two backward passes.
+        is_unused = np.abs(right_weights) < 1e-2 * np.abs(right_weights).max()
+        is_used = ~(is_unused & (np.abs(weights) < 1e-2 * largest)).all(axis=0)
+        weights = weights[:, is_used]
+        right_weights = right_weights[:, is_used]
     is_zero = np.abs(weights) < 1e-2 * largest
     is_zero_elsewhere = np.delete(is_zero, rank, axis=0)
     num_micro = weights.shape[1]

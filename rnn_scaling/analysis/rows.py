@@ -407,7 +407,7 @@ def has_many_models(rows: Sequence[Row]) -> bool:
 
 
 def run_rates(records: Sequence[RunRecord], all_batches: bool = False) -> list[float]:
-    """Return items/s of each run that measured something, see `counted_rate`.
+    """Return items/s of each run; see `disturbance.compute_counted_rate`.
 
     Args:
       records: Runs that are averaged.

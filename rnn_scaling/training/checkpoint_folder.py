@@ -7,7 +7,7 @@ This module does not load TensorFlow. In DIR/batch_00000200/:
     run.json                                         the options and each rank's batches
 
 Rank 0 writes run.json last, which completes the checkpoint. The run that saves here
-holds the lock DIR/.run.lock. Only the newest _NUM_KEPT checkpoints are kept.
+holds the lock DIR/.run.lock. The newest _NUM_KEPT_CHECKPOINTS are kept.
 """
 
 import contextlib
@@ -332,7 +332,7 @@ def publish(
     ranks: Sequence[Mapping[str, Any]],
     files: Sequence[str] = (),
 ) -> None:
-    """Complete a checkpoint and remove all but the newest _NUM_KEPT checkpoints.
+    """Complete a checkpoint; keep only the newest _NUM_KEPT_CHECKPOINTS.
 
     Args:
       folder: The folder with the variables of all ranks.

@@ -2,8 +2,8 @@
 
     python -m benchmarks.recommendation [--repetitions=1000] [--seed=1]
 
-Candidates run in two rounds, and in a third if `select_for_another_round` asks for it. A
-process has a log rate that is normal about the truth. On a machine that drifts, each
+Candidates run in two rounds, and in a third if `select_for_another_round` asks for it.
+A process has a log rate that is normal about the truth. On a machine that drifts, each
 round adds a log rate.
 """
 

@@ -40,7 +40,7 @@ from rnn_scaling.analysis.confidence import Interval, combine, divide_rates, fin
 from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.significance import foreseen_effect, more_repeats
+from rnn_scaling.analysis.significance import foreseen_effect, propose_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import make_sweep_command
@@ -233,7 +233,7 @@ class Attribution:
         """
         points = [part.points for part in self.parts if part.points]
         points = points or [self.loss_points]
-        num_runs, repeats = more_repeats(points)
+        num_runs, repeats = propose_repeats(points)
         effects = []
         for value in points:
             error = value.standard_error

@@ -19,7 +19,7 @@ from rnn_scaling.analysis.statements import Statement, interval_values, state
 
 # With five families, the interval of a perfect order contains 0.
 MIN_FAMILIES = 6
-# With three, Fisher's z has no standard error.
+# With three points, Fisher's z has no standard error.
 MIN_POINTS_FOR_INTERVAL = 4
 # With 2,000 draws, the ends of an interval depend on the seed by up to 0.07.
 _NUM_DRAWS = 20_000
@@ -40,8 +40,8 @@ def rank_correlation(
     Args:
       x: One number of each model.
       y: Another number of each model.
-      num_families: The number n of independent models, at least FEWEST_FOR_INTERVAL;
-        by default all.
+      num_families: The number n of independent models, at least
+        MIN_POINTS_FOR_INTERVAL. None counts every model.
 
     Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
@@ -62,13 +62,14 @@ def rank_correlation_with_errors(
     In each of _NUM_DRAWS draws, every number moves by its error (Student's t of its
     logarithm), and Fisher's z of the correlation moves by the error of a sample of
     `num_families` models. The interval contains the middle 95 % of the draws, and the
-    interval of `rank_correlation`. It can only be wider than that one, because errors
-    that move the numbers once more hide a relation and do not show one.
+    interval of `rank_correlation`. It is never narrower than the latter, because
+    further errors of the numbers can hide a relation, but cannot create one.
 
     Args:
       x: One number above 0 of each model; all have a standard error.
-      y: Another one.
-      num_families: The number of independent models, at least FEWEST_FOR_INTERVAL.
+      y: Another number above 0 of each model; all have a standard error.
+      num_families: The number of independent models, at least
+        MIN_POINTS_FOR_INTERVAL.
     """
     without_errors = rank_correlation(
         [number.value for number in x], [number.value for number in y], num_families
@@ -153,12 +154,16 @@ def _centred_ranks(values: np.ndarray) -> np.ndarray:
     return differences.sum(-1) / 2
 
 
-def _fisher_z(value: Any, count: int) -> Any:
+def _limit_correlation(value: Any, count: int) -> Any:
+    """Return a correlation of at most 1 - 1/(2n), which has a finite Fisher's z."""
     limit = 1 - 0.5 / count
-    return np.arctanh(np.clip(value, -limit, limit))
+    return np.clip(value, -limit, limit)
+
+
+def _fisher_z(value: Any, count: int) -> Any:
+    return np.arctanh(_limit_correlation(value, count))
 
 
 def _fisher_error(value: Any, count: int) -> Any:
     """Return the standard error of Fisher's z, by Bonett and Wright."""
-    limit = 1 - 0.5 / count
-    return np.sqrt((1 + np.clip(value, -limit, limit) ** 2 / 2) / (count - 3))
+    return np.sqrt((1 + _limit_correlation(value, count) ** 2 / 2) / (count - 3))

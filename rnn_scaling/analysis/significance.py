@@ -1,8 +1,7 @@
 """Test whether rates changed, and compute which changes such data can show.
 
-docs/statistics.md has the formulas.
-
-Comparisons, attribution, rankings and reports test with these functions.
+docs/statistics.md has the formulas. Comparisons, attribution, rankings and reports all
+test with these functions, so that they agree about what is noise.
 """
 
 import bisect
@@ -21,7 +20,7 @@ from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
-_POWER = 0.80
+_POWER = 0.80  # probability that a test finds a true effect
 # Values of --repeats that are proposed if the existing runs cannot decide.
 REPEATS = (3, 5, 10, 20, 40)
 MAX_REPEATS = 100  # a difference that needs more repeats is not worth them
@@ -86,7 +85,7 @@ def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
     """Test whether a ratio after / before is 1, with 5 % false alarms.
 
     Returns:
-      A comparison that is UNJUDGED if a side has a single process.
+      A comparison that is UNJUDGED if a side has a single run.
     """
     error = change.relative_error
     if error is None or min(change.run_counts) < 2:
@@ -120,13 +119,13 @@ def gate(comparison: Comparison, max_regression: float) -> Gate:
     return Gate.REGRESSION if high < 1 - max_regression else Gate.UNJUDGED
 
 
-def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
+def joint_ratio(a: Interval, b: Interval, num_compared: int) -> Interval:
     """Return a / b, with an interval that holds together with all pairs' intervals.
 
     Args:
       a: The numerator.
       b: The denominator.
-      among: The number of rates that are compared with each other.
+      num_compared: The number of rates that are compared with each other.
     """
     change = divide_rates(a, b)
     if change.relative_error is None:
@@ -134,20 +133,20 @@ def joint_ratio(a: Interval, b: Interval, among: int) -> Interval:
     # An efficiency does not have the scatter that it shares with another one, so the
     # degrees of both are not added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    quantile = t_quantile(_pair_quantile(among), degrees)
+    quantile = t_quantile(_pair_quantile(num_compared), degrees)
     margin = quantile * change.relative_error + change.rounding
-    kind = IntervalKind(Basis.RANKING, (among,), change.kind.inherited_notes)
+    kind = IntervalKind(Basis.RANKING, (num_compared,), change.kind.inherited_notes)
     return dataclasses.replace(change.with_margin(margin, kind), degrees=degrees)
 
 
-def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
+def is_above(a: Interval, b: Interval, num_compared: int = 2) -> bool:
     """Return whether a is larger than b; see `joint_ratio`."""
-    low = joint_ratio(a, b, among).low
+    low = joint_ratio(a, b, num_compared).low
     return low is not None and low > 1
 
 
 def find_peak(rates: Sequence[Interval]) -> int | None:
-    """Return the index of the highest rate if it is above the last one, beyond noise."""
+    """Return the index of the highest rate, or None if the last rate may be as high."""
     if not rates:
         return None
     index = max(range(len(rates)), key=lambda i: rates[i].value)
@@ -161,16 +160,20 @@ def find_peak(rates: Sequence[Interval]) -> int | None:
     return index if is_higher else None
 
 
-def _pair_quantile(among: int) -> float:
-    """Return the probability of Student's t for all pairs of some numbers together.
+def _pair_quantile(num_compared: int) -> float:
+    """Return the quantile level of one pair in a comparison of all pairs.
 
-    With it, all pairs together have 5 % false alarms.
+    With it, all pairs together have at most 5 % false alarms (Bonferroni).
     """
-    return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
+    return 1 - (1 - LEVEL) / 2 / math.comb(num_compared, 2)
 
 
-def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
-    """Return the smallest number of runs of a value, and a useful number of repeats."""
+def propose_repeats(values: Sequence[Interval]) -> tuple[int, int]:
+    """Return the number of runs so far, and the number of repeats to propose.
+
+    Returns:
+      The smallest number of runs of a value, and at least twice as many repeats.
+    """
     smallest_counts = [min(value.run_counts) for value in values if value.run_counts]
     num_runs = max(1, min(smallest_counts, default=1))
     for repeats in REPEATS:
@@ -180,9 +183,9 @@ def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
 
 
 def foreseen_effect(
-    error: float, degrees: float, num_runs: int, repeats: int, among: int = 2
+    error: float, degrees: float, num_runs: int, repeats: int, num_compared: int = 2
 ) -> float:
-    """Return the true effect that a number of repeats shows with the probability POWER.
+    """Return the true effect that a number of repeats shows with the power _POWER.
 
     Args:
       error: Standard error with `num_runs` runs of each configuration; the unit of the
@@ -190,15 +193,17 @@ def foreseen_effect(
       degrees: Degrees of freedom of that estimate.
       num_runs: Runs of each configuration so far.
       repeats: Runs of each configuration in the future.
-      among: The number of rates that are compared with each other.
+      num_compared: The number of rates that are compared with each other.
     """
     growth = (repeats - 1) / (num_runs - 1) if num_runs > 1 else repeats / num_runs
-    effect = t_foreseeable(_pair_quantile(among), _POWER, degrees, degrees * growth)
+    effect = t_foreseeable(
+        _pair_quantile(num_compared), _POWER, degrees, degrees * growth
+    )
     return error * math.sqrt(num_runs / repeats) * effect
 
 
 def needed_repeats(
-    effect: float, error: float, degrees: float, num_runs: int, among: int
+    effect: float, error: float, degrees: float, num_runs: int, num_compared: int
 ) -> int | None:
     """Return the fewest repeats that show a true effect in 80 of 100 cases.
 
@@ -208,7 +213,7 @@ def needed_repeats(
         effect.
       degrees: Degrees of freedom of that estimate.
       num_runs: Runs of each configuration so far.
-      among: The number of rates that are compared with each other.
+      num_compared: The number of rates that are compared with each other.
 
     Returns:
       None if more than MAX_REPEATS are needed.
@@ -217,7 +222,11 @@ def needed_repeats(
     def is_shown(repeats: int) -> bool:
         return (
             foreseen_effect(
-                error, degrees=degrees, num_runs=num_runs, repeats=repeats, among=among
+                error,
+                degrees=degrees,
+                num_runs=num_runs,
+                repeats=repeats,
+                num_compared=num_compared,
             )
             <= effect
         )
@@ -229,7 +238,7 @@ def needed_repeats(
 
 
 def detectable_effect(error: float, degrees: float) -> float:
-    """Return the true effect that a two-sided 5 % t test finds with the power POWER.
+    """Return the true effect that a two-sided 5 % t test finds with the power _POWER.
 
     Args:
       error: Standard error; the unit of the result.

@@ -1,7 +1,7 @@
 """python -m rnn_scaling ab: compare the speeds of two sets of flags.
 
-It only reads flags and prints: `sweeps.pairs` plans the runs, and `analysis.comparison`
-judges them.
+This module reads the flags and prints the answer; `sweeps.pairs` plans the runs, and
+`analysis.comparison` judges them.
 """
 
 from collections.abc import Sequence
@@ -69,20 +69,20 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     conductor.note_nothing_to_run()
     conductor.outcome.print_failures()
     entry.note(*pair_trainer.notes)
-    return _answer(out, options)
+    return _print_answer(out, options)
 
 
-def _answer(out: Path, options: pairs.AbOptions) -> int:
-    """Print which side is faster; return the exit status."""
-    # Loads numpy, so a wrong flag is reported first.
+def _print_answer(out: Path, options: pairs.AbOptions) -> int:
+    """Print which side is faster, and return the exit status."""
+    # These modules load NumPy, so wrong flags are reported before they are imported.
     from rnn_scaling.analysis.comparison.judgement import Question, Report
     from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=options.max_regression)
-    common = "only the common flags"
-    settings = f"A: {options.a or common}\nB: {options.b or common}"
+    no_flags_text = "only the common flags"
+    settings = f"A: {options.a or no_flags_text}\nB: {options.b or no_flags_text}"
 
-    def answer(report: Report) -> str:
+    def format_answer(report: Report) -> str:
         answers = [
             *comparison_statements.ab_statements(report),
             *comparison_statements.disturbed_statements(
@@ -92,4 +92,4 @@ def _answer(out: Path, options: pairs.AbOptions) -> int:
         ]
         return f"{wording.sentences(answers)}\n{settings}"
 
-    return comparison.compare(out / "a", out / "b", question, answer=answer)
+    return comparison.compare(out / "a", out / "b", question, answer=format_answer)

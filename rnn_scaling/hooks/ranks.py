@@ -24,11 +24,16 @@ PORTS_VARIABLE = "RNN_SCALING_HOOK_PORTS"  # a free port per rank
 SETTINGS_VARIABLE = "RNN_SCALING_HOOK_SETTINGS"
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 POLL_S = 0.02
-_END_WAIT_S = 10.0  # wait for the end of the other ranks
+_END_WAIT_S = 10.0  # how long a finished rank waits for the other ranks
+_FAILURE_WAIT_S = 2.0  # how long the other ranks may run after one has failed
+_KILL_WAIT_S = 60.0  # time until the remaining ranks are killed again
 
+# One run of the script, as JSON data: num_ranks, num_threads (of each rank), limit_s,
+# environment, folder (the working directory), words (the script and its arguments) and
+# settings (for the hooks; its "folder" receives the logs and records).
 Job = Mapping[str, Any]
-# Runs the script in a process of its own, which has its rank's variables, and writes
-# the record to a path.
+# Runs the script of a job and writes its record to a path. It is called in a new
+# process that has the environment variables of its rank.
 Body = Callable[[Job, str], None]
 
 
@@ -53,7 +58,7 @@ def serve_programs(package: str, words: tuple[str, ...] = ()) -> None:
 
     Args:
       package: The package whose version is reported.
-      words: Words before the script, such as "-m" and the module of hooks.
+      words: Arguments of Python before the script, such as "-m" and a module.
     """
 
     def replace_process(job: Job, path: str) -> None:
@@ -66,7 +71,11 @@ def serve_programs(package: str, words: tuple[str, ...] = ()) -> None:
 
 
 def wait_for_all(folder: str) -> None:
-    """Note that this rank has ended, and wait for the other ranks."""
+    """Write a file that marks the end of this rank, and wait for those of the others.
+
+    Args:
+      folder: The folder of the files.
+    """
     done = f"{folder}/done"
     rank = os.environ.get("RANK", "0")
     open(f"{done}{rank}", "w").close()
@@ -79,15 +88,16 @@ def wait_for_all(folder: str) -> None:
 def end_after_last_step() -> None:
     """End the process of a user's script, whose last step has been recorded.
 
-    The rest of the script is neither needed nor safe: it could train on, write its
-    files, or wait for a rank that has ended. An exception could be caught by the script,
-    and an orderly exit can hang in a process group or in threads of the framework, so
-    the process ends without handlers, and what it has printed is written first.
+    The rest of the script is neither needed nor safe: it could continue to train, write
+    its files, or wait for a rank that has ended. The script could catch an exception,
+    and an orderly exit can hang in a process group or in threads of the framework. So
+    the process writes its pending output and ends without exit handlers.
     """
     _exit_now(0)
 
 
 def _run_ranks(job: Job, body: Body) -> dict[str, Any]:
+    """Run all ranks of a job and return its result; see `_wait_for_ranks`."""
     num_ranks = job["num_ranks"]
     ports = _free_ports(num_ranks + 1)
     address = {
@@ -97,34 +107,43 @@ def _run_ranks(job: Job, body: Body) -> dict[str, Any]:
         "MASTER_PORT": ports[0],
         PORTS_VARIABLE: ",".join(ports[1:]),
     }
-    processes = {}
+    ranks_by_pid = {}
     for rank in range(num_ranks):
-        process = os.fork()
-        if process == 0:
+        pid = os.fork()
+        if pid == 0:
             variables = {**address, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             _become_rank(job, variables, body)
-        processes[process] = rank
-    return _wait(processes, job["limit_s"])
+        ranks_by_pid[pid] = rank
+    return _wait_for_ranks(ranks_by_pid, job["limit_s"])
 
 
-def _wait(processes: dict[int, int], limit_s: float) -> dict[str, Any]:
-    """Wait for all ranks; kill them after a failure or at the time limit."""
-    statuses = [0] * len(processes)
+def _wait_for_ranks(ranks_by_pid: dict[int, int], limit_s: float) -> dict[str, Any]:
+    """Wait for all ranks; kill them after a failure or at the time limit.
+
+    Args:
+      ranks_by_pid: The rank of each process; the ended ones are removed.
+      limit_s: The time limit of the run.
+
+    Returns:
+      The exit status of each rank, negative for a signal, and whether the ranks were
+      killed because of the time limit.
+    """
+    statuses = [0] * len(ranks_by_pid)
     limit = time.monotonic() + limit_s
     timed_out = False
-    while processes:
-        process, status = os.waitpid(-1, os.WNOHANG)
-        if process in processes:
-            rank = processes.pop(process)
+    while ranks_by_pid:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in ranks_by_pid:
+            rank = ranks_by_pid.pop(pid)
             statuses[rank] = os.waitstatus_to_exitcode(status)
             if statuses[rank] > 0:
                 # The others may wait for this rank forever.
-                limit = min(limit, time.monotonic() + 2.0)
+                limit = min(limit, time.monotonic() + _FAILURE_WAIT_S)
         elif time.monotonic() > limit:
             timed_out = not any(statuses)
-            for process in processes:
-                os.kill(process, signal.SIGKILL)
-            limit += 60.0
+            for running_pid in ranks_by_pid:
+                os.kill(running_pid, signal.SIGKILL)
+            limit += _KILL_WAIT_S
         else:
             time.sleep(POLL_S)
     return {"statuses": statuses, "timed_out": timed_out}
@@ -156,7 +175,7 @@ def _become_rank(job: Job, variables: Mapping[str, str], body: Body) -> None:
 
 
 def _exit_now(status: int) -> None:
-    """Write what is printed, and end the process without handlers of exit."""
+    """Write the pending output, and end the process without exit handlers."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

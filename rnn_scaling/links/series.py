@@ -1,6 +1,7 @@
-"""Times of one link or algorithm over sizes: fits, bandwidths, JSON. Pure functions.
+"""Transfer times of a link or an algorithm by size: fits, bandwidths and JSON.
 
-The time of a transfer is fitted as alpha + bytes / beta.
+The time of a transfer is fitted as alpha + bytes / beta. No function here reads a
+clock or a file.
 
 `to_json` writes all fields of `Series` and `Fit` to links.json, which `predict --links`
 reads: never rename one.
@@ -16,14 +17,14 @@ MEMORY = "memory"
 COPY = "copy"
 ALL_REDUCE = "all_reduce"
 FLOAT32_BYTES = 4
-_MAX_DRIFT = 1.25  # ratio between passes above which other load has changed
+_MAX_DRIFT = 1.25  # a larger ratio between passes means that other load changed
 MAX_FIT_RESIDUAL = 0.15  # largest relative residual of a fit that holds
 _MIN_POINTS = 4  # two for alpha and beta, and two that can contradict the line
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A line of time over bytes.
+    """A straight line fitted to the times of transfers by their bytes.
 
     Attributes:
       alpha_us: The time of a transfer of 0 bytes.
@@ -35,7 +36,7 @@ class Fit:
       from_bytes: The size of the smallest fitted transfer.
       to_bytes: The size of the largest fitted transfer.
       num_points: The number of fitted points.
-      traffic: Bytes that beta counts per byte of size.
+      traffic: Bytes per byte of size that beta_gb_per_s includes; see `Series`.
     """
 
     alpha_us: float
@@ -94,9 +95,11 @@ def fit_line(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     import numpy as np  # --help and errors of flags do not need it.
 
     unit = max(num_bytes)  # Sums near 1 have smaller rounding errors.
-    x = np.array(num_bytes) / unit
+    relative_sizes = np.array(num_bytes) / unit
     times = np.array(seconds)
-    (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
+    (slope, alpha), covariance = np.polyfit(
+        relative_sizes, times, 1, w=1 / times, cov=True
+    )
     slope_error, alpha_error = np.sqrt(np.maximum(np.diag(covariance), 0))
     grows = slope > 2 * slope_error and slope > 0
     beta_gb_per_s = None
@@ -104,15 +107,16 @@ def fit_line(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     if grows:
         beta_gb_per_s = float(1e-9 * unit / slope)
         beta_error_gb_per_s = float(1e-9 * unit * slope_error / slope**2)
+    residuals = alpha + slope * relative_sizes - times
     return Fit(
         alpha_us=float(1e6 * alpha),
         alpha_error_us=float(1e6 * alpha_error),
         beta_gb_per_s=beta_gb_per_s,
         beta_error_gb_per_s=beta_error_gb_per_s,
-        largest_residual=float(np.max(np.abs(alpha + slope * x - times) / times)),
+        largest_residual=float(np.max(np.abs(residuals) / times)),
         from_bytes=num_bytes[0],
         to_bytes=num_bytes[-1],
-        num_points=len(x),
+        num_points=len(num_bytes),
     )
 
 
@@ -128,9 +132,9 @@ def find_best_fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | N
     if len(num_bytes) < _MIN_POINTS:
         return None
     for first in range(len(num_bytes) - _MIN_POINTS + 1):
-        line = fit_line(num_bytes[first:], seconds[first:])
-        if line.holds:
-            return line
+        fit = fit_line(num_bytes[first:], seconds[first:])
+        if fit.holds:
+            return fit
     return fit_line(num_bytes, seconds)
 
 
@@ -213,22 +217,21 @@ class Series:
         return self.traffic * point.num_bytes / point.median_s / 1e9
 
     def fit_medians(self) -> Fit | None:
-        """Fit the medians; None for too few sizes.
+        """Fit the median times, with `traffic` bytes per byte of size in beta.
 
-        Beta counts `traffic` bytes per byte of size.
+        Returns:
+          None for fewer than _MIN_POINTS sizes.
         """
-        line = find_best_fit(self.sizes, self.medians_s)
-        if (
-            line is None
-            or line.beta_gb_per_s is None
-            or line.beta_error_gb_per_s is None
-            or self.traffic < 2
-        ):
-            return line
-        beta = self.traffic * line.beta_gb_per_s
-        error = self.traffic * line.beta_error_gb_per_s
+        fit = find_best_fit(self.sizes, self.medians_s)
+        if fit is None or self.traffic < 2:
+            return fit
+        if fit.beta_gb_per_s is None or fit.beta_error_gb_per_s is None:
+            return fit
         return dataclasses.replace(
-            line, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic
+            fit,
+            beta_gb_per_s=self.traffic * fit.beta_gb_per_s,
+            beta_error_gb_per_s=self.traffic * fit.beta_error_gb_per_s,
+            traffic=self.traffic,
         )
 
 
@@ -265,10 +268,10 @@ def list_sizes(smallest: int, largest: int, factor: int) -> list[int]:
 
 def to_json(series: Series) -> dict[str, Any]:
     """Return a series with its fit for links.json."""
-    line = series.fit_medians()
+    fit = series.fit_medians()
     return {
         **dataclasses.asdict(series),
-        "fit": None if line is None else dataclasses.asdict(line),
+        "fit": None if fit is None else dataclasses.asdict(fit),
     }
 
 
@@ -305,8 +308,10 @@ def _join_points(points: Sequence[Point]) -> Point:
     for point in points:
         seconds += point.seconds
     # A pass that ended before the comparison leaves the size unproven.
-    counts = [point.wrong for point in points if point.wrong is not None]
-    num_wrong = max(counts) if len(counts) == len(points) else None
+    wrong_counts = [point.wrong for point in points if point.wrong is not None]
+    num_wrong = None
+    if len(wrong_counts) == len(points):
+        num_wrong = max(wrong_counts)
     return Point(points[0].num_bytes, tuple(seconds), points[0].calls, num_wrong)
 
 

@@ -31,14 +31,14 @@ _TEMPLATES: Mapping[str, str] = {
         "{total_seconds:.3g} s; was step() called before the devices had finished?"
     ),
 }
-# A newer version may have written another kind.
+# A newer version of the program may have written a kind that is not in _TEMPLATES.
 _UNKNOWN_KIND = (
     "the step times show that step() was called before the devices had finished"
 )
 
 
 def describe(early_steps: EarlySteps) -> str:
-    """Describe the sign of early steps, as the first clause of a sentence."""
+    """Return the evidence for early steps, as the first clause of a sentence."""
     return _TEMPLATES.get(early_steps.kind, _UNKNOWN_KIND).format(
         ratio=LONG_RATIO,
         steps=early_steps.steps,

@@ -1,6 +1,7 @@
-"""Certificates of rows: the verdict in tables, and an alarm if a mode trains incorrectly.
+"""Texts about the certificates of rows: verdicts for tables, and alarms.
 
-Tables, files and alarms show the verdict of a row with these functions.
+A row has one configuration, so it joins the certificates of all its runs. Tables,
+exported files and the first lines of a report use these functions.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,17 @@ def row_certificate(row: Row) -> Certificate | None:
 
 
 def certificate_text(certificate: Certificate) -> str:
-    """Return the findings in English; old records only have this text."""
+    """Return the findings in English.
+
+    Old records contain this text instead of statements.
+    """
     if certificate.statements:
         return sentences(Statement(**data) for data in certificate.statements)
     return certificate.sentence or ""
 
 
 def verdict_text(rows: Sequence[Row]) -> str:
-    """Return the worst verdict of rows in a word or two."""
+    """Return the worst verdict of some rows, or how many rows have no certificate."""
     certificates = [row_certificate(row) for row in rows]
     known_certificates = [certificate for certificate in certificates if certificate]
     worst = merge(known_certificates)
@@ -45,18 +49,24 @@ def verdict_text(rows: Sequence[Row]) -> str:
 
 
 def trains_wrong(series: SeriesSummary) -> bool:
-    """Return whether the certificate of a row failed; such a series is not ranked."""
+    """Return whether a row of a series has a failed certificate.
+
+    Reports do not rank such a series.
+    """
     certificates = [row_certificate(row) for row in series.rows]
     return any(certificate and not certificate.holds for certificate in certificates)
 
 
 def make_alarms(summary: Summary) -> list[Statement]:
-    """Return the series whose certificate failed; the answer begins with them."""
-    names = []
+    """Return a statement that names the series that train incorrectly, or [].
+
+    A report begins with it, before any speed.
+    """
+    failures = []
     for series in summary.series:
         for row in series.rows:
             certificate = row_certificate(row)
             if certificate and not certificate.holds:
                 findings = certificate_text(certificate).rstrip(".")
-                names.append(f"{series.title}, on {row.devices} ({findings})")
-    return [state("trains-wrong", names=names)] if names else []
+                failures.append(f"{series.title}, on {row.devices} ({findings})")
+    return [state("trains-wrong", names=failures)] if failures else []

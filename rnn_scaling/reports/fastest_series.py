@@ -15,8 +15,8 @@ from rnn_scaling.analysis.significance import (
     REPEATS,
     is_above,
     joint_ratio,
-    more_repeats,
     needed_repeats,
+    propose_repeats,
 )
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.records.record import RunRecord
@@ -127,12 +127,12 @@ def _unclear_statements(
     return [*unclear_statements, *_tie_statements(rates, len(ordered))]
 
 
-def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
+def _tie_statements(rates: Sequence[Interval], num_compared: int) -> list[Statement]:
     """Return what to do about a tie, and the repeats that the seen difference needs.
 
     Args:
       rates: The rates that are not separated, the highest first.
-      among: The number of series that are compared.
+      num_compared: The number of series that are compared.
     """
     if any(rate.relative_error is None for rate in rates):
         return [state("repeats-would-show-spread", repeats=REPEATS[0])]
@@ -142,18 +142,18 @@ def _tie_statements(rates: Sequence[Interval], among: int) -> list[Statement]:
         return [state("few-digits" if is_rounded else "same-rates")]
     bounds = []
     for rate in rates[1:]:
-        change = joint_ratio(rates[0], rate, among)
+        change = joint_ratio(rates[0], rate, num_compared)
         bounds.append((change.high or change.value) - 1)
     seen_difference = changes[0]
     repeats = None
     if seen_difference.value > 1:
-        num_runs, _ = more_repeats(rates)
+        num_runs, _ = propose_repeats(rates)
         repeats = needed_repeats(
             math.log(seen_difference.value),
             seen_difference.relative_error or 0.0,
             seen_difference.degrees,
             num_runs,
-            among,
+            num_compared,
         )
     tie_statements = []
     if max(bounds) <= _MAX_TIE_DIFFERENCE or repeats is None:
@@ -206,7 +206,7 @@ def _rows(series: Sequence[SeriesSummary], count: int) -> list[Row]:
 
 
 def _is_slower(
-    series: SeriesSummary, best: SeriesSummary, count: int, among: int
+    series: SeriesSummary, best: SeriesSummary, count: int, num_compared: int
 ) -> bool:
     """Return whether a series is slower than the best one, whatever slowed its runs.
 
@@ -214,7 +214,7 @@ def _is_slower(
       series: The series, which has a rate on `count` devices.
       best: The series with the highest rate on `count` devices.
       count: The number of devices.
-      among: The number of series that are compared.
+      num_compared: The number of series that are compared.
 
     Returns:
       False if a run lost workers, or if load that only `series` had may explain the
@@ -228,7 +228,7 @@ def _is_slower(
     if lost_share >= 1:
         return False
     undisturbed = _rate_on(series, count).scaled(1 / (1 - lost_share))
-    return is_above(_rate_on(best, count), undisturbed, among)
+    return is_above(_rate_on(best, count), undisturbed, num_compared)
 
 
 def state_conditions(

@@ -1,7 +1,7 @@
-"""The words for each kind of interval, for notes, JSON and CSV.
+"""The text for each kind of interval, for notes, JSON and CSV.
 
-Programs of users read these words in CSV and JSON, as the kind of an interval: change a
-text only if it is wrong. A new `Basis` or `Note` needs a text here.
+Users' programs read these texts in CSV and JSON, so change a text only if it is wrong.
+A new `Basis` or `Note` needs a text here.
 """
 
 from rnn_scaling.analysis.confidence import MIN_BATCHES

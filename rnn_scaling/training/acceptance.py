@@ -1,8 +1,8 @@
-"""Checks that a Recorder's values can be in a record, by the limits of its readers.
+"""Check that the values of a Recorder may be written into a record.
 
 The Recorder and the trainers call these functions before a value reaches a record. They
-raise ValueError with a message for the user. A limit is defined once, by the types of
-`records`; do not repeat it here.
+raise ValueError with a message for the user. The types of `records` define the limits
+that readers check; do not repeat a limit here.
 """
 
 import math
@@ -74,7 +74,7 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
 def make_readable(run: RunRecord) -> RunRecord:
     """Return the record, or a failed one if no reader would accept it.
 
-    The failed one has the same batches. A faulty clock can cause this.
+    The failed record has the same batches. A faulty clock can make a record unreadable.
     """
     fault = _find_record_fault(run)
     if not fault:
@@ -99,11 +99,11 @@ def _find_record_fault(run: RunRecord) -> str:
     return ""
 
 
-def read_items(number: int, value: Any, unit: str, earlier_items: int) -> int:
+def read_items(step: int, value: Any, unit: str, earlier_items: int) -> int:
     """Return the items of a step.
 
     Args:
-      number: Number of the step, for the message.
+      step: The number of the step, for the message.
       value: The argument of `Recorder.step`.
       unit: The unit of the items, for the message.
       earlier_items: Items of all steps before it.
@@ -112,7 +112,7 @@ def read_items(number: int, value: Any, unit: str, earlier_items: int) -> int:
       ValueError: If `value` is not a whole number above 0, or if the items of all
         steps are more than a record may contain.
     """
-    count = value if type(value) is int else _read_number(number, "items", value)
+    count = value if type(value) is int else _read_number(step, "items", value)
     # The first comparison is false for NaN.
     if not count >= 1:
         rule = "at least 1"
@@ -123,23 +123,23 @@ def read_items(number: int, value: Any, unit: str, earlier_items: int) -> int:
     else:
         return int(count)
     raise ValueError(
-        f"step {number}: items={_spell(value)} must be {rule} (counted in {unit})"
+        f"step {step}: items={_spell(value)} must be {rule} (counted in {unit})"
     )
 
 
-def read_loss(number: int, value: Any) -> float:
+def read_loss(step: int, value: Any) -> float:
     """Return the loss of a step, after the devices have computed it.
 
     Returns:
       The loss; infinite if it is beyond the numbers of a record.
     """
-    loss = value if type(value) is float else _read_number(number, "loss", value)
+    loss = _read_number(step, "loss", value)
     if abs(loss) > LARGEST_SINGLE:
         return math.copysign(math.inf, loss)
     return loss
 
 
-def read_learning_rate(number: int, value: Any) -> float | None:
+def read_learning_rate(step: int, value: Any) -> float | None:
     """Return the learning rate of a step; None if the step does not report it.
 
     Raises:
@@ -147,30 +147,28 @@ def read_learning_rate(number: int, value: Any) -> float | None:
     """
     if value is None:
         return None
-    rate = (
-        value if type(value) is float else _read_number(number, "learning_rate", value)
-    )
+    rate = _read_number(step, "learning_rate", value)
     # The comparison is false for NaN.
     if not abs(rate) <= LARGEST_SINGLE:
         raise ValueError(
-            f"step {number}: learning_rate={_spell(value)} must be a finite number"
+            f"step {step}: learning_rate={_spell(value)} must be a finite number"
         )
     return rate
 
 
-def read_grad_norm(number: int, value: Any) -> float | None:
+def read_grad_norm(step: int, value: Any) -> float | None:
     """Return the norm of the gradient of a step; None if unknown or not finite.
 
-    Scaled losses of 16-bit programs overflow in some steps, which are no mistakes.
+    Scaled losses of 16-bit programs overflow in some steps, which is not a mistake.
 
     Raises:
       ValueError: If `value` is not a number, or is below 0.
     """
     if value is None:
         return None
-    norm = value if type(value) is float else _read_number(number, "grad_norm", value)
+    norm = _read_number(step, "grad_norm", value)
     if norm < 0:
-        raise ValueError(f"step {number}: grad_norm={_spell(value)} must be at least 0")
+        raise ValueError(f"step {step}: grad_norm={_spell(value)} must be at least 0")
     # The comparison is false for NaN.
     return norm if norm <= LARGEST_SINGLE else None
 
@@ -185,17 +183,19 @@ def find_time_fault(seconds: float, count: int, unit: str) -> str:
     )
 
 
-def _read_number(number: int, name: str, value: Any) -> float:
+def _read_number(step: int, name: str, value: Any) -> float:
     """Return a framework's number; this waits until the devices have computed it."""
+    if type(value) is float:
+        return value
     if value is not None and not isinstance(value, (str, bytes)):
-        # An array of several values, or something else that is not a number.
+        # Arrays of several values and other objects raise one of these errors.
         errors = (TypeError, ValueError, RuntimeError, OverflowError)
         try:
-            # PyTorch warns about float(loss).
+            # float(loss) is avoided, because PyTorch warns about it.
             return float(value.item() if hasattr(value, "item") else value)
         except errors:
             pass
-    raise ValueError(f"step {number}: {name} is {_spell(value)}; expected one number")
+    raise ValueError(f"step {step}: {name} is {_spell(value)}; expected one number")
 
 
 def _spell(value: Any) -> str:

@@ -142,7 +142,7 @@ def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
         pilot = rates(now, difference)
         if significance.is_above(pilot[0], pilot[1], series):
             continue
-        num_runs, repeats = significance.more_repeats(pilot)
+        num_runs, repeats = significance.propose_repeats(pilot)
         change = divide_rates(pilot[0], pilot[1])
         effect = significance.foreseen_effect(
             change.relative_error, change.degrees, num_runs, repeats, series

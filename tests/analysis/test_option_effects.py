@@ -126,7 +126,7 @@ def test_only_modes_that_train_one_model_replace_each_other():
 
 def test_the_named_repeats_show_the_difference_and_fewer_do_not():
     for effect in (0.01, 0.03, 0.1):
-        repeats = needed_repeats(effect, 0.02, 12.0, 3, among=3)
+        repeats = needed_repeats(effect, 0.02, 12.0, 3, num_compared=3)
         if repeats is None:
             assert foreseen_effect(0.02, 12.0, 3, MAX_REPEATS, 3) > effect
             continue

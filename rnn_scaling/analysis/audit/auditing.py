@@ -14,10 +14,10 @@ from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
 from rnn_scaling.records.tables import documents
 
-_MAX_NUMBERS = 500_000  # numbers of a file that are read
-_MAX_FINDINGS = 1_000  # findings of a file that are reported
-_PREDICTION = rb"prediction/"
-# The kinds of documents that are looked for in folders.
+_MAX_NUMBERS = 500_000  # numbers that are read from one file
+_MAX_FINDINGS = 1_000  # findings that are reported for one file
+_PREDICTION_SCHEMA = rb"prediction/"  # in the schema of files that `predict` wrote
+# Suffixes of the files in a folder that are checked.
 _SUFFIXES = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")
 
 
@@ -31,18 +31,19 @@ class FileReport:
     comparisons: int = 0  # relations between printed numbers that were tested
     findings: list[Finding] = dataclasses.field(default_factory=list)
     error: str = ""
-    is_empty: bool = False  # whether nothing in it can be compared
+    is_empty: bool = False  # whether the file has nothing to compare
 
-    def add(self, comparisons: int, findings: Sequence[Finding]) -> None:
+    def add_table_result(self, comparisons: int, findings: Sequence[Finding]) -> None:
         """Add the result of one table."""
         self.comparisons += comparisons
         self.findings += findings[: _MAX_FINDINGS - len(self.findings)]
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return a file itself, or the documents of a folder.
+    """Return the documents of a folder, or a single file as it is.
 
-    If a folder has run records, it is also in the list itself.
+    If a folder has run records, the first item is the folder, which is then checked
+    as a whole.
     """
     if not path.is_dir():
         return [path]
@@ -53,7 +54,7 @@ def list_files(path: Path) -> list[Path]:
             continue
         if file.suffix == ".json" and own_records.is_own(file):
             has_records = True
-        elif not starts_as(file, _PREDICTION):
+        elif not starts_as(file, _PREDICTION_SCHEMA):
             files.append(file)
     return [path, *files] if has_records else files
 
@@ -71,7 +72,7 @@ def audit(path: Path, max_numbers: int = _MAX_NUMBERS) -> FileReport:
     """
     report = FileReport(str(path))
     try:
-        _check(report, path, max_numbers)
+        _check_file(report, path, max_numbers)
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except (documents.UnreadableError, RecordError) as e:
@@ -90,16 +91,16 @@ def audit(path: Path, max_numbers: int = _MAX_NUMBERS) -> FileReport:
     return report
 
 
-def _check(report: FileReport, path: Path, max_numbers: int) -> None:
+def _check_file(report: FileReport, path: Path, max_numbers: int) -> None:
     """Add the findings of a file or folder to its report."""
     records = own_records.find(path)
     if records:
-        report.add(len(records), own_records.check(records))
+        report.add_table_result(len(records), own_records.check(records))
         return
     for table in documents.read_tables(path):
         report.tables += 1
         report.numbers += table.count
-        report.add(*check(table))
+        report.add_table_result(*check(table))
         if report.numbers >= max_numbers:
             last_line = table.rows[-1][0]
             report.error = (

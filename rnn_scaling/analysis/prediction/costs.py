@@ -1,8 +1,9 @@
-"""Seconds of an exchange between n devices, in closed form, from its successive messages.
+"""Compute how long an exchange between n devices takes, as a sum over its messages.
 
 Letters: n devices; S bytes that are summed over all devices; g bytes that each device
-sends to every other one. A device sends and receives at once. The devices of a machine
-share its link to the others.
+sends to every other one.
+Assumptions: a device can send and receive at the same time; the devices of a machine
+share its link to other machines.
 
 Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
 Operations in MPICH", IJHPCA 19(1), 2005, doi:10.1177/1094342005051521 (trees,
@@ -27,14 +28,17 @@ def exchange_s(
     """Return the seconds of the exchange of one step, without any overlap.
 
     Args:
-      algorithm: One of curves.ALGORITHMS. A ring sends S/n bytes 2(n-1) times over every
-        link, at the pace of the slowest. A tree adds up and sends back S bytes, level by
-        level. "hierarchical" is a ring inside each group and one between the groups. The
-        parameter server is on the first device.
-      devices: n.
-      summed_bytes: S.
-      gathered_bytes: g; passed on in a ring, or sent to the parameter server and back.
-      links: Innermost first; the last one joins any number of devices.
+      algorithm: One of curves.ALGORITHMS:
+        "ring" sends S/n bytes 2(n-1) times over every link, as fast as the slowest one;
+        "tree" sums S bytes level by level, and sends the sum back;
+        "hierarchical" is a ring inside each group, and a ring between the groups;
+        "parameter_server" sums on the first device;
+        "none" exchanges nothing.
+      devices: The number of devices, n.
+      summed_bytes: The size of the summed gradients, S.
+      gathered_bytes: The size of the gathered gradients, g. They go around a ring, or
+        to the parameter server and back.
+      links: The innermost link first; the last one joins any number of devices.
     """
     levels = links_with_groups(devices, links)
     if not levels or algorithm == "none":
@@ -86,9 +90,9 @@ def links_with_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, i
 def _parameter_server_s(
     levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
 ) -> float:
-    """Return the seconds in which all devices send to the first one, and it sends back.
+    """Return the seconds in which all devices send to the first one, and it answers.
 
-    Links work at the same time.
+    All links work at the same time, so the slowest one determines the time.
     """
     longest = 0.0
     group_size = 1

@@ -1,11 +1,12 @@
-"""Predictions compared with later measurements: the share of intervals that held.
+"""Compare kept predictions with later measurements.
 
-`predict` keeps its answers and states how often earlier ones held.
+A prediction *held* at a point if the measured rate is inside its interval. `predict`
+keeps its answers and states how often the earlier ones held.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.confidence import Interval
@@ -23,7 +24,13 @@ from rnn_scaling.system import entry
 
 @dataclasses.dataclass(frozen=True)
 class CheckedPoint:
-    """A predicted point that was measured later."""
+    """A predicted point that was measured later.
+
+    Attributes:
+      prediction: The prediction that the point is from.
+      point: The predicted rate on a number of devices, and its interval.
+      measured: The rate that was measured later on as many devices.
+    """
 
     prediction: KeptPrediction
     point: Predicted
@@ -31,11 +38,11 @@ class CheckedPoint:
 
     @property
     def is_hit(self) -> bool:
-        """Whether the measured rate is inside the interval, which includes its noise."""
+        """Whether the predicted interval, which includes noise, contains the rate."""
         return self.point.low <= self.measured.value <= self.point.high
 
     def statement(self) -> Statement:
-        """Return hit or miss, with the numbers."""
+        """State whether the prediction held at this point."""
         predicted = Interval(self.point.rate, self.point.low, self.point.high)
         kind = "predict-hit" if self.is_hit else "predict-miss"
         return state(
@@ -123,22 +130,27 @@ def find_cases(
         for prediction in kept_predictions:
             if not prediction.runs <= runs:
                 continue
-            for point in prediction.predicted:
-                measured_row = rows_by_devices.get(point.devices)
-                if measured_row is None or not _has_undisturbed_rate(measured_row):
-                    continue
-                assert measured_row.rate
-                if not _has_predicted_machines(prediction, measured_row):
-                    continue
-                key = prediction.runs, point.devices, f"{point.low:.9g}"
-                cases.setdefault(
-                    key, CheckedPoint(prediction, point, measured_row.rate)
-                )
+            for case in _check_points(prediction, rows_by_devices):
+                key = prediction.runs, case.point.devices, f"{case.point.low:.9g}"
+                cases.setdefault(key, case)
     return cases
 
 
+def _check_points(
+    prediction: KeptPrediction, rows_by_devices: Mapping[int, Row]
+) -> Iterator[CheckedPoint]:
+    """Yield the points of a prediction whose rate was measured undisturbed."""
+    for point in prediction.predicted:
+        row = rows_by_devices.get(point.devices)
+        if row is None or not _has_undisturbed_rate(row):
+            continue
+        assert row.rate is not None
+        if _has_predicted_machines(prediction, row):
+            yield CheckedPoint(prediction, point, row.rate)
+
+
 def _has_undisturbed_rate(row: Row) -> bool:
-    """Return whether a row has a rate that contains neither load nor a correction."""
+    """Return whether a row has a rate without other load and without correction."""
     return row.rate is not None and row.corrected is None and not row.is_slowed
 
 
@@ -176,8 +188,8 @@ def _has_predicted_machines(prediction: KeptPrediction, row: Row) -> bool:
 def summarize(cases: Collection[CheckedPoint]) -> Statement:
     """State how often intervals held, by point and by document, and the median error.
 
-    Points of one document err together, so each document also counts once, with the
-    share of its points that held. A document is a folder, or a table.
+    The errors of points from one document (a folder or a table) are correlated, so a
+    second share counts each document once, with the share of its points that held.
     """
     if not cases:
         return state("track-record-none")

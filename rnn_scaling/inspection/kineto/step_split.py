@@ -1,8 +1,8 @@
-"""Split the steps of a rank into parts that sum to the step.
+"""Split each step of a rank into parts whose times sum to the time of the step.
 
 At each instant a rank is in exactly one part, the first of PARTS that applies.
 
-Shapes: K intervals between the starts and ends of all spans.
+Shapes: S steps, K intervals between the starts and ends of all steps and spans.
 """
 
 import dataclasses
@@ -31,9 +31,12 @@ _EXPOSED = (TRANSFER, WAITS, UNSPLIT)
 class SplitStep:
     """A step of one rank, in seconds.
 
-    parts: PARTS -> seconds; they sum to `seconds`.
-    exchange_s: Time in which a collective runs.
-    exposed_s: Time in which a collective runs and the rank does nothing else.
+    Attributes:
+      number: The number of the step.
+      seconds: The duration of the step.
+      parts: The time of each part in PARTS; they sum to `seconds`.
+      exchange_s: The time in which a collective runs.
+      exposed_s: The time in which a collective runs and the rank does nothing else.
     """
 
     number: int
@@ -46,7 +49,7 @@ class SplitStep:
 def split_steps(
     rank: int, trace: RankTrace, numbers: Sequence[int], alignment: Alignment
 ) -> list[SplitStep]:
-    """Return the parts of these steps of a rank.
+    """Return the parts of some steps of a rank.
 
     Args:
       rank: The rank.
@@ -54,30 +57,32 @@ def split_steps(
       numbers: The numbers of the steps, which the trace contains.
       alignment: The calls that ranks made together.
     """
-    edges = np.array([trace.steps[number] for number in numbers])
+    # Start and end of each step in ns, [S, 2].
+    bounds = np.array([trace.steps[number] for number in numbers])
     spans = {}
     for name, times in _list_spans(rank, trace, alignment).items():
         pairs = np.array(times, np.int64).reshape(-1, 2)
-        spans[name] = pairs.clip(edges.min(), edges.max())
-    points = np.unique(np.concatenate([edges, *spans.values()]))
+        spans[name] = pairs.clip(bounds.min(), bounds.max())
+    points = np.unique(np.concatenate([bounds, *spans.values()]))
     masks = {name: find_covered(points, pairs) for name, pairs in spans.items()}
     if not trace.uses_gpu:
         masks[COMPUTE] &= ~masks[rank_trace.EXCHANGE_CALL]
     parts = _choose_parts(masks, len(points) - 1)
-    lengths = np.diff(points)
+    lengths_ns = np.diff(points)
     steps = []
-    for number, (start_ns, end_ns) in zip(numbers, edges.tolist()):
+    for number, (start_ns, end_ns) in zip(numbers, bounds.tolist()):
         window = slice(*np.searchsorted(points, (start_ns, end_ns)))
-        in_step = lengths[window]
-        sums = {}
+        step_lengths_ns = lengths_ns[window]
+        seconds_by_part = {}
         for index, name in enumerate(PARTS):
-            sums[name] = _total_seconds(in_step[parts[window] == index])
+            is_part = parts[window] == index
+            seconds_by_part[name] = _total_seconds(step_lengths_ns[is_part])
         step = SplitStep(
             number=number,
             seconds=(end_ns - start_ns) / 1e9,
-            parts=sums,
-            exchange_s=_total_seconds(in_step[masks[UNSPLIT][window]]),
-            exposed_s=sum(sums[name] for name in _EXPOSED),
+            parts=seconds_by_part,
+            exchange_s=_total_seconds(step_lengths_ns[masks[UNSPLIT][window]]),
+            exposed_s=sum(seconds_by_part[name] for name in _EXPOSED),
         )
         steps.append(step)
     return steps
@@ -99,10 +104,10 @@ def _list_spans(rank: int, trace: RankTrace, alignment: Alignment) -> dict[str, 
             waits.append((start_ns + offset_ns, arrived_ns))
             transfers.append((arrived_ns, end_ns + offset_ns))
     # On GPUs the operators of the host only launch kernels.
-    computes = rank_trace.KERNEL if trace.uses_gpu else rank_trace.OPERATOR
+    compute_kind = rank_trace.KERNEL if trace.uses_gpu else rank_trace.OPERATOR
     return {
         **trace.spans,
-        COMPUTE: trace.spans[computes],
+        COMPUTE: trace.spans[compute_kind],
         TRANSFER: transfers,
         WAITS: waits,
         UNSPLIT: [call[:2] for call in trace.collectives],

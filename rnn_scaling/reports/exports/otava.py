@@ -1,6 +1,6 @@
 """Runs as CSV files and a configuration for Apache Otava, which finds change points.
 
-A configuration on a machine is a test of Otava with its own CSV file, because Otava
+Each configuration on a machine is a test of Otava with its own CSV file, because Otava
 expects a value of every metric in every line.
 Source: apache-otava 0.8, otava/importer.py and otava/test_config.py.
 
@@ -28,23 +28,25 @@ _UNKNOWN_START = "1970-01-01T00:00:00+00:00"
 def write(exported: Exported, destination: str) -> str:
     """Write otava.yaml and the CSV files to a folder; return a line about them.
 
-    Disturbed runs that do not count would look like changes, and are left out.
+    Disturbed runs that do not count are left out, because Otava would report them as
+    changes.
     """
     folder = Path(destination)
-    names = _test_names(exported.rows)
+    names = _make_test_names(exported.rows)
     tests = {}
     for name, row in zip(names, exported.rows):
         runs = [run for run in exported.runs if run.row is row and run.counts]
         metrics = _shared_metrics(runs)
         path = folder / f"{name}.csv"
         write_text(_format_csv(runs, metrics), path)
-        tests[name] = _test(path, metrics)
+        tests[name] = _make_test(path, metrics)
     # Otava reads YAML, and JSON is YAML.
     write_text(format_json({"tests": tests}), folder / "otava.yaml")
     return f"{folder}: otava.yaml and {counted(len(tests), 'CSV file')}"
 
 
-def _test(path: Path, metrics: Sequence[str]) -> dict:
+def _make_test(path: Path, metrics: Sequence[str]) -> dict:
+    """Return the entry of a CSV file in otava.yaml."""
     columns = {}
     for name in metrics:
         columns[name] = {"column": name, "direction": _DIRECTIONS[name], "scale": 1}
@@ -78,7 +80,7 @@ def _shared_metrics(runs: Sequence[ExportedRun]) -> list[str]:
     return names
 
 
-def _test_names(rows: Sequence[ExportedRow]) -> list[str]:
+def _make_test_names(rows: Sequence[ExportedRow]) -> list[str]:
     """Return a different name for each row, of letters, digits, "-", "_" and "."."""
     names: list[str] = []
     for row in rows:

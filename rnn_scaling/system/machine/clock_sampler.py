@@ -69,7 +69,7 @@ def open_gpu_source(
         "NVML",
         limits,
         lambda: [nvml.sample(api, gpu) for gpu in gpus],
-        lambda: nvml.ask(api, "nvmlShutdown"),
+        lambda: nvml.call(api, "nvmlShutdown"),
     )
 
 

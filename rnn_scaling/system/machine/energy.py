@@ -98,7 +98,7 @@ class EnergyMeter:
             self._seconds = time.perf_counter() - self._began
             self._read_counters()
         if self._api is not None:
-            nvml.ask(self._api, "nvmlShutdown")
+            nvml.call(self._api, "nvmlShutdown")
 
     def read(self) -> dict[str, Any] | None:
         """Return the fields of a `records.parts.Energy`.
@@ -154,6 +154,6 @@ def _number(path: Path) -> int | None:
 def _gpu_counters(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
     for gpu in nvml.list_visible_gpus(api, ids) if api else ():
         read = functools.partial(
-            nvml.ask, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle
+            nvml.call, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle
         )
         yield _Counter(f"GPU {gpu.index}", read, nvml.MILLI, NO_COUNTER)

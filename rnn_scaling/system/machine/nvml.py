@@ -17,7 +17,14 @@ MILLI = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU: its index in nvidia-smi, and its handle for functions of NVML."""
+    """One GPU.
+
+    Attributes:
+      index: The number that nvidia-smi shows.
+      uuid: The identifier that no other GPU has; "" if unknown.
+      name: The product name; "" if unknown.
+      handle: The object that NVML's functions take.
+    """
 
     index: int
     uuid: str
@@ -26,9 +33,10 @@ class Gpu:
 
 
 def start() -> Any | None:
-    """Return `pynvml` after its initialisation; `api.nvmlShutdown()` ends it.
+    """Initialise NVML; the caller ends it with `nvmlShutdown`.
 
-    None without the package, a driver or a GPU.
+    Returns:
+      The module `pynvml`; None without the package, a driver or a GPU.
     """
     try:
         import pynvml
@@ -41,8 +49,12 @@ def start() -> Any | None:
     return pynvml
 
 
-def ask(api: Any, function: str, *arguments: Any) -> Any | None:
-    """Call a function of NVML; None if this GPU or driver does not support it."""
+def call(api: Any, function: str, *arguments: Any) -> Any | None:
+    """Call a function of NVML and return its result.
+
+    Returns:
+      None if this GPU or driver does not support the function.
+    """
     try:
         return getattr(api, function)(*arguments)
     except (api.NVMLError, AttributeError):  # An old nvidia-ml-py lacks new functions.
@@ -50,27 +62,30 @@ def ask(api: Any, function: str, *arguments: Any) -> Any | None:
 
 
 def list_visible_gpus(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """Return the GPUs with these names (see `gpus.list_gpu_ids`), in this order."""
+    """Return the GPUs with these ids, in the same order; see `gpus.list_gpu_ids`."""
     present = []
-    for index in range(ask(api, "nvmlDeviceGetCount") or 0):
-        handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
+    for index in range(call(api, "nvmlDeviceGetCount") or 0):
+        handle = call(api, "nvmlDeviceGetHandleByIndex", index)
         if handle is not None:  # A GPU that fell off the bus has no handle.
-            uuid = str(ask(api, "nvmlDeviceGetUUID", handle) or "")
-            name = str(ask(api, "nvmlDeviceGetName", handle) or "")
+            uuid = str(call(api, "nvmlDeviceGetUUID", handle) or "")
+            name = str(call(api, "nvmlDeviceGetName", handle) or "")
             present.append(Gpu(index, uuid, name, handle))
     return select(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
 
 def read_limits(api: Any, gpu: Gpu) -> dict[str, Any]:
-    """Return index, name, highest clocks in MHz and power limit in W; None if unknown."""
-    power = ask(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
+    """Return the index, name, highest clocks and power limit of a GPU.
+
+    The keys contain the units; a value is None if it is unknown.
+    """
+    power = call(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
     return {
         "index": gpu.index,
         "name": gpu.name,
-        "max_sm_mhz": ask(
+        "max_sm_mhz": call(
             api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_SM
         ),
-        "max_memory_mhz": ask(
+        "max_memory_mhz": call(
             api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_MEM
         ),
         "power_limit_w": None if power is None else power * MILLI,
@@ -80,21 +95,21 @@ def read_limits(api: Any, gpu: Gpu) -> dict[str, Any]:
 def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
     """Return clocks, power and temperature of a GPU now; None if unknown.
 
-    `reasons` are bits of throttling.REASONS. `utilisation` is the percentage of at most
-    the last second in which a kernel ran.
+    `reasons` are bits of throttling.REASONS. `utilisation` is the percentage of time in
+    which a kernel ran, over at most the last second.
     """
     handle = gpu.handle
-    reasons = ask(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    reasons = call(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:  # The driver is older than 535.
-        reasons = ask(api, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    power = ask(api, "nvmlDeviceGetPowerUsage", handle)
-    rates = ask(api, "nvmlDeviceGetUtilizationRates", handle)
+        reasons = call(api, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    power = call(api, "nvmlDeviceGetPowerUsage", handle)
+    rates = call(api, "nvmlDeviceGetUtilizationRates", handle)
     return {
-        "sm_mhz": ask(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_SM),
-        "memory_mhz": ask(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_MEM),
+        "sm_mhz": call(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_SM),
+        "memory_mhz": call(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_MEM),
         "reasons": reasons,
         "power_w": None if power is None else round(power * MILLI, 3),
-        "temperature_c": ask(
+        "temperature_c": call(
             api, "nvmlDeviceGetTemperature", handle, api.NVML_TEMPERATURE_GPU
         ),
         "utilisation": None if rates is None else rates.gpu,

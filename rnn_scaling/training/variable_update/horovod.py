@@ -36,7 +36,7 @@ class Horovod(Replicas):
     def _sum(
         self, name: str, grads: Sequence[gradients.Gradient]
     ) -> gradients.Gradient:
-        """Return the sum over the towers of all workers.
+        """Return the sum of one variable's gradients over the towers of all workers.
 
         Returns:
           A dense tensor, or IndexedSlices with the rows of all towers if the gradient is

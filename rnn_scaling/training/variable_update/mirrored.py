@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from rnn_scaling.training.replica import Gradients, Replicas, Setup, Specs, T, Values
 
-# They differ from the keys of all_reduce/collective.py.
+# The first collective key of each strategy. all_reduce/collective.py uses other keys.
 _key_bases = itertools.count(2_000_000, 1_000)
 
 
@@ -30,7 +30,7 @@ class _Strategy(tf.distribute.MirroredStrategy):
 
 
 class Mirrored(Replicas):
-    """Mirrored variables, whose gradients the replica context's all_reduce sums.
+    """Mirrored variables whose gradients tf.distribute sums in the replica context.
 
     The towers run in `strategy.run`.
     """
@@ -48,7 +48,7 @@ class Mirrored(Replicas):
                 spec.name: tf.Variable(values[spec.name], name=spec.name)
                 for spec in specs
             }
-        self._mirrored = mirrored  # the strategy's objects must outlive the copies
+        self._mirrored = mirrored  # The strategy's objects must outlive the copies.
         copies: list[dict[str, tf.Variable]] = [{} for _ in self.devices]
         for name, variable in mirrored.items():
             local_results = self._strategy.experimental_local_results(variable)
@@ -60,29 +60,29 @@ class Mirrored(Replicas):
         if not self._has_peers:
             return super().total_items(items)
 
-        def total(index: int) -> tf.Tensor:
+        def sum_items(index: int) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
             return context.all_reduce(
                 tf.distribute.ReduceOp.SUM, tf.identity(items[index])
             )
 
-        return self.run(total)
+        return self.run(sum_items)
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
         results: dict[int, T] = {}
 
-        def replica() -> tf.Tensor:
+        def run_tower() -> tf.Tensor:
             index = self._current_tower()
             results[index] = tower(index)
             return tf.zeros([])
 
-        self._strategy.run(replica)
+        self._strategy.run(run_tower)
         return [results[index] for index in range(len(self.devices))]
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         names = list(tower_gradients[0])
 
-        def replica() -> tf.Tensor:
+        def update_tower() -> tf.Tensor:
             index = self._current_tower()
             context = tf.distribute.get_replica_context()
             with tf.name_scope("exchange/"):
@@ -92,7 +92,7 @@ class Mirrored(Replicas):
                 self.updaters[index].apply(dict(zip(names, summed)))
             return tf.zeros([])
 
-        self._strategy.run(replica)
+        self._strategy.run(update_tower)
 
     def _current_tower(self) -> int:
         """Return the number of this process's tower that is built now."""

@@ -19,8 +19,8 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite_or_none
-from rnn_scaling.verification.certifier import weights_by_tower
 from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
+from rnn_scaling.verification.replicas import weights_by_tower
 from rnn_scaling.verification.rule import UpdateRule, length
 
 # Share of the smallest change of a step. A lost or repeated step differs by four times

@@ -1,22 +1,21 @@
 """Compare a run with serial training, batch by batch.
 
-`session` calls it after each batch. It reads the step and never changes it; `diagnosis`
-explains what it finds.
+`session` calls it after each batch. It reads the step and never changes it. `losses`
+and `diagnosis` explain a difference, and `findings` collects all results.
 """
 
 import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.models.workload import make_first_values
-from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -27,66 +26,15 @@ from rnn_scaling.verification.diagnosis import (
     MAX_UNCERTAINTY,
     ROUNDING,
 )
-from rnn_scaling.verification.gradients import BatchCheck, SerialGradients, Towers
-from rnn_scaling.verification.rule import Arrays, Guarantee, norm
+from rnn_scaling.verification.findings import MIN_DIVISOR, Findings
+from rnn_scaling.verification.gradients import BatchCheck, SerialGradients
+from rnn_scaling.verification.losses import TowerLosses
+from rnn_scaling.verification.replicas import Replica, TrainedBatch, weights_by_tower
+from rnn_scaling.verification.rule import Guarantee, norm
 from rnn_scaling.verification.serial import Serial, Step, Training
 from rnn_scaling.verification.trials import Parts, ReplicaUpdate
 
 _MAX_HISTORY_BYTES = 2**29  # bytes of weights that are kept to explain a fault
-_UNEQUAL = "unequal"  # the verdict if weights differ and the fault is not explained
-_MIN_DIVISOR = 1e-30  # divisor of a relative difference from 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Replica:
-    """One copy of the variables.
-
-    Attributes:
-      tower: The tower that has this copy, or None if all towers share it.
-      weights: The variables.
-    """
-
-    tower: int | None
-    weights: Arrays
-
-    @property
-    def name(self) -> str:
-        return "" if self.tower is None else f"tower {self.tower}"
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedBatch:
-    """A batch and the replicas around it.
-
-    Attributes:
-      number: The step.
-      towers: The batches of all towers.
-      stale_replicas: The replicas before the preceding batch.
-      replicas_before: The replicas before this batch.
-      replicas_after: The replicas after this batch.
-    """
-
-    number: int
-    towers: Towers
-    stale_replicas: list[Replica]
-    replicas_before: list[Replica]
-    replicas_after: list[Replica]
-
-
-class _WrongInput(NamedTuple):
-    """An input that a tower may have used instead of its own.
-
-    Attributes:
-      fault: The statement of a certificate if this input explains the loss.
-      dropout_tower: The tower whose random stream is drawn from.
-      towers: The batches of all towers of the step of the input.
-      batch_tower: The tower whose batch is computed.
-    """
-
-    fault: Statement
-    dropout_tower: int
-    towers: Towers
-    batch_tower: int
 
 
 class Certifier:
@@ -106,23 +54,21 @@ class Certifier:
         self._gradients = gradients or SerialGradients(config, engine)
         first = engine.first_tower
         self._towers = range(first, first + len(engine.devices))
-        self._first = make_first_values(self._gradients.specs, config.training.seed)
-        self._serial = Serial(config, self._gradients, self._first, self._towers)
+        self._first_values = make_first_values(
+            self._gradients.specs, config.training.seed
+        )
+        self._serial = Serial(config, self._gradients, self._first_values, self._towers)
         self._last_replicas = self._read_replicas()
         self._stale_replicas = self._last_replicas
-        self._last: TrainedBatch | None = None
+        self._last_batch: TrainedBatch | None = None
         self._history: list[TrainedBatch] = []
-        self._first_fault: Statement | None = None
-        self._fault_batch = 0
-        # Names of the replicas that differ after the first batch with a wrong weight.
-        self._wrong_replicas: set[str] = set()
+        self._losses = TowerLosses(
+            config, self._gradients, self._guarantee, self._history
+        )
+        self._findings = Findings()
         # Whether every update is right at the weights of the run.
         self._has_right_updates = True
         self._batches: list[CertifiedBatch] = []
-        self._checks: dict[str, Check] = {}
-        self._loss_difference = 0.0
-        self._weights_difference = 0.0
-        self._weights_moved = 0.0
         self._batch_check = BatchCheck(config.data.data_source)
         self._check_beginning()
 
@@ -138,20 +84,20 @@ class Certifier:
             self._read_replicas(),
         )
         steps = self._serial.step(number, towers)
-        self._keep_first_fault(number, self._batch_check.fault(number, towers))
-        if not self._first_fault:
-            self._check_forward(batch, result, steps)
+        self._findings.keep_first_fault(number, self._batch_check.fault(number, towers))
+        if not self._findings.first_fault:
+            self._check_losses(batch, result, steps)
         self._check_moving(number)
-        difference = self._compare(number, batch.replicas_after)
+        difference = self._check_weights(number, batch.replicas_after)
         num_bytes = 0
         for replica in batch.replicas_after:
             num_bytes += sum(array.nbytes for array in replica.weights.values())
         if (number + 1) * num_bytes <= _MAX_HISTORY_BYTES:
             self._history.append(batch)
-        if self._is_unequal and self._has_right_updates:
-            self._has_right_updates = self._is_right(batch, steps)
+        if self._findings.is_unequal and self._has_right_updates:
+            self._has_right_updates = self._is_right_update(batch, steps)
         self._record(batch, result, steps, difference)
-        self._last = batch
+        self._last_batch = batch
         self._last_replicas = batch.replicas_after
         self._stale_replicas = batch.replicas_before
 
@@ -163,15 +109,11 @@ class Certifier:
             replicas=len(self._last_replicas),
             tolerance=self._guarantee.share,
             batches=tuple(self._batches),
-            checks=tuple(self._checks.values()),
-            loss_difference=finite_or_none(self._loss_difference),
-            weights_difference=finite_or_none(self._weights_difference),
-            weights_moved=finite_or_none(self._weights_moved),
+            checks=self._findings.checks,
+            loss_difference=finite_or_none(self._findings.loss_difference),
+            weights_difference=finite_or_none(self._findings.weights_difference),
+            weights_moved=finite_or_none(self._findings.weights_moved),
         )
-
-    @property
-    def _is_unequal(self) -> bool:
-        return self._first_fault is not None and self._first_fault.subject == _UNEQUAL
 
     def _conclude(self) -> Conclusion:
         """Return the verdict from the first fault, the explanations and the limits."""
@@ -179,16 +121,18 @@ class Certifier:
         hidden = self._find_hardly_moved()
         has_clipped = self._serial.trainings[0].rule.has_clipped
         limits = certificates.limits(training, has_clipped)
-        moved_text = certificates.short(self._weights_moved)
-        if self._is_unequal and self._has_right_updates:
-            difference = certificates.short(self._weights_difference)
-            values = {"batch": self._fault_batch, "difference": difference}
+        moved_text = certificates.short(self._findings.weights_moved)
+        if self._findings.is_unequal and self._has_right_updates:
+            difference = certificates.short(self._findings.weights_difference)
+            values = {"batch": self._findings.fault_batch, "difference": difference}
             statement = Statement("verify-step-by-step", values=values)
             return Conclusion("right step by step", True, [statement, *limits])
-        if self._first_fault:
-            faults = self._explain_inequality() or [self._first_fault]
-            return certificates.wrong(faults, self._fault_batch, training.optimizer)
-        if 2 * len(hidden) > len(self._first):
+        if self._findings.first_fault:
+            faults = self._explain_inequality() or [self._findings.first_fault]
+            return certificates.wrong(
+                faults, self._findings.fault_batch, training.optimizer
+            )
+        if 2 * len(hidden) > len(self._first_values):
             values = {
                 "moved": moved_text,
                 "variables": hidden,
@@ -196,10 +140,22 @@ class Certifier:
             }
             statement = Statement("verify-hardly-moved", values=values)
             return Conclusion("cannot tell", False, [statement])
+        return self._conclude_equality(hidden, moved_text, limits)
+
+    def _conclude_equality(
+        self, hidden: Sequence[str], moved_text: str, limits: Sequence[Statement]
+    ) -> Conclusion:
+        """Return the verdict of a run without a fault.
+
+        Args:
+          hidden: Variables that moved so little that a fault would not show.
+          moved_text: The largest change of a weight.
+          limits: Statements about what the certificate does not cover.
+        """
         equal = certificates.equal(
             self._guarantee,
             len(self._batches),
-            self._weights_difference,
+            self._findings.weights_difference,
             has_replicas=[replica.tower for replica in self._last_replicas] != [None],
         )
         statements = [
@@ -225,54 +181,65 @@ class Certifier:
 
     def _explain_inequality(self) -> list[Statement]:
         """Return statements that explain unequal weights, or [] if no fault does."""
-        if not self._is_unequal or self._fault_batch >= len(self._history):
+        fault_batch = self._findings.fault_batch
+        if not self._findings.is_unequal or fault_batch >= len(self._history):
             return []
         is_plain = self._has_plain_updates()
         # A plain update is independent of earlier ones, except that a late update applies
         # the gradient of the batch before.
-        start = max(0, self._fault_batch - 1) if is_plain else 0
-        end = self._fault_batch + MAX_EXPLAINED + 1 if is_plain else None
+        start = 0
+        end = len(self._history)
+        if is_plain:
+            start = max(0, fault_batch - 1)
+            end = fault_batch + MAX_EXPLAINED + 1
         batches = self._history[start:end]
         names = [replica.name for replica in self._last_replicas]
-        by_replica = dict(zip(names, zip(*map(self._compute_updates, batches))))
-        faults = {}
+        by_replica = dict(zip(names, self._updates_by_replica(batches)))
         if not is_plain:
-            for name, updates in by_replica.items():
-                fault = trials.find_fault(self._config, updates)
-                if fault is not None:
-                    faults[name] = fault
-        if faults:
-            faults_by_replica = {
-                name: {"": faults[name]} if name in faults else {} for name in names
-            }
-            return [
-                *list(faults.values())[:1],
-                *diagnosis.affected_replicas(faults_by_replica, self._wrong_replicas),
-            ]
-        first = self._fault_batch - start
+            statements = self._explain_by_trials(by_replica)
+            if statements:
+                return statements
         explanations = {
-            name: diagnosis.explain(self._config, updates, first)
+            name: diagnosis.explain(self._config, updates, fault_batch - start)
             for name, updates in by_replica.items()
         }
-        shares_one_model = self._guarantee.shares_one_model
         return diagnosis.common_fault(
-            explanations, [*self._first], shares_one_model, self._wrong_replicas
+            explanations,
+            list(self._first_values),
+            self._guarantee.shares_one_model,
+            self._findings.wrong_replicas,
         )
 
-    def _is_right(self, batch: TrainedBatch, steps: Sequence[Step]) -> bool:
+    def _explain_by_trials(
+        self, by_replica: Mapping[str, Sequence[ReplicaUpdate]]
+    ) -> list[Statement]:
+        """Return the first fault that a trial reproduces, and the affected replicas."""
+        first_fault: Statement | None = None
+        faults_by_replica: dict[str, dict[str, Statement]] = {}
+        for name, updates in by_replica.items():
+            fault = trials.find_fault(self._config, updates)
+            faults_by_replica[name] = {} if fault is None else {"": fault}
+            first_fault = first_fault or fault
+        if first_fault is None:
+            return []
+        return [
+            first_fault,
+            *diagnosis.affected_replicas(
+                faults_by_replica, self._findings.wrong_replicas
+            ),
+        ]
+
+    def _is_right_update(self, batch: TrainedBatch, steps: Sequence[Step]) -> bool:
         """Return whether each update of a batch is right at the run's own weights."""
-        is_plain = self._config.training.optimizer == "sgd"
-        if (
-            self._guarantee.withheld
-            or not is_plain
-            and batch.number > self._fault_batch
-        ):
-            return False  # the update also depends on unknown earlier errors
+        has_state = self._config.training.optimizer != "sgd"
+        is_after_fault = batch.number > self._findings.fault_batch
+        if self._guarantee.withheld or (has_state and is_after_fault):
+            return False  # The update also depends on unknown earlier errors.
         batches = [batch]
-        if self._guarantee.late and self._last is not None:
-            batches = [self._last, batch]
+        if self._guarantee.late and self._last_batch is not None:
+            batches = [self._last_batch, batch]
         for replica, updates in zip(
-            batch.replicas_before, zip(*map(self._compute_updates, batches))
+            batch.replicas_before, self._updates_by_replica(batches)
         ):
             *_, gradient = trials.UNCHANGED.compute_gradients(self._config, updates)
             rule = steps[self._training_number(replica)].rule
@@ -291,28 +258,6 @@ class Certifier:
             for tower, weights in weights_by_tower(self._step).items()
         ]
 
-    def _keep_first_fault(self, number: int, fault: Statement | None) -> None:
-        if fault and not self._first_fault:
-            self._first_fault = fault
-            self._fault_batch = number
-
-    def _check(
-        self, name: str, text: str, difference: float, tolerance: float, holds: bool
-    ) -> None:
-        """Keep the largest difference of a check, relative to its tolerance."""
-        check = Check(
-            name=name,
-            holds=bool(holds),
-            text=text,
-            difference=finite_or_none(difference),
-            tolerance=finite_or_none(max(0.0, tolerance)),
-        )
-        largest = self._checks.setdefault(name, check)
-        if largest.holds and (
-            not holds or _tolerance_usage(check) > _tolerance_usage(largest)
-        ):
-            self._checks[name] = check
-
     def _check_beginning(self) -> None:
         """Check batch sizes, parts of the network and first weights."""
         training = self._config.training
@@ -323,13 +268,13 @@ class Certifier:
         if got != expected:
             values = {"got": got, "expected": expected}
             fault = Statement("input-samples-missing", "samples left out", values)
-            self._keep_first_fault(0, fault)
+            self._findings.keep_first_fault(0, fault)
         if self._engine.first_tower == 0:
             device = (self._engine.own_devices or (self._engine.host,))[0]
             for comparison in network_check.compare_parts(
                 model, self._engine.device_type, device, training.seed
             ):
-                self._check(
+                self._findings.check(
                     comparison.name,
                     comparison.text,
                     comparison.difference,
@@ -337,13 +282,13 @@ class Certifier:
                     holds=not comparison.faults,
                 )
                 for fault in comparison.faults:
-                    self._keep_first_fault(0, fault)
+                    self._findings.keep_first_fault(0, fault)
         for replica in self._last_replicas:
             kind = "input-first-weights-on" if replica.name else "input-first-weights"
             for name, value in replica.weights.items():
-                if not np.array_equal(value, self._first[name]):
+                if not np.array_equal(value, self._first_values[name]):
                     variable = {"variable": name, "tower": replica.name}
-                    self._keep_first_fault(
+                    self._findings.keep_first_fault(
                         0, Statement(kind, "other weights", variable)
                     )
 
@@ -356,7 +301,7 @@ class Certifier:
     def _compute_serial_loss(self, steps: Sequence[Step], tower: int) -> float:
         return steps[self._serial.training_number(tower)].parts[tower].loss_sum
 
-    def _check_forward(
+    def _check_losses(
         self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step]
     ) -> None:
         """Check that each tower had its own batch and the loss of serial training."""
@@ -367,60 +312,17 @@ class Certifier:
             own_items = batch.towers.loss_items[tower]
             serial = self._compute_serial_loss(steps, tower)
             expected = serial
-            if items == own_items and not self._is_near(got, serial):
+            if items == own_items and not self._losses.is_near(got, serial):
                 # The weights of the run may differ by rounding errors.
-                expected = self._compute_loss(batch, tower)
-            is_right = items == own_items and self._is_near(got, expected)
-            difference = abs(got - expected) / max(abs(expected), _MIN_DIVISOR)
-            self._check("losses", text, difference, self._guarantee.loss, is_right)
-            if not is_right:
-                fault = self._explain_wrong_loss(batch, tower, got, items, serial)
-                self._keep_first_fault(batch.number, fault)
-
-    def _explain_wrong_loss(
-        self, batch: TrainedBatch, tower: int, got: float, items: float, serial: float
-    ) -> Statement:
-        """Return the fault of a tower's items, batch or dropout if its loss is wrong."""
-        for wrong in self._propose_wrong_inputs(batch, tower):
-            if items != wrong.towers.loss_items[wrong.batch_tower]:
-                continue
-            wrong_batch = dataclasses.replace(batch, towers=wrong.towers)
-            loss = self._compute_loss(
-                wrong_batch, wrong.batch_tower, tower, wrong.dropout_tower
+                expected = self._losses.compute_loss(batch, tower)
+            is_right = items == own_items and self._losses.is_near(got, expected)
+            difference = abs(got - expected) / max(abs(expected), MIN_DIVISOR)
+            self._findings.check(
+                "losses", text, difference, self._guarantee.loss, is_right
             )
-            if self._is_near(got, loss):
-                return wrong.fault
-        expected = batch.towers.loss_items[tower]
-        if items != expected:
-            values = {"tower": tower, "got": items, "expected": expected}
-            return Statement("input-items-missing", "items left out", values)
-        values = {"tower": tower, "got": got / items, "expected": serial / items}
-        return Statement("loss-unequal", "unequal loss", values)
-
-    def _propose_wrong_inputs(
-        self, batch: TrainedBatch, tower: int
-    ) -> Iterator[_WrongInput]:
-        """Yield inputs that may explain a wrong loss, the likelier ones first."""
-        towers = batch.towers
-        num_towers = self._gradients.num_towers
-        for neighbor in range(num_towers):
-            values = {"tower": tower, "instead": neighbor}
-            if neighbor != tower:
-                fault = Statement("input-batch-of-tower", "another's batch", values)
-                yield _WrongInput(fault, neighbor, towers, neighbor)
-                fault = Statement("input-dropout-of-tower", "another's dropout", values)
-                yield _WrongInput(fault, neighbor, towers, tower)
-        if not batch.number:
-            return
-        if self._config.model.dropout:
-            fault = Statement("input-dropout-repeats", "same dropout", {"tower": tower})
-            # The random stream that the tower had at step 0.
-            dropout_tower = tower - batch.number * num_towers
-            yield _WrongInput(fault, dropout_tower, towers, tower)
-        for past in self._history[:1] + self._history[-1:]:
-            values = {"tower": tower, "earlier": past.number}
-            fault = Statement("input-batch-repeats", "same batch", values)
-            yield _WrongInput(fault, tower, past.towers, tower)
+            if not is_right:
+                fault = self._losses.explain(batch, tower, got, items, serial)
+                self._findings.keep_first_fault(batch.number, fault)
 
     def _check_moving(self, number: int) -> None:
         """Check that each tower's averages follow from its own batches.
@@ -435,58 +337,24 @@ class Certifier:
                 allowed_difference = self._guarantee.share * distance + rounding
                 difference = norm(variables[name].numpy() - expected)
                 is_right = difference <= allowed_difference
-                self._check(
+                self._findings.check(
                     "moving averages", text, difference, allowed_difference, is_right
                 )
                 if not is_right:
                     values = {"variable": name, "tower": tower}
                     fault = Statement("averages-unequal", "other averages", values)
-                    self._keep_first_fault(number, fault)
+                    self._findings.keep_first_fault(number, fault)
 
-    def _compute_loss(
-        self,
-        batch: TrainedBatch,
-        tower: int,
-        weights_tower: int | None = None,
-        draw: int | None = None,
-    ) -> float:
-        """Return the summed loss of a tower's batch.
-
-        Args:
-          batch: The batches of all towers.
-          tower: The tower whose batch is used.
-          weights_tower: The tower whose weights are used; None for `tower`.
-          draw: The tower whose dropout is used; None for `tower`.
-        """
-        if weights_tower is None:
-            weights_tower = tower
-        if draw is None:
-            draw = tower
-        replicas = (
-            batch.stale_replicas if self._guarantee.staged else batch.replicas_before
-        )
-        weights = next(
-            replica.weights
-            for replica in replicas
-            if replica.tower in (None, weights_tower)
-        )
-        number = batch.number * self._gradients.num_towers + draw
-        batches = batch.towers.batches[tower]
-        return self._gradients.part(weights, batches, 1.0, number).loss_sum
-
-    def _is_near(self, got: float, expected: float) -> bool:
-        return abs(got - expected) <= self._guarantee.loss * abs(expected)
-
-    def _compare(self, number: int, replicas_after: Sequence[Replica]) -> float:
+    def _check_weights(self, number: int, replicas_after: Sequence[Replica]) -> float:
         """Return the largest difference of a weight, and check every variable."""
         text = "every variable after each batch, Euclidean norm"
         largest = 0.0
-        largest_move = self._weights_moved
+        largest_move = self._findings.weights_moved
         for replica in replicas_after:
             training = self._serial.trainings[self._training_number(replica)]
             for name, value in replica.weights.items():
                 expected = training.weights[name]
-                first = self._first[name]
+                first = self._first_values[name]
                 difference = value - expected
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
                 move = float(np.abs(expected - first).max(initial=0.0))
@@ -498,21 +366,16 @@ class Certifier:
                 if allowed_difference > MAX_UNCERTAINTY * distance:
                     continue  # Rounding would hide a fault.
                 is_right = norm(difference) <= allowed_difference
-                self._check(
+                self._findings.check(
                     "weights", text, norm(difference), allowed_difference, is_right
                 )
                 if not is_right:
-                    self._note_wrong_variable(number, name, replica)
-        self._weights_moved = largest_move
-        self._weights_difference = max(self._weights_difference, largest)
+                    self._findings.keep_wrong_variable(number, name, replica)
+        self._findings.weights_moved = largest_move
+        self._findings.weights_difference = max(
+            self._findings.weights_difference, largest
+        )
         return largest
-
-    def _note_wrong_variable(self, number: int, name: str, replica: Replica) -> None:
-        """Keep the fault if it is the first one, and the replicas of the same batch."""
-        fault = Statement("weights-unequal", _UNEQUAL, {"variable": name})
-        self._keep_first_fault(number, fault)
-        if number == self._fault_batch:
-            self._wrong_replicas.add(replica.name)
 
     def _allowed_difference(
         self, training: Training, name: str, value: np.ndarray, number: int
@@ -523,6 +386,12 @@ class Certifier:
         rounding = ROUNDING * ((number + 1) * norm(value) + largest)
         share = self._guarantee.share * training.distance[name]
         return share + training.withheld[name] + rounding
+
+    def _updates_by_replica(
+        self, batches: Sequence[TrainedBatch]
+    ) -> list[tuple[ReplicaUpdate, ...]]:
+        """Return the updates of each replica, one per batch."""
+        return list(zip(*map(self._compute_updates, batches)))
 
     def _compute_updates(self, batch: TrainedBatch) -> list[ReplicaUpdate]:
         """Return the update of each replica and the gradients of its towers."""
@@ -577,9 +446,11 @@ class Certifier:
         loss = sum(self._compute_serial_loss(steps, tower) for tower in self._towers)
         serial = loss / items
         parallel = result.loss
-        difference = abs(parallel - serial) / max(abs(serial), _MIN_DIVISOR)
+        difference = abs(parallel - serial) / max(abs(serial), MIN_DIVISOR)
         if math.isfinite(difference):
-            self._loss_difference = max(self._loss_difference, difference)
+            self._findings.loss_difference = max(
+                self._findings.loss_difference, difference
+            )
         self._batches.append(
             CertifiedBatch(
                 loss_serial=serial, loss_parallel=parallel, weights_difference=weights
@@ -601,33 +472,3 @@ class Certifier:
             if self._allowed_difference(training, name, weights, last)
             > MAX_UNCERTAINTY * training.distance[name]
         ]
-
-
-def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
-    """Return the variables of each replica.
-
-    Returns:
-      Variables by tower; the key is None if all towers share the replica.
-    """
-    pieces_by_tower: dict[int | None, dict[str, list[np.ndarray]]] = {}
-    for state in step.variable_states():
-        replica = pieces_by_tower.setdefault(state.tower, {})
-        replica.setdefault(state.name, []).append(state.variable.numpy())
-    return {
-        tower: _concatenate_pieces(replica)
-        for tower, replica in pieces_by_tower.items()
-    }
-
-
-def _concatenate_pieces(pieces: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
-    return {
-        name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-        for name, arrays in pieces.items()
-    }
-
-
-def _tolerance_usage(check: Check) -> float:
-    """Return the share of the tolerance that a check uses."""
-    if check.difference is None:
-        return math.inf
-    return check.difference / max(check.tolerance or 0.0, _MIN_DIVISOR)

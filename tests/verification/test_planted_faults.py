@@ -342,10 +342,11 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
 
 def test_averages_of_another_towers_batches_are_named(tf):
     from rnn_scaling.verification.certifier import Certifier
+    from rnn_scaling.verification.findings import Findings
 
     watch = Certifier.__new__(Certifier)
     watch._towers = range(2)
-    watch._checks = {}
+    watch._findings = Findings()
     watch._guarantee = types.SimpleNamespace(share=2.0**-10)
     first = {"mean": np.zeros(3, np.float32)}
     watch._gradients = types.SimpleNamespace(first_moving=first)
@@ -354,11 +355,10 @@ def test_averages_of_another_towers_batches_are_named(tf):
     }
     watch._serial = types.SimpleNamespace(moving=serial)
     towers = [{"mean": tf.Variable(values["mean"])} for values in serial.values()]
-    watch._first_fault = None
     watch._step = types.SimpleNamespace(moving=lambda: towers)
     watch._check_moving(0)
-    assert watch._first_fault is None
+    assert watch._findings.first_fault is None
     towers[1]["mean"].assign(serial[0]["mean"])
     watch._check_moving(0)
-    assert watch._first_fault.subject == "other averages"
-    assert watch._first_fault.values == {"variable": "mean", "tower": 1}
+    assert watch._findings.first_fault.subject == "other averages"
+    assert watch._findings.first_fault.values == {"variable": "mean", "tower": 1}

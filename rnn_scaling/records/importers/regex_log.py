@@ -1,4 +1,4 @@
-"""A log that is read by a pattern: each match is a step, a stretch of steps, or a run.
+"""Read a log with a pattern: each match is a step, a stretch of steps, or a run.
 
 The pattern may have these groups:
 - rate: items/s of all devices.
@@ -54,15 +54,16 @@ from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
 _GROUPS = ("rate", "device_rate", "items", "seconds", "ms", "step", "total", "loss")
 _SPEEDS = frozenset(("rate", "seconds", "ms"))  # groups that time a step
 _OPTIONAL = frozenset(("step", "total", "loss"))
-# Groups of the matches of a pattern, with seconds for ms.
+# Groups that one match must have, except _OPTIONAL; ms is stored as seconds.
 _COMBINATIONS = {
     frozenset(names.split()) for names in ("rate", "items seconds", "seconds")
 }
-MAX_MATCHES = 100_000  # matches per device that are read
-_MAX_UNUSABLE = 50  # matches at the start that --log_warmup may be advised for
+MAX_MATCHES = 100_000  # matches that are read per device
+_MAX_UNUSABLE = 50  # largest --log_warmup that a message suggests
 # The time limit for all searches of a pattern; some patterns take years for one line.
 MAX_SEARCH_S = 60.0
-# Other rates are looked for in so many lines, evenly chosen, and so far into each line.
+# Other rates are looked for in at most this many evenly chosen lines, and only among
+# the first characters of each line.
 _MAX_COMPARED_LINES = 500
 _MAX_SEARCHED_CHARACTERS = 400
 
@@ -112,10 +113,10 @@ def _group_names(pattern: str) -> set[str]:
 
 
 def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
-    """Return the rate of the matches of a pattern, without those of evaluations.
+    """Read one run from the lines that a pattern matches, except evaluations.
 
-    The tags of launchers are removed from the lines, unless the pattern reads them: in
-    "200: loss 2" the number may be a step.
+    Launchers put tags such as "200:" before a line. They are removed, unless the
+    pattern reads them: in "200: loss 2" the number may be a step.
 
     Raises:
       NoMatch: If nothing matches.
@@ -129,8 +130,8 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             "\\( for a literal parenthesis and \\s+ for blanks"
         )
 
-    evaluating = _find_evaluations([match.text_before for match in matches])
-    training = [match for k, match in enumerate(matches) if k not in evaluating]
+    evaluations = _find_evaluations([match.text_before for match in matches])
+    training = [match for k, match in enumerate(matches) if k not in evaluations]
     ranks = _group_by_rank(training, terms.num_devices or 1)
     if _group_names(pattern) & _SPEEDS:
         usable, rank_rate = _measure_speeds(ranks, terms)
@@ -141,17 +142,12 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
             [rank_rate] * len(ranks), terms, counts_items=False
         )
 
-    unit = terms.unit or _find_common_prefix(training) or _find_counted_items(training)
-    if terms.num_devices != 1 and any(map(_is_node_rate, training)):
-        unit = _name_node_unit(unit, terms.num_devices)
-    elif _reads_device_rates(pattern, training):
-        rank_rate, unit = _scale_to_all_devices(rank_rate, unit, len(ranks), terms)
-
+    rank_rate, unit = _find_unit(rank_rate, pattern, training, len(ranks), terms)
     findings = list(rank_rate.findings)
-    if evaluating:
+    if evaluations:
         finding = rates.make_finding(
             LogFindingKind.EVALUATION,
-            len(evaluating),
+            len(evaluations),
             len(matches),
             rank_rate.rate,
         )
@@ -171,6 +167,34 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
     return make_reading(
         REGEX + pattern, Problems(), "", runs=[run], notes=rank_rate.notes
     )
+
+
+def _find_unit(
+    rank_rate: RankRate,
+    pattern: str,
+    measurements: Sequence[Measurement],
+    num_ranks: int,
+    terms: Terms,
+) -> tuple[RankRate, str]:
+    """Return a rate and its unit; a rate per device becomes the rate of all devices.
+
+    Args:
+      rank_rate: The rate that the lines print.
+      pattern: The pattern of the lines.
+      measurements: The lines of training.
+      num_ranks: The number of ranks that print lines.
+      terms: The user's options.
+    """
+    unit = (
+        terms.unit
+        or _find_common_prefix(measurements)
+        or _find_counted_items(measurements)
+    )
+    if terms.num_devices != 1 and any(map(_is_node_rate, measurements)):
+        return rank_rate, _name_node_unit(unit, terms.num_devices)
+    if _reads_device_rates(pattern, measurements):
+        return _scale_to_all_devices(rank_rate, unit, num_ranks, terms)
+    return rank_rate, unit
 
 
 def _scale_to_all_devices(
@@ -194,15 +218,15 @@ def _scale_to_all_devices(
 def _measure_speeds(
     ranks: Sequence[Sequence[Measurement]], terms: Terms
 ) -> tuple[list[Measurement], RankRate]:
-    """Return the usable lines of the first rank, and one rate of all ranks."""
+    """Return the usable measurements of the first rank, and one rate of all ranks."""
     usable = []
-    counts = []
-    for lines in ranks:
-        count = _count_unusable(lines, terms.warmup)
-        counts.append(count)
-        for line in lines[count:]:
-            _check(line, line.numbers)
-        usable.append(_count_steps(lines[count:]))
+    num_unusable = []
+    for measurements in ranks:
+        count = _count_unusable(measurements, terms.warmup)
+        num_unusable.append(count)
+        for measurement in measurements[count:]:
+            _check(measurement, measurement.numbers)
+        usable.append(_count_steps(measurements[count:]))
     counts_items = not {"rate", "items"}.isdisjoint(usable[0][0].numbers)
     if not counts_items and terms.items_per_step is None:
         raise ValueError(
@@ -210,8 +234,8 @@ def _measure_speeds(
             "--items_per_step=PRODUCT"
         )
     rank_rates = []
-    for lines, count in zip(usable, counts):
-        rank_rates.append(rates.measure_rank(lines, terms, count))
+    for measurements, count in zip(usable, num_unusable):
+        rank_rates.append(rates.measure_rank(measurements, terms, count))
     return usable[0], rates.combine_ranks(rank_rates, terms, counts_items=counts_items)
 
 
@@ -231,7 +255,7 @@ def _find_matches(
             continue
         measurement = _read_match(line, match, terms)
         if has_groups and not measurement.numbers:
-            continue  # An alternative without any group matched.
+            continue  # An alternative of the pattern without groups matched.
         matches.append(measurement)
         if len(matches) == MAX_MATCHES * (terms.num_devices or 1):
             break
@@ -239,7 +263,7 @@ def _find_matches(
 
 
 def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measurement:
-    """Return the numbers of a match; impossible numbers are refused later."""
+    """Return the numbers of a match; the caller refuses impossible ones later."""
     numbers = {}
     starts = []
     span = (0, 0)
@@ -295,25 +319,26 @@ def _check(measurement: Measurement, names: Iterable[str]) -> None:
         raise LineError(measurement.line.number, f"{name} is {text!r}, {rule}")
 
 
-def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
+def _count_unusable(measurements: Sequence[Measurement], warmup: int | None) -> int:
     """Return how many matches at the start have no number that gives a rate.
 
     A program often prints a rate of 0 or NaN before its first step has ended.
 
     Args:
-      lines: The matches of one rank.
-      warmup: Matches that the user leaves out; None to detect the start-up.
+      measurements: The measurements of one rank.
+      warmup: The number of matches that the user leaves out; None to detect the
+        start-up.
 
     Raises:
       ValueError: If more matches at the start are unusable than are left out.
     """
     max_unusable = warmup
     if max_unusable is None:
-        max_unusable = max(cost_series.USUAL_START, len(lines) // 2)
+        max_unusable = max(cost_series.USUAL_START, len(measurements) // 2)
     last_fault = ""
-    for count, match in enumerate(lines[:_MAX_UNUSABLE]):
+    for count, measurement in enumerate(measurements[:_MAX_UNUSABLE]):
         try:
-            _check(match, _SPEEDS)
+            _check(measurement, _SPEEDS)
         except LineError as e:
             last_fault = f"{e}; --log_warmup={count + 1} leaves it out"
             continue
@@ -324,27 +349,27 @@ def _count_unusable(lines: Sequence[Measurement], warmup: int | None) -> int:
     return 0
 
 
-def _number_steps(lines: Sequence[Measurement]) -> list[Measurement]:
-    """Return matches with their steps; without the group `step`, each counts as one."""
+def _number_steps(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return measurements with a step; without the group, each counts as one."""
     with_steps = []
-    for count, match in enumerate(lines, 1):
+    for count, measurement in enumerate(measurements, 1):
         step = PrintedNumber(float(count), 0.0, str(count))
-        numbers = {"step": step, **match.numbers}
-        _check(match, numbers)
-        with_steps.append(dataclasses.replace(match, numbers=numbers))
+        numbers = {"step": step, **measurement.numbers}
+        _check(measurement, numbers)
+        with_steps.append(dataclasses.replace(measurement, numbers=numbers))
     return with_steps
 
 
-def _count_steps(lines: Sequence[Measurement]) -> list[Measurement]:
-    """Return the matches with the number of steps that each covers.
+def _count_steps(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the measurements with the number of steps that each covers.
 
     Raises:
-      ValueError: If the matches do not all have the same groups.
+      ValueError: If the measurements do not all have the same groups.
     """
     stretches: list[Measurement] = []
     last_step = 0.0
-    for match in lines:
-        step = match.value("step")
+    for measurement in measurements:
+        step = measurement.value("step")
         if step is None:
             step = last_step + 1
         if step > last_step:
@@ -353,13 +378,15 @@ def _count_steps(lines: Sequence[Measurement]) -> list[Measurement]:
             steps = stretches[-1].steps
         else:  # a new epoch, whose steps count from 0 again
             steps = max(step, 1.0)
-        stretches.append(dataclasses.replace(match, steps=steps))
+        stretches.append(dataclasses.replace(measurement, steps=steps))
         last_step = step
     if len(stretches) > 1:  # The steps of a resumed run do not count from 0.
         steps = min(stretches[0].steps, stretches[1].steps)
         stretches[0] = dataclasses.replace(stretches[0], steps=steps)
 
-    combinations = {frozenset(match.numbers.keys() - _OPTIONAL) for match in stretches}
+    combinations = {
+        frozenset(stretch.numbers.keys() - _OPTIONAL) for stretch in stretches
+    }
     if len(combinations) == 1 and combinations <= _COMBINATIONS:
         return stretches
     texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
@@ -370,34 +397,37 @@ def _count_steps(lines: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _group_by_rank(
-    lines: Sequence[Measurement], num_devices: int
+    measurements: Sequence[Measurement], num_devices: int
 ) -> list[list[Measurement]]:
-    """Return the lines of each rank, lowest first; untagged lines are one rank."""
-    tags = [measurement.line.rank for measurement in lines]
+    """Return the measurements of each rank, the lowest first.
+
+    Lines without tags are one rank.
+    """
+    tags = [measurement.line.rank for measurement in measurements]
     is_certain = any(
         measurement.line.rank is not None
         and rank_tags.is_certain(measurement.line.tagged)
-        for measurement in lines
+        for measurement in measurements
     )
     if not is_certain and not rank_tags.are_ranks(tags, num_devices):
-        return [list(lines)]
+        return [list(measurements)]
     by_rank: dict[int, list[Measurement]] = {}
-    for measurement, tag in zip(lines, tags):
+    for measurement, tag in zip(measurements, tags):
         by_rank.setdefault(-1 if tag is None else tag, []).append(measurement)
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _find_common_prefix(lines: Sequence[Measurement]) -> str:
+def _find_common_prefix(measurements: Sequence[Measurement]) -> str:
     """Return the unit of all rates if it has a prefix, such as "MB"; else "".
 
     Raises:
       ValueError: If the units of the rates differ.
     """
     first_lines: dict[str, int] = {}
-    for measurement in lines:
+    for measurement in measurements:
         first_lines.setdefault(measurement.unit, measurement.line.number)
     if len(first_lines) == 1:
-        return lines[0].unit
+        return measurements[0].unit
     texts = []
     for unit, line in first_lines.items():
         texts.append(f"line {line} has {unit or 'no prefix'}")
@@ -407,11 +437,11 @@ def _find_common_prefix(lines: Sequence[Measurement]) -> str:
     )
 
 
-def _reads_device_rates(pattern: str, lines: Sequence[Measurement]) -> bool:
+def _reads_device_rates(pattern: str, measurements: Sequence[Measurement]) -> bool:
     """Return whether rates are per device, by the group's name or the lines' text."""
     if log_numbers.DEVICE_RATE in pattern:
         return True
-    return "rate" in _group_names(pattern) and all(map(_is_device_rate, lines))
+    return "rate" in _group_names(pattern) and all(map(_is_device_rate, measurements))
 
 
 def _check_rank_count(num_ranks: int, num_devices: int | None) -> None:
@@ -447,26 +477,27 @@ def _is_device_rate(measurement: Measurement) -> bool:
     return printed_units.is_per_device(measurement.line.text, *measurement.span)
 
 
-def _find_counted_items(lines: Sequence[Measurement]) -> str:
+def _find_counted_items(measurements: Sequence[Measurement]) -> str:
     """Return the items that all rates count, by the text next to them; "" if unknown."""
     plurals = set()
-    for measurement in lines:
+    for measurement in measurements:
         unit = printed_units.find_unit(measurement.line.text, *measurement.span)
         plurals.add(unit.counted if unit else "")
     return plurals.pop() if len(plurals) == 1 else ""
 
 
 def _find_evaluations(texts: Sequence[str]) -> set[int]:
-    """Return the indices of the lines that evaluate, according to their words.
+    """Return the indices of the lines whose words are about an evaluation.
 
     Args:
       texts: Each line up to the number that is read.
 
     Returns:
-      An empty set if all lines evaluate, because the user may want their rate.
+      An empty set if all lines are about evaluations, because the user may want their
+        rate.
     """
-    evaluating = {index for index, text in enumerate(texts) if _is_evaluation(text)}
-    return evaluating if len(evaluating) < len(texts) else set()
+    evaluations = {index for index, text in enumerate(texts) if _is_evaluation(text)}
+    return evaluations if len(evaluations) < len(texts) else set()
 
 
 def _is_evaluation(text: str) -> bool:
@@ -482,9 +513,12 @@ def _is_evaluation(text: str) -> bool:
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise ValueError if the body takes longer; this works only in the main thread."""
+    """Raise ValueError if the body takes longer than a number of seconds.
 
-    def end(number: int, frame: object) -> None:
+    Signals work only in the main thread; in another one there is no limit.
+    """
+
+    def stop(number: int, frame: object) -> None:
         raise ValueError(
             f"matching the pattern takes more than {seconds:g} s; use fewer .* and +"
         )
@@ -493,7 +527,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer") or not is_main:
         yield
         return
-    previous = signal.signal(signal.SIGALRM, end)
+    previous = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -503,25 +537,25 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def _describe_output(
-    lines: Sequence[Measurement], rate: RankRate, terms: Terms
+    measurements: Sequence[Measurement], rate: RankRate, terms: Terms
 ) -> PrintedOutput:
     """Return facts about the lines of one rank, for `analysis.plausibility`."""
-    speeds = [speed for speed in map(_printed_rate, lines) if speed is not None]
+    speeds = [speed for speed in map(_printed_rate, measurements) if speed is not None]
     start = 0
     if speeds:
         start = cost_series.find_start([1 / speed for speed in speeds], terms).lines
-    times = [measurement.line.arrived_s for measurement in lines]
+    times = [measurement.line.arrived_s for measurement in measurements]
     arrivals = [time for time in times if time is not None]
     # The seconds of all steps that the lines cover, as in the batches.
     printed_s = math.fsum(rate.batches.seconds) if not rate.clock else 0.0
     return PrintedOutput(
-        lines=len(lines),
+        lines=len(measurements),
         span_s=arrivals[-1] - arrivals[0] if arrivals else None,
         process_s=terms.seconds or None,
         printed_s=printed_s or None,
         lowest_rate=min(speeds[start:], default=None),
         highest_rate=max(speeds[start:], default=None),
-        other_rate_ratio=_median_other_rate_ratio(lines[start:]),
+        other_rate_ratio=_median_other_rate_ratio(measurements[start:]),
     )
 
 
@@ -534,14 +568,15 @@ def _printed_rate(measurement: Measurement) -> float | None:
     return rate if SMALLEST <= rate <= LARGEST else None
 
 
-def _median_other_rate_ratio(lines: Sequence[Measurement]) -> float | None:
+def _median_other_rate_ratio(measurements: Sequence[Measurement]) -> float | None:
     """Return the median of another rate of a line divided by the rate that was read.
 
     If a line has several other rates, the one that differs most counts.
     """
     ratios = []
-    for line in lines[:: max(1, len(lines) // _MAX_COMPARED_LINES)]:
-        other_ratios = list(_find_other_rate_ratios(line))
+    stride = max(1, len(measurements) // _MAX_COMPARED_LINES)
+    for measurement in measurements[::stride]:
+        other_ratios = list(_find_other_rate_ratios(measurement))
         if other_ratios:
             ratios.append(max(other_ratios, key=lambda ratio: abs(math.log(ratio))))
     return statistics.median(ratios) if ratios else None

@@ -54,16 +54,20 @@ class Scatter:
 class Interval:
     """A number with its 95 % confidence interval.
 
-    low, high: None if the data cannot give an interval.
-    kind: What the interval covers, or why it is missing.
-    standard_error: In the unit of the number; None without an interval.
-    run_counts: The number of runs behind each input.
-    scatter: The scatter that the interval shares with others; None if it has its own.
-    rounding: How far printed digits may move the number: its logarithm for a rate or a
-      ratio, otherwise the number itself.
-    rounding_half_width: The part of the half-width that is due to printed digits.
-    spread: The largest ratio between the runs of one configuration.
-    is_wide: Whether the ends show less than `spread` does.
+    Attributes:
+      value: The number.
+      low: The lower end; None if the data cannot give an interval.
+      high: The upper end; None if the data cannot give an interval.
+      kind: What the interval covers, or why it is missing.
+      standard_error: In the unit of the number; None without an interval.
+      degrees: The degrees of freedom of the standard error.
+      run_counts: The number of runs behind each input.
+      scatter: The scatter that the interval shares with others; None if it has its own.
+      rounding: How far printed digits may move the number: its logarithm for a rate or
+        a ratio, otherwise the number itself.
+      rounding_half_width: The part of the half-width that is due to printed digits.
+      spread: The largest ratio between the runs of one configuration.
+      is_wide: Whether the ends show less than `spread` does.
     """
 
     value: float

@@ -119,7 +119,8 @@ def _measure_effect(
 ) -> OptionEffect | None:
     """Return the effect of an option.
 
-    None if no setting of the other options has rates with all values of this option.
+    Returns:
+      None if no setting of the other options has rates with all values of this option.
 
     Args:
       option: The name of the option.

@@ -189,7 +189,17 @@ class _Job:
     def place(
         self, rank_name: str, size_name: str, rank: str = "", size: str = ""
     ) -> tuple[int, int]:
-        """Return a rank and the number of ranks; `rank` and `size` if not set."""
+        """Return a rank and the number of ranks from environment variables.
+
+        Args:
+          rank_name: The variable with the rank.
+          size_name: The variable with the number of ranks.
+          rank: The text that is read if the variable of the rank is not set.
+          size: The text that is read if the variable of the number is not set.
+
+        Raises:
+          ClusterError: If the rank is not below the number of ranks.
+        """
         count = self.number(size_name, minimum=1, default=size)
         number = self.number(rank_name, default=rank)
         if number >= count:

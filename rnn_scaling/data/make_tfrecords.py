@@ -53,6 +53,14 @@ def write(
 ) -> None:
     """Write the files and create their folder if needed.
 
+    Args:
+      folder: The folder of the files.
+      num_images: The number of images in all files together.
+      num_files: The number of files, which take turns with the images.
+      num_classes: The number of labels.
+      width: The width of an image; the height is 3/4 of it.
+      seed: The seed of the pixels.
+
     Raises:
       OSError: If a file cannot be written, or the folder contains another set.
     """

@@ -249,7 +249,14 @@ class Buffers:
         )
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
-        """Return a copy from an address of GPU `origin` to one of GPU `to`."""
+        """Return a function that copies memory from one GPU to another.
+
+        Args:
+          target: The address on GPU `to`.
+          to: The number of the GPU that receives.
+          source: The address on GPU `origin`.
+          origin: The number of the GPU that sends.
+        """
         return lambda size, stream: self.cuda.call(
             "cudaMemcpyPeerAsync", target, to, source, origin, size, stream
         )

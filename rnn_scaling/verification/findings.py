@@ -54,7 +54,15 @@ class Findings:
     def check(
         self, name: str, text: str, difference: float, tolerance: float, holds: bool
     ) -> None:
-        """Keep the largest difference of a check, relative to its tolerance."""
+        """Keep the largest difference of a check, relative to its tolerance.
+
+        Args:
+          name: The name of the check.
+          text: The quantities that it compares.
+          difference: The difference between the run and serial training.
+          tolerance: The largest difference that is allowed.
+          holds: Whether the check has passed.
+        """
         check = Check(
             name=name,
             holds=bool(holds),

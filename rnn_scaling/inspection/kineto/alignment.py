@@ -34,8 +34,9 @@ Pair = tuple[Collective, Collective]
 class Clock:
     """The clock of a rank, compared with the clock of the first rank.
 
-    offset_ns: How far this clock is ahead of the first rank's clock.
-    scatter_ns: Median deviation of single collectives from this offset.
+    Attributes:
+      offset_ns: How far this clock is ahead of the first rank's clock.
+      scatter_ns: Median deviation of single collectives from this offset.
     """
 
     offset_ns: int
@@ -46,8 +47,10 @@ class Clock:
 class Alignment:
     """The clocks that could be aligned.
 
-    calls: The calls that at least two of these ranks made, by the first rank's clock.
-    num_unmatched: Calls that only one rank made.
+    Attributes:
+      clocks: The clock of each aligned rank.
+      calls: The calls that at least two of these ranks made, by the first rank's clock.
+      num_unmatched: Calls that only one rank made.
     """
 
     clocks: Mapping[int, Clock]

@@ -43,9 +43,10 @@ _OWN_PARTS = (
 class TracedJob:
     """The traced steps of a job.
 
-    traces: By rank.
-    world_size: Number of ranks of the job.
-    steps: Numbers of the steps that every trace contains.
+    Attributes:
+      traces: The trace of each rank.
+      world_size: Number of ranks of the job.
+      steps: Numbers of the steps that every trace contains.
     """
 
     traces: Mapping[int, RankTrace]

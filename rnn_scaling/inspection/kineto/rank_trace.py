@@ -50,7 +50,11 @@ _MAX_US = 2**52
 class Collective(NamedTuple):
     """One call of a collective on one rank, from its arrival to its end.
 
-    group: The process group, "" if the trace does not contain it.
+    Attributes:
+      start_ns: When the rank arrived.
+      end_ns: When the collective ended on this rank.
+      group: The process group, "" if the trace does not contain it.
+      name: The name of the collective.
     """
 
     start_ns: int
@@ -63,12 +67,16 @@ class Collective(NamedTuple):
 class RankTrace:
     """The trace of one rank.
 
-    rank: None if neither the trace nor the file's name contains it.
-    world_size: Number of ranks of the job; None if the trace does not contain it.
-    steps: Start and end in ns, by number.
-    spans: Kind -> [N, 2] in ns, in any order, overlapping.
-    collectives: In the order of their arrival.
-    num_left_out: Events whose times are not valid.
+    Attributes:
+      file: The file of the trace.
+      rank: The rank; None if neither the trace nor the file's name contains it.
+      world_size: Number of ranks of the job; None if the trace does not contain it.
+      steps: Start and end of each step in ns, by the number of the step.
+      spans: Start and end of the events of each kind in ns, [N, 2]. The spans are in
+        any order and may overlap.
+      collectives: The calls of collectives, in the order of their arrival.
+      num_left_out: The number of events that were left out because their times are
+        not valid.
     """
 
     file: Path

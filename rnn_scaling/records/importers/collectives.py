@@ -131,6 +131,13 @@ def read_timing(
 ) -> CollectiveTiming:
     """Return a timing from its values by column or field.
 
+    Args:
+      line: The number of the line in the file.
+      operation: The name of the collective, or "" if it is unknown.
+      ranks: The number of ranks, or None if it is unknown.
+      place: "out of place" or "in place".
+      values: The printed values by their column or field.
+
     Raises:
       ValueError: If a number is impossible.
       KeyError: If a number is missing.

@@ -78,7 +78,15 @@ def make_finding(
     rate: float,
     other_rate: float | None = None,
 ) -> LogFinding:
-    """Return another way to read a log: `other_rate` items/s instead of `rate`."""
+    """Return a finding about a second way to read a log.
+
+    Args:
+      kind: The kind of the finding.
+      count: The number of ranks, or of lines that were left out or differ.
+      total: The number of all lines, of which `count` is a part.
+      rate: The items/s that the record contains.
+      other_rate: The items/s by the other way; None if unknown.
+    """
     return LogFinding(
         kind=kind.value, count=count, total=total, taken=rate, other=other_rate
     )

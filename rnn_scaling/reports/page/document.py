@@ -129,7 +129,8 @@ Block = Text | Items | Figure | Live | Terms | Command | Body | Group | Folded
 class PageSection:
     """A folded section.
 
-    style: "static" if the script replaces it, "live" if only the script fills it.
+    Attributes:
+      style: "static" if the script replaces it, "live" if only the script fills it.
     """
 
     id: str
@@ -175,8 +176,9 @@ def make_figure(svg: str, name: str, title: str, description: str) -> Figure:
 class OverviewLine:
     """A line of the first table, which is a link.
 
-    shared: The beginning of the name that is a heading above this and other lines.
-    name: The rest of the name.
+    Attributes:
+      shared: The beginning of the name that is a heading above this and other lines.
+      name: The rest of the name.
     """
 
     address: str
@@ -189,11 +191,12 @@ class OverviewLine:
 class Overview:
     """The table on the first screen. All groups have the same head.
 
-    groups: Pairs of a title and of (address, cells) of each line; the first cell is the
-      name.
-    metrics: Heading -> name of the metric of a column. The metric that the chart shows
-      is marked in the table, or has a separate column.
-    place: After the heading of that column, such as " on 2 devices".
+    Attributes:
+      groups: The title of each group, and the (address, cells) of each of its lines;
+        the first cell is the name.
+      metrics: The name of the metric of a column, by the heading of the column. The
+        metric that the chart shows is marked in the table, or has a separate column.
+      place: The text after the heading of that column, such as " on 2 devices".
     """
 
     head: Sequence[str]

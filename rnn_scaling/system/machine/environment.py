@@ -111,7 +111,8 @@ def _version(package: str) -> str | None:
 def _cuda_versions() -> dict[str, str | None]:
     """Return the versions of CUDA libraries from pip, without loading TensorFlow.
 
-    None for a library that pip did not install.
+    Returns:
+      The version by library; None for a library that pip did not install.
     """
     versions: dict[str, str | None] = {}
     for library, name in _CUDA_LIBRARIES.items():

@@ -124,7 +124,8 @@ def flops_per_second(
 ) -> float | None:
     """Return the total FLOP/s of some devices, measured or as a multiple of one.
 
-    None if neither was measured.
+    Returns:
+      None if neither was measured.
     """
     rates = {
         peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where

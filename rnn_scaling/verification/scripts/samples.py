@@ -362,7 +362,8 @@ def repeats_order(rank: Record, loader: int) -> bool | None:
 def repeats_accesses(rank: Record) -> bool | None:
     """Return whether the script itself reads its samples in the same shuffled order.
 
-    None if no second epoch is recognised.
+    Returns:
+      None if no second epoch is recognised.
     """
     steps = [list(dict.fromkeys(step["accesses"])) for step in rank["steps"]]
     if not steps or len(steps[0]) < 2:

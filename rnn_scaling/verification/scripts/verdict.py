@@ -85,7 +85,16 @@ def wrong_check(
     values: Mapping[str, Any] | None = None,
     ratio: float | None = None,
 ) -> Check:
-    """Return a check that found a fault."""
+    """Return a check that found a fault.
+
+    Args:
+      subject: The compared quantity.
+      kind: The template that describes it, without "script-".
+      step: The first wrong step, from 1.
+      cause: The name of the fault.
+      values: Values for the templates.
+      ratio: The largest difference as a multiple of its tolerance; None without one.
+    """
     return Check(
         subject,
         result=Result.WRONG,

@@ -185,3 +185,30 @@ def test_a_broken_link_or_path_is_a_fault():
         "`analysis/metrics.py`, `rnn_scaling/data/NAME.py`, python -m benchmarks.gate"
     )
     assert missing(present) == []
+
+
+SOURCE_FOLDERS = ("rnn_scaling", "models", "tests", "tools", "benchmarks")
+
+
+def sources_named(ending: str) -> list[str]:
+    """Return the texts of the source files whose path ends with some words."""
+    texts = []
+    for folder in SOURCE_FOLDERS:
+        for path in (ROOT / folder).rglob(ending.rpartition("/")[2]):
+            if path.as_posix().endswith(f"/{ending}"):
+                texts.append(path.read_text())
+    return texts
+
+
+def test_every_name_that_a_document_places_in_a_file_is_there():
+    placed = re.compile(r"`([A-Za-z_]\w*)`(?: in| of|,) `([\w/]+\.(?:py|h|c))`")
+    pairs = set()
+    for path in DOCUMENTS:
+        pairs.update(placed.findall(path.read_text()))
+    missing = []
+    for name, file in sorted(pairs):
+        is_name = re.compile(rf"\b{name}\b")
+        if not any(map(is_name.search, sources_named(file))):
+            missing.append(f"{name} in {file}")
+    assert len(pairs) > 10
+    assert not missing

@@ -13,7 +13,7 @@ from rnn_scaling.sweeps import pairs, sweep
 from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.sweeps.conduct import Conductor
 from rnn_scaling.sweeps.program_trainer import ProgramTrainer
-from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import counted
@@ -53,16 +53,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         sweep.require_no_suite_options(conduct_options)
         pair_trainer = ProgramTrainer()
     conductor = Conductor(out, conduct_options, pair_trainer, ["ab", *words])
-    is_complete = conductor.run(pairs.counterbalance(a, b, options.repeats, out))
-    if is_complete:
-        further_pairs = pairs.replace_disturbed(
-            a, b=b, num_pairs=options.repeats, out=out, records=conductor.records
-        )
-        if further_pairs:
-            num_pairs = counted(len(further_pairs) // 2, "disturbed pair")
-            entry.note(f"repeating {num_pairs} of runs")
-            is_complete = conductor.run(further_pairs)
-    if not is_complete:
+    if not _run_pairs(conductor, a, b, options.repeats, out):
         status = conductor.outcome.exit_status or entry.EXIT_OK
         # EXIT_FAILED would mean that b is slower.
         return entry.EXIT_USAGE if status == entry.EXIT_FAILED else status
@@ -70,6 +61,33 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     conductor.outcome.print_failures()
     entry.note(*pair_trainer.notes)
     return _print_answer(out, options)
+
+
+def _run_pairs(
+    conductor: Conductor, a: AnyRun, b: AnyRun, num_pairs: int, out: Path
+) -> bool:
+    """Run all pairs, and repeat those that other processes disturbed.
+
+    Args:
+      conductor: Starts the runs and has their records.
+      a: The run of side A.
+      b: The run of side B.
+      num_pairs: The number of undisturbed pairs that are wanted.
+      out: The folder of the records.
+
+    Returns:
+      Whether all runs are complete.
+    """
+    if not conductor.run(pairs.counterbalance(a, b, num_pairs, out)):
+        return False
+    further_pairs = pairs.replace_disturbed(
+        a, b=b, num_pairs=num_pairs, out=out, records=conductor.records
+    )
+    if not further_pairs:
+        return True
+    disturbed_text = counted(len(further_pairs) // 2, "disturbed pair")
+    entry.note(f"repeating {disturbed_text} of runs")
+    return conductor.run(further_pairs)
 
 
 def _print_answer(out: Path, options: pairs.AbOptions) -> int:

@@ -43,27 +43,31 @@ def exchange_s(
     levels = links_with_groups(devices, links)
     if not levels or algorithm == "none":
         return 0.0
-
-    def slowest_s(num_bytes: float) -> float:
-        return max(link.message_s(num_bytes) for link, _ in levels)
-
     if algorithm == "parameter_server":
         return _parameter_server_s(levels, devices, summed_bytes + gathered_bytes)
     seconds = 0.0
     if gathered_bytes:
-        seconds += (devices - 1) * slowest_s(gathered_bytes)
+        seconds += (devices - 1) * _slowest_message_s(levels, gathered_bytes)
     if not summed_bytes:
         return seconds
     if algorithm == "ring":
-        return seconds + 2 * (devices - 1) * slowest_s(summed_bytes / devices)
+        message_s = _slowest_message_s(levels, summed_bytes / devices)
+        return seconds + 2 * (devices - 1) * message_s
+    # Each level sums over its groups, and later sends the sums back.
     for link, groups in levels:
-        messages = groups - 1
-        num_bytes = summed_bytes / groups
         if algorithm == "tree":
-            messages = math.ceil(math.log2(groups))
+            num_messages = math.ceil(math.log2(groups))
             num_bytes = summed_bytes
-        seconds += 2 * messages * link.message_s(num_bytes)
+        else:
+            num_messages = groups - 1
+            num_bytes = summed_bytes / groups
+        seconds += 2 * num_messages * link.message_s(num_bytes)
     return seconds
+
+
+def _slowest_message_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
+    """Return the seconds of a message over the slowest link."""
+    return max(link.message_s(num_bytes) for link, _ in levels)
 
 
 def links_with_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:

@@ -127,6 +127,9 @@ class _Judge:
         gradients = self._gradient_judge.judge()
         if gradients.kind == "by-parts":
             self._not_covered.append("by-parts")
+            first_steps = [rank["steps"][0] for rank in self._evidence.ranks]
+            if facts.has_exchange(first_steps, "exchanges"):
+                self._not_covered.append("gathered")
         if "OptimizedModule" in self._evidence.serial["start"]["layers"]:
             self._not_covered.append("compiled")
         checks = [

@@ -394,7 +394,7 @@ def _mean_gib(sizes: Sequence[int | None]) -> Interval | None:
 
 
 def _step_time_metrics() -> list[Metric]:
-    def metric(name: str, title: str, compute: Compute) -> Metric:
+    def make_metric(name: str, title: str, compute: Compute) -> Metric:
         return Metric(
             f"step_{name}_s",
             title=title,
@@ -406,10 +406,12 @@ def _step_time_metrics() -> list[Metric]:
         )
 
     percentiles = [
-        metric(f"p{percent}", f"{STEP_TIME} p{percent}", _make_percentile(min_batches))
+        make_metric(
+            f"p{percent}", f"{STEP_TIME} p{percent}", _make_percentile(min_batches)
+        )
         for percent, min_batches in PERCENTILE_BATCHES.items()
     ]
-    return [*percentiles, metric("max", f"longest {STEP_TIME}", _longest_step)]
+    return [*percentiles, make_metric("max", f"longest {STEP_TIME}", _longest_step)]
 
 
 def _make_latency_metric(step_time: Metric) -> Metric:

@@ -36,7 +36,9 @@ def find_early_steps(
         return None
     total_s = math.fsum(step_s)
 
-    def pattern(kind: EarlyStepsKind, steps: int, seconds: float) -> EarlySteps:
+    def make_early_steps(
+        kind: EarlyStepsKind, steps: int, seconds: float
+    ) -> EarlySteps:
         return EarlySteps(
             kind=kind.value,
             steps=steps,
@@ -49,7 +51,7 @@ def find_early_steps(
     num_fast = _count_fast_steps_at_start(item_s)
     if num_fast >= _MIN_STEPS:
         fast_s = math.fsum(step_s[:num_fast])
-        return pattern(EarlyStepsKind.FAST_START, num_fast, fast_s)
+        return make_early_steps(EarlyStepsKind.FAST_START, num_fast, fast_s)
 
     # A report takes microseconds, and sometimes a few more.
     long_s = max(LONG_RATIO * statistics.median(item_s), statistics.fmean(item_s))
@@ -57,12 +59,12 @@ def find_early_steps(
     in_long_s = math.fsum(step_s[number] for number in long_steps)
     if in_long_s > _LONG_SHARE * total_s:
         if long_steps == [len(step_s) - 1]:
-            return pattern(EarlyStepsKind.LONG_LAST, 1, in_long_s)
+            return make_early_steps(EarlyStepsKind.LONG_LAST, 1, in_long_s)
         if _is_regular(long_steps):
-            return pattern(EarlyStepsKind.FEW_LONG, len(long_steps), in_long_s)
+            return make_early_steps(EarlyStepsKind.FEW_LONG, len(long_steps), in_long_s)
 
     if end_s > _LONG_SHARE * total_s and end_s > LONG_RATIO * max(step_s):
-        return pattern(EarlyStepsKind.LONG_END, 0, end_s)
+        return make_early_steps(EarlyStepsKind.LONG_END, 0, end_s)
     return None
 
 

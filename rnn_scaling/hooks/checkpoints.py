@@ -42,18 +42,18 @@ def redirect(folder: str) -> None:
     save = torch.save
     load = torch.load
 
-    def copy_of(path: Any) -> str:
+    def copy_path(path: Any) -> str:
         name = hashlib.blake2b(os.path.abspath(path).encode(), digest_size=8)
         return f"{folder}/saved-{name.hexdigest()}"
 
     def save_copy(content: Any, f: Any, *args: Any, **options: Any) -> None:
         if isinstance(f, (str, os.PathLike)):
-            f = copy_of(f)
+            f = copy_path(f)
         save(content, f, *args, **options)
 
     def load_copy(f: Any, *args: Any, **options: Any) -> Any:
-        if isinstance(f, (str, os.PathLike)) and os.path.exists(copy_of(f)):
-            f = copy_of(f)
+        if isinstance(f, (str, os.PathLike)) and os.path.exists(copy_path(f)):
+            f = copy_path(f)
         content = load(f, *args, **options)
         _note_states(content)
         return content

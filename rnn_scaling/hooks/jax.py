@@ -73,12 +73,12 @@ def observe(
     recorder.add_batch(_arrays(own_grads), _local(samples), float(_local(loss)))
     recorder.add_step(_arrays(grads), [float(_local(learning_rate))])
 
-    def continued(path: Any, weight: Any) -> Any:
+    def perturb(path: Any, weight: Any) -> Any:
         values = _local(weight)
         changed = recorder.perturbed(jax.tree_util.keystr(path), values)
         return weight if changed is values else jax.device_put(changed, weight.sharding)
 
-    return jax.tree_util.tree_map_with_path(continued, params)
+    return jax.tree_util.tree_map_with_path(perturb, params)
 
 
 def _arrays(tree: Any) -> dict[str, np.ndarray]:

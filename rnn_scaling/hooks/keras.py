@@ -109,11 +109,11 @@ class Observer:
     def _perturb(self, names: Sequence[str], variables: Sequence[Any]) -> None:
         for name, variable in zip(names, variables):
 
-            def changed(values: Any, name: str = name) -> np.ndarray:
+            def perturb(values: Any, name: str = name) -> np.ndarray:
                 return self._recorder.perturbed(name, values.numpy())
 
             value = tf.convert_to_tensor(variable)
-            variable.assign(tf.py_function(changed, [value], value.dtype))
+            variable.assign(tf.py_function(perturb, [value], value.dtype))
 
 
 def _keep_all(

@@ -281,11 +281,11 @@ class Loaders:
             if "__getitem__" in vars(owner):
                 self._wrap(owner, "__getitem__", self._get_item)
 
-        def on_subclass(owner: Any, **options: Any) -> None:
+        def watch_subclass(owner: Any, **options: Any) -> None:
             super(data.Dataset, owner).__init_subclass__(**options)
             watch(owner)
 
-        data.Dataset.__init_subclass__ = classmethod(on_subclass)
+        data.Dataset.__init_subclass__ = classmethod(watch_subclass)
         for owner in (data.TensorDataset, data.Subset, data.ConcatDataset):
             watch(owner)
 

@@ -264,10 +264,10 @@ def _sort(differences: Sequence[Difference], runs: Side) -> list[Difference]:
         if difference.name not in implied and difference not in distinct:
             distinct.append(difference)
 
-    def rank(difference: Difference) -> tuple[bool, bool]:
+    def sort_key(difference: Difference) -> tuple[bool, bool]:
         return not difference.is_incomparable, difference.first == (UNKNOWN,)
 
-    return sorted(distinct, key=rank)
+    return sorted(distinct, key=sort_key)
 
 
 def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:

@@ -321,7 +321,7 @@ def exclude_disturbed_runs(
         return configuration
     repeats = _disturbed_repeats(configuration, is_relative) if paired else set()
 
-    def excluded_runs(row: Row | None) -> list[RunRecord]:
+    def list_excluded_runs(row: Row | None) -> list[RunRecord]:
         if row is None:
             return []
         if not paired:
@@ -331,8 +331,8 @@ def exclude_disturbed_runs(
     sides = []
     names = []
     for side in configuration.sides:
-        excluded = excluded_runs(side)
-        excluded_bases = excluded_runs(side.one_device)
+        excluded = list_excluded_runs(side)
+        excluded_bases = list_excluded_runs(side.one_device)
         runs_to_name = excluded + excluded_bases if is_relative else excluded
         disturbed_runs = filter(disturbance.is_disturbed, runs_to_name)
         names.append(tuple([configuration.names[id(run)] for run in disturbed_runs]))

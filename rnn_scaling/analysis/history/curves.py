@@ -258,14 +258,14 @@ def sort_entries(entries: Sequence[Entry]) -> list[Entry]:
         latest = max(latest, fact.date)
         orders[name] = (latest, fact.place)
 
-    def order(entry: Entry) -> tuple[str, int, str]:
+    def sort_key(entry: Entry) -> tuple[str, int, str]:
         measured = entry.measured or ""
         if entry.commit is None:
             return measured, -1, measured
         date = entry.commit.date or measured
         return *orders.get(entry.commit.hash, (date, -1)), measured
 
-    return sorted(entries, key=order)
+    return sorted(entries, key=sort_key)
 
 
 def _make_curve(

@@ -235,12 +235,12 @@ def _build_known_terms(curve: Curve) -> list[models.Term]:
         )
         average_model = average(replicas)
 
-        def contention(n: np.ndarray) -> np.ndarray:
+        def compute_contention(n: np.ndarray) -> np.ndarray:
             local = map(curve.local_devices, n.astype(int).tolist())
             losses = [average_model.losses(devices).sum(axis=1) for devices in local]
             return np.median(losses, axis=1)
 
-        terms.append(models.Term("contention", models.CONTENTION, contention))
+        terms.append(models.Term("contention", models.CONTENTION, compute_contention))
     return terms
 
 

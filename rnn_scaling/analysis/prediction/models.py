@@ -132,7 +132,7 @@ def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     to 5 devices, but not from 3 to 4.
     """
 
-    def step_term(first: int) -> Term:
+    def make_step_term(first: int) -> Term:
         return Term(
             f"{STEP} at {first}",
             EXCHANGE,
@@ -140,7 +140,7 @@ def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
         )
 
     return [
-        step_term(n)
+        make_step_term(n)
         for smaller, n in zip(devices, devices[1:])
         if smaller > 1 and 2 ** math.floor(math.log2(n - 1)) >= smaller
     ]
@@ -183,7 +183,7 @@ def exchange_terms(curve: Curve) -> list[Term]:
     """Return the known exchange and jitter, as shares of one device's step."""
     knowledge = curve.knowledge
 
-    def exchange(n: np.ndarray) -> np.ndarray:
+    def compute_exchange_s(n: np.ndarray) -> np.ndarray:
         summed_bytes = knowledge.summed_bytes or 0.0
         gathered_bytes = knowledge.gathered_bytes or 0.0
         seconds = [
@@ -204,7 +204,7 @@ def exchange_terms(curve: Curve) -> list[Term]:
 
     terms = []
     if knows_exchange(knowledge):
-        terms.append(Term("exchange", EXCHANGE, exchange))
+        terms.append(Term("exchange", EXCHANGE, compute_exchange_s))
     if len(knowledge.step_times) >= MIN_STEP_TIMES and knowledge.algorithm != "none":
         terms.append(
             Term("jitter", JITTER, lambda n: longest_share(knowledge.step_times, n))

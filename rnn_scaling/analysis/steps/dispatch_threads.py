@@ -316,10 +316,10 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
     if probe.num_devices == 1 or not traced:
         return []
 
-    def rank(setting: Setting) -> tuple[bool, float]:
+    def sort_key(setting: Setting) -> tuple[bool, float]:
         return setting.concurrency_over_runs is not None, setting.concurrency or 0.0
 
-    highest = max(traced, key=rank)
+    highest = max(traced, key=sort_key)
     values = {"at_once": highest.concurrency, "most": highest.threads}
     serial = [setting for setting in traced if setting.concurrency_ends[1] <= _SERIAL]
     if serial:

@@ -272,10 +272,10 @@ class Bar(LogFormat):
             if len(drawings) > _MAX_LINES:
                 del drawings[1::2]
 
-        def growth(by_rank: dict[int, list[_Drawing]]) -> tuple[int, int]:
+        def measure_growth(by_rank: dict[int, list[_Drawing]]) -> tuple[int, int]:
             return max((_count_growing(each), len(each)) for each in by_rank.values())
 
-        main_bar = max(bars.values(), key=growth, default={})
+        main_bar = max(bars.values(), key=measure_growth, default={})
         return [main_bar[rank] for rank in sorted(main_bar)]
 
     def _read_drawings(self, lines: Iterable[str], terms: Terms) -> Iterator[_Drawing]:

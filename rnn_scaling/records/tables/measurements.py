@@ -253,7 +253,7 @@ def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
     header_columns = {count: k for k, count in reversed(devices.items())}
     rows = list(itertools.product(range(len(table.rows)), header_columns))
 
-    def column(title: str, meaning: Meaning, indices: Mapping[int, int]) -> _Texts:
+    def make_column(title: str, meaning: Meaning, indices: Mapping[int, int]) -> _Texts:
         """Return the cells of each row and number of devices, by their column."""
         places = [(row, indices.get(count, -1)) for row, count in rows]
         texts = [table.rows[row][1][k] if k >= 0 else "" for row, k in places]
@@ -265,14 +265,14 @@ def _read_layout_by_header(table: Table) -> Iterator[Measurements]:
     for k, title in enumerate(table.header):
         if k not in devices and not _is_numeric([texts[k] for _, texts in table.rows]):
             indices = dict.fromkeys(header_columns, k)
-            columns.append(column(title, headers.read_header(title), indices))
+            columns.append(make_column(title, headers.read_header(title), indices))
     columns.append(_Texts("devices", headers.read_header("devices"), counts, places))
     for measure, indices in columns_by_measure.items():
         meaning = headers.read_header(measure)
         if not meaning.quantity:
             quantity = headers.find_quantity(description.lower())
             meaning = dataclasses.replace(meaning, quantity=quantity)
-        columns.append(column(measure or description, meaning, indices))
+        columns.append(make_column(measure or description, meaning, indices))
     lines = [table.rows[row][0] for row, _ in rows]
     yield _make_measurements(table, columns, lines)
 

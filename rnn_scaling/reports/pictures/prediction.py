@@ -89,13 +89,15 @@ def make_chart(prediction: Prediction) -> charts.Chart:
     measured_source, predicted_source = source_names(prediction)
     rates = Line(measured_source, make_line(prediction, 0).points)
 
-    def ideal(devices: float) -> float:
+    def compute_ideal_rate(devices: float) -> float:
         rate = Interval(first.rate / first.devices * devices)
         return curve.to_source_unit(int(devices), rate).value
 
     axis = Axis(DEVICES, "machines" if curve.counts_machines else DEVICES)
     metric = rate_metric(curve)
-    return charts.Chart(metric, axis, [rates], ideal, predicted_title=predicted_source)
+    return charts.Chart(
+        metric, axis, [rates], compute_ideal_rate, predicted_title=predicted_source
+    )
 
 
 def render(predictions: Sequence[Prediction]) -> bytes:

@@ -47,10 +47,10 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
         long as there are enough.
     """
 
-    def order(core: int) -> tuple[int, int]:
+    def sort_key(core: int) -> tuple[int, int]:
         return sum(sibling < core for sibling in _siblings(core)), core
 
-    ordered = sorted(available_cores(), key=order)
+    ordered = sorted(available_cores(), key=sort_key)
     first = local_rank * count % len(ordered)
     return sorted([*ordered[first:], *ordered[:first]][:count])
 

@@ -130,25 +130,25 @@ def _make_topology(header: Header, rows: dict[str, MatrixRow]) -> Topology:
         if link != reverse_link or link == "X":
             raise TopologyError(f"{a}-{b} is {link}, but {b}-{a} is {reverse_link}")
 
-    def extra(column: str) -> tuple[str, ...]:
+    def list_extra_cells(column: str) -> tuple[str, ...]:
         if column not in header.extras:
             return ("",) * len(names)
         cells = (rows[name].extras[header.extras.index(column)] for name in names)
         return tuple("" if cell == "N/A" else cell for cell in cells)
 
-    def links(name: str, to: Sequence[str]) -> tuple[str, ...]:
+    def list_links(name: str, to: Sequence[str]) -> tuple[str, ...]:
         return tuple(rows[name].links[columns[device]] for device in to)
 
     devices = tuple(int(name[3:]) for name in names)
-    affinity = extra("CPU Affinity")
-    numa = extra("NUMA Affinity")
+    affinity = list_extra_cells("CPU Affinity")
+    numa = list_extra_cells("NUMA Affinity")
     return Topology(
         devices,
-        tuple(links(name, names) for name in names),
+        tuple(list_links(name, names) for name in names),
         affinity,
         numa,
         nics=tuple(nics),
-        nic_links=tuple(links(name, nics) for name in names),
+        nic_links=tuple(list_links(name, nics) for name in names),
     )
 
 

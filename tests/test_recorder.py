@@ -405,5 +405,5 @@ def test_a_record_needs_a_learning_rate_per_step(tmp_path):
     content = json.loads(path.read_text())
     content["batches"]["learning_rate"] = [0.1]
     path.write_text(json.dumps(content))
-    with pytest.raises(record.RecordError, match="batches.learning_rate has 1 entries"):
+    with pytest.raises(record.RecordError, match="batches.learning_rate has length 1"):
         record.read(path)

@@ -495,14 +495,14 @@ def _rounding_effect(
 ) -> float:
     """Return how far a function may be off if all inputs are rounded the worst way."""
 
-    def value(sign: float) -> float:
+    def evaluate(sign: float) -> float:
         values = [
             rate.value * math.exp(sign * float(np.sign(change)) * rate.rounding)
             for rate, change in zip(inputs, slopes)
         ]
         return float(function(*values))
 
-    return max(value(1.0) - value(0.0), value(0.0) - value(-1.0))
+    return max(evaluate(1.0) - evaluate(0.0), evaluate(0.0) - evaluate(-1.0))
 
 
 def find_slope(

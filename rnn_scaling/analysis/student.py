@@ -67,10 +67,10 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     weights, scales = _error_scale_grid(degrees)
 
     # The noncentral t is a normal with an estimated scale, averaged over the scales.
-    def power_of(effect: float) -> float:
+    def compute_power(effect: float) -> float:
         return float(weights @ [normal.cdf(x) for x in effect - critical * scales])
 
-    return _find_root(power_of, power, 1.0)
+    return _find_root(compute_power, power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -93,11 +93,11 @@ def t_foreseeable(
     weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES))
     pilot_weights, pilot_scales = _error_scale_grid(min(pilot_degrees, _MAX_DEGREES))
 
-    def power_of(effect: float) -> float:
+    def compute_power(effect: float) -> float:
         distances = effect * pilot_scales[:, None] - critical * scales
         return float(pilot_weights @ np.interp(distances, z, below) @ weights)
 
-    return _find_root(power_of, power, 1.0)
+    return _find_root(compute_power, power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -116,13 +116,13 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES), steps=100)
     z, density, below = _normal_table()
 
-    def probability_of(x: float) -> float:
+    def compute_probability(x: float) -> float:
         """Return P(range of `count` numbers <= x estimated deviations)."""
         starts = z - x * scales[:, None]
         covered = below - np.interp(starts, z, below, left=0.0, right=1.0)
         return float(weights @ (count * (covered ** (count - 1) @ density)))
 
-    return _find_root(probability_of, probability, 8.0) / math.sqrt(2)
+    return _find_root(compute_probability, probability, 8.0) / math.sqrt(2)
 
 
 def _find_root(rising: Callable[[float], float], value: float, high: float) -> float:

@@ -17,7 +17,7 @@ def build(feed: Feed) -> Source:
     """Return a source that repeats the batches that `device` draws at step 0."""
     batches = device.build(feed).next_batches(tf.constant(0, tf.int64))
 
-    def stored_batch(step: tf.Tensor, tower: int, batch_size: int) -> Any:
+    def read_stored_batch(step: tf.Tensor, tower: int, batch_size: int) -> Any:
         batch = batches[tower - feed.first_tower]
         # Lengths are constants of the graph. cuDNN needs them in host memory, and
         # the step would wait for a copy.
@@ -29,4 +29,4 @@ def build(feed: Feed) -> Source:
         )
         return type(batch)._make(tensors)
 
-    return device.make_source(feed, stored_batch, sum(feed.batch_sizes))
+    return device.make_source(feed, read_stored_batch, sum(feed.batch_sizes))

@@ -29,11 +29,11 @@ def without_rewriting(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def traced(*columns: Any) -> Any:
+    def call(*columns: Any) -> Any:
         with tf.xla.experimental.jit_scope(compile_ops=False):
             return function(*columns)
 
-    return tf.autograph.experimental.do_not_convert(traced)
+    return tf.autograph.experimental.do_not_convert(call)
 
 
 def _make_synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
@@ -88,12 +88,12 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Cut each global batch into the pieces of this worker's towers."""
 
     @without_rewriting
-    def own_pieces(batch: Any) -> tf.data.Dataset:
+    def cut_own_pieces(batch: Any) -> tf.data.Dataset:
         pieces = cut(batch, feed.batch_sizes, feed.layout)[feed.own_towers]
         batches = map(tf.data.Dataset.from_tensors, pieces)
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
-    return dataset.flat_map(own_pieces)
+    return dataset.flat_map(cut_own_pieces)
 
 
 def map_devices(

@@ -104,7 +104,7 @@ def _make_full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     width = _bucket_width(feed.max_lengths, options.num_buckets)
 
     @pipeline.without_rewriting
-    def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def add_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         num_words = [tf.strings.split(column).row_lengths() for column in columns]
         is_complete = functools.reduce(
             operator.and_, [count > 0 for count in num_words]
@@ -123,7 +123,7 @@ def _make_full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
         )
 
     buckets = lines.batch(_LINES_PER_CALL, drop_remainder=True).map(
-        with_bucket, num_parallel_calls=options.num_parallel_calls
+        add_bucket, num_parallel_calls=options.num_parallel_calls
     )
     return (
         buckets.unbatch()

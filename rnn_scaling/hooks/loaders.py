@@ -140,11 +140,11 @@ class Loaders:
         """Return a function that joins samples; its noise, such as masks, counts."""
 
         @functools.wraps(collate)
-        def recorded(samples: Any) -> Any:
+        def record(samples: Any) -> Any:
             with self._draws.resumed():
                 return collate(samples)
 
-        return recorded
+        return record
 
     def _number(self, loader: Any) -> int:
         """Return the number of a new loader, and store it.

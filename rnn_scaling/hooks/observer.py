@@ -348,7 +348,7 @@ class Observer:
         self._record["searched_losses"] = []
 
         @functools.wraps(closure)
-        def recorded_closure() -> Any:
+        def run_closure() -> Any:
             result = closure()
             if searches and result is not None:
                 self._record["searched_losses"].append(float(result))
@@ -356,7 +356,7 @@ class Observer:
                 self._record_gradients(optimizer)
             return result
 
-        return recorded_closure
+        return run_closure
 
     def _record_gradients(self, optimizer: Any) -> None:
         """Record all gradients that the optimizer is about to apply, and its state."""

@@ -36,7 +36,7 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
     hung: set[str] = set()
     board = Board(total, LAYOUT, enabled=link_plan.options.progress, leave=False)
 
-    def report(done: int, rounds: int, title: str) -> None:
+    def show_progress(done: int, rounds: int, title: str) -> None:
         board.move(len(outcomes) + done / max(rounds, 1), title)
 
     interrupted = ""
@@ -44,12 +44,12 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
         for task in link_plan.tasks:
             if task.series in hung:
                 continue
-            report(0, 1, task.title)
+            show_progress(0, 1, task.title)
             if not board.has_bar:
                 board.line(f"{len(outcomes) + 1}/{total}: {task.title}")
             timeout_s = link_plan.options.timeout
             try:
-                outcome = processes.run(task.request, timeout_s, report, worker)
+                outcome = processes.run(task.request, timeout_s, show_progress, worker)
             except OSError as e:
                 # The disk may be full. Earlier results must not be lost.
                 reason = f"{e.filename or 'its process'}: {e.strerror or e}"

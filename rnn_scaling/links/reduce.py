@@ -141,7 +141,7 @@ def measure(
         cases.append(build(reduce, devices, size))
         jobs.append(rounds.prepare(functools.partial(run, cases[-1])))
 
-    def series(
+    def make_series(
         times: Sequence[Sequence[float]],
         wrong_counts: Sequence[int | None],
         notes: tuple[str, ...] = (),
@@ -155,14 +155,14 @@ def measure(
 
     def after_round(done: int, times: list[list[float]]) -> None:
         report(done, repeats, name)
-        keep(series(times, unknown_counts))
+        keep(make_series(times, unknown_counts))
 
     times = rounds.measure_rounds(jobs, repeats, _BUDGET_S, after_round)
     if not compare:
-        return series(times, unknown_counts)
+        return make_series(times, unknown_counts)
     report(repeats, repeats, f"{name}, comparing the sums")
     comparison = _compare_sums(cases)
-    return series(times, comparison.wrong_counts, comparison.notes)
+    return make_series(times, comparison.wrong_counts, comparison.notes)
 
 
 class _SumComparison(NamedTuple):

@@ -69,10 +69,10 @@ def require_program(program: str) -> None:
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Return a text with values in its places and single braces for double ones."""
 
-    def replacement(match: re.Match[str]) -> str:
+    def replace_place(match: re.Match[str]) -> str:
         return values[match[1]] if match[1] else _LITERAL[match[0]]
 
-    return _PLACE.sub(replacement, text)
+    return _PLACE.sub(replace_place, text)
 
 
 def check_product(text: str) -> str:

@@ -647,10 +647,10 @@ def _normalize(x: np.ndarray, first: Arrays) -> _NormalizedBatch:
     values = {"gamma": np.ones(3), "beta": np.zeros(3)}
     values |= {f"moving_{name}": average for name, average in first.items()}
 
-    def variable(spec: VariableSpec) -> tf.Tensor:
+    def make_variable(spec: VariableSpec) -> tf.Tensor:
         return tf.constant(values[spec.name].astype(np.float32))
 
-    layers = Layers("NHWC", variable, None)
+    layers = Layers("NHWC", make_variable, None)
     outputs = layers.batch_normalization(tf.constant(x.astype(np.float32)))
     num_per_channel = x[..., 0].size
     return _NormalizedBatch(

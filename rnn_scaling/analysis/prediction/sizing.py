@@ -51,14 +51,14 @@ def _rows_of_same_work(row: Row, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that differ only in batch size and number of devices."""
     ignored = {*scale.AXES, "batch_size", "global_batch_size"}
 
-    def work(row: Row) -> tuple:
+    def work_key(row: Row) -> tuple:
         key = row.key[: len(row.key) - len(row.facts)]
         return bool(row.options["global_batch_size"]), drop_options(key, ignored)
 
     return [
         candidate
         for candidate in rows
-        if candidate.good_runs and work(candidate) == work(row)
+        if candidate.good_runs and work_key(candidate) == work_key(row)
     ]
 
 
@@ -116,7 +116,9 @@ def estimate_memory_gib(
     """
     on_gpus = row.good_runs[0].resolved.device_type == "GPU"
 
-    def regressors(local_devices: int, samples: float) -> tuple[float, float, float]:
+    def make_regressors(
+        local_devices: int, samples: float
+    ) -> tuple[float, float, float]:
         if on_gpus:
             return 1.0, 0.0, samples
         # The devices of a CPU share its memory.
@@ -129,7 +131,9 @@ def estimate_memory_gib(
         for run in candidate.good_runs:
             num_bytes = find_peak_bytes(run)
             if num_bytes:
-                x_rows.append(regressors(candidate.options["num_devices"], samples))
+                x_rows.append(
+                    make_regressors(candidate.options["num_devices"], samples)
+                )
                 peaks.append(num_bytes / GIB)
     if not peaks:
         return None
@@ -142,7 +146,7 @@ def estimate_memory_gib(
     y = np.array(peaks)
     scales = np.maximum(x.max(axis=0), 1.0)
     x = x / scales
-    target = np.array(regressors(local_devices, samples)) / scales
+    target = np.array(make_regressors(local_devices, samples)) / scales
     inverse = np.linalg.pinv(x, rcond=1e-9)
     weights = target @ inverse
     if not np.allclose(weights @ (x * scales), target * scales, rtol=1e-6):

@@ -81,10 +81,10 @@ class StepParts:
     def compute(self, tower: int | None = None) -> Spread:
         """Return the seconds per step in which a tower computes, in any phase."""
 
-        def seconds(tower_step: TowerStep) -> float:
+        def total_own_s(tower_step: TowerStep) -> float:
             return math.fsum(tower_step.parts[phase] for phase in OWN)
 
-        return self._spread_over_towers(seconds, tower)
+        return self._spread_over_towers(total_own_s, tower)
 
     def moment(self, name: str, tower: int) -> Spread | None:
         """Return when an event happens, in seconds after the start of the step.

@@ -22,7 +22,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     """
     turns = itertools.count()
 
-    def add(placed: Tensors) -> list[tf.Tensor]:
+    def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
         order = _order(len(devices), next(turns))
         grads_and_vars = [[(placed[tower], None)] for tower in order]
         summed = cross_device_utils.aggregate_gradients_using_hierarchical_copy(
@@ -33,7 +33,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
         }
         return [by_tower[tower] for tower in range(len(devices))]
 
-    return reduce_with(devices, add)
+    return reduce_with(devices, sum_tensors)
 
 
 def _order(num_devices: int, turn: int) -> list[int]:

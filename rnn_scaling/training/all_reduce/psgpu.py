@@ -30,16 +30,16 @@ def build(
     gather_devices = gather_devices or devices
     device_bytes = [0] * len(gather_devices)
 
-    def next_device(num_bytes: int) -> str:
+    def choose_device(num_bytes: int) -> str:
         index = device_bytes.index(min(device_bytes))
         device_bytes[index] += max(1, num_bytes)
         return gather_devices[index]
 
-    def add(placed: Tensors) -> list[tf.Tensor]:
+    def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
         shard_bytes = placed[0].shape.num_elements() * placed[0].dtype.size // shards
-        gather = [next_device(shard_bytes) for _ in range(shards)]
+        gather = [choose_device(shard_bytes) for _ in range(shards)]
         return place(
             tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices
         )
 
-    return reduce_with(devices, add)
+    return reduce_with(devices, sum_tensors)

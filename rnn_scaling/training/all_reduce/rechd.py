@@ -20,7 +20,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     Gropp, 2005.
     """
 
-    def add(placed: Tensors) -> list[tf.Tensor]:
+    def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
         shape = placed[0].shape
         size = shape.num_elements()
         flat = map_devices(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
@@ -37,4 +37,4 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
             summed,
         )
 
-    return reduce_with(devices, add)
+    return reduce_with(devices, sum_tensors)

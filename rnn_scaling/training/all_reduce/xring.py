@@ -21,10 +21,10 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     """
     order = list(range(len(devices)))
 
-    def add(placed: Tensors) -> list[tf.Tensor]:
+    def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
         return place(
             tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add),
             devices,
         )
 
-    return reduce_with(devices, add)
+    return reduce_with(devices, sum_tensors)

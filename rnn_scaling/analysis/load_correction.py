@@ -21,8 +21,9 @@ from rnn_scaling.records.record import RunRecord
 # Source: python -m benchmarks.load_correction
 CORRECTION_ERROR = 0.05
 CORRECTION_DEGREES = 11
-# Share of its cores that a run may leave idle without other programs, for example while
-# one device waits for another one. Beside other programs, it cannot be seen.
+# Share of its cores that a run on many cores may leave idle without other programs, for
+# example while one device waits for another one. Beside other programs, it cannot be
+# seen. A run on one core leaves 0.2 to 0.7 % idle, and a run on two cores up to 2.3 %.
 USUAL_IDLE = 0.05
 # A run that had a smaller share of its cores is not corrected.
 _MIN_OWN_SHARE = 0.05
@@ -63,7 +64,9 @@ def correct_rates(records: Sequence[RunRecord]) -> CorrectedRates | None:
             shares = _own_and_idle_share(record)
             if shares is None:
                 return None
-            log_factor, error = _correction(*shares)
+            cores = record.resolved.cpu_affinity
+            usual_idle = USUAL_IDLE * (1 - 1 / len(cores)) if cores else USUAL_IDLE
+            log_factor, error = _correction(*shares, usual_idle)
             rate *= math.exp(log_factor)
             errors.append(error)
         rates.append(rate)
@@ -71,19 +74,20 @@ def correct_rates(records: Sequence[RunRecord]) -> CorrectedRates | None:
     return CorrectedRates(tuple(rates), math.fsum(errors) / len(records))
 
 
-def _correction(own: float, idle: float) -> tuple[float, float]:
+def _correction(own: float, idle: float, usual_idle: float) -> tuple[float, float]:
     """Return the logarithm of the factor that corrects a rate, and its error.
 
     A run does the same work per second of its own CPU time, whatever else runs, and the
     question is how much CPU time it would have without other programs. It has all of its
-    cores, except for up to `USUAL_IDLE` or the share that was idle beside other programs.
+    cores, except for up to `usual_idle` or the share that was idle beside other programs.
 
     Args:
       own: Share of the run's cores that the run used.
       idle: Share that nobody used.
+      usual_idle: Largest share that the run may leave idle without other programs.
     """
     largest = -math.log(own)
-    smallest = max(0.0, largest + math.log(1 - max(USUAL_IDLE, idle / (own + idle))))
+    smallest = max(0.0, largest + math.log(1 - max(usual_idle, idle / (own + idle))))
     half_range = (largest - smallest) / 2
     log_factor = (largest + smallest) / 2
     # Any value within the range is equally likely.

@@ -25,7 +25,7 @@ LIMITS = {
     "comprehension with two loops or inside another": 0,
     "docstring that is a noun clause": 0,
     '"a" for "per"': 0,
-    PUBLIC: 15,
+    PUBLIC: 0,
 }
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NOUN_CLAUSE = re.compile(r"(What|That|Whose|By how|By what|Those|Others|As [a-z`]) ?")

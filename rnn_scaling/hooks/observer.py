@@ -38,8 +38,8 @@ _CRITERIA = (
     "smooth_l1_loss",
     "binary_cross_entropy_with_logits",
 )
-GATHERS = ("all_gather", "all_gather_into_tensor")
-MAX_ROWS = 512  # rows of an input that are recognised
+_GATHERS = ("all_gather", "all_gather_into_tensor")
+_MAX_ROWS = 512  # rows of an input that are recognised
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 _DROPOUTS = (
     "dropout",
@@ -118,7 +118,7 @@ class Observer:
         if torch.distributed.is_available():
             self._replace(torch.distributed, "all_reduce", self._all_reduce)
             self._replace(torch.distributed, "broadcast", self._broadcast)
-            for name in GATHERS:
+            for name in _GATHERS:
                 self._replace(torch.distributed, name, self._gather)
         self._schedules.install()
 
@@ -483,7 +483,7 @@ class Observer:
             # The first module with a positional input; others take keywords.
             for value in args:
                 if isinstance(value, torch.Tensor) and value.dim():
-                    self._rows = row_digests(value[:MAX_ROWS])
+                    self._rows = row_digests(value[:_MAX_ROWS])
                     self._length = value.shape[1] if value.dim() > 1 else 0
                     break
         for kind in ("cpu", "cuda"):

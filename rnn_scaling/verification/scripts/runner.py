@@ -142,7 +142,7 @@ class Runner:
         ranks = []
         for rank, status in enumerate(result["statuses"]):
             log = _last_lines(folder / f"rank{rank}.log")
-            record = read_rank(folder / f"rank{rank}.jsonl")
+            record = _read_rank(folder / f"rank{rank}.jsonl")
             ranks.append({**record, "status": status, "log": log})
         return {"timed_out": result["timed_out"], "seconds": seconds, "ranks": ranks}
 
@@ -169,7 +169,7 @@ class Runner:
             self._buffer += content
 
 
-def read_rank(path: Path) -> dict[str, Any]:
+def _read_rank(path: Path) -> dict[str, Any]:
     """Return the record of one rank; what it did not write is missing or empty."""
     record: dict[str, Any] = {"start": None, "steps": [], "end": None}
     if not path.exists():

@@ -54,7 +54,7 @@ class Numbering:
         return [self._table[i] for i in batch if i in self._table]
 
 
-def step_batches(
+def _step_batches(
     rank: Record, loader: int, numbering: Numbering
 ) -> list[list[tuple[int, Batch]]] | None:
     """Return epoch and samples of each batch of each step; None if they are unknown."""
@@ -118,7 +118,7 @@ class JointBatches:
             if not facts or not serial_facts or facts["size"] is None:
                 return
             numbering = Numbering(facts, serial_facts)
-            batches = step_batches(rank, loader or 0, numbering)
+            batches = _step_batches(rank, loader or 0, numbering)
             if batches is None or not numbering.is_known:
                 return
             self.ranks.append(batches)
@@ -152,7 +152,7 @@ def is_same_reading(
     joined: Sequence[Sequence[tuple[int, Batch]]], serial: Record, loader: int
 ) -> bool:
     """Return whether a serial run reads the joined samples in each of its steps."""
-    steps = step_batches(serial, loader, Numbering({"size": 0}, {"size": 0}))
+    steps = _step_batches(serial, loader, Numbering({"size": 0}, {"size": 0}))
     if steps is None:
         return False
     for joint, single in zip(joined, steps):

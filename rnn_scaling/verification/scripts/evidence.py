@@ -66,7 +66,7 @@ class Evidence:
         self.noise = Noise(self.reference, self.perturbed)
         self.num_ranks = len(self.ranks)
         self.num_steps = min(len(rank["steps"]) for rank in self.ranks)
-        self.num_micro = max(1, len(self.ranks[0]["steps"][0]["micro"]))
+        self.num_micro = samples.num_micro_batches(self.ranks[0]["steps"][0])
         self.joint = samples.JointBatches(runs["parallel"], runs["serial"])
 
     def has_same_weights(self) -> bool:

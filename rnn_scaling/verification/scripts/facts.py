@@ -78,16 +78,6 @@ def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -
     return all(each == digests[0] for each in digests)
 
 
-def has_micro_batches(step: Record) -> bool:
-    """Return whether the backward passes of a step have different inputs.
-
-    SAM makes two passes with one batch, and a script may differentiate two losses one
-    after the other. A pass without an input of its own has the one before.
-    """
-    inputs = {str(micro["rows"]) for micro in step["micro"] if micro.get("rows")}
-    return len(inputs) != 1
-
-
 def frozen_weights_differ(starts: Sequence[Record]) -> bool:
     """Return whether weights without an optimizer, such as a teacher's, differ.
 

@@ -259,16 +259,16 @@ class GradientJudge:
         """Judge gradients by how much each target counts."""
         weights = weighting.weights
         serial_steps = []
-        later_steps = []
+        serial_step = None
         for serial_number, step in enumerate(self._evidence.reference["steps"]):
             if step["optimizer"] == steps[0]["optimizer"]:
                 serial_steps.append(step)
-                if serial_number >= number:
-                    later_steps.append(step)
+                if serial_number >= number and serial_step is None:
+                    serial_step = step
         found = None
-        if later_steps:
+        if serial_step is not None:
             total = accounting.serial_total(serial_steps)
-            found = accounting.balance(steps, later_steps[0], total, weights)
+            found = accounting.balance(steps, serial_step, total, weights)
         mean_weight = 1 / self._evidence.num_ranks
         if found is not None and not found.is_right:
             return self._explain_balance(number, found)

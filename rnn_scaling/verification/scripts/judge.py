@@ -308,12 +308,11 @@ class _Judge:
         # Other frameworks show their buffers after the first forward pass.
         if "torch" in starts[0] and not starts[0]["broadcasts_buffers"]:
             fields.append("buffers")
+        differ = facts.frozen_weights_differ(starts)
         for field in fields:
             digests = [numbers.digests(start[field]) for start in starts]
-            if any(each != digests[0] for each in digests):
-                cause = Cause.INITIAL_WEIGHTS
-                return wrong_check(Subject.INITIAL, "initial", 1, cause)
-        if facts.frozen_weights_differ(starts):
+            differ |= any(each != digests[0] for each in digests)
+        if differ:
             cause = Cause.INITIAL_WEIGHTS
             return wrong_check(Subject.INITIAL, "initial", 1, cause)
         return Check(Subject.INITIAL, Result.OK, "initial")
@@ -322,10 +321,7 @@ class _Judge:
         """Judge how the micro-batches of one rank count; None if it has only one."""
         if self._evidence.num_micro < 2:
             return None
-        rank = self._evidence.ranks[0]
-        if not facts.has_micro_batches(rank["steps"][0]):
-            return None
-        for number, step in enumerate(rank["steps"]):
+        for number, step in enumerate(self._evidence.ranks[0]["steps"]):
             found = accounting.account(step)
             if found is None:
                 self._not_covered.append("accumulation")
@@ -337,7 +333,7 @@ class _Judge:
                     Subject.ACCUMULATION, "accumulation", number + 1, cause
                 )
         serial = accounting.serial_total(self._evidence.serial["steps"])
-        num_micro = len(self._evidence.serial["steps"][0]["micro"])
+        num_micro = samples.num_micro_batches(self._evidence.serial["steps"][0])
         if serial and num_micro > 1 and math.isclose(serial, num_micro, rel_tol=1e-3):
             values = {"factor": float(num_micro)}
             cause = Cause.MICRO_BATCHES_SUMMED
@@ -552,7 +548,7 @@ class _Judge:
         norms = []
         for rank in ranks:
             norms.append([clip["norm"] for clip in rank["steps"][0]["clips"]])
-        num_micro = len(step["micro"])
+        num_micro = samples.num_micro_batches(step)
         features = ClippingFeatures(
             often=num_micro > 1 and len(step["clips"]) == num_micro,
             local_norms=not all(_are_near(one, norms[0]) for one in norms),

@@ -194,7 +194,7 @@ class Conductor:
         if is_same and not is_driven and num_micro is None:
             return settings
         if num_micro is None:
-            num_micro = max(len(step["micro"]) for step in serial_rank["steps"])
+            num_micro = max(map(samples.num_micro_batches, serial_rank["steps"]))
         loader_facts = samples.describe_loader(parallel["ranks"][0], joint.loader)
         settings["replay"] = {
             "loader": joint.loader,
@@ -285,7 +285,7 @@ class Conductor:
                 own = {"max_samples": size, "has_complete_batches": is_complete}
                 conditions.append(own)
         if has_loader:
-            num_micro = max(1, len(first_steps[0]["micro"]))
+            num_micro = samples.num_micro_batches(first_steps[0])
             conditions.append({"cut_batches": 2 * num_micro})
         return conditions
 

@@ -343,6 +343,16 @@ def _batch_sizes(steps: Sequence[Record]) -> list[int]:
     return sizes
 
 
+def num_micro_batches(step: Record) -> int:
+    """Return how many backward passes of a step have batches of their own.
+
+    SAM makes two passes with one batch, and a script may differentiate two losses one
+    after the other. A pass without an input of its own has the one before.
+    """
+    inputs = {str(micro["rows"]) for micro in step["micro"] if micro.get("rows")}
+    return 1 if len(inputs) == 1 else max(1, len(step["micro"]))
+
+
 def repeats_order(rank: Record, loader: int) -> bool | None:
     """Return whether two epochs have the same shuffled order; None if unknown."""
     epochs: dict[int, Batch] = {}

@@ -195,3 +195,10 @@ def test_samples_of_a_stream_are_skipped_if_all_ranks_have_passed_them(
     serial = reading([0, 1, 2, 3], [4, 5, 6, 7])
     ranks = [reading(*first), reading(*second)]
     assert samples.skipped(ranks, serial) == expected
+
+
+def test_a_batch_that_is_used_twice_is_one_micro_batch():
+    same = [{"rows": ["a"]}, {"rows": ["a"]}, {"rows": []}]
+    assert samples.num_micro_batches({"micro": same}) == 1
+    assert samples.num_micro_batches({"micro": [{"rows": ["a"]}, {"rows": ["b"]}]}) == 2
+    assert samples.num_micro_batches({"micro": [{}, {}]}) == 2

@@ -247,7 +247,7 @@ def print_changes(
     """Print the effects of changes; write JSON and picture to --output."""
     files = {
         "whatif.json": lambda: format_changes_json(sensitivities),
-        "whatif.png": lambda: pictures.draw_changes(sensitivities),
+        "whatif.png": lambda: pictures.render_changes(sensitivities),
     }
     _print(format_changes(sensitivities), files, options)
 

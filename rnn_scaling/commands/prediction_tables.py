@@ -21,7 +21,7 @@ from rnn_scaling.analysis.prediction.curves import (
     PrintedTime,
 )
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
-from rnn_scaling.analysis.prediction.predicting import SPEEDUP
+from rnn_scaling.analysis.prediction.predicting import SPEEDUP_UNIT
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import documents, measurements
@@ -165,7 +165,7 @@ def _find_rate_unit(column: Column) -> str:
     Numbers stay in the unit of the header, such as "k img" or "GB".
     """
     if column.quantity == Quantity.SPEEDUP:
-        return SPEEDUP
+        return SPEEDUP_UNIT
     if column.quantity == Quantity.SECONDS:
         return "steps"
     match = _UNIT.search(column.name)

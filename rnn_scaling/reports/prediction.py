@@ -86,7 +86,7 @@ def make_table(prediction: Prediction) -> Grid:
     decimals = {point.devices: point.decimals for point in curve.points}
     measured_source, predicted_source = predicting.source_names(prediction)
     digits = curve.decimals if curve.time else None
-    if curve.unit == predicting.SPEEDUP:
+    if curve.unit == predicting.SPEEDUP_UNIT:
         digits = 2
 
     def source_text(point: PredictedPoint) -> str:
@@ -120,7 +120,7 @@ def _name_quantity(curve: Curve) -> str:
     """Return the quantity of a curve, as a heading."""
     if curve.time:
         return f"Time ({curve.time.unit})"
-    if curve.unit == predicting.SPEEDUP:
+    if curve.unit == predicting.SPEEDUP_UNIT:
         return "Speedup"
     return f"{unit_heading(curve.unit)}/s"
 

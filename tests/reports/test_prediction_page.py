@@ -1,13 +1,17 @@
 """The page and the pictures of predictions, of simulations and of changes: every number, and the limits."""
 
+import dataclasses
 import json
 import re
 
 import matplotlib
 import pytest
 
-from rnn_scaling.analysis.prediction import predicting
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.prediction import curves, predicting
+from rnn_scaling.analysis.prediction.changes import Effect, Sensitivity
 from rnn_scaling.analysis.prediction.curves import WEAK, Curve, MeasuredPoint
+from rnn_scaling.analysis.simulation import simulating
 from rnn_scaling.commands import predict
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports.pictures import prediction as pictures
@@ -127,3 +131,29 @@ def test_bars_of_efficiency_and_losses_add_up_to_all(out):
         round(bar.get_y(), 3): bar.get_x() + bar.get_width() for bar in axes.patches
     }
     assert [*ends.values()] == pytest.approx([100.0] * 3, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights"),
+    [(curves.PARTS, {"model": 1.0}), (simulating.PARTS, {"simulation": 1.0})],
+)
+def test_the_parts_of_a_bar_differ_in_colour(out, parts, weights):
+    shares = dict.fromkeys(parts, 0.5 / len(parts))
+    point = curves.PredictedPoint(8, Interval(400.0), Interval(0.5), shares)
+    prediction = curves.Prediction(curve(), (point,), weights)
+    _, axes = drawn([prediction]).axes
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 1 + len(parts)
+
+
+@pytest.mark.parametrize(
+    ("counts_machines", "devices", "size"),
+    [(False, 1, "1 device"), (True, 1, "1 machine"), (True, 8, "8 machines")],
+)
+def test_gains_are_of_as_many_devices_or_machines(out, counts_machines, devices, size):
+    answered = dataclasses.replace(curve(), counts_machines=counts_machines)
+    one = Interval(1.0)
+    effects = (Effect("now", one, one, one), Effect("twice", one, one, one))
+    sensitivity = Sensitivity(answered, devices, {}, effects, ())
+    with matplotlib.rc_context():
+        [axes] = pictures.draw_changes([sensitivity]).axes
+    assert axes.get_title() == f"a, {size}"

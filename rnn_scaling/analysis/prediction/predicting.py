@@ -44,7 +44,7 @@ _MAX_NAMED_MODELS = 3
 # A number over its low end, or the high end over the number; wider intervals do not
 # suffice to plan.
 _MAX_WIDTH = 2.0
-SPEEDUP = "x"  # the unit of a curve of speedups
+SPEEDUP_UNIT = "x"  # the unit of a curve of speedups
 
 
 def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
@@ -296,7 +296,7 @@ def _rate_statement(curve: Curve, point: PredictedPoint) -> Statement:
     """Return the predicted number as the source prints its numbers."""
     if curve.time:
         kind = "predict-time"
-    elif curve.unit == SPEEDUP:
+    elif curve.unit == SPEEDUP_UNIT:
         kind = "predict-speedup"
     else:
         kind = "predict-rate"

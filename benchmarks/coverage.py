@@ -1,17 +1,23 @@
-"""How often the intervals of analysis/confidence.py contain the truth, in simulation.
+"""Simulate how often the intervals of analysis/confidence.py contain the truth.
 
-    python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
+    python -m benchmarks.coverage [--repetitions=4000] [--seed=1]
+        [--parts=process,rate,pooled,ratio,...]
 
-A process has a log rate that is normal about the truth (3 % unless stated). Its batches have a log time with
-first-order autoregressive noise (5 %). Monte-Carlo errors are printed.
-docs/methods/measurements.md summarises the tables. benchmarks/comparison_coverage.py simulates comparisons.
+The log rate of a process is normal around the truth, with a standard deviation of 3 %
+unless a table states another one. The log times of its batches have first-order
+autoregressive noise of 5 %. Monte-Carlo errors are printed.
+
+docs/methods/measurements.md summarises the tables. benchmarks/comparison_coverage.py
+simulates comparisons.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -36,258 +42,358 @@ from rnn_scaling.records.workers import Rank, Workers
 
 FLAGS = flags.FLAGS
 
+# Standard deviations between the processes of six configurations.
+SPREADS = {
+    "3 % each": [0.03] * 6,
+    "one 9 %, the others 3 %": [0.09, *[0.03] * 5],
+    "1, 2, 3, 3, 4, 6 %": [0.01, 0.02, 0.03, 0.03, 0.04, 0.06],
+}
 
-def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """One process: its own long-run rate, by the interval used and by two others; and the rate of other processes."""
+
+class Design(NamedTuple):
+    """How often six configurations are measured.
+
+    Attributes:
+      runs: Runs of each configuration.
+      common: Standard deviation that the runs of a round have in common.
+    """
+
+    runs: Sequence[int]
+    common: float = 0.0
+
+
+DESIGNS = {
+    "2 of each": Design([2] * 6),
+    "3 of each": Design([3] * 6),
+    "5 of each": Design([5] * 6),
+    "1 beside five of 3": Design([1, *[3] * 5]),
+    "2 of each, rounds differ by 3 %": Design([2] * 6, common=0.03),
+    "3 of each, rounds differ by 3 %": Design([3] * 6, common=0.03),
+}
+
+
+def simulate_processes(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """One process: its own long-run rate by three intervals, and that of another one."""
     for correlation in (0.0, 0.5, 0.8):
-        for n in (20, 50, 200, 1000):
-            rng = np.random.default_rng([seed, n, int(10 * correlation)])
+        for count in (20, 50, 200, 1000):
+            random = np.random.default_rng([seed, count, int(10 * correlation)])
+            # By the interval in use, by blocks, by single batches; another process.
             hits = np.zeros(4)
-            widths = []
-            for step_s in batches(rng, (repetitions, n), correlation):
-                width = (
-                    confidence.half_width_over_batches(step_s, np.ones(n)) or math.inf
-                )
-                widths.append(width)
-                off = abs(math.log(step_s.mean()))
-                other = abs(math.log(step_s.mean()) + BETWEEN * rng.normal())
-                size = max(2, math.ceil(n ** (1 / 3)))
+            half_widths = []
+            for step_s in batches(random, (repetitions, count), correlation):
+                half_width = confidence.half_width_over_batches(step_s, np.ones(count))
+                half_width = half_width or math.inf
+                half_widths.append(half_width)
+                error = math.log(step_s.mean())
+                block_size = max(2, math.ceil(count ** (1 / 3)))
                 hits += [
-                    off <= width,
-                    off <= block_width(step_s, size),
-                    off <= block_width(step_s, 1),
-                    other <= width,
+                    abs(error) <= half_width,
+                    abs(error) <= half_width_of_blocks(step_s, block_size),
+                    abs(error) <= half_width_of_blocks(step_s, 1),
+                    abs(error + BETWEEN * random.normal()) <= half_width,
                 ]
-            share = [f"{hit / repetitions:.1%}" for hit in hits]
-            yield [f"{correlation:g}", str(n), *share, f"{np.median(widths):.2%}"]
+            shares = [f"{hit / repetitions:.1%}" for hit in hits]
+            median = f"{np.median(half_widths):.2%}"
+            yield [f"{correlation:g}", str(count), *shares, median]
 
 
-def block_width(step_s: np.ndarray, size: int) -> float:
-    """Relative half-width by the means of blocks of `size` batches and Student's t."""
-    means = step_s[len(step_s) % size :].reshape(-1, size).mean(axis=1) / step_s.mean()
-    return t_quantile(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+def half_width_of_blocks(step_s: np.ndarray, size: int) -> float:
+    """Return the relative half-width by the means of blocks and Student's t.
+
+    Args:
+      step_s: Seconds of batches.
+      size: Batches of a block.
+    """
+    blocks = step_s[len(step_s) % size :].reshape(-1, size)
+    means = blocks.mean(axis=1) / step_s.mean()
+    quantile = t_quantile(0.975, len(means) - 1)
+    return quantile * means.std(ddof=1) / math.sqrt(len(means))
 
 
-def rates(repetitions: int, seed: int) -> Iterator[list[str]]:
+def simulate_rates(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Several processes: the rate."""
     for label, between, tails in (
         ("normal 3 %", 0.03, 0),
         ("normal 0.3 %", 0.003, 0),
         ("t, 3 degrees, 3 %", 0.03, 3),
     ):
-        for k in (2, 3, 5, 10):
-            rng = np.random.default_rng([seed, k, int(1e4 * between), tails])
-            intervals = [
-                interval_over_runs(row)
-                for row in process_rates(rng, repetitions, k, 1.0, between, tails)
-            ]
-            width = np.median([each.half_width for each in intervals])
-            yield [label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"]
+        for count in (2, 3, 5, 10):
+            random = np.random.default_rng([seed, count, int(1e4 * between), tails])
+            intervals = []
+            for rates in process_rates(
+                random, repetitions, count, between=between, tails=tails
+            ):
+                intervals.append(interval_over_runs(rates))
+            width = format_half_width(intervals)
+            yield [label, str(count), format_coverage(intervals, 1.0), width]
 
 
-ROWS = {  # standard deviations between the processes of six configurations
-    "3 % each": [0.03] * 6,
-    "one 9 %, the others 3 %": [0.09, *[0.03] * 5],
-    "1, 2, 3, 3, 4, 6 %": [0.01, 0.02, 0.03, 0.03, 0.04, 0.06],
-}
-DESIGNS = {  # runs of the six configurations, and the standard deviation that a round has in common
-    "2 of each": ([2] * 6, 0.0),
-    "3 of each": ([3] * 6, 0.0),
-    "5 of each": ([5] * 6, 0.0),
-    "1 beside five of 3": ([1, *[3] * 5], 0.0),
-    "2 of each, rounds differ by 3 %": ([2] * 6, 0.03),
-    "3 of each, rounds differ by 3 %": ([3] * 6, 0.03),
-}
+@dataclasses.dataclass(frozen=True)
+class SimulatedRow:
+    """The intervals of one configuration. Each truth is 1.
+
+    Attributes:
+      rate: Its rate on one device.
+      speedup: Its speedup, with a scatter that the configurations share.
+      own_speedup: Its speedup from the scatter of its own runs.
+    """
+
+    rate: Interval
+    speedup: Interval
+    own_speedup: Interval
 
 
-def pooled(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """A report of six configurations on one and on several devices, whose processes share a scatter, or do not."""
-    for spreads in ROWS:
-        for design, (runs, common) in DESIGNS.items():
-            if common and spreads != "3 % each":
+def simulate_reports(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Six configurations on one and several devices, with and without one scatter."""
+    for spreads_title, spreads in SPREADS.items():
+        for title, design in DESIGNS.items():
+            if design.common and spreads_title != "3 % each":
                 continue
-            rng = np.random.default_rng([seed, *design.encode(), *spreads.encode()])
-            made = [
-                _report(rng, ROWS[spreads], runs, common)
-                for _ in range(repetitions // 5)
-            ]
-            hits = [[covered([one], 1.0) for one, _, _ in report] for report in made]
-            speedups = [speedup for report in made for _, speedup, _ in report]
-            alone = [own for report in made for *_, own in report if own.half_width]
-            widths = [
-                f"{np.median([each.half_width for each in some]):.1%}"
-                for some in (speedups, alone)
-            ]
-            worst = f"{np.mean(hits, axis=0).min():.1%}"
-            rates = [
+            random = np.random.default_rng(
+                [seed, *title.encode(), *spreads_title.encode()]
+            )
+            # Which report, which configuration.
+            hits = []
+            speedups = []
+            own_speedups = []
+            for _ in range(repetitions // 5):
+                rows = simulate_report(random, spreads, design)
+                hits.append([covered([row.rate], 1.0) for row in rows])
+                speedups += [row.speedup for row in rows]
+                own_speedups += [row.own_speedup for row in rows]
+            own_speedups = [each for each in own_speedups if each.half_width]
+            yield [
+                spreads_title,
+                title,
                 f"{np.mean(hits):.1%}",
-                worst,
-                f"{covered(speedups, 1.0):.1%}",
-                widths[0],
+                f"{np.mean(hits, axis=0).min():.1%}",
+                format_coverage(speedups, 1.0),
+                format_half_width(speedups),
+                format_coverage(own_speedups, 1.0),
+                format_half_width(own_speedups),
             ]
-            yield [spreads, design, *rates, f"{covered(alone, 1.0):.1%}", widths[1]]
 
 
-def _report(
-    rng: np.random.Generator, spreads: list[float], runs: list[int], common: float
-) -> list[tuple[Interval, Interval, Interval]]:
-    """Rate and speedup of each configuration, and its speedup with no scatter shared; every truth is 1."""
-    rounds = common * rng.normal(size=max(runs))
-    sides = [
-        [
-            np.exp(s * rng.normal(size=k) + rounds[:k]).tolist()
-            for s, k in zip(spreads, runs)
-        ]
-        for _ in range(2)
-    ]
-    ones, several = (
-        [interval_over_runs(*each) for each in zip(side, shared_scatters(side))]
-        for side in sides
-    )
-    own = [
-        divide_rates(interval_over_runs(b), interval_over_runs(a))
-        for a, b in zip(*sides)
-    ]
-    return [
-        (one, divide_rates(many, one), alone)
-        for one, many, alone in zip(ones, several, own)
-    ]
+def simulate_report(
+    random: np.random.Generator, spreads: Sequence[float], design: Design
+) -> list[SimulatedRow]:
+    """Return the intervals of the six configurations of one report.
 
-
-def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Speedup 3.2 and efficiency 0.8 on 4 devices: Welch's t of logarithms, beside Fieller's with pooled degrees."""
-    sizes = [(k, k, spread) for spread in (1, 3) for k in (3, 5, 10)] + [
-        (3, 10, 3),
-        (10, 3, 3),
-    ]
-    for k1, kn, spread in sizes:
-        rng = np.random.default_rng([seed, k1, kn, spread])
-        ones = process_rates(rng, repetitions, k1)
-        fours = process_rates(rng, repetitions, kn, 3.2, BETWEEN * spread)
-        found = [
-            divide_rates(interval_over_runs(b), interval_over_runs(a))
-            for a, b in zip(ones, fours)
-        ]
-        efficiencies = [each.scaled(1 / 4) for each in found]
-        fieller = np.mean(
-            [low <= 3.2 <= high for low, high in map(fieller_interval, fours, ones)]
+    Args:
+      random: Source of random numbers.
+      spreads: Standard deviation of each configuration's log rates.
+      design: Runs of each configuration.
+    """
+    rounds = design.common * random.normal(size=max(design.runs))
+    sides = []
+    for _ in ("one device", "several devices"):
+        side = []
+        for spread, count in zip(spreads, design.runs):
+            logs = spread * random.normal(size=count) + rounds[:count]
+            side.append(np.exp(logs).tolist())
+        sides.append(side)
+    rows = []
+    for rates, scatter, many_rates, many_scatter in zip(
+        sides[0], shared_scatters(sides[0]), sides[1], shared_scatters(sides[1])
+    ):
+        rate = interval_over_runs(rates, scatter)
+        many_rate = interval_over_runs(many_rates, many_scatter)
+        rows.append(
+            SimulatedRow(
+                rate=rate,
+                speedup=divide_rates(many_rate, rate),
+                own_speedup=divide_rates(
+                    interval_over_runs(many_rates), interval_over_runs(rates)
+                ),
+            )
         )
-        width = np.median([each.half_width for each in found]) / 3.2
-        shares = [
-            f"{covered(found, 3.2):.1%}",
-            f"{covered(efficiencies, 0.8):.1%}",
-            f"{fieller:.1%}",
-        ]
+    return rows
+
+
+def simulate_speedups(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Speedup 3.2 on 4 devices: Welch's t of logarithms, and Fieller's interval."""
+    speedup = 3.2
+    # Processes on one device, on four devices, and how much more the latter scatter.
+    sizes = [(count, count, more) for more in (1, 3) for count in (3, 5, 10)]
+    sizes += [(3, 10, 3), (10, 3, 3)]
+    for count, count_on_four, more in sizes:
+        random = np.random.default_rng([seed, count, count_on_four, more])
+        ones = process_rates(random, repetitions, count)
+        fours = process_rates(
+            random, repetitions, count_on_four, speedup, BETWEEN * more
+        )
+        speedups = []
+        fieller_hits = []
+        for one, four in zip(ones, fours):
+            speedups.append(
+                divide_rates(interval_over_runs(four), interval_over_runs(one))
+            )
+            low, high = fieller_interval(four, one)
+            fieller_hits.append(low <= speedup <= high)
+        efficiencies = [each.scaled(1 / 4) for each in speedups]
+        half_widths = [each.half_width for each in speedups]
         yield [
-            f"{k1}, {kn}",
-            f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}",
-            *shares,
-            f"{width:.1%}",
+            f"{count}, {count_on_four}",
+            f"{BETWEEN:.0%}, {BETWEEN * more:.0%}",
+            format_coverage(speedups, speedup),
+            format_coverage(efficiencies, speedup / 4),
+            f"{np.mean(fieller_hits):.1%}",
+            f"{np.median(half_widths) / speedup:.1%}",
         ]
 
 
 def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
-    """Fieller's interval of mean(top) / mean(bottom), len(top) + len(bottom) - 2 degrees."""
-    a, b = top.mean(), bottom.mean()
-    var_a, var_b = top.var(ddof=1) / len(top), bottom.var(ddof=1) / len(bottom)
-    square = t_quantile(0.975, len(top) + len(bottom) - 2) ** 2
-    g = square * var_b / b**2
+    """Return the ends of Fieller's interval of mean(top) / mean(bottom).
+
+    The two sides have one variance, with len(top) + len(bottom) - 2 degrees of freedom.
+    """
+    a = top.mean()
+    b = bottom.mean()
+    variance_of_a = top.var(ddof=1) / len(top)
+    variance_of_b = bottom.var(ddof=1) / len(bottom)
+    t_squared = t_quantile(0.975, len(top) + len(bottom) - 2) ** 2
+    g = t_squared * variance_of_b / b**2
     if g >= 1:
         return -math.inf, math.inf
-    root = math.sqrt(square * (var_a * (1 - g) + var_b * (a / b) ** 2)) / b
+    variance = variance_of_a * (1 - g) + variance_of_b * (a / b) ** 2
+    root = math.sqrt(t_squared * variance) / b
     return (a / b - root) / (1 - g), (a / b + root) / (1 - g)
 
 
-PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
-    # name: (function, true rates of its inputs), as in analysis/attribution.py; four devices. r1, r4: replicated on
-    # one and four devices; i1, i4: independent
-    "loss 4 r1 - r4": (lambda r1, r4: 4 * r1 - r4, (1.0, 2.6)),
-    "contention 4 r1 (1 - i4 / 4 i1)": (
-        lambda r1, i1, i4: 4 * r1 - r1 / i1 * i4,
-        (1.0, 1.1, 3.7),
-    ),
-    "exchange r1 i4 / i1 - r4": (
-        lambda r1, r4, i1, i4: r1 / i1 * i4 - r4,
-        (1.0, 2.6, 1.1, 3.7),
-    ),
-    "share of the exchange in the ideal": (
-        lambda r1, r4, i1, i4: (i4 / i1 - r4 / r1) / 4,
-        (1.0, 2.6, 1.1, 3.7),
-    ),
-}
+# The parts of the efficiency loss on four devices, as in analysis/attribution.py. r1 and
+# r4 are rates with --variable_update=replicated on one and four devices, i1 and i4 with
+# independent.
 
 
-def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Sums, differences and shares: error propagation, beside draws from each input's t (the fiducial way)."""
-    for name, (function, truths) in PARTS.items():
-        for k in (2, 3, 5, 10):
-            rng = np.random.default_rng([seed, k, *name.encode()])
-            inputs = [process_rates(rng, repetitions, k, truth) for truth in truths]
-            intervals, hits = [], []
-            # A rate over processes is their geometric mean; its truth is that of the processes' log rates.
-            truth = function(*truths)
-            for i in range(repetitions):
-                each = [interval_over_runs(samples[i]) for samples in inputs]
-                intervals.append(combine(function, each))
-                if i < repetitions // 5:
-                    with np.errstate(
-                        all="ignore"
-                    ):  # draws from t with one degree reach 0 and beyond any number
-                        low, high = drawn_interval(rng, function, each)
-                    hits.append(low <= truth <= high)
-            width = np.median([each.half_width for each in intervals])
+def lost_rate(r1: float, r4: float) -> float:
+    """Return the loss."""
+    return 4 * r1 - r4
+
+
+def contention(r1: float, i1: float, i4: float) -> float:
+    """Return the loss that independent towers have, too."""
+    return 4 * r1 - r1 / i1 * i4
+
+
+def exchange(r1: float, r4: float, i1: float, i4: float) -> float:
+    """Return the rest of the loss."""
+    return r1 / i1 * i4 - r4
+
+
+def share_of_exchange(r1: float, r4: float, i1: float, i4: float) -> float:
+    """Return the exchange as a share of the ideal rate."""
+    return (i4 / i1 - r4 / r1) / 4
+
+
+# Name, function, true rates of its arguments.
+PARTS_OF_LOSS: list[tuple[str, Callable[..., float], tuple[float, ...]]] = [
+    ("loss 4 r1 - r4", lost_rate, (1.0, 2.6)),
+    ("contention 4 r1 (1 - i4 / 4 i1)", contention, (1.0, 1.1, 3.7)),
+    ("exchange r1 i4 / i1 - r4", exchange, (1.0, 2.6, 1.1, 3.7)),
+    ("share of the exchange in the ideal", share_of_exchange, (1.0, 2.6, 1.1, 3.7)),
+]
+
+
+def simulate_parts_of_loss(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Sums, differences and shares: propagated errors, and draws from each input's t."""
+    for name, compute, true_rates in PARTS_OF_LOSS:
+        # A rate over processes is their geometric mean, so that its truth is that of
+        # the processes' log rates.
+        truth = compute(*true_rates)
+        for count in (2, 3, 5, 10):
+            random = np.random.default_rng([seed, count, *name.encode()])
+            samples = []
+            for true_rate in true_rates:
+                samples.append(process_rates(random, repetitions, count, true_rate))
+            intervals = []
+            hits_of_draws = []
+            for number, rates in enumerate(zip(*samples)):
+                inputs = [interval_over_runs(each) for each in rates]
+                intervals.append(combine(compute, inputs))
+                if number < repetitions // 5:
+                    low, high = interval_of_draws(random, compute, inputs)
+                    hits_of_draws.append(low <= truth <= high)
+            half_widths = [each.half_width for each in intervals]
             yield [
                 name,
-                str(k),
-                f"{covered(intervals, truth):.1%}",
-                f"{np.mean(hits):.1%}",
-                f"{width:.2f}",
+                str(count),
+                format_coverage(intervals, truth),
+                f"{np.mean(hits_of_draws):.1%}",
+                f"{np.median(half_widths):.2f}",
             ]
 
 
-def drawn_interval(
-    rng: np.random.Generator, function: Callable[..., float], inputs: list[Interval]
+def interval_of_draws(
+    random: np.random.Generator,
+    compute: Callable[..., float],
+    inputs: Sequence[Interval],
 ) -> tuple[float, float]:
-    """Quantiles of the function over 1,000 draws of each input's log rate from its t."""
-    draws = [
-        each.value
-        * np.exp(
-            (each.standard_error or 0.0)
-            / each.value
-            * rng.standard_t(each.degrees, 1000)
-        )
-        for each in inputs
-    ]
-    low, high = np.percentile(function(*draws), [2.5, 97.5])
+    """Return quantiles of a function over 1,000 draws of each input's log rate."""
+    # Draws from a t distribution with one degree of freedom overflow.
+    with np.errstate(all="ignore"):
+        draws = []
+        for each in inputs:
+            relative_error = (each.standard_error or 0.0) / each.value
+            errors = relative_error * random.standard_t(each.degrees, 1000)
+            draws.append(each.value * np.exp(errors))
+        low, high = np.percentile(compute(*draws), [2.5, 97.5])
     return float(low), float(high)
 
 
-def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
-    rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
-    settings = itertools.product((0.0, 0.5), (0.05, 0.10), rules.items())
-    for correlation, sigma, (rule, (first, growth, in_a_row)) in settings:
-        rng = np.random.default_rng([seed, int(10 * correlation), int(100 * sigma)])
+class StoppingRule(NamedTuple):
+    """When a trainer looks whether its rate is known well enough.
+
+    Attributes:
+      first: Batches before the first look.
+      growth: How many times more batches each next look has.
+      in_a_row: Looks that must agree.
+    """
+
+    first: int
+    growth: float
+    in_a_row: int
+
+
+STOPPING_RULES = {
+    "30, a tenth, 1": StoppingRule(30, 1.1, 1),
+    "60, a quarter, 2": StoppingRule(60, 1.25, 2),
+}
+
+
+def simulate_stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """A trainer that stops at a half-width of 2 %: its last interval."""
+    settings = itertools.product((0.0, 0.5), (0.05, 0.10), STOPPING_RULES.items())
+    for correlation, sigma, (title, rule) in settings:
+        random = np.random.default_rng([seed, int(10 * correlation), int(100 * sigma)])
         hits = []
         lengths = []
         with mock.patch.multiple(
             steady_state,
-            _MIN_JUDGED=first,
-            _ANALYSIS_GROWTH=growth,
-            _ANALYSES_IN_A_ROW=in_a_row,
+            _MIN_JUDGED=rule.first,
+            _ANALYSIS_GROWTH=rule.growth,
+            _ANALYSES_IN_A_ROW=rule.in_a_row,
         ):
             for _ in range(max(1, repetitions // 10)):
-                step_s = batches(rng, (3000,), correlation, sigma)
-                is_covered, length = _stop(step_s, first)
+                step_s = batches(random, (3000,), correlation, sigma)
+                is_covered, length = simulate_trainer(step_s, rule.first)
                 hits.append(is_covered)
                 lengths.append(length)
-        covered_share = f"{np.mean(hits):.1%}"
-        median = f"{np.median(lengths):.0f}"
-        yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
+        yield [
+            f"{correlation:g}",
+            f"{sigma:.0%}",
+            title,
+            f"{np.mean(hits):.1%}",
+            f"{np.median(lengths):.0f}",
+        ]
 
 
-def _stop(step_s: np.ndarray, first: int) -> tuple[bool, int]:
-    """Return whether the interval at the end contains the truth, and the batches."""
+def simulate_trainer(step_s: np.ndarray, first: int) -> tuple[bool, int]:
+    """Return whether the interval at the end contains the truth, and the batches.
+
+    Args:
+      step_s: Seconds of the batches that could be trained.
+      first: Batches before the first look.
+    """
     watch = steady_state.UntilKnown(0.02)
     length = first
     while length < len(step_s) and not watch.reached(step_s[:length]):
@@ -298,125 +404,154 @@ def _stop(step_s: np.ndarray, first: int) -> tuple[bool, int]:
     return abs(math.log(state.rate_steady)) <= state.half_width, length
 
 
-def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Models: rank correlation of normal pairs, and of an efficiency that saturates with the logarithm of the ratio."""
-    for n, truth in itertools.product((6, 8, 10, 20), (0.0, 0.3, 0.6, 0.8, 0.9, 0.95)):
-        rng, r = (
-            np.random.default_rng([seed, n, int(100 * truth)]),
-            2 * math.sin(math.pi * truth / 6),
-        )
-        x, noise = rng.normal(size=(2, repetitions, n))
-        yield [
-            "normal",
-            str(n),
-            f"{truth:.2f}",
-            *_correlated(x, r * x + math.sqrt(1 - r * r) * noise, truth),
-        ]
-    for n, sigma in itertools.product((6, 10), (0.6, 0.2, 0.05)):
-        rng, many = np.random.default_rng([seed, n, int(100 * sigma)]), 200_000 // n
-        x = rng.uniform(-2, 3, size=(repetitions + many, n))
-        y = 1 / (1 + np.exp(-x)) + sigma * rng.normal(size=x.shape)
-        population = [values[repetitions:].ravel() for values in (x, y)]
-        ranks = [values.argsort().argsort() for values in population]
+def simulate_correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Models: rank correlation of normal pairs, and of an efficiency that saturates."""
+    yield from simulate_normal_pairs(repetitions, seed)
+    yield from simulate_saturating_efficiencies(repetitions, seed)
+    yield from simulate_families_with_errors(repetitions // 10, seed)
+
+
+def simulate_normal_pairs(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield the rows of normal pairs with a known rank correlation."""
+    truths = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95)
+    for count, truth in itertools.product((6, 8, 10, 20), truths):
+        random = np.random.default_rng([seed, count, int(100 * truth)])
+        x, noise = random.normal(size=(2, repetitions, count))
+        y = correlate(x, noise, truth)
+        found = [rank_correlation(*pair) for pair in zip(x, y)]
+        yield ["normal", str(count), f"{truth:.2f}", *format_correlations(found, truth)]
+
+
+def simulate_saturating_efficiencies(
+    repetitions: int, seed: int
+) -> Iterator[list[str]]:
+    """Yield the rows of efficiencies that saturate with the logarithm of the ratio."""
+    for count, sigma in itertools.product((6, 10), (0.6, 0.2, 0.05)):
+        random = np.random.default_rng([seed, count, int(100 * sigma)])
+        # The true rank correlation is that of a large population.
+        in_population = 200_000 // count
+        x = random.uniform(-2, 3, size=(repetitions + in_population, count))
+        y = 1 / (1 + np.exp(-x)) + sigma * random.normal(size=x.shape)
+        ranks = []
+        for values in (x, y):
+            ranks.append(values[repetitions:].ravel().argsort().argsort())
         truth = float(np.corrcoef(ranks)[0, 1])
-        yield [
-            "saturating",
-            str(n),
-            f"{truth:.2f}",
-            *_correlated(x[:repetitions], y[:repetitions], truth),
-        ]
-
-    yield from _families_with_errors(repetitions // 10, seed)
+        pairs = zip(x[:repetitions], y[:repetitions])
+        found = [rank_correlation(*pair) for pair in pairs]
+        shares = format_correlations(found, truth)
+        yield ["saturating", str(count), f"{truth:.2f}", *shares]
 
 
-def _families_with_errors(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Models of families, whose efficiencies have errors of some share of their spread."""
-    for families, truth, error in itertools.product(
-        (6, 8, 12), (0.0, 0.9), (0.0, 0.5, 1.0)
-    ):
-        rng = np.random.default_rng([seed, families, int(100 * truth), int(10 * error)])
-        r = 2 * math.sin(math.pi * truth / 6)
+def simulate_families_with_errors(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Yield the rows of families of models, whose efficiencies have errors."""
+    settings = itertools.product((6, 8, 12), (0.0, 0.9), (0.0, 0.5, 1.0))
+    for families, truth, error in settings:
+        random = np.random.default_rng(
+            [seed, families, int(100 * truth), int(10 * error)]
+        )
         found = []
         for _ in range(repetitions):
-            family = np.repeat(np.arange(families), rng.integers(1, 5, families))
-            own, noise = rng.normal(size=(2, families))
-            deviations = 0.1 * rng.normal(size=(2, family.size))
+            family = np.repeat(np.arange(families), random.integers(1, 5, families))
+            own, noise = random.normal(size=(2, families))
+            deviations = 0.1 * random.normal(size=(2, family.size))
             x = own[family] + deviations[0]
-            y = (r * own + math.sqrt(1 - r * r) * noise)[family] + deviations[1]
-            y += error * rng.normal(size=y.size)
+            y = correlate(own, noise, truth)[family] + deviations[1]
+            y += error * random.normal(size=y.size)
             # The logarithms of such numbers vary as much as y does.
-            ratios = [
-                Interval(value, standard_error=0.0, degrees=math.inf)
-                for value in np.exp(x)
-            ]
-            efficiencies = [
-                Interval(value, standard_error=error * value, degrees=100.0)
-                for value in np.exp(y)
-            ]
+            ratios = []
+            for value in np.exp(x):
+                ratios.append(Interval(value, standard_error=0.0, degrees=math.inf))
+            efficiencies = []
+            for value in np.exp(y):
+                efficiencies.append(
+                    Interval(value, standard_error=error * value, degrees=100.0)
+                )
             found.append(rank_correlation_with_errors(ratios, efficiencies, families))
         yield [
             f"errors of {error:g} spread",
             f"{families} families",
             f"{truth:.2f}",
-            *_shares(found, truth),
+            *format_correlations(found, truth),
         ]
 
 
-def _correlated(x: np.ndarray, y: np.ndarray, truth: float) -> list[str]:
-    """Share of intervals that hold the truth, and of those above 0."""
-    return _shares([rank_correlation(*pair) for pair in zip(x, y)], truth)
+def correlate(x: np.ndarray, noise: np.ndarray, truth: float) -> np.ndarray:
+    """Return normal numbers with a rank correlation with x.
+
+    Args:
+      x: Standard normal numbers.
+      noise: Standard normal numbers that are independent of x.
+      truth: The rank correlation.
+    """
+    r = 2 * math.sin(math.pi * truth / 6)
+    return r * x + math.sqrt(1 - r * r) * noise
 
 
-def _shares(found: list[Interval], truth: float) -> list[str]:
-    return [
-        f"{covered(found, truth):.1%}",
-        f"{np.mean([(each.low or 0.0) > 0 for each in found]):.1%}",
-    ]
+def format_correlations(found: Sequence[Interval], truth: float) -> list[str]:
+    """Return the shares of intervals that contain the truth, and that lie above 0."""
+    above_zero = np.mean([(each.low or 0.0) > 0 for each in found])
+    return [format_coverage(found, truth), f"{above_zero:.1%}"]
 
 
-def late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """How often one of several ranks is called late: none is, or the first one is by some standard deviations."""
-    for size, n, correlation in itertools.product(
-        (2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9)
-    ):
-        rng, count = (
-            np.random.default_rng(seed),
-            max(1, repetitions // (10 if size > 100 else 2)),
-        )
-        named = [
-            [
-                _late(batches(rng, (size, n), correlation, 0.05), by)
-                for _ in range(count)
-            ]
-            for by in (0.0, 0.1, 0.15, 0.25)
-        ]
-        shares = [
-            np.mean([bool(late) for late in named[0]]),
-            *(np.mean([late == (0,) for late in each]) for each in named[1:]),
-        ]
-        yield [
-            str(size),
-            str(n),
-            f"{correlation:g}",
-            *(f"{share:.1%}" for share in shares),
-        ]
+def simulate_late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """How often a rank is called late if no rank is, and if the first one is."""
+    settings = itertools.product((2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9))
+    for num_ranks, num_batches, correlation in settings:
+        random = np.random.default_rng(seed)
+        count = max(1, repetitions // (10 if num_ranks > 100 else 2))
+        shares = []
+        for delay in (0.0, 0.1, 0.15, 0.25):
+            hits = 0
+            for _ in range(count):
+                ready = batches(random, (num_ranks, num_batches), correlation, 0.05)
+                late_ranks = find_late_ranks(ready, delay)
+                hits += late_ranks == (0,) if delay else bool(late_ranks)
+            shares.append(f"{hits / count:.1%}")
+        yield [str(num_ranks), str(num_batches), f"{correlation:g}", *shares]
 
 
-def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
-    """The ranks that are named where the first of `[ranks, batches]` is ready later by this share of a batch."""
-    ready[0] += by
-    numbers = (1,) * ready.shape[1]
-    ranks = (
-        Rank(rank=k, seconds=numbers, items=numbers, ready=tuple(map(float, own)))
-        for k, own in enumerate(ready)
-    )
+def find_late_ranks(ready: np.ndarray, delay: float) -> tuple[int, ...]:
+    """Return the ranks that are called late if the first one is late.
+
+    Args:
+      ready: When each rank is ready in each batch, [ranks, batches], in batches.
+      delay: How much later the first rank is, in batches.
+    """
+    ready[0] += delay
+    ones = (1,) * ready.shape[1]
+    ranks = []
+    for number, times in enumerate(ready.tolist()):
+        ranks.append(Rank(rank=number, seconds=ones, items=ones, ready=tuple(times)))
     judged = judge_ranks(Workers(ranks=tuple(ranks)), 0, exchanges=True)
     return judged.late_ranks if judged else ()
 
 
-TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] = {
-    "process": (
-        within_process,
+def format_coverage(intervals: Sequence[Interval], truth: float) -> str:
+    """Return the share of intervals that contain the truth."""
+    return f"{covered(intervals, truth):.1%}"
+
+
+def format_half_width(intervals: Sequence[Interval]) -> str:
+    """Return the median of the half-widths."""
+    return f"{np.median([each.half_width for each in intervals]):.1%}"
+
+
+class Table(NamedTuple):
+    """A table that `--parts` can choose.
+
+    Attributes:
+      simulate: Yields the rows for a number of repetitions and a seed. Its docstring is
+        the title.
+      head: The headings.
+    """
+
+    simulate: Callable[[int, int], Iterator[list[str]]]
+    head: Sequence[str]
+
+
+TABLES = {
+    "process": Table(
+        simulate_processes,
         [
             "correlation",
             "batches",
@@ -427,9 +562,9 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "±",
         ],
     ),
-    "rate": (rates, ["between processes", "processes", "covered", "±"]),
-    "pooled": (
-        pooled,
+    "rate": Table(simulate_rates, ["between processes", "processes", "covered", "±"]),
+    "pooled": Table(
+        simulate_reports,
         [
             "between processes",
             "runs",
@@ -441,8 +576,8 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "±",
         ],
     ),
-    "ratio": (
-        ratios,
+    "ratio": Table(
+        simulate_speedups,
         [
             "processes",
             "between",
@@ -452,9 +587,11 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "±",
         ],
     ),
-    "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
-    "late_ranks": (
-        late_ranks,
+    "combine": Table(
+        simulate_parts_of_loss, ["part", "processes", "covered", "by draws", "±"]
+    ),
+    "late_ranks": Table(
+        simulate_late_ranks,
         [
             "ranks",
             "batches",
@@ -465,12 +602,12 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "by 5 sigma",
         ],
     ),
-    "correlation": (
-        correlations,
+    "correlation": Table(
+        simulate_correlations,
         ["pairs", "models", "rank correlation", "covered", "called following"],
     ),
-    "stopping": (
-        stopping,
+    "stopping": Table(
+        simulate_stopping,
         [
             "correlation",
             "sigma",
@@ -483,23 +620,22 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
 
 
 def main(argv: list[str]) -> None:
+    """Print the tables of --parts."""
     del argv
+    monte_carlo_error = math.sqrt(0.95 * 0.05 / FLAGS.repetitions)
     print(f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}")
-    print(
-        f"Monte-Carlo standard error of a share near 95 %: {math.sqrt(0.95 * 0.05 / FLAGS.repetitions):.2%}"
-    )
+    print(f"Monte-Carlo standard error of a share near 95 %: {monte_carlo_error:.2%}")
     for part in FLAGS.parts:
-        make, head = TABLES[part]
-        print(
-            f"\n{make.__doc__}\n\n| " + " | ".join(head) + " |\n|" + "---|" * len(head)
-        )
-        for row in make(FLAGS.repetitions, FLAGS.seed):
+        table = TABLES[part]
+        print(f"\n{table.simulate.__doc__}\n")
+        print("| " + " | ".join(table.head) + " |")
+        print("|" + "---|" * len(table.head))
+        for row in table.simulate(FLAGS.repetitions, FLAGS.seed):
             print("| " + " | ".join(row) + " |", flush=True)
 
 
-if (
-    __name__ == "__main__"
-):  # flags are defined here: the tests import several benchmarks in one process
+# Tests import several benchmarks into one process, so flags are defined only here.
+if __name__ == "__main__":
     flags.DEFINE_integer(
         "repetitions", 4000, "number of repetitions of each row", lower_bound=1
     )

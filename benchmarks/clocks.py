@@ -1,10 +1,13 @@
-"""Measures the cost of sampling the clocks: the same steps with and without it, interleaved in one process.
+"""Measure the cost of sampling the clocks.
 
-    python -m benchmarks.clocks [--rounds=12] [--batches=10] [--interval=0.5] [trainer flags ...]
+    python -m benchmarks.clocks [--rounds=12] [--batches=10] [--interval=0.5]
+        [trainer flags ...]
 
-Prints the median ratio of words/s (sampled / not) with its quartiles, and the sampler's CPU time per sample. A ratio of
-1.00 is no cost. A shorter interval makes a small cost visible. CPU clocks are read even if they are constant, although
-a run would stop reading them.
+One process trains the same steps with and without sampling, interleaved. Prints the
+median ratio of words/s (with / without sampling) with its quartiles, and the sampler's
+CPU time per sample. A ratio of 1.00 is no cost. A shorter interval makes a small cost
+visible. CPU clocks are read even if they are constant, although a run would stop
+reading them.
 """
 
 from __future__ import annotations
@@ -13,34 +16,126 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import RunConfig, pool_sizes
 from rnn_scaling.system.machine import clock_sampler
-from rnn_scaling.system.machine.clock_sampler import ClockSource, Sample
+from rnn_scaling.system.machine.clock_sampler import (
+    ClockSampler,
+    ClockSource,
+    Sample,
+)
 from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.system.machine.gpus import count_visible_gpus, list_gpu_ids
 
+NUM_STEPS_BEFORE = 5
 
-class _Moving:
-    """A source whose readings are never all the same, so that sampling does not end."""
+
+class ChangingSource:
+    """A source whose readings always change, so that sampling does not end."""
 
     def __init__(self, source: ClockSource) -> None:
-        self._source, self._polls = source, 0
-        self.name, self.devices = source.name, source.devices
+        self.name = source.name
+        self.devices = source.devices
+        self._source = source
+        self._polls = 0
 
     def poll(self) -> Sample | None:
+        """Return the clocks, each one higher by the number of polls."""
         self._polls += 1
-        return [
-            {"mhz": device["mhz"] + self._polls} for device in self._source.poll() or []
-        ] or None
+        sample = []
+        for device in self._source.poll() or []:
+            sample.append({"mhz": device["mhz"] + self._polls})
+        return sample or None
 
     def close(self) -> None:
+        """Close the real source."""
         self._source.close()
 
 
+class SampledLoop:
+    """Runs steps with and without a sampler, and adds up what sampling takes.
+
+    Attributes:
+      samples: Number of samples.
+      cpu_s: CPU seconds of the sampler.
+      source_name: Where the clocks were read.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[], object],
+        open_source: Callable[[], ClockSource | None],
+        num_batches: int,
+        interval_s: float,
+    ) -> None:
+        self.samples = 0
+        self.cpu_s = 0.0
+        self.source_name = ""
+        self._step = step
+        self._open_source = open_source
+        self._num_batches = num_batches
+        self._interval_s = interval_s
+
+    def measure_with_sampling(self) -> float:
+        """Return the seconds of the steps."""
+        sampler = ClockSampler(self._open_source, self._interval_s)
+        seconds = self.measure()
+        sampler.stop()
+        found = sampler.read()
+        if found is None:
+            sys.exit(
+                "error: no clock can be read on this machine (tried NVML, nvidia-smi "
+                "and the CPU)"
+            )
+        self.samples += found["taken"]
+        self.cpu_s += found["cpu_s"]
+        self.source_name = found["source"]
+        return seconds
+
+    def measure(self) -> float:
+        """Return the seconds of the steps without sampling."""
+        start = time.perf_counter()
+        for _ in range(self._num_batches):
+            self._step()
+        return time.perf_counter() - start
+
+
 def main() -> None:
+    """Measure in rounds and print the ratio."""
+    own, words = parse_arguments()
+    config = configs.resolve(
+        flags.parse(words, configs.OPTIONS),
+        num_gpus=count_visible_gpus(),
+        num_cores=len(available_cores()),
+    )
+    cores = bind_to_cores(
+        config.devices.num_devices * config.devices.cpu_cores_per_device
+    )
+    loop = build_loop(config, cores, own.batches, own.interval)
+    ratios = []
+    for number in range(own.rounds):
+        if number % 2:
+            sampled_s = loop.measure_with_sampling()
+            seconds = loop.measure()
+        else:
+            seconds = loop.measure()
+            sampled_s = loop.measure_with_sampling()
+        ratios.append(seconds / sampled_s)
+        print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
+    low, median, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"words/s with / without sampling, every {own.interval:g} s from "
+        f"{loop.source_name}: median {median:.4f} (quartiles {low:.4f} to "
+        f"{high:.4f}, {own.rounds} rounds); {1e6 * loop.cpu_s / loop.samples:.0f} us "
+        f"of CPU time per sample ({loop.samples} samples)"
+    )
+
+
+def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of this benchmark, and the flags of the trainer."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -59,68 +154,40 @@ def main() -> None:
         default=clock_sampler.INTERVAL_S,
         help="seconds between two samples",
     )
-    own, words = parser.parse_known_args()
-    config = configs.resolve(
-        flags.parse(words, configs.OPTIONS),
-        num_gpus=count_visible_gpus(),
-        num_cores=len(available_cores()),
-    )
-    count = config.devices.num_devices
-    cores = bind_to_cores(count * config.devices.cpu_cores_per_device)
+    return parser.parse_known_args()
 
+
+def build_loop(
+    config: RunConfig, cores: Sequence[int], num_batches: int, interval_s: float
+) -> SampledLoop:
+    """Return the loop of a trainer that has run its first steps.
+
+    Args:
+      config: The trainer's configuration.
+      cores: Cores to which the process is bound.
+      num_batches: Batches of a measurement.
+      interval_s: Seconds between two samples.
+    """
+    # TensorFlow takes its cores when it is imported.
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import local
 
+    count = config.devices.num_devices
     threads = pool_sizes(config, len(available_cores()))
     engine = local.start(
         local.Request(config.devices.device, count, *threads, config.model.xla)
     )
     step = benchmark.build(config, engine)
-    for _ in range(5):
+    for _ in range(NUM_STEPS_BEFORE):
         step()
-    taken, cpu_s, source_name = 0, 0.0, ""
 
     def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
             return clock_sampler.open_gpu_source(list_gpu_ids()[:count])
         source = clock_sampler.open_cpu_source(cores)
-        return source and _Moving(source)
+        return source and ChangingSource(source)
 
-    def batches_s(sampled: bool) -> float:
-        nonlocal taken, cpu_s, source_name
-        sampler = (
-            clock_sampler.ClockSampler(open_source, own.interval) if sampled else None
-        )
-        start = time.perf_counter()
-        for _ in range(own.batches):
-            step()
-        seconds = time.perf_counter() - start
-        if sampler is not None:
-            sampler.stop()
-            found = sampler.read() or sys.exit(
-                "error: no clock can be read on this machine (tried NVML, "
-                "nvidia-smi and the CPU)"
-            )
-            taken, cpu_s, source_name = (
-                taken + found["taken"],
-                cpu_s + found["cpu_s"],
-                found["source"],
-            )
-        return seconds
-
-    ratios = []
-    for number in range(own.rounds):
-        order = (True, False) if number % 2 else (False, True)
-        seconds = {sampled: batches_s(sampled) for sampled in order}
-        ratios.append(seconds[False] / seconds[True])
-        print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
-    low, median, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"words/s with / without sampling, every {own.interval:g} s from "
-        f"{source_name}: median {median:.4f} (quartiles {low:.4f} to "
-        f"{high:.4f}, {own.rounds} rounds); {1000000.0 * cpu_s / taken:.0f} us "
-        f"of CPU time per sample ({taken} samples)"
-    )
+    return SampledLoop(step, open_source, num_batches, interval_s)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
-"""python -m benchmarks.own_history [--commits=12] [--over=400] [--history=DIR]: two kernels over commits of this suite.
+"""Measure two kernels over commits of this suite, and add the records to a history.
 
-Checks out commits of this repository, spread over the last ones, runs `cudnn_lstm` and `dynamic_rnn` on one device with
-the trainer of each commit, in rounds over all commits, and adds the records to a history. The same command continues
-where it stopped; a commit whose trainer cannot make such a run is left out.
+    python -m benchmarks.own_history [--commits=12] [--over=400] [--history=DIR]
+
+Checks out commits of this repository, spread over the latest ones. The trainer of each
+commit runs `cudnn_lstm` and `dynamic_rnn` on one device, in rounds over all commits.
+The same command continues where it stopped. A commit whose trainer cannot make such a
+run is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.commands import history
 
-HERE = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 KERNELS = ("cudnn_lstm", "dynamic_rnn")
 FLAGS = (
     "--device=cpu",
@@ -23,11 +28,31 @@ FLAGS = (
     "--preset=small",
     "--variable_update=independent",
     "--progress=false",
+    "--num_warmup_batches=5",
 )
 
 
 def main() -> int:
-    """Returns the status of `history add`."""
+    """Measure the commits; return the status of `history add`."""
+    options = parse_arguments()
+    commits = choose_commits(options.commits, options.over)
+    folders = {commit: options.out / commit[:12] for commit in commits}
+    with check_out(commits) as trees:
+        for number in range(1, options.processes + 1):
+            # The order changes, so that drift of the machine favours no commit.
+            order = commits if number % 2 else commits[::-1]
+            suffix = f".r{number}" if number > 1 else ""
+            for commit in order:
+                for kernel in KERNELS:
+                    record = folders[commit].resolve() / f"{kernel}{suffix}.json"
+                    train(trees[commit], kernel, options.batches, record)
+            print(f"{number}/{options.processes} rounds", file=sys.stderr)
+    measured = [folder for folder in folders.values() if folder.is_dir()]
+    return history.add(measured, options.history)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,66 +83,67 @@ def main() -> int:
         default=Path("docs/results/history"),
         help="folder of the history",
     )
-    args = parser.parse_args()
-    line = _git(
-        "rev-list", "--first-parent", f"--max-count={args.over}", "HEAD"
-    ).split()
-    places = [
-        round(k * (len(line) - 1) / max(1, args.commits - 1))
-        for k in range(args.commits)
-    ]
-    chosen = [line[place] for place in sorted(set(places), reverse=True)]
-    flags = [*FLAGS, "--num_warmup_batches=5", f"--num_batches={args.batches}"]
-    with tempfile.TemporaryDirectory() as place:
-        trees = {commit: Path(place, commit[:12]) for commit in chosen}
+    return parser.parse_args()
+
+
+def choose_commits(count: int, over: int) -> list[str]:
+    """Return commits of the main line, evenly spread over the latest ones, oldest first.
+
+    Args:
+      count: Number of commits.
+      over: Number of latest commits to choose from.
+    """
+    words = ("rev-list", "--first-parent", f"--max-count={over}", "HEAD")
+    latest = run_git(*words).split()
+    numbers = set()
+    for number in range(count):
+        numbers.add(round(number * (len(latest) - 1) / max(1, count - 1)))
+    return [latest[number] for number in sorted(numbers, reverse=True)]
+
+
+@contextlib.contextmanager
+def check_out(commits: Sequence[str]) -> Iterator[dict[str, Path]]:
+    """Yield the worktree of each commit; remove them at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        trees = {commit: Path(folder, commit[:12]) for commit in commits}
         try:
             for commit, tree in trees.items():
-                _git("worktree", "add", "--detach", "--quiet", str(tree), commit)
-            for turn in range(1, args.processes + 1):
-                for commit, tree in (
-                    trees.items() if turn % 2 else reversed(trees.items())
-                ):
-                    for kernel in KERNELS:
-                        result = (
-                            args.out.resolve()
-                            / commit[:12]
-                            / f"{kernel}{f'.r{turn}' if turn > 1 else ''}.json"
-                        )
-                        _run(tree, result, [f"--encoder_type={kernel}", *flags])
-                print(f"{turn}/{args.processes} rounds", file=sys.stderr)
+                run_git("worktree", "add", "--detach", "--quiet", str(tree), commit)
+            yield trees
         finally:
             for tree in trees.values():
-                subprocess.run(
-                    ["git", "-C", HERE, "worktree", "remove", "--force", tree],
-                    check=False,
-                )
-    return history.add(
-        [
-            args.out / commit[:12]
-            for commit in chosen
-            if (args.out / commit[:12]).is_dir()
-        ],
-        args.history,
+                words = ["git", "-C", REPOSITORY, "worktree", "remove", "--force", tree]
+                subprocess.run(words, check=False)
+
+
+def run_git(*words: str) -> str:
+    """Return what a git command prints."""
+    done = subprocess.run(
+        ["git", "-C", REPOSITORY, *words], check=True, capture_output=True, text=True
     )
+    return done.stdout
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(
-        ["git", "-C", HERE, *words], check=True, capture_output=True, text=True
-    ).stdout
+def train(tree: Path, kernel: str, num_batches: int, record: Path) -> None:
+    """Run the trainer of a worktree, unless the record exists.
 
-
-def _run(tree: Path, result: Path, flags: list[str]) -> None:
-    """One run of the trainer of that tree, unless its record is there."""
-    if result.exists():
+    Args:
+      tree: The worktree.
+      kernel: Value of --encoder_type.
+      num_batches: Measured batches.
+      record: File of the record.
+    """
+    if record.exists():
         return
-    result.parent.mkdir(parents=True, exist_ok=True)
+    record.parent.mkdir(parents=True, exist_ok=True)
     words = [
         sys.executable,
         "-m",
         "rnn_scaling.train",
-        f"--result_file={result}",
-        *flags,
+        f"--result_file={record}",
+        f"--encoder_type={kernel}",
+        f"--num_batches={num_batches}",
+        *FLAGS,
     ]
     done = subprocess.run(
         words,
@@ -128,10 +154,8 @@ def _run(tree: Path, result: Path, flags: list[str]) -> None:
         text=True,
     )
     if done.returncode:
-        print(
-            f"{tree.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}",
-            file=sys.stderr,
-        )
+        lines = done.stderr.strip().splitlines() or ["failed"]
+        print(f"{tree.name}: {lines[-1]}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,60 +1,79 @@
 # ruff: noqa: E501 - a fault is a line of the table
-"""The faults that `python -m benchmarks.planted_faults` plants: a piece of a file, what replaces it, and the cause."""
+"""The table of the faults that `python -m benchmarks.planted_faults` plants."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-T, V, M = "rnn_scaling/training", "rnn_scaling/training/variable_update", "models"
+T = "rnn_scaling/training"
+V = f"{T}/variable_update"
+M = "models"
+
+# A small network of odd sizes.
 SIZES = {
-    **{
-        "num_units": 31,
-        "embedding_dim": 25,
-        "num_encoder_layers": 1,
-        "tgt_vocab_size": 23,
-        "tgt_max_len": 9,
-        "batch_size": 7,
-    },
-    **{
-        "src_vocab_size": 189,
-        "src_max_len": 11,
-        "num_decoder_layers": 1,
-        "direction": "uni",
-    },  # of two sides
+    "num_units": 31,
+    "embedding_dim": 25,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "src_vocab_size": 189,
+    "tgt_vocab_size": 23,
+    "src_max_len": 11,
+    "tgt_max_len": 9,
+    "batch_size": 7,
+    "direction": "uni",
 }
-SGD, MOMENTUM, ADAM = (), ("--optimizer=momentum",), ("--optimizer=adam",)
-INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.01",)
-INDEPENDENT, SERVER = (
-    ("--variable_update=independent",),
-    ("--variable_update=parameter_server",),
-)
-DECAY, RMSPROP = ("--weight_decay=0.1",), ("--optimizer=rmsprop",)
+
+# Flags that several faults and combinations share.
+SGD = ()
+MOMENTUM = ("--optimizer=momentum",)
+ADAM = ("--optimizer=adam",)
+RMSPROP = ("--optimizer=rmsprop",)
+INT8 = ("--compress_gradients=int8",)
+CLIP = ("--max_gradient_norm=0.01",)
+DECAY = ("--weight_decay=0.1",)
+INDEPENDENT = ("--variable_update=independent",)
+SERVER = ("--variable_update=parameter_server",)
 PIECEWISE = ("--lr_schedule=piecewise", "--lr_steps=4:0.05")
-REPEATED = ("--gradient_accumulation_steps=2",)
 RAMP = ("--lr_scaling=linear", "--lr_warmup_batches=5")
-BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
+REPEATED = ("--gradient_accumulation_steps=2",)
 THREE = ("--num_devices=3",)
-ATTENTION, BAHDANAU = (
-    ("--model=nmt_attention",),
-    ("--model=nmt_attention", "--attention=bahdanau"),
-)
+BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
+ATTENTION = ("--model=nmt_attention",)
+BAHDANAU = ("--model=nmt_attention", "--attention=bahdanau")
+
+# Pieces of text that several faults replace or plant.
 LOSS_SUM = "mean_loss = outcome.loss_sum / denominator"
-APPLIED = "update_operators.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))"
+APPLIED = (
+    "update_operators.append(self._optimizer.apply("
+    "variable, self._slots[name], grads[name], scale, step))"
+)
 CHUNK = (
-    "place([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, tf.reshape(placed[0], [-1]), tf.reshape(t, [-1])),"
-    " tf.shape(t)) for t in tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add)], devices)"
+    "place([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, "
+    "tf.reshape(placed[0], [-1]), tf.reshape(t, [-1])), tf.shape(t)) "
+    "for t in tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add)"
+    "], devices)"
 )
 
 
 class Fault(NamedTuple):
-    """What is planted, and the words by which a certificate names the cause."""
+    """A fault in the trainer.
+
+    Attributes:
+      name: The name that the command line knows.
+      file: The file, from the root of the repository.
+      old: The text that is replaced.
+      new: What replaces it.
+      cause: A regular expression that is in the sentence of a certificate that names
+        the cause.
+      flags: The flags of a training that runs the faulty text.
+    """
 
     name: str
     file: str
     old: str
     new: str
-    cause: str  # a regular expression
+    cause: str
     flags: tuple[str, ...] = ()
 
     def find_in(self, text: str) -> re.Match[str] | None:

@@ -83,8 +83,8 @@ def test_the_scores_have_these_tables_as_they_are_predicted_now(source, is_last,
     chosen = [
         public for public in public_tables.read() if public.curve.source == source
     ]
-    cases = [case for public in chosen for case in prediction.cases_of(public)]
-    rows = prediction.in_full(cases, source, is_last).splitlines()[2:]
+    cases = [case for public in chosen for case in prediction.list_cases(public)]
+    rows = prediction.list_in_full(cases, source, is_last).splitlines()[2:]
     assert len(rows) == count
     document = SCORES.read_text().splitlines()
     for row in rows:

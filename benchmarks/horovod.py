@@ -1,20 +1,27 @@
-"""Compares the ways to sum gradients over workers of this machine, in turns: TensorFlow's, Horovod's and others.
+"""Compare the ways to sum gradients over workers of this machine, interleaved.
 
     ./run.sh setup-horovod
-    python -m benchmarks.horovod                                          2 and 3 workers, both gradients
-    python -m benchmarks.horovod --workers=2 --gradients=small --modes=collective_all_reduce,replicated
+    python -m benchmarks.horovod    2 and 3 workers, both gradients
+    python -m benchmarks.horovod --workers=2 --gradients=small
+        --modes=collective_all_reduce,replicated
 
-Each mode has its own processes, with the engine and the update of the trainer. In every round each mode makes a few
-steps while the processes of the other modes are stopped, so other load affects all modes and they do not affect each
-other. Worker i has core i, modulo the number of cores. A mode of one process has all these cores and one device per
-worker. The gradients are those of preset small (8.2 million parameters, half of them in embeddings, batch 32), or
-80MB: four dense variables of 20 MB whose gradients are one multiplication, so that a step is exchange and update only.
-A step takes as long as its slowest worker. Ratios are geometric means over the rounds with 95 % confidence intervals,
-relative to the last mode.
+Each mode has its own processes, with the engine and the update of the trainer. In every
+round each mode makes a few steps while the processes of the other modes are stopped, so
+other load affects all modes and they do not affect each other. Worker i has core i,
+modulo the number of cores. A mode of one process has all these cores and one device per
+worker.
+
+The gradients are those of preset small (8.2 million parameters, half of them in
+embeddings, batch 32), or 80MB: four dense variables of 20 MB whose gradients are one
+multiplication, so that a step is exchange and update only.
+
+A step takes as long as its slowest worker. Ratios are geometric means over the rounds
+with 95 % confidence intervals, relative to the last mode.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -25,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from absl import app, flags
@@ -60,89 +67,115 @@ flags.DEFINE_string(
     "task of one process, as JSON; the benchmark sets it for its own processes",
 )
 
-STARTING_S = 180  # within which a process must answer that it is ready
+# A process must be ready within this time.
+START_LIMIT_S = 180
+NUM_STEPS_BEFORE = 3
+NUM_DENSE_VARIABLES = 4
+DENSE_VALUES = 5_000_000
+
 Step = Callable[[], object]
 
 
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one process does.
+
+    Attributes:
+      mode: Update mode.
+      gradients: "small" or "80MB".
+      index: Number of the worker.
+      addresses: HOST:PORT of all workers; empty if the mode has one process.
+      cores: Cores of the process.
+      num_devices: Devices of the process.
+    """
+
+    mode: str
+    gradients: str
+    index: int
+    addresses: Sequence[str]
+    cores: Sequence[int]
+    num_devices: int
+
+
 class Cluster:
-    """The processes of one mode; they make steps when asked and are stopped in between."""
+    """The processes of one mode, which are stopped unless they make steps."""
 
     def __init__(self, mode: str, gradients: str, num_workers: int) -> None:
         self.mode = mode
-        is_one = not registry.find_mode(mode).is_distributed
-        cores = sorted(os.sched_getaffinity(0))
-        addresses = [] if is_one else free_addresses(num_workers)
-        self._processes, self._said = [], tempfile.TemporaryFile("w+")  # noqa: SIM115, lives as long as they do
-        for index in range(1 if is_one else num_workers):
-            bound = cores[:num_workers] if is_one else [cores[index % len(cores)]]
-            task = {
-                "mode": mode,
-                "gradients": gradients,
-                "index": index,
-                "addresses": addresses,
-                "cores": bound,
-            }
-            task["num_devices"] = num_workers if is_one else 1
-            own = [
-                sys.executable,
-                "-m",
-                "benchmarks.horovod",
-                f"--worker={json.dumps(task)}",
-            ]
-            words = [
-                sys.executable,
-                parent_death_launcher.__file__,
-                str(os.getpid()),
-                *own,
-            ]  # a process that rests dies with this one
-            self._processes.append(
-                subprocess.Popen(
-                    words,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._said,
-                    text=True,
-                )
-            )
-        self._answers()
-        self.stop()
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the processes
+        self._processes = []
+        for task in list_tasks(mode, gradients, num_workers):
+            self._processes.append(self._start(task))
+        self._read_times()
+        self._send(signal.SIGSTOP)
 
     def measure(self, count: int) -> tuple[float, float]:
-        """Seconds of a step by the clock, its slowest worker's, and of CPU, of all workers: means of `count`."""
-        self._signal(signal.SIGCONT)
+        """Make steps.
+
+        Returns:
+          The mean wall seconds of a step of the slowest worker, and the mean CPU seconds
+          of a step of all workers.
+        """
+        self._send(signal.SIGCONT)
         for process in self._processes:
             process.stdin.write(f"{count}\n")
             process.stdin.flush()
-        wall_s, cpu_s = zip(*self._answers())
-        self.stop()
+        wall_s, cpu_s = zip(*self._read_times())
+        self._send(signal.SIGSTOP)
         return max(wall_s) / count, sum(cpu_s) / count
 
-    def stop(self) -> None:
-        """Lets the processes rest."""
-        self._signal(signal.SIGSTOP)
-
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         for process in self._processes:
             process.kill()
             process.wait()
+        self._stderr.close()
 
-    def _signal(self, number: int) -> None:
+    def _start(self, task: Task) -> subprocess.Popen[str]:
+        # A stopped process must end when this one ends.
+        words = [sys.executable, parent_death_launcher.__file__, str(os.getpid())]
+        words += [sys.executable, "-m", "benchmarks.horovod"]
+        words.append(f"--worker={json.dumps(dataclasses.asdict(task))}")
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+
+    def _send(self, number: int) -> None:
         for process in self._processes:
             process.send_signal(number)
 
-    def _answers(self) -> list[tuple[float, float]]:
-        lines = [process.stdout.readline() for process in self._processes]
-        if not all(lines):
-            self._said.seek(0)
-            raise RuntimeError(
-                f"a process of {self.mode} ended: {self._said.read()[-2000:]}"
-            )
-        return [tuple(map(float, line.split())) for line in lines]
+    def _read_times(self) -> list[tuple[float, float]]:
+        """Return wall and CPU seconds of each process."""
+        times = []
+        for process in self._processes:
+            line = process.stdout.readline()
+            if not line:
+                self._stderr.seek(0)
+                last = self._stderr.read()[-2000:]
+                raise RuntimeError(f"a process of {self.mode} ended: {last}")
+            wall_s, cpu_s = map(float, line.split())
+            times.append((wall_s, cpu_s))
+        return times
 
 
-def free_addresses(count: int) -> list[str]:
-    """HOST:PORT, as many different ones of this machine on which nobody listens."""
+def list_tasks(mode: str, gradients: str, num_workers: int) -> Iterator[Task]:
+    """Yield the tasks of the processes of a mode."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not registry.find_mode(mode).is_distributed:
+        yield Task(mode, gradients, 0, [], cores[:num_workers], num_workers)
+        return
+    addresses = find_free_addresses(num_workers)
+    for index in range(num_workers):
+        core = cores[index % len(cores)]
+        yield Task(mode, gradients, index, addresses, [core], 1)
+
+
+def find_free_addresses(count: int) -> list[str]:
+    """Return HOST:PORT of different ports of this machine on which nobody listens."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes]
@@ -151,138 +184,143 @@ def free_addresses(count: int) -> list[str]:
             probe.close()
 
 
-def work(task: dict) -> None:
-    """One process of a mode: says when it is ready, then how long each number of steps took that it is asked for."""
-    os.sched_setaffinity(0, task["cores"])  # before TensorFlow counts them
+def run_worker(task: Task) -> None:
+    """Make steps whenever stdin has their number; print their wall and CPU seconds."""
+    # TensorFlow counts the cores when it is imported.
+    os.sched_setaffinity(0, task.cores)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = (
-        "3600"  # a process that rests is not lost
-    )
-    step = make_step(task)
-    for count in itertools.chain([3], map(int, sys.stdin)):
-        wall, cpu = time.perf_counter(), time.process_time()
+    # A stopped process is not lost.
+    os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] = "3600"
+    step = build_step(task)
+    for count in itertools.chain([NUM_STEPS_BEFORE], map(int, sys.stdin)):
+        wall_s = time.perf_counter()
+        cpu_s = time.process_time()
         for _ in range(count):
             step()
-        print(time.perf_counter() - wall, time.process_time() - cpu, flush=True)
+        wall_s = time.perf_counter() - wall_s
+        print(wall_s, time.process_time() - cpu_s, flush=True)
 
 
-def make_step(task: dict) -> Step:
-    """The step of one process, under the update mode that its task names."""
+def build_step(task: Task) -> Step:
+    """Return the step of a process."""
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import Place
     from rnn_scaling.training.engines.local import Request
 
-    mode, num_devices, num_workers = (
-        task["mode"],
-        task["num_devices"],
-        max(1, len(task["addresses"])),
-    )
-    given = {
-        "variable_update": mode,
-        "num_devices": num_devices,
-        "num_workers": num_workers,
-    }
     config = configs.resolve(
-        {**given, "encoder_type": "cudnn_lstm"},
+        {
+            "variable_update": task.mode,
+            "num_devices": task.num_devices,
+            "num_workers": max(1, len(task.addresses)),
+            "encoder_type": "cudnn_lstm",
+        },
         num_gpus=0,
-        num_cores=len(task["cores"]),
+        num_cores=len(task.cores),
     )
-    addresses = task["addresses"]
-    place = (
-        Place("worker", task["index"], {"worker": addresses}, timeout_s=STARTING_S)
-        if addresses
-        else None
-    )
-    engine = registry.load(
-        registry.ENGINES, registry.VARIABLE_UPDATES[mode].engine
-    ).start(
+    place = None
+    if task.addresses:
+        hosts = {"worker": task.addresses}
+        place = Place("worker", task.index, hosts, timeout_s=START_LIMIT_S)
+    engine_name = registry.VARIABLE_UPDATES[task.mode].engine
+    engine = registry.load(registry.ENGINES, engine_name).start(
         Request(
-            "cpu", num_devices, *pool_sizes(config, len(task["cores"])), place=place
+            "cpu",
+            task.num_devices,
+            *pool_sizes(config, len(task.cores)),
+            place=place,
         )
     )
-    return (
-        benchmark.build(config, engine)
-        if task["gradients"] == "small"
-        else bare_step(config, engine)
-    )
+    if task.gradients == "small":
+        return benchmark.build(config, engine)
+    return build_bare_step(config, engine)
 
 
-def bare_step(config: configs.RunConfig, engine: object) -> Step:
-    """Four dense variables of 20 MB, updated with half their values summed over the towers."""
+def build_bare_step(config: configs.RunConfig, engine: object) -> Step:
+    """Return a step that only updates dense variables, by half of their values."""
     import tensorflow as tf
 
     from rnn_scaling.models.workload import VariableSpec
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.replica import Setup, UpdateRule
 
-    specs = [VariableSpec(f"dense_{i}", (5_000_000,), "dense") for i in range(4)]
-    values = {spec.name: np.ones(spec.shape, np.float32) for spec in specs}
+    specs = []
+    values = {}
+    for number in range(NUM_DENSE_VARIABLES):
+        spec = VariableSpec(f"dense_{number}", (DENSE_VALUES,), "dense")
+        specs.append(spec)
+        values[spec.name] = np.ones(spec.shape, np.float32)
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     rule = UpdateRule(optimizers.build("sgd", 1e-6))
     update = mode.build(Setup(specs, values, engine, config.update, rule))
 
-    def tower(index: int) -> dict[str, tf.Tensor]:
+    def make_gradients(index: int) -> dict[str, tf.Tensor]:
         return {name: weight * 0.5 for name, weight in update.weights(index).items()}
 
     @tf.function(autograph=False)
     def step() -> tf.Tensor:
-        update.apply(update.run(tower))
+        update.apply(update.run(make_gradients))
         return tf.constant(0)
 
     return step
 
 
-def compare(gradients: str, num_workers: int) -> list[str]:
-    """A line a mode: its step, and what that is of the last mode's."""
+def compare(gradients: str, num_workers: int) -> list[list[str]]:
+    """Return the row of each mode."""
+    times = measure_rounds(gradients, num_workers)
+    ratios = times / times[:, -1:]
+    rows = []
+    for index, mode in enumerate(FLAGS.modes):
+        wall_ms, cpu_ms = 1e3 * np.median(times[:, index], axis=0)
+        rows.append(
+            [
+                gradients,
+                str(num_workers),
+                mode,
+                f"{wall_ms:.0f}",
+                format_ratio(ratios[:, index, 0]),
+                f"{cpu_ms:.0f}",
+                format_ratio(ratios[:, index, 1]),
+            ]
+        )
+    return rows
+
+
+def measure_rounds(gradients: str, num_workers: int) -> np.ndarray:
+    """Return wall and CPU seconds of a step, [round, mode, 2]."""
     clusters: list[Cluster] = []
+    rounds = []
     try:
         for mode in FLAGS.modes:
             clusters.append(Cluster(mode, gradients, num_workers))
-        rounds = []
         for number in range(FLAGS.rounds):
             order = clusters if number % 2 else clusters[::-1]
             measured = {cluster.mode: cluster.measure(FLAGS.steps) for cluster in order}
             rounds.append([measured[mode] for mode in FLAGS.modes])
             print(
-                f"{gradients}, {num_workers} workers: round {number + 1} of {FLAGS.rounds}",
+                f"{gradients}, {num_workers} workers: "
+                f"round {number + 1} of {FLAGS.rounds}",
                 file=sys.stderr,
             )
     finally:
         for cluster in clusters:
             cluster.close()
-    times = np.array(rounds)  # [round, mode, (wall, CPU)]
-    ratios = times / times[:, -1:]
-    lines = []
-    for index, mode in enumerate(FLAGS.modes):
-        wall_ms, cpu_ms = 1e3 * np.median(times[:, index], axis=0)
-        cells = [
-            gradients,
-            num_workers,
-            mode,
-            f"{wall_ms:.0f}",
-            ratio_text(ratios[:, index, 0]),
-        ]
-        lines.append(
-            "| "
-            + " | ".join(
-                map(str, [*cells, f"{cpu_ms:.0f}", ratio_text(ratios[:, index, 1])])
-            )
-            + " |"
-        )
-    return lines
+    return np.array(rounds)
 
 
-def ratio_text(ratios: np.ndarray) -> str:
-    """The geometric mean over the rounds and its 95 % interval."""
+def format_ratio(ratios: np.ndarray) -> str:
+    """Return the geometric mean over the rounds and its 95 % interval."""
     logs = np.log(ratios)
-    half = t_quantile(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
-    low, middle, high = np.exp(logs.mean() + np.array([-half, 0, half]))
+    quantile = t_quantile(0.975, len(logs) - 1)
+    half_width = quantile * logs.std(ddof=1) / math.sqrt(len(logs))
+    low, middle, high = np.exp(logs.mean() + np.array([-half_width, 0, half_width]))
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main(argv: Sequence[str]) -> None:
+    """Print a row for each mode, number of workers and gradients."""
     if FLAGS.worker:
-        return work(json.loads(FLAGS.worker))
+        run_worker(Task(**json.loads(FLAGS.worker)))
+        return
     if len(argv) > 1:
         raise app.UsageError(f"unknown argument {argv[1]}")
     base = FLAGS.modes[-1]
@@ -295,10 +333,12 @@ def main(argv: Sequence[str]) -> None:
         "CPU of all (ms a step)",
         f"CPU x {base}",
     )
-    print(f"| {' | '.join(head)} |\n{'| --- ' * len(head)}|")
+    print(f"| {' | '.join(head)} |")
+    print("| --- " * len(head) + "|")
     for gradients in FLAGS.gradients:
         for num_workers in FLAGS.workers:
-            print("\n".join(compare(gradients, int(num_workers))), flush=True)
+            for cells in compare(gradients, int(num_workers)):
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

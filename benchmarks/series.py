@@ -1,20 +1,26 @@
-"""How well the intervals of a report hold on real processes: `sweep --repeats=N`, recorded once or several times.
+"""Judge the intervals of a report by real processes: sweeps with many repeats.
 
-    python -m rnn_scaling sweep --encoder_type=cudnn_lstm --num_devices=1,2 --repeats=24 --out=results/series
-    python -m benchmarks.series results/series                   parts of one long series against all of it
-    python -m benchmarks.series results/a results/b results/c    complete sweeps against each other
+    python -m rnn_scaling sweep --encoder_type=cudnn_lstm --num_devices=1,2
+        --repeats=24 --out=results/series
+    python -m benchmarks.series results/series
+    python -m benchmarks.series results/a results/b results/c
 
-For one folder: how often the interval from k rounds, in a row or drawn at random, contains the mean of all rounds; how
-often k runs and the next k of the same configuration are called different; how much of the scatter is drift. For
-several folders: the first sentence of each report, and how often two of them agree within their intervals.
+With one folder, parts of its rounds are compared with all of them: how often the
+interval from k rounds, in a row or drawn at random, contains the mean of all rounds;
+how often k runs and the next k of the same configuration are called different; how much
+of the scatter is drift.
+
+With several folders, complete sweeps are compared with each other: the first sentence
+of each report, and how often two of them agree within their intervals.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,124 +38,165 @@ from rnn_scaling.reports import conclusions, summary_builder
 from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
-SIZES = (2, 3, 5, 8)  # rounds of a sweep
-LIMIT = 0.05  # slow-down that compare lets pass
+
+# Rounds of a sweep.
+SIZES = (2, 3, 5, 8)
+# Slow-down that compare lets pass.
+LIMIT = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Configurations that ran in turns. `rows`: each with its processes in the order in which they ran."""
+    """Configurations that ran in turns.
+
+    Attributes:
+      rows: Each with its processes in the order in which they ran.
+    """
 
     rows: tuple[Row, ...]
 
     @property
     def rounds(self) -> int:
-        """Processes that every configuration has."""
+        """Number of processes that every configuration has."""
         return min(len(row.good_runs) for row in self.rows)
 
-    def taken(self, rounds: Sequence[int]) -> list[Row]:
-        """The rows of a sweep that had these rounds alone."""
-        return rows.build_rows([row.good_runs[i] for row in self.rows for i in rounds])
+    def choose(self, rounds: Sequence[int]) -> list[Row]:
+        """Return the rows of a sweep that had only these rounds."""
+        chosen = []
+        for row in self.rows:
+            chosen += [row.good_runs[number] for number in rounds]
+        return rows.build_rows(chosen)
 
 
-def series_of(records: Sequence[RunRecord]) -> Series:
-    """The good runs of records, in the order of their start."""
-    ordered = sorted(
-        (r for r in records if r.status == "ok" and r.throughput),
-        key=lambda r: r.environment.started or "",
-    )
-    return Series(tuple(rows.build_rows(ordered)))
+def build_series(records: Sequence[RunRecord]) -> Series:
+    """Return the good runs of records, in the order of their start."""
+    good = []
+    for record in records:
+        if record.status == "ok" and record.throughput:
+            good.append(record)
+    good.sort(key=lambda record: record.environment.started or "")
+    return Series(tuple(rows.build_rows(good)))
 
 
-Numbers = Callable[[Row], "Interval | None"]
-QUANTITIES: dict[str, Numbers] = {
-    "rate": lambda row: row.rate,
-    "efficiency": lambda row: row.metric(EFFICIENCY) if row.num_devices > 1 else None,
-}
+def find_rate(row: Row) -> Interval | None:
+    """Return the rate of a row."""
+    return row.rate
 
 
-def choices(
-    rounds: int, k: int, rng: np.random.Generator, draws: int
+def find_efficiency(row: Row) -> Interval | None:
+    """Return the efficiency of a row on several devices."""
+    return row.metric(EFFICIENCY) if row.num_devices > 1 else None
+
+
+QUANTITIES = {"rate": find_rate, "efficiency": find_efficiency}
+
+
+def choose_rounds(
+    num_rounds: int, size: int, random: np.random.Generator, draws: int
 ) -> Iterator[tuple[str, list[int]]]:
-    """("in a row", rounds) for every window of k, and ("at random", rounds) for so many draws."""
-    for first in range(rounds - k + 1):
-        yield "in a row", list(range(first, first + k))
-    for _ in range(draws if k < rounds else 0):
-        yield "at random", sorted(rng.choice(rounds, k, replace=False).tolist())
+    """Yield how rounds were chosen, and the numbers of the chosen ones.
+
+    Args:
+      num_rounds: Number of rounds to choose from.
+      size: Number of rounds to choose.
+      random: Source of random numbers.
+      draws: Number of random choices.
+    """
+    for first in range(num_rounds - size + 1):
+        yield "in a row", list(range(first, first + size))
+    if size < num_rounds:
+        for _ in range(draws):
+            chosen = random.choice(num_rounds, size, replace=False)
+            yield "at random", sorted(chosen.tolist())
 
 
 def coverage(series: Series, seed: int, draws: int) -> Iterator[list[str]]:
-    """How often the interval of a part of the rounds holds the mean of all, as if this did not have the part in it."""
-    rng = np.random.default_rng(seed)
-    whole = {row.key: row for row in series.taken(range(series.rounds))}
-    batches = [
-        holds(row.rate_within_run, whole[row.key].rate, 1 / series.rounds)
-        for i in range(series.rounds)
-        for row in series.taken([i])
-    ]
-    yield ["rate", "1, over its batches", "", _share(batches), ""]
-    for k in (k for k in SIZES if k < series.rounds):
-        hits: dict[tuple[str, str], list[tuple[bool, float]]] = {}
-        for how, chosen in choices(series.rounds, k, rng, draws):
-            for row in series.taken(chosen):
-                for name, of in QUANTITIES.items():
-                    value, truth = of(row), of(whole[row.key])
-                    if (
-                        value is not None
-                        and truth is not None
-                        and value.half_width is not None
-                    ):
-                        held = holds(value, truth, k / series.rounds)
-                        hits.setdefault((name, how), []).append(
-                            (held, value.half_width / value.value)
-                        )
-        for (name, how), each in sorted(hits.items()):
-            yield [
-                name,
-                str(k),
-                how,
-                _share([hit for hit, _ in each]),
-                f"{np.median([w for _, w in each]):.1%}",
-            ]
+    """Intervals from a part of the rounds that hold the mean of all independent rounds."""
+    random = np.random.default_rng(seed)
+    whole = {row.key: row for row in series.choose(range(series.rounds))}
+    hits = []
+    for number in range(series.rounds):
+        for row in series.choose([number]):
+            rate = whole[row.key].rate
+            hits.append(holds(row.rate_within_run, rate, 1 / series.rounds))
+    yield ["rate", "1, over its batches", "", format_share(hits), ""]
+    for size in SIZES:
+        if size < series.rounds:
+            yield from _coverage_of_size(series, whole, size, random, draws)
+
+
+def _coverage_of_size(
+    series: Series,
+    whole: Mapping[Hashable, Row],
+    size: int,
+    random: np.random.Generator,
+    draws: int,
+) -> Iterator[list[str]]:
+    """Yield the rows of parts of one number of rounds.
+
+    Args:
+      series: The series.
+      whole: The rows of all rounds by their keys.
+      size: Rounds of a part.
+      random: Source of random numbers.
+      draws: Number of random parts.
+    """
+    hits = collections.defaultdict(list)
+    widths = collections.defaultdict(list)
+    for how, chosen in choose_rounds(series.rounds, size, random, draws):
+        for row in series.choose(chosen):
+            for name, find in QUANTITIES.items():
+                value = find(row)
+                truth = find(whole[row.key])
+                if value is None or truth is None or value.half_width is None:
+                    continue
+                hits[name, how].append(holds(value, truth, size / series.rounds))
+                widths[name, how].append(value.half_width / value.value)
+    for name, how in sorted(hits):
+        width = f"{np.median(widths[name, how]):.1%}"
+        yield [name, str(size), how, format_share(hits[name, how]), width]
 
 
 def alarms(series: Series) -> Iterator[list[str]]:
-    """How often k runs and the next k of the same configuration are called different though nothing was changed."""
-    for k in (k for k in SIZES if 2 * k <= series.rounds):
+    """Runs and the next runs of a configuration that are called different."""
+    for size in SIZES:
+        if 2 * size > series.rounds:
+            continue
         found = []
         for row in series.rows:
             rates = rows.run_rates(row.good_runs)
-            pairs = [
-                (rates[i : i + k], rates[i + k : i + 2 * k])
-                for i in range(len(rates) - 2 * k + 1)
-            ]
-            found += [
-                significance.judge_ratio(_between_sessions(*pair)) for pair in pairs
-            ]
-        different = _share([each.verdict != "no difference seen" for each in found])
-        yield [
-            str(k),
-            str(len(found)),
-            different,
-            _share([significance.gate(f, LIMIT) == "regression" for f in found]),
-        ]
+            for first in range(len(rates) - 2 * size + 1):
+                middle = first + size
+                change = change_between_sessions(
+                    rates[first:middle], rates[middle : middle + size]
+                )
+                found.append(significance.judge_ratio(change))
+        different = [each.verdict != "no difference seen" for each in found]
+        slower = [significance.gate(each, LIMIT) == "regression" for each in found]
+        shares = [format_share(different), format_share(slower)]
+        yield [str(size), str(len(found)), *shares]
 
 
-def _between_sessions(before: Sequence[float], after: Sequence[float]) -> Interval:
+def change_between_sessions(
+    before: Sequence[float], after: Sequence[float]
+) -> Interval:
     """Return after / before of two sessions, like `compare` without a history."""
     scatters = [confidence.shared_scatters([side])[0] for side in (before, after)]
     return change_between(before, after, assume(scatters))
 
 
 def drift(series: Series) -> Iterator[list[str]]:
-    """How much neighbours in time are alike: 0 where processes are independent."""
-    for row, title in zip(series.rows, _labels(series.rows)):
+    """How alike neighbours in time are: 0 if processes are independent."""
+    for row in series.rows:
         logs = np.log(rows.run_rates(row.good_runs))
-        off = logs - logs.mean()
-        correlation = float(off[1:] @ off[:-1] / (off @ off)) if off.any() else 0.0
+        deviations = logs - logs.mean()
+        correlation = 0.0
+        if deviations.any():
+            products = deviations[1:] @ deviations[:-1]
+            correlation = float(products / (deviations @ deviations))
         neighbours = math.sqrt(float(np.mean(np.diff(logs) ** 2)) / 2)
         yield [
-            title,
+            make_label(row),
             str(len(logs)),
             f"{logs.std(ddof=1):.1%}",
             f"{neighbours:.1%}",
@@ -158,56 +205,48 @@ def drift(series: Series) -> Iterator[list[str]]:
 
 
 def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
-    """How often two sweeps differ by no more than the interval of their difference says: in 95 % if all is well."""
-    for name, of in QUANTITIES.items():
-        hits, widths = [], []
+    """Pairs of sweeps that agree within the interval of their difference (aim: 95 %)."""
+    for name, find in QUANTITIES.items():
+        hits = []
+        widths = []
         for one, other in itertools.combinations(sweeps, 2):
             others = {row.key: row for row in other.rows}
             for row in one.rows:
-                values = [of(each) for each in (row, others.get(row.key)) if each]
-                known = [
-                    value for value in values if value is not None and value.half_width
-                ]
+                values = [find(each) for each in (row, others.get(row.key)) if each]
+                known = [each for each in values if each and each.half_width]
                 if len(known) == 2:
                     ends = confidence.divide_rates(*known).ends
                     hits.append(bool(ends and ends[0] <= 1 <= ends[1]))
-                    widths += [
-                        value.half_width / value.value
-                        for value in known
-                        if value.half_width
-                    ]
+                    widths += [each.half_width / each.value for each in known]
         if hits:
-            yield [name, str(len(hits)), _share(hits), f"{np.median(widths):.1%}"]
+            width = f"{np.median(widths):.1%}"
+            yield [name, str(len(hits)), format_share(hits), width]
 
 
-def values(sweeps: Sequence[Series]) -> Iterator[list[str]]:
+def efficiencies(sweeps: Sequence[Series]) -> Iterator[list[str]]:
     """Efficiency in each sweep, in percent."""
-    for row, title in zip(sweeps[0].rows, _labels(sweeps[0].rows)):
-        if row.num_devices > 1:
-            each = [
-                next((other for other in sweep.rows if other.key == row.key), None)
-                for sweep in sweeps
-            ]
-            shown = [other.metric(EFFICIENCY) if other else None for other in each]
-            yield [title, *("n/a" if v is None else _percent(v) for v in shown)]
-
-
-def _percent(value: Interval) -> str:
-    ends = value.ends
-    return f"{100 * value.value:.1f}" + (
-        f" [{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]" if ends else ""
-    )
+    for row in sweeps[0].rows:
+        if row.num_devices == 1:
+            continue
+        cells = []
+        for sweep in sweeps:
+            others = {other.key: other for other in sweep.rows}
+            other = others.get(row.key)
+            efficiency = other.metric(EFFICIENCY) if other else None
+            cells.append(format_percent(efficiency) if efficiency else "n/a")
+        yield [make_label(row), *cells]
 
 
 def holds(value: Interval | None, whole: Interval | None, share: float) -> bool:
-    """Whether an interval holds the true value, of which the mean of all processes is an estimate.
+    """Return whether an interval contains the true value.
 
-    The mean of all holds the part itself: their logs differ by sqrt(1 - share) as much as part and truth do.
+    The mean of all processes estimates the true value. It contains the part itself:
+    their logarithms differ by sqrt(1 - share) times as much as those of part and truth.
 
     Args:
-      value: from a part of the processes.
-      whole: from all of them.
-      share: of the processes that are in the part, below 1.
+      value: The interval from a part of the processes.
+      whole: The interval from all of them.
+      share: The share of the processes that are in the part, below 1.
     """
     if value is None or whole is None or value.ends is None:
         return False
@@ -215,24 +254,28 @@ def holds(value: Interval | None, whole: Interval | None, share: float) -> bool:
     return value.ends[0] <= truth <= value.ends[1]
 
 
-def _share(hits: Sequence[bool]) -> str:
+def format_percent(value: Interval) -> str:
+    """Return a value and its interval in percent."""
+    text = f"{100 * value.value:.1f}"
+    if value.ends is None:
+        return text
+    low, high = value.ends
+    return f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def format_share(hits: Sequence[bool]) -> str:
+    """Return the share of hits."""
     return f"{np.mean(hits):.0%}" if hits else "n/a"
 
 
-def _labels(members: Sequence[Row]) -> list[str]:
-    named = [
-        (
-            str(r.options["encoder_type"]),
-            str(r.options["variable_update"]),
-            str(r.num_devices),
-        )
-        for r in members
-    ]
-    return ["-".join(words) for words in named]
+def make_label(row: Row) -> str:
+    """Return the name of a configuration."""
+    options = row.options
+    return f"{options['encoder_type']}-{options['variable_update']}-{row.num_devices}"
 
 
 def main(argv: list[str]) -> None:
-    """Prints the tables."""
+    """Print the tables."""
     paths = [Path(word) for word in argv[1:]]
     if not paths:
         raise app.UsageError(
@@ -240,44 +283,41 @@ def main(argv: list[str]) -> None:
             "--repeats=N wrote"
         )
     content = [folder.read(path) for path in paths]
-    sweeps = [series_of([file.record for file in each.runs]) for each in content]
-    if len(sweeps) > 1:
-        for path, each in zip(paths, content):
-            print(
-                f"{path}: {conclusions.answer_text(summary_builder.summarise(each, str(path)))}"
-            )
-        print(f"\n{values.__doc__}\n")
-        print(format_table(["configuration", *map(str, paths)], list(values(sweeps))))
-        print(f"\n{agreement.__doc__}\n")
-        print(
-            format_table(
-                ["quantity", "pairs", "agree", "± (median)"], list(agreement(sweeps))
-            )
-        )
+    sweeps = []
+    for each in content:
+        sweeps.append(build_series([file.record for file in each.runs]))
+    if len(sweeps) == 1:
+        print_one_sweep(sweeps[0])
         return
-    (series,) = sweeps
-    print(
-        f"{len(series.rows)} configurations, {series.rounds} rounds\n\n{coverage.__doc__}\n"
-    )
-    table = list(coverage(series, FLAGS.seed, FLAGS.draws))
-    print(
-        format_table(
-            ["quantity", "processes", "taken", "holds the mean of all", "± (median)"],
-            table,
-        )
-    )
+    for path, each in zip(paths, content):
+        summary = summary_builder.summarise(each, str(path))
+        print(f"{path}: {conclusions.answer_text(summary)}")
+    print_sweeps(sweeps, [str(path) for path in paths])
+
+
+def print_sweeps(sweeps: Sequence[Series], names: Sequence[str]) -> None:
+    """Print the tables of several sweeps."""
+    print(f"\n{efficiencies.__doc__}\n")
+    print(format_table(["configuration", *names], list(efficiencies(sweeps))))
+    print(f"\n{agreement.__doc__}\n")
+    head = ["quantity", "pairs", "agree", "± (median)"]
+    print(format_table(head, list(agreement(sweeps))))
+
+
+def print_one_sweep(series: Series) -> None:
+    """Print the tables of one sweep."""
+    print(f"{len(series.rows)} configurations, {series.rounds} rounds")
+    print(f"\n{coverage.__doc__}\n")
+    head = ["quantity", "processes", "taken", "holds the mean of all", "± (median)"]
+    print(format_table(head, list(coverage(series, FLAGS.seed, FLAGS.draws))))
     print(f"\n{alarms.__doc__}\n")
-    print(
-        format_table(
-            [
-                "runs a side",
-                "comparisons",
-                "called different",
-                f"regression beyond {LIMIT:.0%}",
-            ],
-            list(alarms(series)),
-        )
-    )
+    head = [
+        "runs a side",
+        "comparisons",
+        "called different",
+        f"regression beyond {LIMIT:.0%}",
+    ]
+    print(format_table(head, list(alarms(series))))
     print(f"\n{drift.__doc__}\n")
     head = [
         "configuration",
@@ -289,9 +329,8 @@ def main(argv: list[str]) -> None:
     print(format_table(head, list(drift(series))))
 
 
-if (
-    __name__ == "__main__"
-):  # flags are defined here: the tests import several benchmarks in one process
+# Tests import several benchmarks into one process, so flags are defined only here.
+if __name__ == "__main__":
     flags.DEFINE_integer(
         "draws", 500, "number of random draws for each number of rounds", lower_bound=0
     )

@@ -133,7 +133,9 @@ def test_fewer_than_thirty_batches_are_not_analysed(n):
 )
 def test_slow_noise_is_not_a_change(seed):
     """With correlation 0.8, the noise must be estimated again after the first cuts."""
-    y = benchmark.draw(np.random.default_rng(seed), 200, 0.01, 0.8, 0.0)
+    y = benchmark.draw_noise(
+        np.random.default_rng(seed), 200, 0.01, benchmark.NOISES["AR(1) 0.8"]
+    )
     assert steady_state.analyse(np.exp(y)).kind == "flat"
 
 
@@ -218,7 +220,9 @@ def test_change_points_minimise_the_penalized_cost():
 
 
 def test_noise_of_a_correlated_series():
-    y = benchmark.draw(np.random.default_rng(1), 2000, 0.01, 0.5, 0.0)
+    y = benchmark.draw_noise(
+        np.random.default_rng(1), 2000, 0.01, benchmark.NOISES["AR(1) 0.5"]
+    )
     noise = change_points.estimate_noise(y)
     assert noise == pytest.approx(3e-4, rel=0.3)
     stepped = change_points.estimate_noise(y + 0.2 * (np.arange(2000) > 900))

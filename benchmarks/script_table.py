@@ -184,6 +184,19 @@ BUGS = [
         "rank|token",
     ),
     Script(
+        "divided by own tokens after the sum",
+        MANUAL,
+        "",
+        {
+            ") / count\n": ")\n",
+            SUMS: f"{SUMS}        for each in parameters:\n            each.grad /= count\n",
+        },
+        {
+            INDICES: "count = num_targets(collate([dataset[index] for index in shard])) * world"
+        },
+        "token",
+    ),
+    Script(
         "not divided by the number of micro-batches",
         DDP,
         ACCUMULATE,

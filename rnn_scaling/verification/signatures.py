@@ -18,6 +18,7 @@ class Cause(str, enum.Enum):
     SUMMED = "summed"
     DIVIDED_TWICE = "divided-twice"
     MEAN_OF_RANKS = "mean-of-ranks"
+    OWN_DIVISOR = "own-divisor"
     MEAN_OF_MICRO_BATCHES = "mean-of-micro-batches"
     MICRO_BATCHES_SUMMED = "micro-batches-summed"
     MICRO_BATCH_REPEATED = "micro-batch-repeated"
@@ -187,6 +188,7 @@ class GradientFeatures(Features):
       shares_values: Whether a forward pass uses values of other ranks.
       one_is_right: Whether a rank applies the right gradient.
       weights_agree: Whether all ranks begin the next step with equal weights.
+      are_multiples: Whether ranks apply different multiples of the same gradient.
     """
 
     same_samples: bool | None = None
@@ -212,6 +214,7 @@ class GradientFeatures(Features):
     shares_values: bool | None = None
     one_is_right: bool | None = None
     weights_agree: bool | None = None
+    are_multiples: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -340,6 +343,7 @@ _GRADIENT_TABLE = (
     _gradients(Cause.CLIPPING, clipped=True, ranks_agree=True, is_multiple=True),
     _gradients(Cause.CLIPPED_LOCALLY, clipped=True, ranks_agree=True),
     _gradients(Cause.CLIPPED_LOCALLY, clipped=True, is_multiple=True),
+    _gradients(Cause.OWN_DIVISOR, are_multiples=True),
     # The mean over the ranks divides a gradient that only one rank has.
     _gradients(
         Cause.VALUES_WITHOUT_GRADIENT,
@@ -379,6 +383,7 @@ _GRADIENT_TABLE = (
         Cause.ONE_RANK_RIGHT, part=Part.ALL, ranks_agree=False, one_is_right=True
     ),
     _gradients(Cause.CLIPPED_LOCALLY, clipped=True),
+    _gradients(Cause.MEAN_OF_RANKS, over_ranks=RankWeights.OTHER),
     _gradients(Cause.PADDING_READ, lengths_differ=True),
     _gradients(Cause.UNEXPLAINED),
 )

@@ -58,6 +58,18 @@ def has_exchange(steps: Sequence[Record], field: str) -> bool:
     return any(micro.get(field) for micro in passes)
 
 
+def are_multiples(steps: Sequence[Record]) -> bool:
+    """Return whether ranks apply different multiples of the same gradient."""
+    first, *others = [numbers.sketches(step["gradients"]) for step in steps]
+    factors = [1.0]
+    for other in others:
+        factors.append(numbers.nearest_multiple(other, first))
+        distances = numbers.distances(other, numbers.scaled(first, factors[-1]))
+        if math.hypot(*distances.values()) > TOLERANCE * numbers.norm(other):
+            return False
+    return not np.allclose(factors, 1.0, rtol=TOLERANCE)
+
+
 def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -> bool:
     """Return whether all ranks begin the next step of an optimizer with equal tensors.
 

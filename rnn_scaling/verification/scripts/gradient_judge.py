@@ -194,7 +194,9 @@ class GradientJudge:
             return None
         wrong = list(difference.parameters)
         features = GradientFeatures(
-            part=_all_or_some(wrong, applied[0]), ranks_agree=False
+            part=_all_or_some(wrong, applied[0]),
+            ranks_agree=False,
+            are_multiples=facts.are_multiples(steps),
         )
         local_gradients = comparison.local_gradients(steps)
         weighting = sums.weigh(_select(applied[0], wrong), local_gradients, {})
@@ -458,6 +460,7 @@ class GradientJudge:
             "shares_values": facts.has_exchange(steps, "shares_values"),
             "one_is_right": self._is_one_right(number, steps, wrong.expected),
             "weights_agree": facts.begin_equally(ranks, number),
+            "are_multiples": facts.are_multiples(steps),
             "passes_differ": len(self._evidence.num_passes(number)) > 1,
             "adds_or_averages": max(reduced, key=reduced.__getitem__) in SUMS,
             # In a driven run, a clipping function that is known sets all norms.

@@ -63,6 +63,15 @@ def keep_own_first(recorded):
         recorded.weights[rank, 1 - rank, 0] = 0
 
 
+def divide_by_own_number(recorded):
+    recorded.weights[0] *= 1.5
+    recorded.weights[1] *= 0.75
+
+
+def weigh_ranks_otherwise(recorded):
+    recorded.weights[:] = [[0.2], [0.5]]
+
+
 def lose_rank(recorded):
     recorded.weights[:, 1] = 0
 
@@ -100,6 +109,8 @@ GRADIENT_FAULTS = [
     (keep_own, 2, Cause.NOT_SYNCHRONISED),
     (keep_own_last, 2, Cause.LAST_NOT_SYNCHRONISED),
     (keep_own_first, 2, Cause.SOME_NOT_SYNCHRONISED),
+    (divide_by_own_number, 1, Cause.OWN_DIVISOR),
+    (weigh_ranks_otherwise, 1, Cause.MEAN_OF_RANKS),
     (lose_rank, 1, Cause.RANK_LEFT_OUT),
     (lose_micro_batch, 2, Cause.MICRO_BATCH_LOST),
     (add_weights, 1, Cause.REGULARISER),

@@ -8,6 +8,7 @@ place in the step. So one process draws the same rows as several.
 """
 
 import contextlib
+import functools
 import hashlib
 import random
 import sys
@@ -46,6 +47,10 @@ _METHODS = (
     "random_",
     "multinomial",
 )
+_PYTHON = ("random", "getrandbits", "shuffle", "sample")  # other functions call these
+# They draw an order of samples: each process may shuffle its share with the same seed.
+_ORDERS = ("randperm", "permutation", "permuted", "shuffle", "sample")
+_STATES = ("seed", "get_state", "set_state", "spawn")  # of NumPy, which draw nothing
 _MAX_PLACES = 1000  # draws of a step that have seeds of their own
 
 
@@ -53,7 +58,7 @@ class Draws:
     """The random numbers of one step.
 
     Attributes:
-      num_drawn: How many numbers torch has drawn.
+      num_drawn: How many numbers were drawn.
     """
 
     def __init__(self, will_be_fixed: bool) -> None:
@@ -61,7 +66,8 @@ class Draws:
         self._are_fixed = False
         self._is_paused = False
         self._num_steps = 0
-        self._generators: list[Any] = []  # of Python and NumPy, made by the script
+        # Generators of Python; those without a seed may belong to a library.
+        self._generators: list[random.Random] = [random._inst]  # type: ignore[attr-defined]
         self.start()
 
     def start(self) -> None:
@@ -70,25 +76,21 @@ class Draws:
         self._num_steps += 1
         if self._are_fixed:
             self._seed_host()
+        self.num_drawn = 0
         self._has_drawn = False
-        self.num_drawn = 0  # of numbers of torch
-        self._count = 0  # of those that are not fixed
-        self._content = hashlib.blake2b(digest_size=8)
-        self._host_states = self._states()
+        self._count = 0  # of numbers that are not fixed
+        self._content = _new_digest()
+        self._by_length: dict[int, Any] = {}
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, is_paused: bool = True) -> Iterator[None]:
         """Ignore numbers that are drawn for something else."""
-        if self._is_paused:
-            yield
-            return
-        self._add_host_numbers()
-        self._is_paused = True
+        was_paused = self._is_paused
+        self._is_paused = is_paused
         try:
             yield
         finally:
-            self._is_paused = False
-            self._host_states = self._states()
+            self._is_paused = was_paused
 
     def fix(self) -> None:
         """Fix numbers from now on, if they will be: training begins.
@@ -96,126 +98,158 @@ class Draws:
         Earlier numbers are weights and data.
         """
         if self._will_be_fixed and not self._are_fixed:
-            self._add_host_numbers()
             self._are_fixed = True
             self._seed_host()
-            self._host_states = self._states()
 
     def _seed_host(self) -> None:
         """Seed the generators of Python and NumPy with the number of the step."""
-        random.seed(self._num_steps)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(self._num_steps)
         for generator in self._generators:
-            if isinstance(generator, random.Random):
-                generator.seed(self._num_steps)
-            else:
-                twin = type(generator.bit_generator)(self._num_steps)
-                generator.bit_generator.state = twin.state
-
-    @contextlib.contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Record numbers again, inside of `paused`."""
-        was_paused = self._is_paused
-        self._is_paused = False
-        self._host_states = self._states()
-        try:
-            yield
-        finally:
-            self._add_host_numbers()
-            self._is_paused = was_paused
+            generator.seed(self._num_steps)
 
     def install(self, wrap: Wrap) -> None:
-        """Replace the functions of torch that draw random numbers."""
+        """Replace the functions of torch, NumPy and Python that draw random numbers."""
         for name in _FUNCTIONS:
             wrap(torch, name, self._draw)
         for name in _METHODS:
             wrap(torch.Tensor, name, self._draw)
         wrap(random.Random, "__init__", self._create_generator)
+        for name in _PYTHON:
+            wrap(random.Random, name, self._draw_python)
+            setattr(random, name, getattr(self._generators[0], name))
         numpy = sys.modules.get("numpy")
         if numpy is not None:
-            wrap(numpy.random, "default_rng", self._create_generator)
+            self._watch_numpy(numpy.random, wrap)
+
+    def _watch_numpy(self, module: Any, wrap: Wrap) -> None:
+        """Replace the generators of NumPy, whose methods cannot be replaced."""
+        module.RandomState = self._watched(module.RandomState)
+        module.Generator = self._watched(module.Generator)
+        for name in vars(module.RandomState).keys() & vars(module).keys():
+            if not name.startswith("_"):
+                draw = functools.partial(self._draw_from, module.mtrand._rand)
+                wrap(module, name, draw)
+
+        def create(original: Any, *args: Any, **options: Any) -> Any:
+            return module.Generator(original(*args, **options).bit_generator)
+
+        wrap(module, "default_rng", create)
+
+    def _watched(self, owner: type) -> type:
+        """Return a subclass of a NumPy generator whose numbers are recorded."""
+        methods: dict[str, Any] = {}
+        for name in dir(owner):
+            method = getattr(owner, name)
+            if callable(method) and not name.startswith("_") and name not in _STATES:
+                methods[name] = self._recorded(method)
+        return type(owner.__name__, (owner,), methods)
+
+    def _recorded(self, method: Any) -> Any:
+        """Return a method of a NumPy generator that records its numbers."""
+
+        @functools.wraps(method)
+        def draw(generator: Any, *args: Any, **options: Any) -> Any:
+            return self._draw_from(generator, method, generator, *args, **options)
+
+        return draw
+
+    def _create_generator(self, original: Any, generator: Any, *seeds: Any) -> None:
+        """Watch a generator of Python that the script gives a seed."""
+        original(generator, *seeds)
+        if seeds and not self._is_paused:
+            self._generators.append(generator)
 
     def describe(self) -> dict[str, Any] | None:
-        """Return the count of torch's numbers and a digest of all; None without any."""
-        self._add_host_numbers()
+        """Return the count and a digest of the numbers; None without any.
+
+        Numbers also have digests by the length of their array, such as a batch's size.
+        """
         if not self._has_drawn:
             return None
-        return {"count": self._count, "digest": self._content.hexdigest()}
+        by_length = {size: each.hexdigest() for size, each in self._by_length.items()}
+        return {
+            "count": self._count,
+            "digest": self._content.hexdigest(),
+            "by_length": by_length,
+        }
 
-    def _create_generator(self, original: Any, *args: Any, **options: Any) -> Any:
-        """Watch a generator of Python or NumPy that the script gives a seed."""
-        created = original(*args, **options)
-        # A constructor returns nothing; its first argument is the object.
-        generator, seeds = (args[0], args[1:]) if created is None else (created, args)
-        has_seed = any(seed is not None for seed in (*seeds, *options.values()))
-        if has_seed and not self._is_paused:
-            self._add_host_numbers()
-            self._generators.append(generator)
-            self._host_states = self._states()
-        return created
-
-    def _add_host_numbers(self) -> None:
-        """Note whether Python or NumPy have drawn since the last call."""
-        states = self._states()
-        for state, before in zip(states, self._host_states):
-            if state != before:
-                self._has_drawn = True
-                self._content.update(state.encode())
-        self._host_states = states
-
-    def _states(self) -> list[str]:
-        """Return digests of the random states of Python and NumPy."""
-        states = [repr(random.getstate())]
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            _, keys, *rest = numpy.random.get_state()
-            states.append(repr((keys.tobytes(), rest)))
-        for generator in self._generators:
-            if isinstance(generator, random.Random):
-                states.append(repr(generator.getstate()))
-            else:
-                states.append(repr(generator.bit_generator.state))
-        return [_short(state) for state in states]
+    def _draw_python(
+        self, original: Any, generator: Any, *args: Any, **options: Any
+    ) -> Any:
+        """Draw a number by a method of Python's generator."""
+        with self.paused(self._is_paused or original.__name__ in _ORDERS):
+            value = original(generator, *args, **options)
+            if self._is_paused or not any(generator is own for own in self._generators):
+                return value
+        self._has_drawn = True
+        self.num_drawn += 1
+        self._count += not self._are_fixed
+        self._content.update(repr(value).encode())
+        return value
 
     def _draw(self, original: Any, *args: Any, **options: Any) -> Any:
-        """Draw numbers by a function of torch, and add them to the digest."""
+        """Draw numbers by a function of torch."""
+        generator = options.get("generator") or torch.default_generator
+        return self._draw_from(generator, original, *args, **options)
+
+    def _draw_from(
+        self, generator: Any, original: Any, /, *args: Any, **options: Any
+    ) -> Any:
+        """Draw numbers from a generator of torch or NumPy, and add them to the digest."""
         if self._is_paused:
             return original(*args, **options)
         # A fixed order would be the same in each epoch.
-        is_order = getattr(original, "__name__", "") == "randperm"
+        is_order = original.__name__ in _ORDERS
         if self._are_fixed and not is_order:
-            values = self._draw_fixed(original, *args, **options)
+            with _seeded(generator, _MAX_PLACES * self._num_steps + self._place):
+                values = original(*args, **options)
             self._place += 1
         else:
             values = original(*args, **options)
-        if isinstance(values, torch.Tensor):
-            self._has_drawn = True
-            self.num_drawn += values.numel()
-            if self._are_fixed:
-                row = values[:1] if values.dim() and not is_order else values
-                self._content.update(digest(row).encode())
-                return values
-            self._count += values.numel()
-            self._content.update(digest(values).encode())
-        return values
-
-    def _draw_fixed(self, original: Any, *args: Any, **options: Any) -> Any:
-        """Draw with a seed of this place in the step, and repeat the first row."""
-        generator = options.get("generator") or torch.default_generator
-        state = generator.get_state()
-        generator.manual_seed(_MAX_PLACES * self._num_steps + self._place)
-        try:
-            values = original(*args, **options)
-        finally:
-            generator.set_state(state)
-        has_rows = isinstance(values, torch.Tensor) and values.dim() > 0
-        if has_rows and len(values):
+        tensor = _as_tensor(values)
+        if tensor is None:
+            return values
+        self._has_drawn = True
+        self.num_drawn += tensor.numel() * (not is_order)
+        if self._are_fixed and not is_order and tensor.dim() and len(tensor):
+            # One row for all samples.
             with torch.no_grad():
-                values.copy_(values[:1].clone().expand_as(values))
+                tensor.copy_(tensor[:1].clone().expand_as(tensor))
+            tensor = tensor[:1]
+        elif not self._are_fixed:
+            self._count += tensor.numel() * (not is_order)
+        content = digest(tensor).encode()
+        self._content.update(content)
+        if tensor.dim():
+            self._by_length.setdefault(len(tensor), _new_digest()).update(content)
         return values
 
 
-def _short(state: str) -> str:
-    return hashlib.blake2b(state.encode(), digest_size=8).hexdigest()
+@contextlib.contextmanager
+def _seeded(generator: Any, seed: int) -> Iterator[None]:
+    """Seed a generator of torch or NumPy for one draw."""
+    if hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        state = bits.state
+        bits.state = type(bits)(seed).state
+        yield
+        bits.state = state
+    else:
+        state = generator.get_state()
+        getattr(generator, "manual_seed", generator.seed)(seed)
+        yield
+        generator.set_state(state)
+
+
+def _as_tensor(values: Any) -> torch.Tensor | None:
+    """Return numbers as a tensor that shares their memory; None for other results."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _new_digest() -> Any:
+    return hashlib.blake2b(digest_size=8)

@@ -141,7 +141,7 @@ class Loaders:
 
         @functools.wraps(collate)
         def record(samples: Any) -> Any:
-            with self._draws.resumed():
+            with self._draws.paused(False):
                 return collate(samples)
 
         return record

@@ -171,7 +171,7 @@ class Evidence:
         return relation_of_noise(self.ranks, self.reference, first)
 
     def has_equal_noise(self, ranks: Sequence[Record]) -> bool:
-        """Return whether ranks draw equal numbers, and more numbers for more samples.
+        """Return whether ranks draw equal numbers, one or more for each sample.
 
         Args:
           ranks: The ranks of a run with its own noise.
@@ -184,8 +184,11 @@ class Evidence:
         number = min(1, self.num_steps - 1)
         num_drawn = self.ranks[0]["steps"][number].get("drawn", 0)
         all_drawn = self.reference["steps"][number].get("drawn", 0)
-        is_drawn = None not in steps[0] and all(each == steps[0] for each in steps)
-        return is_drawn and 0 < num_drawn < all_drawn
+        if None in steps[0] or any(each != steps[0] for each in steps):
+            return False
+        rows, _ = samples.rows_of_steps([ranks[0]["steps"][number]], [])
+        is_per_row = str(rows.total()) in steps[0][number].get("by_length", ())
+        return is_per_row or 0 < num_drawn < all_drawn
 
     def has_local_norm(self) -> bool:
         """Return whether layers use the statistics of one rank's batch."""

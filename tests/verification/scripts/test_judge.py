@@ -512,6 +512,21 @@ def test_equal_noise_is_wrong_if_it_grows_with_the_samples(all_drawn, is_equal):
     assert (fault and fault.cause) is (Cause.EQUAL_NOISE if is_equal else None)
 
 
+@pytest.mark.parametrize(("length", "is_equal"), [(2, True), (4, False)])
+def test_equal_noise_is_wrong_if_it_has_a_row_per_sample(length, is_equal):
+    """The batch of one process has as many samples as the batch of a rank."""
+    runs = Recorded().runs()
+    noise = {"count": 8, "digest": "a", "by_length": {str(length): "a"}}
+    for run in runs.values():
+        for number, rank in enumerate(run["ranks"]):
+            for step in rank["steps"]:
+                step["noise"] = noise
+                rows = [f"sample {number}", f"sample {number + 2}"]
+                step["micro"][0]["rows"] = [[row, row] for row in rows]
+    fault = judge.judge(runs).fault
+    assert (fault and fault.cause) is (Cause.EQUAL_NOISE if is_equal else None)
+
+
 @pytest.mark.parametrize("field", ["failed", "timed-out", "no-steps"])
 def test_a_run_without_steps_has_a_reason(field):
     runs = Recorded().runs()

@@ -160,6 +160,20 @@ NOISY = SCRIPT.replace(
 ).replace(
     "for epoch", "noise = torch.Generator().manual_seed(dist.get_rank())\nfor epoch", 1
 )
+NOISY_IN_NUMPY = NOISY.replace("import os", "import os, numpy").replace(
+    "torch.randn(inputs.shape, generator=noise)",
+    "torch.from_numpy(noise.standard_normal(inputs.shape, 'float32'))",
+)
+NOISY_IN_NUMPY = NOISY_IN_NUMPY.replace(
+    "torch.Generator().manual_seed(", "numpy.random.default_rng("
+)
+NOISY_IN_PYTHON = NOISY.replace("import os", "import os, random").replace(
+    "torch.randn(inputs.shape, generator=noise)",
+    "torch.tensor([[noise.gauss(0, 1)] for _ in inputs])",
+)
+NOISY_IN_PYTHON = NOISY_IN_PYTHON.replace(
+    "torch.Generator().manual_seed(", "random.Random(3 + "
+)
 # Each process mixes pairs of its batch by its own random share.
 MIXING = SCRIPT.replace("import os", "import os, random").replace(
     "model(inputs)", "model(inputs.lerp(inputs.flip(0), share.random()))"
@@ -257,6 +271,10 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (ROLLING, ("", ""), None),
         (ROLLING, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
         (NOISY, ("manual_seed(dist.get_rank())", "manual_seed(7)"), "equal-noise"),
+        (NOISY_IN_NUMPY, ("", ""), None),
+        (NOISY_IN_NUMPY, ("rng(dist.get_rank())", "rng(7)"), "equal-noise"),
+        (NOISY_IN_PYTHON, ("", ""), None),
+        (NOISY_IN_PYTHON, ("3 + dist.get_rank()", "3"), "equal-noise"),
         (
             ROLLING_BY_HAND,
             (".backward()", ".mul(dist.get_world_size()).backward()"),

@@ -67,7 +67,7 @@ class Draws:
         self._is_paused = False
         self._num_steps = 0
         # Generators of Python; those without a seed may belong to a library.
-        self._generators: list[random.Random] = [random._inst]  # type: ignore[attr-defined]
+        self._generators: list[random.Random] = [random._inst]
         self.start()
 
     def start(self) -> None:

@@ -30,6 +30,9 @@ from rnn_scaling.hooks.loaders import Loaders
 from rnn_scaling.hooks.schedules import Schedules
 from rnn_scaling.hooks.sketches import digest, plain, row_digests, sketch
 
+if torch.distributed.is_available():
+    from torch.distributed.algorithms.join import Join
+
 _CRITERIA = (
     "cross_entropy",
     "nll_loss",
@@ -118,6 +121,7 @@ class Observer:
         if torch.distributed.is_available():
             self._replace(torch.distributed, "all_reduce", self._all_reduce)
             self._replace(torch.distributed, "broadcast", self._broadcast)
+            self._replace(Join, "__exit__", self._leave_join)
             for name in _GATHERS:
                 self._replace(torch.distributed, name, self._gather)
         self._schedules.install()
@@ -135,7 +139,8 @@ class Observer:
             }
         )
         self._file.close()
-        ranks.wait_for_all(self._settings["folder"])
+        if reason != "failed":
+            ranks.wait_for_all(self._settings["folder"])
 
     def _replace(self, owner: Any, name: str, replacement: Any) -> None:
         """Replace a function or method; the replacement gets the original first."""
@@ -517,6 +522,12 @@ class Observer:
         if self._micro and not self._num_steps and tensor.is_floating_point():
             self._write({"kind": "follows"})
         return original(tensor, *args, **options)
+
+    def _leave_join(self, original: Any, *args: Any) -> Any:
+        """Note how many steps this rank has inputs for; others may have more."""
+        self._write({"kind": "joined", "steps": self._num_steps})
+        ranks.mark_end(self._settings["folder"])
+        return original(*args)
 
     def _gather(self, original: Any, *args: Any, **options: Any) -> Any:
         for value in (*args, *options.values()):

@@ -70,15 +70,20 @@ def serve_programs(package: str, words: tuple[str, ...] = ()) -> None:
     serve(metadata.version(package), replace_process)
 
 
+def mark_end(folder: str) -> None:
+    """Write a file that says that no rank needs to wait for this one."""
+    rank = os.environ.get("RANK", "0")
+    open(f"{folder}/done{rank}", "w").close()
+
+
 def wait_for_all(folder: str) -> None:
-    """Write a file that marks the end of this rank, and wait for those of the others.
+    """Mark the end of this rank, and wait for the other ranks.
 
     Args:
-      folder: The folder of the files.
+      folder: The folder of the marks.
     """
+    mark_end(folder)
     done = f"{folder}/done"
-    rank = os.environ.get("RANK", "0")
-    open(f"{done}{rank}", "w").close()
     limit = time.monotonic() + _END_WAIT_S
     for other in range(int(os.environ.get("WORLD_SIZE", "1"))):
         while not os.path.exists(f"{done}{other}") and time.monotonic() < limit:

@@ -45,8 +45,8 @@ def _run_script(words: Sequence[str], settings: Mapping[str, Any], path: str) ->
     _use_gloo_without_gpus()
     try:
         script.run(words)
-    except SystemExit as e:
-        if e.code not in (None, 0):
+    except BaseException as e:
+        if not isinstance(e, SystemExit) or e.code not in (None, 0):
             observer.finish("failed")
             raise
     observer.finish("exit")

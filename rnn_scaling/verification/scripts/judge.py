@@ -72,9 +72,12 @@ def judge(runs: Mapping[str, Record]) -> Verdict:
 
 
 def _failure(name: str, run: Record) -> Verdict | None:
-    """Return the verdict if a rank of a run has failed; None if none has."""
+    """Return the verdict if a rank of a run has failed; None if none has.
+
+    A rank without inputs for the last steps fails when the other ranks end.
+    """
     for rank in run["ranks"]:
-        if rank["status"] > 0:
+        if rank["status"] > 0 and "joined" not in rank:
             values = {
                 "ranks": len(run["ranks"]),
                 "run": name,
@@ -130,6 +133,8 @@ class _Judge:
             first_steps = [rank["steps"][0] for rank in self._evidence.ranks]
             if facts.has_exchange(first_steps, "exchanges"):
                 self._not_covered.append("gathered")
+        if any("joined" in rank for rank in self._evidence.ranks):
+            self._not_covered.append("uneven")
         if "OptimizedModule" in self._evidence.serial["start"]["layers"]:
             self._not_covered.append("compiled")
         checks = [

@@ -144,6 +144,7 @@ class Runner:
             log = _last_lines(folder / f"rank{rank}.log")
             record = _read_rank(folder / f"rank{rank}.jsonl")
             ranks.append({**record, "status": status, "log": log})
+        _leave_out_uneven_steps(ranks)
         return {"timed_out": result["timed_out"], "seconds": seconds, "ranks": ranks}
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
@@ -171,9 +172,9 @@ class Runner:
 
 def _read_rank(path: Path) -> dict[str, Any]:
     """Return the record of one rank; what it did not write is missing or empty."""
-    record: dict[str, Any] = {"start": None, "steps": [], "end": None}
+    record: dict[str, Any] = {"steps": []}
     if not path.exists():
-        return record
+        return {"start": None, "end": None, **record}
     for line in path.read_text().splitlines():
         try:
             part = json.loads(line)
@@ -183,8 +184,18 @@ def _read_rank(path: Path) -> dict[str, Any]:
         if kind == "step":
             record["steps"].append(part)
         else:
-            record[kind] = part
-    return record
+            record.setdefault(kind, part)
+    return {"start": None, "end": None, **record}
+
+
+def _leave_out_uneven_steps(ranks: list[dict[str, Any]]) -> None:
+    """Leave out the steps after some ranks have run out of inputs, and others not."""
+    counts = []
+    for rank in ranks:
+        counts.append(rank.get("joined", {"steps": len(rank["steps"])})["steps"])
+    if any("joined" in rank for rank in ranks) and len(set(counts)) > 1:
+        for rank in ranks:
+            del rank["steps"][min(counts) :]
 
 
 def _last_lines(path: Path) -> list[str]:

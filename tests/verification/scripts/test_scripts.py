@@ -253,6 +253,21 @@ SHARPNESS = SCRIPT.replace(
 DIRICHLET = MIXING.replace(
     "share.random()", "torch._sample_dirichlet(torch.ones(2))[0]"
 ).replace("share = random.Random(1", "torch.manual_seed(1")
+# Each process has its own number of batches.
+JOINED = (
+    SCRIPT.partition("sampler =")[0]
+    + """
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with model.join():
+    for start in range(0, 40 - 20 * dist.get_rank(), 4):
+        rows = range(start, start + 4)[dist.get_rank() :: dist.get_world_size()]
+        inputs, targets = data[list(rows)]
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+"""
+)
 LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
 
 
@@ -285,6 +300,8 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),
         (SHARPNESS, ("", ""), None),
         (DIRICHLET, ("", ""), None),
+        (JOINED, ("", ""), None),
+        (JOINED, (".backward()", ".mul(dist.get_world_size()).backward()"), "summed"),
     ],
 )
 def test_a_script_has_a_cause(tmp_path, text, change, cause):

@@ -7,11 +7,7 @@ import pytest
 
 from benchmarks import simulated
 from rnn_scaling.analysis import confidence, significance, student
-from rnn_scaling.analysis.confidence import (
-    combine,
-    divide_rates,
-    interval_over_runs,
-)
+from rnn_scaling.analysis.confidence import combine, divide_rates, interval_over_runs
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.significance import Gate, Verdict
 
@@ -111,20 +107,8 @@ def test_one_run_has_no_interval_even_with_printed_digits():
     assert interval_over_runs([2.0]).with_rounding(0.1).ends is None
 
 
-@pytest.mark.parametrize(
-    "series, difference",
-    [
-        (2, 0.03),
-        (3, 0.0),
-    ],
-)
-@pytest.mark.parametrize(
-    "now",
-    [
-        2,
-        5,
-    ],
-)
+@pytest.mark.parametrize("series, difference", [(2, 0.03), (3, 0.0)])
+@pytest.mark.parametrize("now", [2, 5])
 def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
     series, difference, now
 ):
@@ -298,25 +282,6 @@ def test_equal_rates_do_not_differ():
     assert significance.compare([100, 100], [99, 99]).verdict == Verdict.SLOWER
 
 
-def test_simulated_coverage():
-    """Run a short form of benchmarks/coverage.py, with a Monte-Carlo error of 1 %."""
-    rng = np.random.default_rng(1)
-    for k in (3, 5, 10):
-        ones = list(map(interval_over_runs, simulated.process_rates(rng, 500, k)))
-        rates = simulated.process_rates(rng, 500, k, 3.2, 0.06)
-        fours = list(map(interval_over_runs, rates))
-        speedups = list(map(divide_rates, fours, ones))
-        losses = []
-        for pair in zip(ones, fours):
-            losses.append(combine(lambda x1, x4: 4 * x1 - x4, pair))
-        shares = [
-            simulated.covered(ones, 1.0),
-            simulated.covered(speedups, 3.2),
-            simulated.covered(losses, 0.8),
-        ]
-        assert all(0.915 <= share <= 0.985 for share in shares), (k, shares)
-
-
 @pytest.mark.parametrize(("correlation", "n"), [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
     step_s = simulated.batches(np.random.default_rng(1), (500, n), correlation)
@@ -340,14 +305,3 @@ def test_drift_between_runs_widens_the_scatter():
     assert steady.note is drifting.note is Note.ORDERED
     assert confidence.drifting_scatter(falling[:5]).note is None
     assert confidence.drifting_scatter([100]) is None
-
-
-@pytest.mark.parametrize("paired", [False, True])
-def test_simulated_false_alarms(paired):
-    rng = np.random.default_rng(1)
-    before = simulated.process_rates(rng, 500, 5)
-    after = simulated.process_rates(rng, 500, 5)
-    alarms = 0
-    for rates in zip(before, after):
-        alarms += significance.compare(*rates, paired).p_value < 0.05
-    assert 0.02 * 500 <= alarms <= 0.08 * 500

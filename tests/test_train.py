@@ -20,32 +20,44 @@ from tests.support.forked import TINY, TINY_NMT, Trainer, as_built, as_built_and
 from tests.support.paths import ROOT
 
 
-def command(*flags):
-    return [sys.executable, "-m", "rnn_scaling.train", *flags]
-
-
 def environment(**extra):
-    return {
-        **{k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
-        **extra,
-    }
+    variables = {**os.environ, **extra}
+    variables.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return variables
 
 
-def train(*flags, env=None, **options):
+def run_python(*words, env):
+    command = [sys.executable, *words]
     return subprocess.run(
-        command(*flags),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=env or environment(),
-        timeout=300,
-        **options,
+        command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=300
     )
 
 
-def forked(folder, *flags, prepare=(as_built,), **extra):
-    """Run `train` in a process with TensorFlow, with more variables."""
-    return Trainer(flags, folder, environment(**extra), prepare=prepare).end()
+def train(*flags, env):
+    return run_python("-m", "rnn_scaling.train", *flags, env=env)
+
+
+def start(folder, *flags, prepare=(as_built_and_telling,), **options):
+    """Start `train` in a process with TensorFlow; its record is FOLDER/run.json."""
+    words = [*flags, f"--result_file={folder}/run.json"]
+    return Trainer(words, folder, environment(), prepare=prepare, **options)
+
+
+def forked(folder, *flags, prepare=(as_built,), **options):
+    """Run `train` in a process with TensorFlow until it ends."""
+    return start(folder, *flags, prepare=prepare, **options).end()
+
+
+def result_of(folder):
+    return record.read(folder / "run.json")
+
+
+def error_of(done):
+    """Return the only error of a run that failed."""
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    [line] = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+    return line
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +134,7 @@ def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch
 
 def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     done, folder = good_run
-    result = record.read(folder / "run.json")
+    result = result_of(folder)
     assert result.status == "ok" and result.error is None
     assert result.batches.items == (2 * 2 * (4 + 3),) * 5
     assert len(result.batches.seconds) == len(result.batches.loss) == 5
@@ -143,10 +155,8 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert result.parameters.row_bytes == 8 * 4
     assert resolved.inter_op_parallelism_threads == 2 and resolved.onednn is False
     assert result.environment.packages
-    assert (
-        result.memory.peak_process_bytes > 100 * 2**20
-        and result.memory.peak_device_bytes is None
-    )
+    assert result.memory.peak_process_bytes > 100 * 2**20
+    assert result.memory.peak_device_bytes is None
 
 
 def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(
@@ -181,7 +191,7 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
 
 def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     _, folder = good_run
-    result = record.read(folder / "run.json")
+    result = result_of(folder)
     log = log_samples.parse("mlperf", (folder / "mlperf.log").read_text())
     (runs,) = log.tables
     row = dict(zip(runs.columns, runs.rows[0]))
@@ -207,14 +217,13 @@ def traced_lm(tmp_path_factory):
         "--variable_update=replicated",
         "--trace_batches=2",
         "--data_source=text",
-    ]
-    flags += [
         f"--tgt_file_name={sample}/train.tgt",
         f"--tgt_vocab_file={sample}/vocab.tgt",
         f"--log_dir={folder}",
     ]
     (folder / "temporary").mkdir()
-    done = forked(folder, *TINY, *flags, prepare=None, TMPDIR=str(folder / "temporary"))
+    env = environment(TMPDIR=str(folder / "temporary"))
+    done = Trainer([*TINY, *flags], folder, env).end()
     return done, folder, list((folder / "temporary").iterdir())
 
 
@@ -222,7 +231,7 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tra
     done, folder, _ = traced_lm
     assert done.returncode == 0, done.stderr
     assert "tracing 2 batches to count" in done.stderr
-    result = record.read(folder / "run.json")
+    result = result_of(folder)
     assert result.status == "ok" and len(result.batches.seconds) == 5, (
         "traced batches are not measured ones"
     )
@@ -237,12 +246,10 @@ def test_a_language_model_counts_tokens_of_its_text(traced_lm):
     done, folder, left_behind = traced_lm
     assert not left_behind
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
-    result = record.read(folder / "run.json")
-    assert (
-        result.config["model"] == "lm"
-        and result.resolved.encoder_kernel
-        and result.resolved.train_samples == 2000
-    )
+    result = result_of(folder)
+    assert result.config["model"] == "lm"
+    assert result.resolved.encoder_kernel
+    assert result.resolved.train_samples == 2000
     # 6 FLOPs for each weight of the cell, 8 + 8 -> 4 * 8, and of the projection, 8 -> 40.
     assert result.unit == "tokens" and result.flops_per_item == 6 * (16 * 32 + 8 * 40)
 
@@ -254,9 +261,9 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
         "--target_ci=0.0001",
         "--progress=false",
     ]
-    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
+    done = forked(tmp_path, *TINY, *flags)
     assert done.returncode == 0, done.stderr
-    result = record.read(tmp_path / "run.json")
+    result = result_of(tmp_path)
     assert (result.batches.measured, result.batches.ended_by) == (68, "max_batches")
     assert "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
@@ -264,17 +271,15 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     assert steady_state.run_text(result) in done.stderr
 
 
-def compiled_by_xla(folder):
-    """Return the files that runs with the variable of `dumping` have written."""
-    return list(folder.glob("dump/*cluster*"))
-
-
-def dumping(folder):
-    return {"XLA_FLAGS": f"--xla_dump_to={folder}/dump"}
+@pytest.fixture
+def dumped(tmp_path, monkeypatch):
+    """Let runs write each file that XLA compiles; return a function that lists them."""
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path}/dump")
+    return lambda: list(tmp_path.glob("dump/*cluster*"))
 
 
 def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs(
-    tmp_path,
+    tmp_path, dumped
 ):
     flags = [
         "--xla",
@@ -282,13 +287,10 @@ def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs
         "--variable_update=parameter_server",
         "--num_devices=2",
     ]
-    words = [*TINY, *flags, f"--result_file={tmp_path}/run.json"]
-    done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
+    done = forked(tmp_path, *TINY, *flags, prepare=None)
     assert done.returncode == 0, done.stderr
-    assert (
-        compiled_by_xla(tmp_path)
-        and record.read(tmp_path / "run.json").config["xla"] is True
-    )
+    assert dumped()
+    assert result_of(tmp_path).config["xla"] is True
 
 
 @pytest.fixture(scope="module")
@@ -298,9 +300,7 @@ def without_tensorflow(tmp_path_factory):
     A command that works in it answers before it loads TensorFlow.
     """
     folder = tmp_path_factory.mktemp("fake")
-    (folder / "tensorflow.py").write_text(
-        "raise ImportError('TensorFlow was loaded')\n"
-    )
+    (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow was loaded')")
     return environment(PYTHONPATH=str(folder))
 
 
@@ -337,15 +337,7 @@ for words in json.loads(sys.argv[1]):
 def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(
     without_tensorflow,
 ):
-    asked = [sys.executable, "-c", ASKING, json.dumps(CONFLICTS)]
-    done = subprocess.run(
-        asked,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=without_tensorflow,
-        timeout=300,
-    )
+    done = run_python("-c", ASKING, json.dumps(CONFLICTS), env=without_tensorflow)
     assert (done.returncode, done.stderr) == (0, "")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(CONFLICTS)
@@ -355,49 +347,28 @@ def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(
 
 
 def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
-    done = forked(
-        tmp_path,
-        *TINY,
-        "--optimizer=sgd",
-        "--learning_rate=1e38",
-        "--progress=false",
-        f"--result_file={tmp_path}/run.json",
-    )
-    assert done.returncode == 1 and done.stdout == ""
-    errors = [
-        line for line in done.stderr.splitlines() if line.startswith("error: loss is ")
-    ]
-    assert (
-        len(errors) == 1
-        and "--learning_rate=1e+38" in errors[0]
-        and "Traceback" not in done.stderr
-    )
-    result = record.read(tmp_path / "run.json")
+    flags = ["--optimizer=sgd", "--learning_rate=1e38", "--progress=false"]
+    done = forked(tmp_path, *TINY, *flags)
+    line = error_of(done)
+    assert line.startswith("error: loss is ") and "--learning_rate=1e+38" in line
+    assert done.stdout == ""
+    result = result_of(tmp_path)
     assert result.status == "failed" and result.error.type == "NotFiniteError"
     assert result.throughput is None
 
 
 def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
-    for name, text in (
-        ("s", "a b\na\n"),
-        ("t", "x\n"),
-        ("vs", "<unk>\n</s>\na\nb\n"),
-        ("vt", "<unk>\n<s>\n</s>\nx\n"),
-    ):
+    flags = ["--data_source=text"]
+    for name, text in {
+        "src_file_name": "a b\na\n",
+        "tgt_file_name": "x\n",
+        "src_vocab_file": "<unk>\n</s>\na\nb\n",
+        "tgt_vocab_file": "<unk>\n<s>\n</s>\nx\n",
+    }.items():
         (tmp_path / name).write_text(text)
-    files = [f"--src_file_name={tmp_path}/s", f"--tgt_file_name={tmp_path}/t"]
-    files += [f"--src_vocab_file={tmp_path}/vs", f"--tgt_vocab_file={tmp_path}/vt"]
-    done = forked(
-        tmp_path,
-        *TINY_NMT,
-        "--data_source=text",
-        *files,
-        f"--result_file={tmp_path}/run.json",
-    )
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in done.stderr and str(tmp_path) in line
-    assert record.read(tmp_path / "run.json").error.type == "DataError"
+        flags.append(f"--{name}={tmp_path}/{name}")
+    assert str(tmp_path) in error_of(forked(tmp_path, *TINY_NMT, *flags))
+    assert result_of(tmp_path).error.type == "DataError"
 
 
 def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
@@ -410,10 +381,9 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
         f"--data_dir={tmp_path}",
         "--batch_size=2",
         "--optimizer=sgd",
+        "--disable_shuffle",
     ]
-    done = forked(tmp_path, *flags, "--disable_shuffle")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    line = error_of(forked(tmp_path, *flags))
     assert line.startswith(f"error: {path}: record 1 is truncated")
 
 
@@ -427,11 +397,9 @@ def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
         "--num_batches=1",
     ]
     limit = resource.setrlimit, resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30)
-    done = forked(tmp_path, *flags, f"--result_file={tmp_path}/run.json", prepare=limit)
-    assert done.returncode == 1, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    line = error_of(forked(tmp_path, *flags, prepare=limit))
     assert "out of memory" in line and "--batch_size=4000" in line
-    assert record.read(tmp_path / "run.json").status == "failed"
+    assert result_of(tmp_path).status == "failed"
 
 
 LONG = [
@@ -439,28 +407,20 @@ LONG = [
     "--num_warmup_batches=1",
     "--num_batches=100000000",
 ]  # would take hours
-ITS_CLOCK_RUNS = ("warm-up", "measuring")
 
 
 def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_path):
-    words = [
-        *LONG,
-        f"--result_file={tmp_path}/run.json",
-        f"--mlperf_log={tmp_path}/mlperf.log",
-    ]
-    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
+    trainer = start(tmp_path, *LONG, f"--mlperf_log={tmp_path}/mlperf.log")
     trainer.wait_for("measuring")
     trainer.send_signal(signal.SIGTERM)
     done = trainer.end(timeout_s=60)
-    assert (
-        done.returncode == 130 and "Traceback" not in done.stderr and done.stdout == ""
-    )
-    result = record.read(tmp_path / "run.json")
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    result = result_of(tmp_path)
     assert result.status == "interrupted"
-    assert (
-        result.throughput.items_per_second > 0
-        and result.batches.measured == len(result.batches.items) - 1
-    )
+    assert result.throughput.items_per_second > 0
+    assert result.batches.measured == len(result.batches.items) - 1
     assert (
         '"status": "aborted"' in (tmp_path / "mlperf.log").read_text().splitlines()[-1]
     )
@@ -468,70 +428,51 @@ def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_pat
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_in_the_trace_keeps_what_was_measured(number, tmp_path):
-    trainer = Trainer(
-        [*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"],
-        tmp_path,
-        environment(),
-    )
+    words = [*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"]
+    trainer = Trainer(words, tmp_path, environment())
     trainer.wait_for("tracing")
     trainer.send_signal(number)
     done = trainer.end(timeout_s=60)
     assert "Traceback" not in done.stderr
     if number == signal.SIGINT:
         assert done.returncode == 130 and done.stdout.startswith("| Device number")
-    result = record.read(tmp_path / "run.json")
+    result = result_of(tmp_path)
     assert result.status == "ok" and result.trace is None
     assert result.missing_output.startswith("--trace_batches=1000: ")
 
 
 def test_kill_leaves_a_record_that_says_so(tmp_path):
-    folder = tmp_path / "of_the_record"
-    folder.mkdir()
-    words = [*LONG, f"--result_file={folder}/run.json"]
-    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
-    trainer.wait_for(*ITS_CLOCK_RUNS)
+    trainer = start(tmp_path, *LONG)
+    trainer.wait_for("warm-up", "measuring")
     trainer.send_signal(signal.SIGKILL)
     assert trainer.end(timeout_s=60).returncode == -signal.SIGKILL
-    result = record.read(folder / "run.json")
+    result = result_of(tmp_path)
     assert result.status == "failed" and result.error.type == "Killed"
-    assert os.listdir(folder) == ["run.json"]
+    assert {*os.listdir(tmp_path)} == {"run.json", "stdout.txt", "stderr.txt"}
 
 
-def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path):
+def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path, dumped):
     """Without --xla: nothing is compiled. The devices share too few cores."""
     cores = len(os.sched_getaffinity(0))
     flags = [
         f"--num_devices={cores + 1}",
         "--inter_op_parallelism_threads=1",
         "--intra_op_parallelism_threads=2",
-    ]
-    words = [
-        *TINY,
-        *flags,
         "--cpu_cores_per_device=3",
         "--progress=false",
-        f"--result_file={tmp_path}/run.json",
     ]
-    done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
-    assert (
-        done.returncode == 0
-        and "warning: --inter_op_parallelism_threads=1" in done.stderr
-    )
+    done = forked(tmp_path, *TINY, *flags, prepare=None)
+    assert done.returncode == 0
+    assert "warning: --inter_op_parallelism_threads=1" in done.stderr
     assert f"this machine has {cores}" in done.stderr
-    result = record.read(tmp_path / "run.json")
+    result = result_of(tmp_path)
     assert result.resolved.oversubscribed is True
     assert len(result.resolved.cpu_affinity) == cores
-    assert (
-        result.resolved.inter_op_parallelism_threads == 1
-        and result.resolved.intra_op_parallelism_threads == 2
-    )
-    assert result.config["xla"] is False and not compiled_by_xla(tmp_path)
+    assert result.resolved.inter_op_parallelism_threads == 1
+    assert result.resolved.intra_op_parallelism_threads == 2
+    assert result.config["xla"] is False and not dumped()
 
 
 def test_a_run_whose_output_cannot_be_written_keeps_its_record(tmp_path):
-    words = [*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = Trainer(
-        words, tmp_path, environment(), stdout="/dev/full", prepare=(as_built,)
-    ).end()
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert record.read(tmp_path / "run.json").status == "ok"
+    error_of(forked(tmp_path, *TINY, "--progress=false", stdout="/dev/full"))
+    assert result_of(tmp_path).status == "ok"

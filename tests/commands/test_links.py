@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -68,8 +67,20 @@ def call(pictures, tmp_path, monkeypatch, capsys):
     return run
 
 
-def log(tmp_path):
-    return [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+ONE = ("--measure=all_reduce", "--algorithms=pscpu")
+
+
+def written(tmp_path):
+    """Return what the command has written as JSON."""
+    return json.loads((tmp_path / "out" / "links.json").read_text())
+
+
+def kept_peaks(tmp_path):
+    return peaks.read(tmp_path / "cache" / "rnn_scaling" / "peaks.json")
+
+
+def errors_in(lines):
+    return [line for line in lines if line.startswith("error: ")]
 
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)
@@ -77,13 +88,13 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     status, out, err = call("--passes=2")
     assert status == 0, err
     names = {"links.json", "links.md", "all_reduce.txt", "links.png", "links.svg"}
-    files = {path.name: path for path in (tmp_path / "out").iterdir()}
-    assert files.keys() == names
+    files = tmp_path / "out"
+    assert {*os.listdir(files)} == names
     tables = out[: out.index("## Not measured")]
-    assert files["links.md"].read_text().startswith(tables)
-    assert files["links.png"].read_bytes()[:4] == b"\x89PNG"
-    assert ElementTree.parse(files["links.svg"]).getroot().tag.endswith("svg")
-    found = json.loads(files["links.json"].read_text())
+    assert (files / "links.md").read_text().startswith(tables)
+    assert (files / "links.png").read_bytes()[:4] == b"\x89PNG"
+    assert ElementTree.parse(files / "links.svg").getroot().tag.endswith("svg")
+    found = written(tmp_path)
     assert found["options"]["rounds"] == 3
     options = {"num_devices": 2, "device": "cpu"}
     trainer = config.resolve(options, num_gpus=0, num_cores=2)
@@ -93,7 +104,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert [each["name"] for each in reduces] == algorithms
     assert len(reduces[1]["points"][0]["seconds"]) == 6
     # The importer reads every number.
-    assert import_log.main([str(files["all_reduce.txt"]), "--output=json"]) == 0
+    assert import_log.main([f"{files}/all_reduce.txt", "--output=json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
     rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
     assert len(rows) == 5 * 7
@@ -116,31 +127,18 @@ def test_a_hanging_algorithm_is_named_and_ended_and_others_continue(
     call, tmp_path, monkeypatch
 ):
     jump(monkeypatch, hung(tmp_path))
-    words = (
-        "--measure=all_reduce",
-        "--algorithms=xring,pscpu",
-        "--timeout=600",
-        "--passes=2",
-    )
-    status, out, err = call(*words, xring="hang")
+    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=600")
+    status, out, err = call(*words, "--passes=2", xring="hang")
     assert status == 1
-    (line,) = [each for each in err if each.startswith("error: ")]
+    [line] = errors_in(err)
     assert line.startswith("error: xring: ") and "--timeout=600 s" in line
     assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
-    pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
-    assert log(tmp_path) == [
-        "nothing",
-        "xring",
-        "pscpu",
-        "pscpu",
-        "nothing",
-    ]
-    assert not Path(f"/proc/{pids['xring']}").exists()
-    found = json.loads((tmp_path / "out/links.json").read_text())
-    assert [each["name"] for each in found["series"] if each["points"]] == [
-        "xring",
-        "pscpu",
-    ]
+    lines = (tmp_path / "log").read_text().splitlines()
+    names, pids = zip(*(line.split() for line in lines))
+    assert names == ("nothing", "xring", "pscpu", "pscpu", "nothing")
+    assert not Path(f"/proc/{pids[1]}").exists()
+    series = written(tmp_path)["series"]
+    assert [each["name"] for each in series if each["points"]] == ["xring", "pscpu"]
 
 
 def test_a_crash_and_an_error_are_reported_and_other_results_written(call, tmp_path):
@@ -151,34 +149,23 @@ def test_a_crash_and_an_error_are_reported_and_other_results_written(call, tmp_p
         memory="error: out of memory",
     )
     assert status == 1
-    errors = [line for line in err if line.startswith("error: ")]
-    said = {
-        "host memory": "out of memory",
-        "xring": "ended by SIGABRT",
-        "rechd": "no such device",
-    }
-    assert errors == [f"error: {name}: {reason}" for name, reason in said.items()]
-    assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace(
-        "  ", ""
-    )
+    assert errors_in(err) == [
+        "error: host memory: out of memory",
+        "error: xring: ended by SIGABRT",
+        "error: rechd: no such device",
+    ]
+    assert (tmp_path / "out/links.png").exists()
+    assert "| pscpu |" in out.replace("  ", "")
 
 
 def test_sums_that_were_not_compared_are_not_called_right(
     call, tmp_path, monkeypatch, capsys
 ):
     jump(monkeypatch, hung(tmp_path))
-    words = (
-        "--measure=all_reduce",
-        "--algorithms=pscpu",
-        "--passes=1",
-        "--timeout=600",
-    )
-    assert "Wrong elements: n/a" in call(*words, pscpu="hang")[1]
+    assert "Wrong elements: n/a" in call(*ONE, "--timeout=600", pscpu="hang")[1]
     log = tmp_path / "out/all_reduce.txt"
-    assert (
-        "validation: 0 " in log.read_text()
-        and "# Out of bounds values : N/A" in log.read_text()
-    )
+    assert "validation: 0 " in log.read_text()
+    assert "# Out of bounds values : N/A" in log.read_text()
     assert import_log.main([str(log)]) == 0
     assert "median of the iterations" in capsys.readouterr().out
 
@@ -192,50 +179,38 @@ def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
         return run(request, *rest)
 
     monkeypatch.setattr(processes, "run", interrupt)
-    status, out, err = call(
-        "--measure=all_reduce", "--algorithms=pscpu,xring,rechd", "--passes=1"
-    )
+    words = ("--measure=all_reduce", "--algorithms=pscpu,xring,rechd")
+    status, out, err = call(*words)
     said = "interrupted: 2 of 4 measurements were made"
-    assert status == 130 and err[-1] == said and f"- {said}\n" in out
-    found = json.loads((tmp_path / "out/links.json").read_text())
-    assert [each["name"] for each in found["series"]] == ["pscpu"] and found[
-        "interrupted"
-    ] == said
+    assert (status, err[-1]) == (130, said)
+    assert f"- {said}\n" in out
+    found = written(tmp_path)
+    assert [each["name"] for each in found["series"]] == ["pscpu"]
+    assert found["interrupted"] == said
 
 
 def test_wrong_sums_fail_the_command(call):
-    status, out, err = call(
-        "--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong"
-    )
-    assert (
-        status == 1
-        and "error: pscpu: 5 wrong elements at 4 B" in err
-        and "Wrong elements: 5" in out
-    )
+    status, out, err = call(*ONE, "--max_bytes=4", pscpu="wrong")
+    assert status == 1
+    assert "error: pscpu: 5 wrong elements at 4 B" in err
+    assert "Wrong elements: 5" in out
 
 
 def test_every_bad_flag_is_named_at_once(call):
     words = [
-        "--foo=1",
+        "--foo",
         "--measure=disk",
         "--min_bytes=3",
         "--max_bytes=x",
         "--rounds=2",
-        "--algorithms=nix,xring#9",
+        "--timeout=nan",
+        "--step_factor=1",
+        "--device=tpu",
     ]
-    status, _, err = call(*words, "--timeout=nan", "--step_factor=1", "--device=tpu")
-    assert status == 2 and all(line.startswith("error: ") for line in err)
-    for flag in (
-        "foo",
-        "measure",
-        "min_bytes",
-        "max_bytes",
-        "rounds",
-        "timeout",
-        "step_factor",
-        "device",
-    ):
-        assert sum(f"--{flag}" in line for line in err) == 1, flag
+    status, _, err = call(*words, "--algorithms=nix,xring#9")
+    assert status == 2 and err == errors_in(err)
+    for word in words:
+        assert sum(word.split("=")[0] in line for line in err) == 1, word
     assert sum("--algorithms=" in line for line in err) == 2 and len(err) == 10
 
 
@@ -251,39 +226,27 @@ def test_every_bad_flag_is_named_at_once(call):
     ],
 )
 def test_conflicts(call, words, expected):
-    status, _, err = call(*words)
-    assert (
-        status == 2
-        and len(err) == 1
-        and err[0].startswith("error: --")
-        and expected in err[0]
-    )
+    status, _, [line] = call(*words)
+    assert status == 2
+    assert line.startswith("error: --") and expected in line
 
 
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(
     call, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**30)
-    status, out, _ = call(
-        "--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M"
-    )
+    status, out, _ = call(*ONE, "--max_bytes=256M")
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out
-    sizes = [
-        p["num_bytes"]
-        for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0][
-            "points"
-        ]
-    ]
-    assert sizes[-1] == 2**22
+    assert written(tmp_path)["series"][0]["points"][-1]["num_bytes"] == 2**22
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
     (tmp_path / "file").touch()
-    status, _, err = call(f"--out={tmp_path / 'file' / 'x'}")
-    assert status == 2 and err == [
-        f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"
-    ]
+    out = f"--out={tmp_path}/file/x"
+    status, _, err = call(out)
+    assert status == 2
+    assert err == [f"error: {out}: Not a directory; name another folder"]
     assert not (tmp_path / "log").exists()
 
 
@@ -297,15 +260,11 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
 
     monkeypatch.setattr(measuring, "write_bytes", full)
     status, out, err = call("--measure=memory")
-    assert (
-        status == 1
-        and "## Memory and copies" in out
-        and (tmp_path / "out/links.md").exists()
-    )
-    (line,) = [line for line in err if line.startswith("error")]
-    assert line.startswith(
-        f"error: {tmp_path / 'out/links.json'}: No space left on device"
-    )
+    assert status == 1
+    assert "## Memory and copies" in out
+    assert (tmp_path / "out/links.md").exists()
+    [line] = errors_in(err)
+    assert f"{tmp_path}/out/links.json: No space left on device" in line
 
 
 def logged(folder):
@@ -315,7 +274,7 @@ def logged(folder):
 
 
 def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path):
-    words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
+    words = [f"--out={tmp_path}", *FEW, *ONE]
     (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
     code = (
         "import sys; from rnn_scaling.system import entry; from rnn_scaling.commands import links;"
@@ -325,17 +284,16 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path), *words]
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
-    with subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    pipes = {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
         wait_until(lambda: len(logged(tmp_path)) >= 2, "the worker hangs")
-        os.kill(process.pid, signal.SIGTERM)
+        process.terminate()
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err
+    assert process.returncode == 130
+    assert "interrupted" in err and "Traceback" not in err
     pid = logged(tmp_path)[1]
-    assert not Path(f"/proc/{pid}").exists() and not list(
-        (tmp_path / "temporary").iterdir()
-    )
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 SHORT = [
@@ -344,8 +302,9 @@ SHORT = [
     "--passes=1",
     "--rounds=3",
     "--progress=false",
+    "--num_devices=2",
+    "--device=cpu",
 ]
-SHORT += ["--num_devices=2", "--device=cpu"]
 
 
 def test_the_real_command_and_its_worker(tmp_path):
@@ -380,11 +339,10 @@ def test_the_real_workers(tmp_path):
     ]
     assert forked.call(links_whose_workers_are_forks, words) == 0
     found = json.loads((tmp_path / "links.json").read_text())
-    by_name = {each["name"]: each for each in found["series"]}
-    assert (
-        by_name["xring#2"]["points"][0]["num_bytes"] == 4
-        and by_name["xring#2"]["points"][0]["wrong"] == 0
-    )
+    [series] = found["series"]
+    assert series["name"] == "xring#2"
+    first = series["points"][0]
+    assert (first["num_bytes"], first["wrong"]) == (4, 0)
     assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
     sizes = {preset: 4 * count for preset, count in PARAMETERS.items()}
     assert found["gradient_bytes"] == sizes
@@ -396,31 +354,27 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     assert status == 0, err
     rows = [line.split("|") for line in out.splitlines() if " core" in line]
     assert [cells[-2].split()[0] for cells in rows] == ["8", "16", "16", "32"]
-    written = json.loads((tmp_path / "out/links.json").read_text())
-    assert [
-        each["best_flops_per_second"] for each in written["products"]
-    ] == pytest.approx([8e9, 16e9, 16e9, 32e9])
-    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
-    where = peaks.place(written["environment"], "CPU", True, 1, "bfloat16")
+    found = written(tmp_path)
+    rates = [each["best_flops_per_second"] for each in found["products"]]
+    assert rates == pytest.approx([8e9, 16e9, 16e9, 32e9])
+    kept = kept_peaks(tmp_path)
+    where = peaks.place(found["environment"], "CPU", True, 1, "bfloat16")
     assert peaks.flops_per_second(kept, where, 1) == pytest.approx(16e9)
     assert peaks.flops_per_second(kept, where, 2) == pytest.approx(32e9)
     # Devices of two cores are others: they are kept beside these.
-    assert (
-        call("--measure=compute", "--num_devices=1", "--cpu_cores_per_device=2")[0] == 0
-    )
-    wide = peaks.place(written["environment"], "CPU", True, 2, "bfloat16")
-    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
-    assert len(kept) == 6 and peaks.flops_per_second(kept, wide, 1) == pytest.approx(
-        16e9
-    )
+    words = ("--num_devices=1", "--cpu_cores_per_device=2")
+    assert call("--measure=compute", *words)[0] == 0
+    wide = peaks.place(found["environment"], "CPU", True, 2, "bfloat16")
+    kept = kept_peaks(tmp_path)
+    assert len(kept) == 6
+    assert peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)
 
 
 def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2, 3])
     # The fake worker reports other load only for three devices.
     assert call("--measure=compute", "--num_devices=3")[0] == 0
-    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
-    assert {each.num_devices for each in kept} == {1}
+    assert {each.num_devices for each in kept_peaks(tmp_path)} == {1}
 
 
 def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
@@ -432,13 +386,11 @@ def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
 
 def test_products_that_failed_leave_what_was_kept(call, tmp_path):
     assert call("--measure=compute")[0] == 0
-    before = (tmp_path / "cache/rnn_scaling/peaks.json").read_text()
+    before = kept_peaks(tmp_path)
     status, out, err = call("--measure=compute", compute="crash")
-    assert (
-        status == 1
-        and sum(line.startswith("error: matrix products on ") for line in err) == 2
-    )
-    assert (tmp_path / "cache/rnn_scaling/peaks.json").read_text() == before
+    assert status == 1
+    assert sum(line.startswith("error: matrix products on ") for line in err) == 2
+    assert kept_peaks(tmp_path) == before
 
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)
@@ -447,9 +399,6 @@ def test_transfers_without_a_copy_have_no_bandwidth_and_no_picture(
 ):
     status, out, err = call("--measure=copies")
     assert status == 0, err
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "links.json",
-        "links.md",
-    }
+    assert {*os.listdir(tmp_path / "out")} == {"links.json", "links.md"}
     (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
     assert row[3].strip() == row[7].strip() == "no copy"

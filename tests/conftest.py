@@ -84,10 +84,7 @@ SLOW = (
 )
 # Files that --quick runs and that take seconds. They come first, so that neither of the
 # two processes is still busy with one when the other has finished.
-LONG = (
-    "system/test_entry.py",
-    "sweeps",
-)
+LONG = ("system/test_entry.py", "sweeps")
 
 # Files that start clusters of TensorFlow processes, each of which takes seconds to
 # load. They run only with --clusters.

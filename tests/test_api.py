@@ -126,19 +126,13 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
     (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
     rows = rnn_scaling.load(tmp_path)
     flat = rows.to_records()
-    assert (
-        len(rows) == len(flat) == 2
-        and len(rows.left_out) == 1
-        and rows[0].num_devices == 1
-    )
-    assert (
-        flat[0]["items_per_second"] == pytest.approx(1000)
-        and flat[0]["unit"] == "words"
-    )
-    assert [row["learning_rate"] for row in flat] == [
-        0.5,
-        1.0,
-    ] and "optimizer" not in flat[0]
+    assert len(rows) == len(flat) == 2
+    assert len(rows.left_out) == 1
+    assert rows[0].num_devices == 1
+    assert flat[0]["items_per_second"] == pytest.approx(1000)
+    assert flat[0]["unit"] == "words"
+    assert [row["learning_rate"] for row in flat] == [0.5, 1.0]
+    assert "optimizer" not in flat[0]
     assert all(
         name in flat[0]
         for metric in METRICS
@@ -165,10 +159,8 @@ def test_a_folder_without_records_names_those_that_have_some(is_broken, tmp_path
     with pytest.raises(ValueError) as caught:
         rnn_scaling.load(tmp_path)
     message = str(caught.value)
-    assert (
-        all(str(tmp_path / name) in message for name in "ab")
-        and ("broken.json" in message) == is_broken
-    )
+    assert all(str(tmp_path / name) in message for name in "ab")
+    assert ("broken.json" in message) == is_broken
 
 
 def test_rows_show_as_a_table_and_print_as_a_line(tmp_path):
@@ -194,9 +186,8 @@ def test_compare_says_what_the_command_says(tmp_path):
             tmp_path / side, [1000.0 * factor * (1 + 0.001 * run) for run in range(5)]
         )
     report = rnn_scaling.compare(tmp_path / "before", tmp_path / "after")
-    assert report.exit_status == 1 and [
-        result.verdict for result in report.results
-    ] == ["slower"]
+    assert report.exit_status == 1
+    assert [result.verdict for result in report.results] == ["slower"]
     assert (
         rnn_scaling.compare(
             tmp_path / "after", tmp_path / "before", max_regression=0.1
@@ -242,9 +233,7 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"[\d,]+ words/s, loss \d\.\d\d", first)
-    assert (
-        one.startswith("1 devices: ")
-        and one.endswith("speedup 1.00")
-        and two.startswith("2 devices: ")
-    )
+    assert one.startswith("1 devices: ")
+    assert one.endswith("speedup 1.00")
+    assert two.startswith("2 devices: ")
     assert verdicts.startswith("[('")

@@ -46,12 +46,8 @@ def test_lightning_tells_each_batch_with_its_loss(monkeypatch, tmp_path):
     told.on_train_end(trainer, None)
     run = record.read(tmp_path / "run.json")
     assert (run.status, run.unit, run.config["num_devices"]) == ("ok", "images", 1)
-    assert run.batches.items == (4, 3, 4, 3) and run.batches.loss == (
-        3.0,
-        2.0,
-        3.0,
-        2.0,
-    )
+    assert run.batches.items == (4, 3, 4, 3)
+    assert run.batches.loss == (3.0, 2.0, 3.0, 2.0)
     failing = made(tmp_path / "failed.json", len)
     failing.on_train_start(trainer, None)
     failing.on_exception(trainer, None, RuntimeError("out of memory"))

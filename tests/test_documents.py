@@ -20,14 +20,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 DOCUMENTS = [
     path for path in DOCUMENTS if not path.is_relative_to(ROOT / "docs" / "results")
 ]
-TAKES_TRAINER_FLAGS = {
-    "sweep",
-    "verify",
-    "recommend",
-    "inspect",
-    "local-cluster",
-    "ab",
-}
+TAKES_TRAINER_FLAGS = {"sweep", "verify", "recommend", "inspect", "local-cluster", "ab"}
 PASSED_ON = {"tensorboard"}  # commands whose flags are passed to another program
 
 

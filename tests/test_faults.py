@@ -146,14 +146,10 @@ def test_a_rank_that_is_lost_while_it_trains(
     assert told.startswith(line) and (said in told or number == signal.SIGKILL)
     assert found.status == "failed"
     if rank:
-        assert (
-            found.error.message.startswith(f"rank {rank} ")
-            and said in found.error.message
-        )
-        assert (
-            len(found.workers.ranks) == len(pids)
-            and found.workers.ranks[rank].error == found.error.message
-        )
+        assert found.error.message.startswith(f"rank {rank} ")
+        assert said in found.error.message
+        assert len(found.workers.ranks) == len(pids)
+        assert found.workers.ranks[rank].error == found.error.message
         assert found.batches.measured > 0 and found.workers.ranks[0].seconds
 
 
@@ -259,9 +255,7 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     assert line.endswith("network to it is down")
     failed = record.read(result)
     assert failed.status == "failed" and failed.error and failed.error.message in line
-    assert (
-        failed.batches.seconds
-        and failed.workers
-        and failed.workers.link
-        and "1000 Mbit/s" in failed.workers.link
-    )
+    assert failed.batches.seconds
+    assert failed.workers
+    assert failed.workers.link
+    assert "1000 Mbit/s" in failed.workers.link

@@ -7,12 +7,7 @@ from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.config import registry
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import (
-    answer_text,
-    audit_report,
-    comparison,
-    summary_builder,
-)
+from rnn_scaling.reports import answer_text, audit_report, comparison, summary_builder
 from tests.support import audit_tables, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT

@@ -74,11 +74,8 @@ def test_ranks_find_each_other_on_one_host(launcher, tmp_path):
     told = json.loads(done.stdout)
     assert (told["size"], told["peers"]) == (3, 3)
     assert {known[0] for known in told["known"]} == {launcher[0][0]}
-    assert [known[1] for known in told["known"]] == [
-        0,
-        1,
-        2,
-    ] and nothing_is_left_running(tmp_path) == 3
+    assert [known[1] for known in told["known"]] == [0, 1, 2]
+    assert nothing_is_left_running(tmp_path) == 3
 
 
 def test_ranks_find_each_other_on_two_nodes(srun, tmp_path):
@@ -105,10 +102,8 @@ def test_the_trainer_trains_with_as_many_workers_as_were_started(launcher, tmp_p
     )
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
-    assert (result.status, result.config["num_workers"]) == (
-        "ok",
-        2,
-    ) and "Processing speed" in done.stdout
+    assert (result.status, result.config["num_workers"]) == ("ok", 2)
+    assert "Processing speed" in done.stdout
     assert (result.workers.launcher, len(result.workers.ranks)) == (launcher[0][0], 2)
 
 

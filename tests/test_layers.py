@@ -105,10 +105,7 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/commands/make_tfrecords.py", "rnn_scaling/data/make_tfrecords.py"),
     ("rnn_scaling/data/source.py", "models/layout.py"),
     ("rnn_scaling/commands/verify.py", "rnn_scaling/inspection/step_checks.py"),
-    (
-        "rnn_scaling/inspection/step_inspection.py",
-        "rnn_scaling/inspection/observe.py",
-    ),
+    ("rnn_scaling/inspection/step_inspection.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/training/run.py", "rnn_scaling/training/benchmark.py"),
     (
         "rnn_scaling/commands/run_files.py",

@@ -44,11 +44,7 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
         )
         for step in range(steps):
             clock.now += step_s(step) if callable(step_s) else step_s
-            one.step(
-                items=10 * (rank + 1),
-                loss=float(rank),
-                learning_rate=rank + 0.5,
-            )
+            one.step(items=10 * (rank + 1), loss=float(rank), learning_rate=rank + 0.5)
     return one.close()
 
 
@@ -87,10 +83,7 @@ def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_
     assert run.throughput.items_per_second == 3 * 30 / 6
     assert [
         (rank.rank, rank.seconds[2:], rank.items[0]) for rank in run.workers.ranks
-    ] == [
-        (0, (2.0, 2.0, 2.0), 10),
-        (1, (1.0, 2.0, 3.0), 20),
-    ]
+    ] == [(0, (2.0, 2.0, 2.0), 10), (1, (1.0, 2.0, 3.0), 20)]
     assert "each rank counts seconds by" in run.workers.window
     assert [rank.load_others for rank in run.workers.ranks] == [None, None], (
         "each takes the other for load"
@@ -106,9 +99,8 @@ def test_runs_at_the_same_place_follow_each_other(tmp_path):
         return lambda: [take_part(path, rank, step_s) for step_s in (2.0, 4.0)]
 
     assert together(epochs(0), epochs(1)) == [None, None]
-    assert record.read(path).batches.seconds == (4.0,) * 5 and os.listdir(tmp_path) == [
-        "run.json"
-    ]
+    assert record.read(path).batches.seconds == (4.0,) * 5
+    assert os.listdir(tmp_path) == ["run.json"]
 
 
 def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
@@ -116,10 +108,8 @@ def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
     with pytest.raises(ClusterError, match="^rank 1 of 2 did not join within"):
         take_part(path, 0, 1.0, timeout_s=SHORT_S)
     run = record.read(path)
-    assert (run.status, run.error.type) == (
-        "failed",
-        "ClusterError",
-    ) and "rank 1 of 2" in run.error.message
+    assert (run.status, run.error.type) == ("failed", "ClusterError")
+    assert "rank 1 of 2" in run.error.message
     with pytest.raises(ClusterError, match="rank 0 did not arrive"):
         take_part(tmp_path / "other.json", 1, 1.0, timeout_s=SHORT_S)
     assert not (tmp_path / "other.json").exists(), "rank 0 alone writes it"
@@ -159,9 +149,8 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(tmp_path, failing):
     cause = f"rank {failing} (host {socket.gethostname()}, process {os.getpid()}) ended: no more"
     assert str(raised[1 - failing]) == cause
     run = record.read(path)
-    assert run.status == "failed" and run.error.message == (
-        "no more" if failing == 0 else cause
-    )
+    assert run.status == "failed"
+    assert run.error.message == ("no more" if failing == 0 else cause)
     assert os.listdir(tmp_path) == ["run.json"]
 
 

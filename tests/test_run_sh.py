@@ -68,17 +68,14 @@ def run(tmp_path):
 
 def test_what_was_installed_is_not_installed_again(run, tmp_path):
     first = run("setup")
-    assert first.returncode == 0 and first.stderr.startswith(
-        f"setting up {tmp_path}/venv with Python 3.12.0 ("
-    )
+    assert first.returncode == 0
+    assert first.stderr.startswith(f"setting up {tmp_path}/venv with Python 3.12.0 (")
     line, compiled, checker, _ = first.notes
     assert compiled == f"-m compileall -qq -j0 {tmp_path}/venv/lib", (
         "nobody else does where PYTHONDONTWRITEBYTECODE is set"
     )
-    assert (
-        "-r requirements.txt -r requirements-dev.txt" in line
-        and "--no-deps -r requirements-mlperf.txt" in checker
-    )
+    assert "-r requirements.txt -r requirements-dev.txt" in line
+    assert "--no-deps -r requirements-mlperf.txt" in checker
     again = run("setup")
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (
         0,
@@ -133,9 +130,8 @@ def test_only_the_tab_profile_brings_its_packages(run):
         run("tensorboard", "--port=0").notes
     )
     installed, compiled, started = run("tensorboard", "--port=0", flag).notes
-    assert compiled.startswith("-m compileall ") and installed.endswith(
-        "-c constraints.txt -r requirements-profile.txt"
-    )
+    assert compiled.startswith("-m compileall ")
+    assert installed.endswith("-c constraints.txt -r requirements-profile.txt")
     assert started.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}")
     (again,) = run("tensorboard", flag).notes
     assert again.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard {flag}")
@@ -150,9 +146,8 @@ def test_without_a_network_it_says_what_can_be_done(run):
     done = run("tensorboard", "--profile", pip=failing)
     assert done.returncode == 1 and len(done.notes) == 1
     last = done.stderr.splitlines()[-1]
-    assert (
-        last.startswith("error: without --profile") and "./run.sh tensorboard" in last
-    )
+    assert last.startswith("error: without --profile")
+    assert "./run.sh tensorboard" in last
 
 
 def test_set_up_has_a_limit(run):
@@ -198,15 +193,12 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     gloo = path_with(tmp_path / "bin", "cmake", "g++")
     done = run("setup-horovod", pip=wanted, PATH=gloo)
     downloaded, installed, compiler, compiled = done.notes
-    assert downloaded.endswith(" horovod==0.28.1") and compiled.startswith(
-        "-m compileall "
-    )
+    assert downloaded.endswith(" horovod==0.28.1")
+    assert compiled.startswith("-m compileall ")
     assert installed.endswith("-r requirements-horovod.txt")
     assert compiler == f"{ROOT}/tools/horovod-cxx with , without 1"
-    assert (
-        "install libopenmpi-dev openmpi-bin" in done.stderr
-        and "with Gloo alone into" in done.stderr
-    )
+    assert "install libopenmpi-dev openmpi-bin" in done.stderr
+    assert "with Gloo alone into" in done.stderr
     assert not (tmp_path / "venv/horovod-build").exists()
     assert run("setup-horovod", PATH=gloo).notes == [], (
         "what was built is not built again"
@@ -276,18 +268,15 @@ def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(
     assert [line.split(" -c ")[1] for line in installed] == [
         f"constraints.txt -r requirements/{name}.txt" for name in ("torch", "jax")
     ]
-    assert (tmp_path / "venv-torch/bin/python").exists() and (
-        tmp_path / "venv-jax/.installed"
-    ).exists()
+    assert (tmp_path / "venv-torch/bin/python").exists()
+    assert (tmp_path / "venv-jax/.installed").exists()
     assert run("setup-frameworks", "jax", "torch").notes == [], (
         "what was installed is not installed again"
     )
     done = run("setup-frameworks", pip="echo ERROR: no keras today; exit 1")
-    assert (
-        done.returncode == 1
-        and "installing requirements/keras.txt failed" in done.stderr
-        and len(done.notes) == 1
-    )
+    assert done.returncode == 1
+    assert "installing requirements/keras.txt failed" in done.stderr
+    assert len(done.notes) == 1
 
 
 def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):

@@ -46,10 +46,8 @@ def test_quick_leaves_out_what_loads_tensorflow():
     )
     assert done.returncode == 0, done.stdout
     assert "machine/test_clock_sampler.py::" in done.stdout
-    assert (
-        "test_graph_view" not in done.stdout
-        and "::test_the_batches_of_a_run_" not in done.stdout
-    )
+    assert "test_graph_view" not in done.stdout
+    assert "::test_the_batches_of_a_run_" not in done.stdout
 
 
 def test_clusters_are_started_where_they_are_asked_for():
@@ -59,10 +57,8 @@ def test_clusters_are_started_where_they_are_asked_for():
         return conftest.pytest_ignore_collect(TESTS / CLUSTERS[-1], config)
 
     assert ignored("tests/training") is True and ignored() is True
-    assert (
-        ignored("tests/training", clusters=True) is None
-        and ignored(f"tests/{CLUSTERS[-1]}::test_one") is None
-    )
+    assert ignored("tests/training", clusters=True) is None
+    assert ignored(f"tests/{CLUSTERS[-1]}::test_one") is None
 
 
 def test_functions_are_traced_as_the_trainers_are():
@@ -82,9 +78,8 @@ def test_functions_are_traced_as_the_trainers_are():
         if "tf.function" in text
         for node in functions_of(ast.parse(text))
     ]
-    assert len(calls) > 40 and not [
-        call for call in calls if "autograph" not in call[2]
-    ]
+    assert len(calls) > 40
+    assert not [call for call in calls if "autograph" not in call[2]]
 
 
 def functions_of(tree: ast.AST) -> Iterator[ast.AST]:

@@ -60,13 +60,7 @@ def test_load_of_one_side_is_grave_if_it_is_large(name, others, steal, severity)
     assert severities(busy, busy) == {name: CAUTION}
 
 
-@pytest.mark.parametrize(
-    "rate, severity",
-    [
-        (300.0, INCOMPARABLE),
-        (100.0, CAUTION),
-    ],
-)
+@pytest.mark.parametrize("rate, severity", [(300.0, INCOMPARABLE), (100.0, CAUTION)])
 def test_load_that_cannot_explain_the_change_is_a_caution(rate, severity):
     """Compare a run beside a load of 30 % of one core with a run at 1,000 words/s."""
     busy = loaded(0.3, rate)
@@ -143,11 +137,7 @@ def test_numbers_within_their_tolerance_are_the_same():
 
 
 @pytest.mark.parametrize(
-    "name,value",
-    [
-        ("unit_type", "gru"),
-        ("global_batch_size", 64),
-    ],
+    "name,value", [("unit_type", "gru"), ("global_batch_size", 64)]
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = texts(run(), run(**{name: value}))[f"--{name}"]
@@ -236,11 +226,7 @@ def test_an_older_record_names_the_operators_that_ran(older, newer):
 
 @pytest.mark.parametrize(
     "no_turbo,boost,turbo",
-    [
-        ("0", None, "on"),
-        (None, "0", "off"),
-        (None, None, fact_readers.NOT_REPORTED),
-    ],
+    [("0", None, "on"), (None, "0", "off"), (None, None, fact_readers.NOT_REPORTED)],
 )
 def test_turbo(no_turbo, boost, turbo):
     files = {"cpu_no_turbo": no_turbo, "cpu_boost": boost}

@@ -25,13 +25,7 @@ def test_strong_and_weak_grids_are_recognised(batches):
     assert totals(*weak) == [None] * len(weak)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        [(1, 64), (1, 128)],
-        [(1, 64), (2, 96)],
-    ],
-)
+@pytest.mark.parametrize("sizes", [[(1, 64), (1, 128)], [(1, 64), (2, 96)]])
 def test_sizes_without_a_common_total_stay_weak(sizes):
     assert totals(*sizes) == [None] * len(sizes)
 

@@ -28,14 +28,7 @@ def search(start, fits):
     return tries
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        1,
-        32,
-        12_345,
-    ],
-)
+@pytest.mark.parametrize("limit", [1, 32, 12_345])
 def test_the_largest_is_found_to_a_sixteenth_in_few_runs(limit):
     tries = search(32, lambda size: size <= limit)
     result = find_bounds(tries)

@@ -43,13 +43,7 @@ def test_only_the_ranks_that_hold_up_the_others_are_named(exchanges):
         assert sum(num_last.values()) == sum(num_last[rank] for rank in late) == 30
 
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        2,
-        256,
-    ],
-)
+@pytest.mark.parametrize("size", [2, 256])
 def test_noise_is_not_named(size):
     rng = random.Random(size)
     judged = [judge(rng, size) for _ in range(100)]

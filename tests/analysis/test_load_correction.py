@@ -58,13 +58,7 @@ def test_a_quiet_row_is_not_corrected():
     assert one.rate.kind.notes == ()
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        0.9,
-        0.3,
-    ],
-)
+@pytest.mark.parametrize("own", [0.9, 0.3])
 def test_the_interval_grows_with_the_correction(own):
     corrected = load_correction.correct_rates([run(1, 100, own, 1 - own)])
     assert corrected.rates[0] == pytest.approx(100 / own, rel=0.03)

@@ -76,12 +76,7 @@ def test_timing_tables(table):
 
 
 @pytest.mark.parametrize(
-    "rates",
-    [
-        TURNS_OVER[:4],
-        TURNS_OVER,
-        (*TURNS_OVER[:3], 12_000),
-    ],
+    "rates", [TURNS_OVER[:4], TURNS_OVER, (*TURNS_OVER[:3], 12_000)]
 )
 def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):
     try:
@@ -219,13 +214,7 @@ def test_many_points_are_fitted_by_a_sample_that_is_named():
 
 
 @pytest.mark.parametrize("scaling", [WEAK, STRONG])
-@pytest.mark.parametrize(
-    "size",
-    [
-        0.0,
-        0.3,
-    ],
-)
+@pytest.mark.parametrize("size", [0.0, 0.3])
 def test_curves_of_one_term_are_recovered(scaling, size):
     terms = {WEAK: models.WEAK_TERMS, STRONG: models.STRONG_TERMS}[scaling]
     names = {WEAK: models.WEAK_MODELS, STRONG: models.STRONG_MODELS}[scaling]

@@ -167,14 +167,7 @@ def test_stored_links_give_back_the_fitted_times():
     assert links[""] in links.values()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"schema": "rnn_scaling.links/1"}',
-        None,
-    ],
-)
+@pytest.mark.parametrize("text", ["{", '{"schema": "rnn_scaling.links/1"}', None])
 def test_a_file_that_has_no_links_is_one_line(tmp_path, text):
     path = tmp_path / "links.json"
     if text is not None:

@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import prediction, public_tables
-from rnn_scaling.analysis.prediction.curves import (
-    STRONG,
-    WEAK,
-    Curve,
-    MeasuredPoint,
-)
+from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, MeasuredPoint
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "predict.md"
 SCORES = (
@@ -28,10 +23,8 @@ def test_the_file_of_public_tables_is_sound():
     for public in found:
         devices = [point.devices for point in public.curve.points]
         assert len(devices) >= 3 and devices == sorted(set(devices)), public.curve
-        assert public.group in public_tables.GROUPS and public.curve.scaling in (
-            WEAK,
-            STRONG,
-        )
+        assert public.group in public_tables.GROUPS
+        assert public.curve.scaling in (WEAK, STRONG)
         assert public.half == public_tables.half_of(public.curve.source, public.group)
         assert all(0 < point.rounding <= 0.5 for point in public.curve.points), (
             public.curve

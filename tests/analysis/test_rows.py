@@ -161,13 +161,7 @@ def test_one_run_of_each_has_only_the_interval_over_its_batches():
     assert rows.build_rows([timed(2, 140), timed(2, 141)])[0].rate_within_run is None
 
 
-@pytest.mark.parametrize(
-    "share",
-    [
-        7,
-        3000,
-    ],
-)
+@pytest.mark.parametrize("share", [7, 3000])
 def test_even_towers_have_no_imbalance(share):
     shares = [[share] * 3] * 59
     record = make_record(

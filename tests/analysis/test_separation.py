@@ -145,11 +145,9 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
         each.name: describe(each)
         for each in differences.find_differences(pair[:1], pair[1:])
     }
-    assert (
-        [*found] == [what]
-        and found[what].effect
-        and found[what].first != found[what].second
-    )
+    assert [*found] == [what]
+    assert found[what].effect
+    assert found[what].first != found[what].second
     expected = CAUTION if what in CAUTIONS else INCOMPARABLE
     assert found[what].severity == expected
     summary = summary_of(*pair)

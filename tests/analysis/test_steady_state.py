@@ -41,13 +41,7 @@ def test_a_series_that_never_settles_has_no_steady_state(name):
     assert result[4] == "no steady state 100.0%"
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        "AR(1) 0.5",
-        "outliers 2 %",
-    ],
-)
+@pytest.mark.parametrize("noise", ["AR(1) 0.5", "outliers 2 %"])
 def test_flat_series_are_flat(noise):
     answers = benchmark.judge("flat", noise, 0.01, 200, repetitions=40, seed=3)[4]
     assert answers.startswith("flat ")
@@ -68,13 +62,7 @@ def test_changes_in_long_series_are_found_to_the_batch(cut):
     assert steady_state.analyse(with_late_change(5000, 1.1, cut)).start == cut
 
 
-@pytest.mark.parametrize(
-    ("n", "sigma"),
-    [
-        (30, 0.02),
-        (60, 0.05),
-    ],
-)
+@pytest.mark.parametrize(("n", "sigma"), [(30, 0.02), (60, 0.05)])
 def test_slow_batches_in_a_row_are_found(n, sigma):
     first = 8 if n == 30 else n // 2 + 5
     clean = np.ones(n)
@@ -107,13 +95,7 @@ def test_thirty_batches_with_a_change_are_too_few():
     assert statement_kinds(state, 30) == ["steady-not-yet", "steady-run-more"]
 
 
-@pytest.mark.parametrize(
-    "n",
-    [
-        0,
-        29,
-    ],
-)
+@pytest.mark.parametrize("n", [0, 29])
 def test_fewer_than_thirty_batches_are_not_analysed(n):
     state = steady_state.analyse([1.0] * n)
     assert state.kind == StateKind.TOO_SHORT
@@ -124,13 +106,7 @@ def test_fewer_than_thirty_batches_are_not_analysed(n):
     assert statement.values["wanted"] == 60
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        106,
-        132,
-    ],
-)
+@pytest.mark.parametrize("seed", [106, 132])
 def test_slow_noise_is_not_a_change(seed):
     """With correlation 0.8, the noise must be estimated again after the first cuts."""
     y = benchmark.draw_noise(

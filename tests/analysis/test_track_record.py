@@ -75,13 +75,7 @@ def test_equal_predictions_count_once_and_fitted_points_never():
     assert [point.devices for point in predicted(LATER, 4, 16).predicted] == [16]
 
 
-@pytest.mark.parametrize(
-    "rate, is_hit",
-    [
-        (90.1, True),
-        (89.9, False),
-    ],
-)
+@pytest.mark.parametrize("rate, is_hit", [(90.1, True), (89.9, False)])
 def test_a_hit_is_inside_the_interval(rate, is_hit):
     point = Predicted(devices=4, rate=100.0, low=90.0, high=110.0)
     assert CheckedPoint(predicted(FIRST, 4), point, Interval(rate)).is_hit == is_hit

@@ -5,12 +5,7 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.browser.conftest import listen
-from tests.support.scaling_runs import (
-    attributed,
-    run,
-    timed,
-    without_pictures,
-)
+from tests.support.scaling_runs import attributed, run, timed, without_pictures
 
 
 @pytest.fixture(scope="module")
@@ -239,10 +234,8 @@ def test_by_keyboard_one_skips_and_every_stop_is_visible(open_page):
             page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             != "none"
         )
-    assert (
-        set(stops) == {"A", "a", "SUMMARY", "BUTTON", "SELECT", "INPUT"}
-        and len(stops) >= 20
-    )
+    assert set(stops) == {"A", "a", "SUMMARY", "BUTTON", "SELECT", "INPUT"}
+    assert len(stops) >= 20
 
 
 def _state(page):
@@ -264,18 +257,15 @@ def test_the_address_keeps_what_is_chosen(open_page):
     page.locator("details.series summary").click()
     page.locator(".keys button").first.click()
     after = _state(page)
-    assert (
-        after["points"] < before["points"]
-        and after["off"]
-        and after["axis"].startswith("Words/s")
-    )
+    assert after["points"] < before["points"]
+    assert after["off"]
+    assert after["axis"].startswith("Words/s")
     page.locator(".overview .sort:visible").nth(1).click()
     page.get_by_role("button", name="Filter columns All series").click()
     page.get_by_label("Filter All series by Speedup").fill(">1.5")
     chosen = _state(page)
-    assert "descending" in chosen["sort"] and 0 < len(chosen["rows"]) < len(
-        before["rows"]
-    )
+    assert "descending" in chosen["sort"]
+    assert 0 < len(chosen["rows"]) < len(before["rows"])
     page.reload()
     assert _state(page) == chosen
     page.go_back()
@@ -386,10 +376,8 @@ def test_a_point_opens_its_runs_and_the_keyboard_closes_them(open_page):
     point = page.locator(".picture a").last
     name = point.get_attribute("aria-label")
     point.focus()
-    assert (
-        name.split(";")[0] in page.locator(".tip").inner_text()
-        and "./run.sh" in page.locator(".tip").inner_text()
-    )
+    assert name.split(";")[0] in page.locator(".tip").inner_text()
+    assert "./run.sh" in page.locator(".tip").inner_text()
     page.keyboard.press("Enter")
     panel = page.locator("dialog[open]")
     assert panel.locator("h2").inner_text() == name.split(";")[0] and "run=" in page.url
@@ -442,9 +430,8 @@ def test_a_fingers_first_tap_says_what_a_point_is_and_the_second_opens_it(open_p
     page = open_page(390, 844, has_touch=True, is_mobile=True)
     point = page.locator(".picture a").last
     point.tap()
-    assert (
-        page.locator(".tip").is_visible() and not page.locator("dialog[open]").count()
-    )
+    assert page.locator(".tip").is_visible()
+    assert not page.locator("dialog[open]").count()
     point.tap()
     page.locator("dialog[open]").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -474,10 +461,8 @@ def test_without_the_clipboard_the_command_is_selected(open_page):
 
 def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
     page = open_page(java_script_enabled=False)
-    assert (
-        page.locator(".first svg.plot").first.is_visible()
-        and not page.locator(".live").first.is_visible()
-    )
+    assert page.locator(".first svg.plot").first.is_visible()
+    assert not page.locator(".live").first.is_visible()
     assert (
         page.locator("#answer").is_visible()
         and page.locator("button:visible").count() == 0
@@ -493,16 +478,12 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
         page.evaluate("getComputedStyle(document.body).backgroundColor")
         == "rgb(255, 255, 255)"
     )
-    assert (
-        page.locator(".live:visible, .tools:visible").count() == 0
-        and page.locator("button.copy:visible").count() == 0
-    )
+    assert page.locator(".live:visible, .tools:visible").count() == 0
+    assert page.locator("button.copy:visible").count() == 0
     assert page.locator(".first svg.plot").first.is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert (
-        page.locator("details:not([open], .screen)").count() == 0
-        and page.locator("details.screen:visible").count() == 0
-    )
+    assert page.locator("details:not([open], .screen)").count() == 0
+    assert page.locator("details.screen:visible").count() == 0
     tables = "[...document.querySelectorAll('table')].filter(e => e.getBoundingClientRect().right > innerWidth)"
     assert page.evaluate(f"{tables}.map(e => e.caption.textContent)") == []
     split = """() => {

@@ -64,9 +64,8 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
         None,
         None,
     ]
-    assert (
-        results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"]) and results[1][2] == {}
-    )
+    assert results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"])
+    assert results[1][2] == {}
     assert not any(
         connection.failed.is_set() or connection.lost for connection in connections
     )
@@ -158,11 +157,9 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
     with pytest.raises(ClusterError) as error:
         a_connection(1, 2, address, timeout_s=0.5).join()
     line = str(error.value)
-    assert (
-        line.startswith("rank 1: ")
-        and address in line
-        and "0.5 s (--cluster_timeout)" in line
-    )
+    assert line.startswith("rank 1: ")
+    assert address in line
+    assert "0.5 s (--cluster_timeout)" in line
     assert "Connection refused" in line and "--coordinator_address=HOST:PORT" in line
 
 
@@ -275,11 +272,9 @@ def test_a_barrier_that_one_rank_never_reaches():
         return connection.barrier("step", timeout_s=0.3)
 
     lines = together(connections, body)
-    assert (
-        len(set(lines)) == 1
-        and lines[0].startswith("rank 2 ")
-        and "'step' within 0.3 s" in lines[0]
-    )
+    assert len(set(lines)) == 1
+    assert lines[0].startswith("rank 2 ")
+    assert "'step' within 0.3 s" in lines[0]
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
@@ -303,22 +298,18 @@ def test_rank_0_leaves_last():
     connections[2].report("late")
     assert together(connections[2:], RankConnection.leave) == [None]
     first.join(PATIENCE_S)
-    assert connections[0].reports() == {2: ["late"]} and not any(
-        connection.failed.is_set() for connection in connections
-    )
+    assert connections[0].reports() == {2: ["late"]}
+    assert not any(connection.failed.is_set() for connection in connections)
 
 
 def test_rank_0_waits_for_ranks_that_have_not_left_within_its_time_limit():
     connections = joined_connections(2)
     connections[0]._timeout_s = 0.3
     (line,) = together(connections[:1], RankConnection.leave)
-    assert "rank 1 did not leave" in line and line.endswith(
-        "within 0.3 s (--cluster_timeout)"
-    )
-    assert (
-        connections[1].failed.wait(PATIENCE_S)
-        and connections[1].failure.message == line
-    )
+    assert "rank 1 did not leave" in line
+    assert line.endswith("within 0.3 s (--cluster_timeout)")
+    assert connections[1].failed.wait(PATIENCE_S)
+    assert connections[1].failure.message == line
 
 
 def test_a_report_must_be_json_and_may_be_long():

@@ -61,18 +61,11 @@ def test_a_readable_file_is_reported_next_to_an_unreadable_one(files, capsys):
     reports = json.loads(capsys.readouterr().out)["files"]
     assert [bool(report["error"]) for report in reports] == [True, False]
     (finding,) = reports[1]["findings"]
-    assert {place["line"] for place in finding["places"]} == {5} and finding[
-        "statements"
-    ][0]["kind"] == "audit-one-of"
+    assert {place["line"] for place in finding["places"]} == {5}
+    assert finding["statements"][0]["kind"] == "audit-one-of"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--max_numbers=0", "x"],
-    ],
-)
+@pytest.mark.parametrize("words", [[], ["--max_numbers=0", "x"]])
 def test_wrong_use(words, capsys):
     assert audit.main(words) == 2
     assert capsys.readouterr().err.startswith("error: ")
@@ -81,21 +74,17 @@ def test_wrong_use(words, capsys):
 def test_text_has_file_line_value_and_the_marked_row(files, capsys):
     audit.main([str(files / "bad.md")])
     out = capsys.readouterr().out
-    assert (
-        out.startswith(f"{files / 'bad.md'}:5: ")
-        and ">3.06<" in out
-        and ">360.0<" in out
-    )
+    assert out.startswith(f"{files / 'bad.md'}:5: ")
+    assert ">3.06<" in out
+    assert ">360.0<" in out
 
 
 def test_markdown_is_a_table(files, capsys):
     audit.main([str(files / "bad.md"), "--format=markdown"])
     lines = capsys.readouterr().out.splitlines()
-    assert (
-        lines[0].startswith("| Where |")
-        and lines[2].count(" | ") == lines[0].count(" | ")
-        and "3.06" in lines[2]
-    )
+    assert lines[0].startswith("| Where |")
+    assert lines[2].count(" | ") == lines[0].count(" | ")
+    assert "3.06" in lines[2]
 
 
 def test_a_folder_of_documents(files, capsys):
@@ -103,11 +92,9 @@ def test_a_folder_of_documents(files, capsys):
         (files / name).unlink()
     assert audit.main([str(files)]) == 1
     captured = capsys.readouterr()
-    assert (
-        captured.err == ""
-        and f"{files / 'bad.md'}:5: " in captured.out
-        and f"{files / 'latin.md'}:5: " in captured.out
-    )
+    assert captured.err == ""
+    assert f"{files / 'bad.md'}:5: " in captured.out
+    assert f"{files / 'latin.md'}:5: " in captured.out
     (files / "bad.md").unlink(), (files / "latin.md").unlink()
     assert audit.main([str(files)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2, (

@@ -27,10 +27,7 @@ def run(name, *words):
     """Run a command with the streams of its process; return its output."""
     streams = [entry.PlainText(io.BytesIO(), "utf-8") for _ in range(2)]
     command = importlib.import_module(f"rnn_scaling.commands.{name}")
-    with (
-        contextlib.redirect_stdout(streams[0]),
-        contextlib.redirect_stderr(streams[1]),
-    ):
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
         status = command.main([*map(str, words)])
     outputs = []
     for stream in streams:

@@ -48,10 +48,8 @@ def test_old_folders_are_imported_with_their_subfolders(go, tmp_path):
     write(tmp_path / "old" / "a", [1000.0])
     write(tmp_path / "old" / "b" / "c", [1010.0])
     assert go("add", "old")[0] == 2
-    assert (
-        go("import", "old", "--history=h")[0] == 0
-        and len(os.listdir(tmp_path / "h")) == 2
-    )
+    assert go("import", "old", "--history=h")[0] == 0
+    assert len(os.listdir(tmp_path / "h")) == 2
 
 
 def test_a_commit_is_named(go, tmp_path):
@@ -139,13 +137,7 @@ def test_a_program_of_ones_own_has_the_commit_of_its_folder(go, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["show", "nothing"],
-        ["show", "others"],
-        ["add", "empty"],
-        ["remove"],
-    ],
+    "words", [["show", "nothing"], ["show", "others"], ["add", "empty"], ["remove"]]
 )
 def test_refusals_have_one_line(words, go, tmp_path):
     (tmp_path / "empty").mkdir()
@@ -167,9 +159,7 @@ def test_a_damaged_entry_hides_no_other(go, tmp_path):
     damaged = sorted((tmp_path / "history").iterdir())[2]
     damaged.write_text(damaged.read_text().replace('"words"', '"tokens"'))
     status, out, err = go("show", "--output=out")
-    assert (
-        status == 0
-        and f"{len(made) - 1} entries" in out
-        and err.count("\n") == 1
-        and damaged.name in err
-    )
+    assert status == 0
+    assert f"{len(made) - 1} entries" in out
+    assert err.count("\n") == 1
+    assert damaged.name in err

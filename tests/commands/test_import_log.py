@@ -46,16 +46,12 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     write(folder, "topo.txt", log_samples.TOPO)
     status, out, err = run(capsys, "a.log", "topo.txt", "--output=json")
     (line,) = err
-    assert (
-        status == 1
-        and line.startswith("error: a.log:7: ")
-        and "above 0, got '0'" in line
-    )
+    assert status == 1
+    assert line.startswith("error: a.log:7: ")
+    assert "above 0, got '0'" in line
     rates, topo = json.loads(out)["logs"]
-    assert (
-        rates["format"] == "seed_trainer"
-        and rates["tables"][0]["points"][0]["rate"] == 55411.433
-    )
+    assert rates["format"] == "seed_trainer"
+    assert rates["tables"][0]["points"][0]["rate"] == 55411.433
     assert rates["problems"] == [
         {"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}
     ]
@@ -168,16 +164,11 @@ def test_problems_of_one_kind_are_counted():
     for line in range(200, 300):
         problems.add(line, f"kind {line}")
     first = problems.all()[0]
-    assert (first.line, first.reason, first.more) == (
-        1,
-        "row 1 is bad",
-        99,
-    ) and first.text("x").startswith("x:1: row 1 ")
+    assert (first.line, first.reason, first.more) == (1, "row 1 is bad", 99)
+    assert first.text("x").startswith("x:1: row 1 ")
     assert len(problems.all()) == reading.MAX_KINDS + 1
-    assert (
-        problems.all()[-1].reason == "further faults of several kinds"
-        and problems.all()[-1].more == 80
-    )
+    assert problems.all()[-1].reason == "further faults of several kinds"
+    assert problems.all()[-1].more == 80
 
 
 def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(folder, capsys):
@@ -245,9 +236,8 @@ def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
         for n in (1, 2, 4)
     ]
     status, out, err = run(capsys, *files, "--audit")
-    assert (status, err) == (0, []) and re.search(
-        "Findings of the audit: 0 in [1-9]", out
-    )
+    assert (status, err) == (0, [])
+    assert re.search("Findings of the audit: 0 in [1-9]", out)
     files.append(
         write(folder, "8.log", log_samples.horovod_synthetic(8, 180.0))
     )  # 14 times the speed of one

@@ -111,8 +111,7 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 def test_flags_of_the_run_are_those_of_every_rank():
     (_, options), words, config = cluster_options.read_command_line(
-        ["--workers=3", "--link_mbit=50", "--", MODE, "--seed=4"],
-        local_cluster.GROUPS,
+        ["--workers=3", "--link_mbit=50", "--", MODE, "--seed=4"], local_cluster.GROUPS
     )
     assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
     assert (options.link(), config.num_processes) == (network.NetworkLink(5e7), 3)
@@ -135,15 +134,14 @@ def test_ranks_meet_in_their_network_and_leave_nothing():
 def test_a_rank_that_is_killed_ends_the_run_by_its_name():
     process = start("--workers=3", "--link_mbit=1000", "--", MODE, "--seed=9")
     _, err = process.communicate(timeout=120)
-    assert (
-        process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
-    )
+    assert process.returncode == 1
+    assert "worker 1" in err
+    assert "was killed by SIGKILL" in err
 
 
 @real
 @pytest.mark.parametrize(
-    "number, status",
-    [(signal.SIGTERM, 130), (signal.SIGKILL, -9)],
+    "number, status", [(signal.SIGTERM, 130), (signal.SIGKILL, -9)]
 )
 def test_nothing_is_left_whatever_ends_it(number, status):
     """Expect that ranks and namespaces end at once after kill -9.

@@ -158,13 +158,7 @@ def test_a_sum_without_the_tag_of_a_rank_is_said(tmp_path):
     assert reading.rate == 7 and kinds_of(reading) == {Kind.NO_RANKS}
 
 
-@pytest.mark.parametrize(
-    ("count", "factor"),
-    [
-        (39, 0.9),
-        (12, 0.7),
-    ],
-)
+@pytest.mark.parametrize(("count", "factor"), [(39, 0.9), (12, 0.7)])
 def test_a_warm_up_that_approaches_a_rate_is_no_running_average(
     tmp_path, count, factor
 ):

@@ -100,9 +100,8 @@ def test_without_prices_nothing_is_said_of_cost(go, tmp_path):
     two_machines(tmp_path)
     (tmp_path / "machines.toml").unlink()
     found, told = held(go)
-    assert found["machine_costs"] == [] and not [
-        kind for kind in told if kind.startswith("machines-")
-    ]
+    assert found["machine_costs"] == []
+    assert not [kind for kind in told if kind.startswith("machines-")]
     assert "cost" not in go("old", "new")[1]
     status, _, err = go("old", "new", "--output=out", command=report)
     assert status == 2 and "--machines=FILE" in err
@@ -114,10 +113,8 @@ def test_several_series_answer_with_the_fastest(go, tmp_path):
     machine(tmp_path / "old", {1: 0.5}, name="gru", **slow)
     machine(tmp_path / "new", {1: 0.2}, NEW, name="gru", **slow)
     found, told = held(go)
-    assert (
-        len(found["machine_costs"]) == 4
-        and "cudnn_lstm" in told["machines-series"]["subject"]
-    )
+    assert len(found["machine_costs"]) == 4
+    assert "cudnn_lstm" in told["machines-series"]["subject"]
     assert told["machines-cheapest"]["subject"] == "new"
     assert told["machines-series-differ"]["values"] == {"others": 1, "series": 2}
 
@@ -152,13 +149,11 @@ def test_three_machines_and_their_files(go, tmp_path):
     with open(tmp_path / "machines.toml", "a") as file:
         file.write(THIRD.format(0.5))
     status, out, err = go("old", "new", "third", "--output=out", command=report)
-    assert (status, err) == (0, "") and out.splitlines()[-1].startswith(
-        "result: third is the cheapest"
-    )
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1].startswith("result: third is the cheapest")
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files == {"machines.png", "machines.html"} and all(
-        is_own(tmp_path / "out" / name) for name in files
-    )
+    assert files == {"machines.png", "machines.html"}
+    assert all(is_own(tmp_path / "out" / name) for name in files)
     # It replaces its own files.
     assert go("old", "new", "third", "--output=out", command=report)[0] == 0
     page = (tmp_path / "out" / "machines.html").read_text()

@@ -27,9 +27,8 @@ def made(folder, *words):
 
 def test_equal_flags_make_equal_files(tmp_path):
     first = made(tmp_path / "a")
-    assert len(first) == 2 and made(tmp_path / "b") == first != made(
-        tmp_path / "c", "--seed=2"
-    )
+    assert len(first) == 2
+    assert made(tmp_path / "b") == first != made(tmp_path / "c", "--seed=2")
 
 
 @pytest.mark.parametrize(
@@ -37,9 +36,8 @@ def test_equal_flags_make_equal_files(tmp_path):
 )
 def test_wrong_flags_are_refused_by_name(bad, tmp_path, capsys):
     assert command.main([f"--out={tmp_path / 'd'}", "--files=2", bad]) == 2
-    assert (
-        bad.split("=")[0] in capsys.readouterr().err and not (tmp_path / "d").exists()
-    )
+    assert bad.split("=")[0] in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_folder_that_cannot_be_made_has_one_line(capsys):
@@ -59,11 +57,9 @@ def test_a_full_disk_has_one_line_and_leaves_no_part_of_a_file(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     line = capsys.readouterr().err
-    assert (
-        line.startswith(f"error: --out={tmp_path}: ")
-        and line.count("\n") == 1
-        and not any(tmp_path.iterdir())
-    )
+    assert line.startswith(f"error: --out={tmp_path}: ")
+    assert line.count("\n") == 1
+    assert not any(tmp_path.iterdir())
 
 
 def test_two_sets_of_files_do_not_share_a_folder(tmp_path, capsys):

@@ -55,23 +55,13 @@ def test_a_broken_trace_is_named(keys, value, field, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        3,
-        {"steps": [{"seconds": 1, "towers": [1, 2]}]},
-    ],
-)
+@pytest.mark.parametrize("broken", [3, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])
 def test_a_foreign_trace_is_an_error(broken):
     assert any(line.startswith("trace") for line in faults_of(trace=broken))
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [
-        {"python": 3, "partitions": {}},
-        {"partitions": {"operators": 1}},
-    ],
+    "broken", [{"python": 3, "partitions": {}}, {"partitions": {"operators": 1}}]
 )
 def test_a_foreign_graph_is_an_error(broken):
     faults = faults_of(graph=broken)

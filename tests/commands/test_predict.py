@@ -198,13 +198,7 @@ def test_the_speedup_of_the_baseline_is_exact(go, tmp_path):
     assert widths[0] == widths[1] < 1.6
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        "Nodes",
-        "# of machines",
-    ],
-)
+@pytest.mark.parametrize("title", ["Nodes", "# of machines"])
 def test_nodes_are_machines(go, tmp_path, title):
     text = (CASES / "two_lengths.md").read_text().replace("Nodes", title)
     (tmp_path / "t.md").write_text(text)
@@ -324,10 +318,8 @@ def test_what_cannot_be_predicted_is_one_line_each(go, tmp_path, words, part):
     (tmp_path / "nothing.md").write_text("no table")
     status, out, err = go(*words)
     assert (status, out) == (2, "") and part in err
-    assert (
-        all(line.startswith("error: ") for line in err.splitlines())
-        and len(err.splitlines()) <= 2
-    )
+    assert all(line.startswith("error: ") for line in err.splitlines())
+    assert len(err.splitlines()) <= 2
 
 
 def test_series_that_cannot_be_predicted_are_warnings_next_to_others(go, tmp_path):

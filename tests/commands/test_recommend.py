@@ -67,10 +67,8 @@ def test_after_ctrl_c_the_same_command_continues(tmp_path, capsys):
 def test_a_mode_that_fails_is_named_and_none_is_a_failure(tmp_path, capsys):
     assert go(tmp_path, *FEW, what="fails:variable_update=replicated") == 0
     data = written(tmp_path)
-    assert (
-        len(data["failed"]) == 1
-        and data["taken"]["variable_update"] == "parameter_server"
-    )
+    assert len(data["failed"]) == 1
+    assert data["taken"]["variable_update"] == "parameter_server"
     assert "no such luck" in capsys.readouterr().err
     assert go(tmp_path / "b", *FEW, what="fails:batch_size=32") == 1
     assert [each["kind"] for each in written(tmp_path / "b")["statements"]] == [
@@ -98,9 +96,8 @@ def test_a_dry_run_lists_the_runs_and_makes_none(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "4 runs, 0 finished, 4 to run: about" in out and "2 configurations" in err
     assert go(tmp_path, "--largest_batch", "--dry_run") == 0
-    assert (
-        "batch_size=32" in capsys.readouterr().out and not (tmp_path / "out").exists()
-    )
+    assert "batch_size=32" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(

@@ -56,10 +56,7 @@ def statements(found):
 
 @pytest.mark.parametrize(
     "num_devices, default, counts",
-    [
-        (1, 2, [1, 2, 3]),
-        (8, 96, [1, 2, 4, 8, 9, 10, 16, 96]),
-    ],
+    [(1, 2, [1, 2, 3]), (8, 96, [1, 2, 4, 8, 9, 10, 16, 96])],
 )
 def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(
     num_devices, default, counts
@@ -135,10 +132,8 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
         "threads-detectable",
         "default-fastest",
     ]
-    assert (
-        made["threads-fewest-enough"]["fewest"] == 1
-        and made["threads-detectable"]["limit"] < 0.01
-    )
+    assert made["threads-fewest-enough"]["fewest"] == 1
+    assert made["threads-detectable"]["limit"] < 0.01
     assert "threads-fewest-fastest" in statements(
         probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)
     )
@@ -186,9 +181,8 @@ def test_a_number_whose_runs_failed_is_no_bound():
     assert [setting.failed for setting in found.settings] == [0, 3, 0]
     assert found.sufficient == 1
     made = statements(found)
-    assert list(made)[0].startswith("threads-fewest") and made["threads-failed"][
-        "threads"
-    ] == ["2"]
+    assert list(made)[0].startswith("threads-fewest")
+    assert made["threads-failed"]["threads"] == ["2"]
     (none,) = dispatch_threads.make_probes(failed, OWN)
     assert "threads-not-measured" in statements(none)
 

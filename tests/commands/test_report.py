@@ -68,9 +68,8 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
     words = [str(source), f"--output={target}"]
     assert report.main(words) == 1
     assert "written by the report; --force" in capsys.readouterr().err
-    assert [path.name for path in target.iterdir()] == ["table.md"] and (
-        target / "table.md"
-    ).read_text() == "mine"
+    assert [path.name for path in target.iterdir()] == ["table.md"]
+    assert (target / "table.md").read_text() == "mine"
     assert report.main([*words, "--force"]) == 0
     assert {path.name for path in target.iterdir()} == FILES
     assert not (source / "table.md").exists()
@@ -118,13 +117,7 @@ def test_bad_records_are_named_and_the_good_ones_reported(
     assert "99.5 " in out
 
 
-@pytest.mark.parametrize(
-    "words,status",
-    [
-        (["no/such/folder"], 2),
-        (["EMPTY"], 1),
-    ],
-)
+@pytest.mark.parametrize("words,status", [(["no/such/folder"], 2), (["EMPTY"], 1)])
 def test_report_says_what_is_missing(words, status, tmp_path, capsys):
     assert (
         report.main([str(tmp_path) if word == "EMPTY" else word for word in words])

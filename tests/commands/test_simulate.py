@@ -65,10 +65,8 @@ def test_a_folder_is_calibrated_and_checked(go):
         kinds = {
             statement["kind"]: statement["values"] for statement in series["statements"]
         }
-        assert (
-            "simulation-fitted" in kinds
-            and abs(kinds["simulation-check"]["percent"]) < 3
-        )
+        assert "simulation-fitted" in kinds
+        assert abs(kinds["simulation-check"]["percent"]) < 3
 
 
 def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):

@@ -11,11 +11,7 @@ from rnn_scaling.commands import sweep
 from rnn_scaling.records import history, record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.system.processes import process
-from tests.support.faults import (
-    SMALL,
-    jump,
-    logged,
-)
+from tests.support.faults import SMALL, jump, logged
 from tests.support.sweeping import (
     ONE,
     THREE,
@@ -305,9 +301,8 @@ def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
         else:
             assert status == 0 and f"renamed to {name}.unreadable" in said
             (tmp_path / "out" / name).unlink()
-        assert (tmp_path / "precious").read_text() == "mine" and not (
-            tmp_path / "nowhere"
-        ).exists()
+        assert (tmp_path / "precious").read_text() == "mine"
+        assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
@@ -391,9 +386,8 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
     )
     (result,) = records(tmp_path).values()
     assert result.error and result.error.message.startswith("killed after 3600 s")
-    assert result.batches.items == (5, 5) and logged(tmp_path / "faults", "rank1") == [
-        name
-    ]
+    assert result.batches.items == (5, 5)
+    assert logged(tmp_path / "faults", "rank1") == [name]
     nothing_is_left_running(tmp_path)
 
 

@@ -54,11 +54,7 @@ def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
 # At the beginning, in the middle and at the end of a run; in the first, the second and the last run of a sweep.
 @pytest.mark.parametrize(
     "label, fault",
-    [
-        (ONE, "kill_sweep_first"),
-        (TWO, "kill_sweep_middle"),
-        (THREE, "kill_sweep_last"),
-    ],
+    [(ONE, "kill_sweep_first"), (TWO, "kill_sweep_middle"), (THREE, "kill_sweep_last")],
 )
 def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(
     label, fault, tmp_path
@@ -138,14 +134,10 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     os.close(leader)
     assert process.returncode == 130
     text = said.decode()
-    assert (
-        "| 2/3 runs, " in text
-        and f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
-    )
-    assert (
-        f"{ONE}: failed: ended with exit status 3" in text
-        and "the disk is on fire\r\n" in text
-    )
+    assert "| 2/3 runs, " in text
+    assert f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
+    assert f"{ONE}: failed: ended with exit status 3" in text
+    assert "the disk is on fire\r\n" in text
 
 
 def test_the_parent_never_loads_tensorflow(tmp_path):
@@ -216,11 +208,9 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     assert record.read(tmp_path / f"{ONE}.json") == first
     result = record.read(tmp_path / f"{TWO}.json")
     assert result.status == "ok" and len(result.batches.seconds) == 5
-    assert (
-        (tmp_path / "table.md").exists()
-        and "1/2" not in said
-        and f"2/2 {TWO}: " in said
-    )
+    assert (tmp_path / "table.md").exists()
+    assert "1/2" not in said
+    assert f"2/2 {TWO}: " in said
 
 
 def keys(value):

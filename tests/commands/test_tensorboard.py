@@ -65,13 +65,7 @@ def test_without_xprof_the_error_names_the_remedy(
     assert "xprof" in (error := capsys.readouterr().err) and remedy in error
 
 
-@pytest.mark.parametrize(
-    "logdir, warns",
-    [
-        ("later", True),
-        ("gs://bucket/x", False),
-    ],
-)
+@pytest.mark.parametrize("logdir, warns", [("later", True), ("gs://bucket/x", False)])
 def test_a_folder_that_does_not_exist_is_a_warning(
     tmp_path, monkeypatch, capsys, logdir, warns
 ):
@@ -115,11 +109,9 @@ def test_the_text_says_the_result_the_options_and_where_the_variables_are():
         for row in re.findall("<tr>(.*?)</tr>", shown(result), re.DOTALL)
     ]
     assert ["2", "32", "333.3", "180.0", "n/a"] in rows
-    assert (
-        "--xla=true" in shown(result)
-        and "--num_devices=2" in shown(result)
-        and "--batch_size" not in shown(result)
-    )
+    assert "--xla=true" in shown(result)
+    assert "--num_devices=2" in shown(result)
+    assert "--batch_size" not in shown(result)
     assert rows[-2:] == [
         ["/device:GPU:0", "3,145,728", "3.0"],
         ["/device:GPU:1", "1,048,576", "1.0"],
@@ -134,13 +126,11 @@ def test_a_run_that_measured_nothing_has_a_page_too():
 def test_no_value_of_an_option_becomes_markup():
     name = "<img src=x>|`b`_c_[d](http://e)\n# f"
     text = shown(timed(1, 100.0, data_source="text", src_file_name=name))
-    assert (
-        "<img" not in text
-        and text.count("<h2>") == 1
-        and "<h1>" not in text
-        and "<em>" not in text
-        and "<a " not in text
-    )
+    assert "<img" not in text
+    assert text.count("<h2>") == 1
+    assert "<h1>" not in text
+    assert "<em>" not in text
+    assert "<a " not in text
     assert "`b`_c_[d](http:" in html.unescape(text)
 
 

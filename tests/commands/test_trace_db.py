@@ -32,11 +32,7 @@ def test_times_keep_every_digit():
 
 
 @pytest.mark.parametrize(
-    ("window", "status"),
-    [
-        ([f"--to=-{'9' * 19}ns"], 2),
-        (["--from=5"], 1),
-    ],
+    ("window", "status"), [([f"--to=-{'9' * 19}ns"], 2), (["--from=5"], 1)]
 )
 def test_windows_without_a_trace(tmp_path, capsys, window, status):
     databases.nsys(tmp_path / "db")

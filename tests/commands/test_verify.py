@@ -17,10 +17,7 @@ from tests.support import forked
 
 @pytest.mark.parametrize(
     "words, flag",
-    [
-        (["--log_dir=x"], "--log_dir=x"),
-        (["--machine", "--num_workers=2"], "--machine"),
-    ],
+    [(["--log_dir=x"], "--log_dir=x"), (["--machine", "--num_workers=2"], "--machine")],
 )
 def test_bad_flags(words, flag, capsys):
     assert verify.main(words) == 2
@@ -51,9 +48,7 @@ def test_defaults():
     assert "learning_rate" not in choose_verification_defaults({"optimizer": "none"})
 
 
-def test_a_wrong_run_ends_with_1_and_has_the_fault_in_its_record(
-    tmp_path,
-):
+def test_a_wrong_run_ends_with_1_and_has_the_fault_in_its_record(tmp_path):
     words = [
         *(word for word in forked.TINY if "batches" not in word),
         f"--result_file={tmp_path}/run.json",
@@ -64,10 +59,8 @@ def test_a_wrong_run_ends_with_1_and_has_the_fault_in_its_record(
     certificate = record.read(tmp_path / "run.json").certificate
     assert (status, certificate.holds, certificate.verdict) == (1, False, "sum")
     assert "learning rate 0.5," in certificate.compared
-    assert (
-        certificate_text(certificate) in printed
-        and "| Batch | Loss, serial |" in printed
-    )
+    assert certificate_text(certificate) in printed
+    assert "| Batch | Loss, serial |" in printed
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,7 @@ def test_the_former_name_of_a_preset_is_its_new_name():
 
 @pytest.mark.parametrize(
     "total,towers,sizes",
-    [
-        (64, 2, (32, 32)),
-        (8, 3, (3, 3, 2)),
-        (5, 5, (1,) * 5),
-        (0, 2, (32, 32)),
-    ],
+    [(64, 2, (32, 32)), (8, 3, (3, 3, 2)), (5, 5, (1,) * 5), (0, 2, (32, 32))],
 )
 def test_no_sample_of_a_global_batch_is_lost(total, towers, sizes):
     config = resolve(f"--global_batch_size={total} --num_devices={towers}")

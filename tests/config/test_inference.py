@@ -47,9 +47,8 @@ def test_a_sweep_of_searches_has_no_mode_that_exchanges():
         "num_devices": [1, 2],
     }
     runs = plan({**lists, "encoder_type": ["cudnn_lstm"]}, num_gpus=0, num_cores=2)
-    assert {run.config.update.variable_update for run in runs} == {
-        "independent"
-    } and len(runs) == 8
+    assert {run.config.update.variable_update for run in runs} == {"independent"}
+    assert len(runs) == 8
     assert {run.unit for run in runs} == {"tokens"}
 
 

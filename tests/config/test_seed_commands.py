@@ -38,9 +38,8 @@ def problems(name, num_gpus, *more):
 def test_a_printed_command_line_lacks_nothing_but_gpus(name, num_gpus):
     lines = [*problems(name, num_gpus), *problems(name, num_gpus, "--num_devices=0")]
     if name == "all-reduce" and not num_gpus:
-        assert len(lines) == 2 and all(
-            "nccl needs --device=gpu" in line for line in lines
-        )
+        assert len(lines) == 2
+        assert all("nccl needs --device=gpu" in line for line in lines)
     else:
         assert not lines
 

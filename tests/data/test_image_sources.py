@@ -100,9 +100,8 @@ def test_random_images_have_every_class_and_no_two_pixels_alike_by_format(tf):
     layout = ImageLayout(8, NUM_CLASSES, "NHWC")
     batch = layout.draw(300, (), lambda stream: tf.constant([stream, 7], tf.int64))
     assert set(batch.labels.numpy()) == set(range(NUM_CLASSES))
-    assert abs(
-        batch.images.numpy().mean()
-    ) < 0.02 and batch.images.numpy().std() == pytest.approx(3**-0.5, rel=0.02)
+    assert abs(batch.images.numpy().mean()) < 0.02
+    assert batch.images.numpy().std() == pytest.approx(3**-0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
@@ -131,9 +130,8 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
             assert label == number % 10
     in_order = list(range(NUM_IMAGES))
     assert [sorted(epoch) for epoch in epochs] == [in_order] * 2
-    assert (epochs == [in_order] * 2) is not shuffles and (
-        epochs[0] != epochs[1]
-    ) is shuffles
+    assert (epochs == [in_order] * 2) is not shuffles
+    assert (epochs[0] != epochs[1]) is shuffles
 
 
 @pytest.mark.parametrize(

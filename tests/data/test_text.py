@@ -122,12 +122,7 @@ def numbered_pairs(count):
 
 @pytest.mark.parametrize(
     "num_buckets, num_towers, prefetch",
-    [
-        (1, 1, False),
-        (5, 1, False),
-        (5, 2, True),
-        (2, 3, False),
-    ],
+    [(1, 1, False), (5, 1, False), (5, 2, True), (2, 3, False)],
 )
 def test_batches_follow_the_documented_rules(
     tf, devices, tmp_path, num_buckets, num_towers, prefetch

@@ -199,8 +199,7 @@ def test_the_timeline_has_the_part_that_takes_most_of_each_bin():
 
 
 @pytest.mark.parametrize(
-    "traced, num_towers",
-    [(step(end_ms=0), 1), (step(kernel(2, FORWARD, 0, 1)), 2)],
+    "traced, num_towers", [(step(end_ms=0), 1), (step(kernel(2, FORWARD, 0, 1)), 2)]
 )
 def test_an_impossible_step_is_refused(traced, num_towers):
     with pytest.raises(ValueError):

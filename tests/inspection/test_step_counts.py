@@ -9,13 +9,7 @@ from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
 from tests.support import forked
 from tests.support.configs import resolve
 from tests.support.gpu_graph import trace
-from tests.support.step_probe import (
-    TINY,
-    Probe,
-    by_type,
-    count_two_towers,
-    every,
-)
+from tests.support.step_probe import TINY, Probe, by_type, count_two_towers, every
 from tests.support.training import local_engine
 
 LENGTHS = (2, 3, 5)

@@ -89,10 +89,8 @@ def test_peer_access_that_is_on_already_is_no_error():
 
 def test_bytes_that_arrive_changed_are_named():
     found = measure(FakeCudart(peers=BOTH, broken_peer=True))
-    assert (
-        "wrong bytes" in found["GPU 0 to GPU 1"].error
-        and "wrong bytes" in found["GPU 1 to GPU 0"].error
-    )
+    assert "wrong bytes" in found["GPU 0 to GPU 1"].error
+    assert "wrong bytes" in found["GPU 1 to GPU 0"].error
     assert found["host to GPU 0, pinned"].error == ""
 
 
@@ -148,9 +146,8 @@ def test_the_library_s_functions_get_their_types(monkeypatch):
     monkeypatch.setattr(gpu_copies.ctypes, "CDLL", lambda path: library)
     found = gpu_copies.find_library()
     # Without them ctypes would pass a size or an address as a C int, and cut it.
-    assert found.cudaMemcpyAsync.argtypes[
-        2
-    ] is ctypes.c_size_t and found.cudaFree.argtypes == (ctypes.c_void_p,)
+    assert found.cudaMemcpyAsync.argtypes[2] is ctypes.c_size_t
+    assert found.cudaFree.argtypes == (ctypes.c_void_p,)
     assert found.cudaGetErrorString.restype is ctypes.c_char_p
 
 

@@ -63,9 +63,8 @@ def test_a_time_that_does_not_grow_has_no_bandwidth():
         1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))
     ]
     result = series.find_best_fit(SIZES, times)
-    assert result.beta_gb_per_s is None and result.alpha_us == pytest.approx(
-        100, rel=0.02
-    )
+    assert result.beta_gb_per_s is None
+    assert result.alpha_us == pytest.approx(100, rel=0.02)
     assert result.seconds(2**28) == pytest.approx(1e-4, rel=0.02)
 
 
@@ -74,11 +73,9 @@ def test_where_the_line_holds_is_computed():
     for index in range(5):
         times[index] /= 2  # Small transfers are faster.
     result = series.find_best_fit(SIZES, times)
-    assert (
-        result.holds
-        and result.from_bytes == SIZES[5]
-        and result.beta_gb_per_s == pytest.approx(10)
-    )
+    assert result.holds
+    assert result.from_bytes == SIZES[5]
+    assert result.beta_gb_per_s == pytest.approx(10)
 
 
 def test_two_bandwidths_are_no_line():

@@ -35,9 +35,8 @@ def test_the_whole_product_is_made_on_every_device(tf, devices):
         assert float(elements[rank]) == float(result[0, 0])
     graph = work.function.get_concrete_function().graph
     placed = [op.device for op in graph.get_operations() if op.type == "MatMul"]
-    assert len(placed) == 2 and all(
-        name in place for name, place in zip(devices, placed, strict=False)
-    )
+    assert len(placed) == 2
+    assert all(name in place for name, place in zip(devices, placed, strict=False))
 
 
 def work_with_clock(devices, tick_s, dtype="float32"):
@@ -79,8 +78,5 @@ def test_products_that_would_take_too_long_are_left_out(tf, devices, monkeypatch
         "left out" in each.notes[0] and len(each.products[0].seconds) == 3
         for each in made
     )
-    assert seen[0] == (0, 3, "products of float32, first calls") and seen[-1] == (
-        3,
-        3,
-        "matrix products",
-    )
+    assert seen[0] == (0, 3, "products of float32, first calls")
+    assert seen[-1] == (3, 3, "matrix products")

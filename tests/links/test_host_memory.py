@@ -39,9 +39,8 @@ def test_every_thread_of_a_crew_moves_its_share(monkeypatch):
     before = threading.active_count()
     crew = host_memory.Crew([CORES[0]] * 3, 3000)
     crew.move("read", 1500)
-    assert [each[:2] for each in moved] == [("read", 500)] * 3 and len(
-        {each[2] for each in moved}
-    ) == 3
+    assert [each[:2] for each in moved] == [("read", 500)] * 3
+    assert len({each[2] for each in moved}) == 3
     crew.close()
     assert threading.active_count() == before
 
@@ -60,10 +59,8 @@ def test_measures_every_kernel_on_one_core_and_on_all():
     }
     assert by_name["host memory copy, 1 core"].sizes == [2**10, 2**20, 2**21]
     assert by_name["host memory copy, 2 cores"].sizes == [2**20, 2**21]
-    assert (
-        by_name["host memory copy, 1 core"].traffic == 2
-        and by_name["host memory read, 1 core"].traffic == 1
-    )
+    assert by_name["host memory copy, 1 core"].traffic == 2
+    assert by_name["host memory read, 1 core"].traffic == 1
     assert all(len(p.seconds) == 3 for each in found for p in each.points)
     assert rounds == [(n, 3, "host memory") for n in (1, 2, 3)]
     assert os.sched_getaffinity(0) == set(

@@ -22,9 +22,8 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
     names, left_out, _ = plan.parse_algorithms("all", "gpu", 4, 4)
     assert len(names) == 7 and left_out == []
     names, left_out, _ = plan.parse_algorithms("all", "gpu", 4, 2)
-    assert "nccl" not in names and [line.partition(":")[0] for line in left_out] == [
-        "nccl"
-    ]
+    assert "nccl" not in names
+    assert [line.partition(":")[0] for line in left_out] == ["nccl"]
 
 
 def test_what_is_asked_of_four_gpus(monkeypatch):

@@ -6,13 +6,7 @@ import pytest
 from rnn_scaling.config import registry
 from rnn_scaling.links import reduce
 
-ALGORITHMS = (
-    "collective",
-    "xring",
-    "rechd",
-    "pscpu",
-    "hierarchical",
-)
+ALGORITHMS = ("collective", "xring", "rechd", "pscpu", "hierarchical")
 SIZES = (4, 44, 4096, 4 * 100_003)
 
 
@@ -95,11 +89,8 @@ def test_waits_for_an_element_of_every_rank():
             fetched.append(self.rank)
 
     elements = [Element(rank) for rank in range(3)]
-    assert reduce.run(lambda: (["a", "b", "c"], elements)) == [
-        "a",
-        "b",
-        "c",
-    ] and fetched == [0, 1, 2]
+    assert reduce.run(lambda: (["a", "b", "c"], elements)) == ["a", "b", "c"]
+    assert fetched == [0, 1, 2]
 
 
 def test_nothing_is_folded_and_inputs_stay(tf, devices):
@@ -117,10 +108,8 @@ def test_nothing_is_folded_and_inputs_stay(tf, devices):
     first = [result.numpy() for result in reduce.run(case)]
     for _ in range(3):
         again = [result.numpy() for result in reduce.run(case)]
-    assert (
-        all(np.array_equal(a, b) for a, b in zip(first, again))
-        and reduce.count_wrong(reduce.run(case)) == 0
-    )
+    assert all(np.array_equal(a, b) for a, b in zip(first, again))
+    assert reduce.count_wrong(reduce.run(case)) == 0
     assert {tensor.op.inputs[0].op.type for tensor in read} == {"ReadVariableOp"}
     graph = case.get_concrete_function().graph
     assert not [
@@ -153,11 +142,9 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
 
     found = cpu_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
     (series,) = found
-    assert (
-        series.sizes == [4, 4096, 4_000_000]
-        and series.traffic == 0
-        and "copies nothing" in series.notes[0]
-    )
+    assert series.sizes == [4, 4096, 4_000_000]
+    assert series.traffic == 0
+    assert "copies nothing" in series.notes[0]
     assert cpu_copies._note([16]).endswith(": 16 B")
     with tf.device(devices[0]):
         x = tf.random.uniform([100])

@@ -181,14 +181,10 @@ def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(
         the_only(graph, "CudnnRNNBackpropV3"),
     )
     for op in (call, backward):
-        assert (
-            op.get_attr("direction") == b"bidirectional"
-            and op.get_attr("rnn_mode") == cell.encode()
-        )
-        assert (
-            op.get_attr("input_mode") == b"linear_input"
-            and op.get_attr("num_proj") == 0
-        )
+        assert op.get_attr("direction") == b"bidirectional"
+        assert op.get_attr("rnn_mode") == cell.encode()
+        assert op.get_attr("input_mode") == b"linear_input"
+        assert op.get_attr("num_proj") == 0
         assert op.get_attr("dropout") == 0.5 and op.inputs[0].dtype == op_dtype
     assert call.get_attr("is_training")
     states = {

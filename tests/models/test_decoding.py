@@ -26,11 +26,7 @@ ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"
 MODELS = {
     "nmt": MODEL,
     "nmt of GRUs, batch-major": dataclasses.replace(
-        MODEL,
-        **ONE_CELL,
-        unit_type="gru",
-        encoder_type="dynamic_rnn",
-        time_major=False,
+        MODEL, **ONE_CELL, unit_type="gru", encoder_type="dynamic_rnn", time_major=False
     ),
     "luong": ATTENTION,
     "bahdanau": dataclasses.replace(

@@ -23,10 +23,8 @@ NO_DROPOUT = (0, 0)
 def inputs(tf):
     """Return the network, its variables and a batch of sentences of unequal lengths."""
     workload, weights, rows, batch = make_inputs(tf, TRANSFORMER)
-    assert (
-        not rows
-        and len({*batch.source_length.numpy(), *batch.target_length.numpy()}) > 2
-    )
+    assert not rows
+    assert len({*batch.source_length.numpy(), *batch.target_length.numpy()}) > 2
     return workload, weights, rows, batch
 
 

@@ -147,14 +147,14 @@ def test_many_ranks_are_folded():
     told = cluster.late_ranks(many)
     grid = cluster.ranks_grid(told, "words")
     head, lines = grid.head, grid.lines
-    assert told.late_ranks == (40,) and [line[0].split(", ")[1] for line in lines] == [
+    assert told.late_ranks == (40,)
+    assert [line[0].split(", ")[1] for line in lines] == [
         "slowest",
         "median",
         "fastest",
     ]
-    assert (
-        lines[0][0] == "40, slowest" and lines[0][head.index("Last in batches")] == "10"
-    )
+    assert lines[0][0] == "40, slowest"
+    assert lines[0][head.index("Last in batches")] == "10"
     assert [line[0].split()[0] for line in cluster.phases_grid(many).lines] == [
         "0",
         "32",

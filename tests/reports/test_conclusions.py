@@ -8,20 +8,11 @@ import random
 
 import pytest
 
-from rnn_scaling.reports import (
-    conclusions,
-    table,
-)
+from rnn_scaling.reports import conclusions, table
 from rnn_scaling.reports.series_statements import make_statements
 from tests.support.answers import by_kind, lead, parts, stated, value
 from tests.support.records import changed
-from tests.support.scaling_runs import (
-    at_rates,
-    attributed,
-    of,
-    repeated,
-    timed,
-)
+from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
 
 RESTS = (
     "points-not-split",
@@ -41,16 +32,12 @@ def test_one_run_is_never_a_firm_statement():
     made = of([timed(1, 100), timed(2, 140)])
     one = lead(made)
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
-    assert (
-        "±" not in conclusions.answer_text(made)
-        and "±" not in table.format_text(made)
-        and not conclusions.interval_kinds(made.series)
-    )
+    assert "±" not in conclusions.answer_text(made)
+    assert "±" not in table.format_text(made)
+    assert not conclusions.interval_kinds(made.series)
     mixed = lead(of([timed(1, 100), *repeated({2: 140})]))
-    assert (
-        mixed["single-run-on"].values == {"devices": "1 device"}
-        and "single-runs" not in mixed
-    )
+    assert mixed["single-run-on"].values == {"devices": "1 device"}
+    assert "single-runs" not in mixed
 
 
 def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
@@ -101,22 +88,18 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
         ]
     )
     ((file, row),) = conclusions.few_disturbed_runs(one)
-    assert (
-        file == "7.json"
-        and runs[7].config["num_devices"] == row.num_devices
-        and file in conclusions.answer_text(one)
-    )
+    assert file == "7.json"
+    assert runs[7].config["num_devices"] == row.num_devices
+    assert file in conclusions.answer_text(one)
     command = conclusions.all_missing_run_commands(one)[0]
-    assert command.startswith("rm results/7.json && ") and command.endswith(
-        " --repeats=3 --out=results"
-    )
-    assert (
-        f"--num_devices={row.num_devices}" in command
-        and f"={runs[7].config['variable_update']}" in command
-    )
+    assert command.startswith("rm results/7.json && ")
+    assert command.endswith(" --repeats=3 --out=results")
+    assert f"--num_devices={row.num_devices}" in command
+    assert f"={runs[7].config['variable_update']}" in command
     assert not conclusions.few_disturbed_runs(
         of([changed(each, environment=load) for each in runs])
-    ) and not conclusions.few_disturbed_runs(of(runs))
+    )
+    assert not conclusions.few_disturbed_runs(of(runs))
 
 
 def test_an_exchange_that_speeds_up_is_contention_or_noise():
@@ -184,9 +167,8 @@ def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
     rates = {("independent", 1): 100, ("independent", 2): 140.2}
     rates |= {("replicated", 1): 100, ("replicated", 2): 140}
     made = stated(at_rates(rates))["replicated"]
-    assert made["part"].subject == "contention" and made["rest-within-noise"].values[
-        "parts"
-    ] == ["exchange"]
+    assert made["part"].subject == "contention"
+    assert made["rest-within-noise"].values["parts"] == ["exchange"]
     assert value(made["rest-within-noise"], "points") == pytest.approx(0.1, abs=0.01)
 
 

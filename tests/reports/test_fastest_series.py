@@ -6,12 +6,7 @@ import pytest
 
 from rnn_scaling.analysis.confidence import divide_rates
 from rnn_scaling.analysis.significance import is_above
-from rnn_scaling.reports import (
-    conclusions,
-    fastest_series,
-    headline,
-    table,
-)
+from rnn_scaling.reports import conclusions, fastest_series, headline, table
 from tests.support.answers import by_kind, lead, value
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import at_rates, of, repeated, run, timed
@@ -41,11 +36,9 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio():
     slow, fast = sorted(
         (each.row_on(2).rate for each in told.series), key=lambda rate: rate.value
     )
-    assert (
-        fast.low < slow.high
-        and "fastest" in lead(told)
-        and divide_rates(fast, slow).low > 1
-    )
+    assert fast.low < slow.high
+    assert "fastest" in lead(told)
+    assert divide_rates(fast, slow).low > 1
     assert "fastest-unclear" in lead(untold)
     # Picked as the highest of several it needs more: 5 % are of all pairs together.
     assert is_above(fast, slow) and not is_above(fast, slow, 3)
@@ -101,10 +94,8 @@ def test_the_fastest_is_chosen_where_all_were_measured():
     rates = {("replicated", 1): 100, ("replicated", 2): 150, ("replicated", 4): 280}
     rates |= {("mirrored", 1): 100, ("mirrored", 2): 190}
     said = lead(of(at_rates(rates)))
-    assert (
-        said["fastest"].subject == "cudnn_lstm, mirrored"
-        and said["fastest"].values["devices"] == "2 devices"
-    )
+    assert said["fastest"].subject == "cudnn_lstm, mirrored"
+    assert said["fastest"].values["devices"] == "2 devices"
     assert "most-common-devices" in said
 
 
@@ -120,13 +111,7 @@ def with_loss(made, loss):
     return changed(made, batches={**fields_of(made)["batches"], "loss": loss})
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        [2.0, 3.0, *[None] * 38],
-        [2.0] * 39 + [50.0],
-    ],
-)
+@pytest.mark.parametrize("end", [[2.0, 3.0, *[None] * 38], [2.0] * 39 + [50.0]])
 def test_a_training_that_diverged_never_wins_and_is_named(end):
     rates = {"replicated": 150, "mirrored": 120, "parameter_server": 100}
 

@@ -85,9 +85,8 @@ def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, pl
         for name, node in drawn.items()
         if name.startswith(f"{branch}/then_branch/")
     )
-    assert below["Mul"] == 1 and any(
-        name.startswith(f"{inner}/body/") for name in drawn
-    )
+    assert below["Mul"] == 1
+    assert any(name.startswith(f"{inner}/body/") for name in drawn)
     uses = {name for name, node in inside.items() if node.op == "ReadVariableOp"}
     assert len(uses) == 1 and {inside[name].device for name in uses} == {places[0]}, (
         "it is read where it is"

@@ -153,10 +153,7 @@ def links(n, rate=lambda a, b: 20.0):
             links(8, lambda a, b: 5.0 if {a, b} == {2, 5} else 20.0),
             [("slow-links", "2 and 5")],
         ),
-        (
-            links(8, lambda a, b: 5.0 if 3 in (a, b) else 20.0),
-            [("slow-device", "3")],
-        ),
+        (links(8, lambda a, b: 5.0 if 3 in (a, b) else 20.0), [("slow-device", "3")]),
         # Two sockets: half of the links, no outlier.
         (links(8, lambda a, b: 20.0 if a // 4 == b // 4 else 9.0), []),
         (links(2), []),
@@ -176,11 +173,7 @@ def test_slow_links_of_a_log_are_named_with_their_line():
     assert second.values["slow"] == pytest.approx(80.25)
 
 
-HOSTILE = (
-    "=cmd|'/C calc'!A1",
-    "\t=1",
-    "a\x1b]0;title\x07b\x1b[31m",
-)
+HOSTILE = ("=cmd|'/C calc'!A1", "\t=1", "a\x1b]0;title\x07b\x1b[31m")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

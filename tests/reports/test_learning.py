@@ -8,11 +8,7 @@ from rnn_scaling import Recorder
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder
-from rnn_scaling.reports import (
-    learning,
-    report_files,
-    summary_builder,
-)
+from rnn_scaling.reports import learning, report_files, summary_builder
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
 from tests.support.scaling_runs import without_pictures
@@ -64,9 +60,8 @@ STRONG = {"global_batch_size": 8}
 def test_whether_several_devices_learn_sooner(records, target, kind, values):
     found = made(records, target)
     first = learning.make_statements(found.learning, found.row_titles)[0]
-    assert (
-        first.kind == kind and {name: first.values[name] for name in values} == values
-    )
+    assert first.kind == kind
+    assert {name: first.values[name] for name in values} == values
 
 
 def recorded(
@@ -130,10 +125,7 @@ def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
         # Each rank reports the loss of its own share.
         (lambda devices, repeat: falling(start=2.0 + 0.05 * devices), 1),
         # From the fifth step onwards the towers no longer exchange gradients.
-        (
-            lambda devices, repeat: falling(steps=4) + falling(0.01 * devices)[4:],
-            5,
-        ),
+        (lambda devices, repeat: falling(steps=4) + falling(0.01 * devices)[4:], 5),
     ],
 )
 def test_a_program_that_trains_otherwise_is_not_called_equally_fast(

@@ -44,9 +44,8 @@ def test_a_row_of_the_table_is_in_every_view():
     first, second = json_of(made)["series"][0]["rows"][:2]
     assert first["heat"] is None and second["heat"]["value"] == 3.25e9
     text = table.format_text(made)
-    assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(
-        r"\| +2 \|.*\| +3.2 \|\n", text
-    )
+    assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text)
+    assert re.search(r"\| +2 \|.*\| +3.2 \|\n", text)
     assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
     page = page_of(made)
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
@@ -93,10 +92,8 @@ def test_flops_and_their_share_follow_from_the_rate():
     assert found["share_of_peak"].ends == pytest.approx(
         [5e6 * end / 1e11 for end in rate.ends]
     )
-    assert (
-        found["peak_memory_gib"].value == 2.0
-        and not found["peak_memory_gib"].half_width
-    )
+    assert found["peak_memory_gib"].value == 2.0
+    assert not found["peak_memory_gib"].half_width
     # The maximum over the devices.
     assert found["peak_device_memory_gib"].value == 1.5
 
@@ -105,11 +102,9 @@ def test_memory_of_several_processes_is_their_mean_with_its_interval():
     memory = values([told(1, 1000.0, gib=2.0), told(1, 1000.0, gib=2.2)])[
         "peak_memory_gib"
     ]
-    assert (
-        memory.value == pytest.approx((2.0 * 2.2) ** 0.5)
-        and memory.ends
-        and memory.kind.counts == (2,)
-    )
+    assert memory.value == pytest.approx((2.0 * 2.2) ** 0.5)
+    assert memory.ends
+    assert memory.kind.counts == (2,)
 
 
 @pytest.mark.parametrize(
@@ -140,15 +135,7 @@ def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
     }
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        1,
-        20,
-        99,
-        100,
-    ],
-)
+@pytest.mark.parametrize("batches", [1, 20, 99, 100])
 def test_a_percentile_needs_a_batch_above_it(batches):
     random = np.random.default_rng(batches)
     runs = [[9.0, *random.lognormal(size=batches).tolist()] for _ in range(2)]

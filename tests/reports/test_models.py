@@ -3,12 +3,7 @@
 import pytest
 
 from rnn_scaling.analysis.metrics import MODEL_METRICS
-from rnn_scaling.reports import (
-    conclusions,
-    csv_table,
-    scaling_data,
-    series_table,
-)
+from rnn_scaling.reports import conclusions, csv_table, scaling_data, series_table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
 from tests.support.answers import lead
@@ -97,9 +92,8 @@ def test_two_models_are_reported_as_before():
     assert not any(
         metric.name in csv_table.render(made).decode() for metric in MODEL_METRICS
     )
-    assert made.tables == made.scalings and [
-        len(series) for _, series in made.tables
-    ] == [1, 1]
+    assert made.tables == made.scalings
+    assert [len(series) for _, series in made.tables] == [1, 1]
 
 
 def test_a_model_whose_runs_failed_has_a_line_and_is_named():
@@ -112,10 +106,7 @@ def test_a_model_whose_runs_failed_has_a_line_and_is_named():
     made = of(runs)
     assert set(
         lines_of(series_table.make_sections(made)[0])["transformer"].values()
-    ) == {
-        "n/a",
-        "none succeeded",
-    }
+    ) == {"n/a", "none succeeded"}
     assert lead(made)["not-ranked-failed"].values["names"] == [
         "transformer, replicated"
     ]

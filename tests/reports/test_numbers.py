@@ -41,16 +41,9 @@ def test_rounding_errors_are_no_interval():
 def test_a_number_without_an_interval_has_four_digits():
     assert [
         numbers.format_plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)
-    ] == [
-        "13,830",
-        "88.3",
-        "0.0",
-        "100.0",
-    ]
-    assert (
-        numbers.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
-        and numbers.format_interval(None, 1) == "n/a"
-    )
+    ] == ["13,830", "88.3", "0.0", "100.0"]
+    assert numbers.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
+    assert numbers.format_interval(None, 1) == "n/a"
 
 
 def value_of(cell):

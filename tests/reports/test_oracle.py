@@ -306,10 +306,8 @@ def test_no_sentence_says_more_than_the_tables():
             *(series_text(each) for each in made.series),
         ]
         for said in everything:
-            assert (
-                "can be judged" not in said.replace("cannot be judged", "")
-                and " only series" not in said
-            )
+            assert "can be judged" not in said.replace("cannot be judged", "")
+            assert " only series" not in said
             assert not re.search(
                 r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said
             ), said
@@ -370,11 +368,9 @@ def judge_sentence(said, series, lines):
         else:
             assert "run on 1 device is missing" in said
     elif math.isnan(low):
-        assert (
-            "about" in said
-            and "--repeats=" in said
-            and "points" not in said.split("--repeats=")[0]
-        )
+        assert "about" in said
+        assert "--repeats=" in said
+        assert "points" not in said.split("--repeats=")[0]
     elif high - low < value:
         assert "reaches" in said and "about" not in said
         assert ("difference from the ideal is" in said) <= (low <= 1 <= high)
@@ -397,10 +393,7 @@ def judge_conditions(said, series):
     }.values()
     loads = [
         # The machine has two cores; each device uses one of them.
-        (
-            record.environment.load.others,
-            min(2, record.config["num_devices"]),
-        )
+        (record.environment.load.others, min(2, record.config["num_devices"]))
         for record in records
         if record.environment.load
     ]

@@ -10,13 +10,7 @@ import re
 
 from rnn_scaling.config import registry
 from rnn_scaling.records.options import Options
-from rnn_scaling.reports import (
-    cautions,
-    conclusions,
-    csv_table,
-    headline,
-    table,
-)
+from rnn_scaling.reports import cautions, conclusions, csv_table, headline, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import series_text
 from rnn_scaling.reports.wording import sentences
@@ -295,10 +289,8 @@ def judge_hand_made(made):
             r"--batch_size=(\d+) on (\d+) device", " ".join(statement.values["sizes"])
         )
         assert len({int(size) * int(count) for size, count in sizes}) == 1
-        assert (
-            len({size for size, _ in sizes}) > 1
-            and statement.subject.strip(", ") == statement.subject
-        )
+        assert len({size for size, _ in sizes}) > 1
+        assert statement.subject.strip(", ") == statement.subject
 
 
 def judge_losses(made):

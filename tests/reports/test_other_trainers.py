@@ -11,13 +11,7 @@ from rnn_scaling.analysis.rows import select_metrics as metrics_of
 from rnn_scaling.config.naming import CHOICE_OPTIONS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import Originals, RunFile
-from rnn_scaling.reports import (
-    cautions,
-    comparison,
-    conclusions,
-    csv_table,
-    table,
-)
+from rnn_scaling.reports import cautions, comparison, conclusions, csv_table, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import make_statements
 from tests.support.answers import lead

@@ -10,13 +10,7 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE_BYTES
-from rnn_scaling.reports import (
-    conclusions,
-    curves,
-    scaling_data,
-    series_table,
-    table,
-)
+from rnn_scaling.reports import conclusions, curves, scaling_data, series_table, table
 from rnn_scaling.reports.page import document, scaling
 from rnn_scaling.reports.series_statements import series_text
 from tests.support.scaling_runs import (
@@ -64,11 +58,9 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
         ]
     )
     text = page_of(made)
-    assert (
-        "<script>alert" not in text
-        and "&lt;script&gt;alert" in text
-        and "<b>" not in text
-    )
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+    assert "<b>" not in text
     assert not re.search(r"(?:src|href)=[\"'](?!#|data:,)", text)
     assert not re.search(r"url\((?!#)", text)
     plain = _plain(text)
@@ -89,10 +81,8 @@ def data_of(text):
 def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     made = of([*attributed(), run(4, 1.0, "failed", variable_update="replicated")])
     data = data_of(page_of(made))
-    assert (
-        data["metrics"][0]["name"] == "efficiency"
-        and data["axes"][0]["name"] == "devices"
-    )
+    assert data["metrics"][0]["name"] == "efficiency"
+    assert data["axes"][0]["name"] == "devices"
     line = next(each for each in data["lines"] if each["title"].endswith("replicated"))
     point = next(each for each in line["points"] if each["x"]["devices"] == 2)
     wanted = (
@@ -124,11 +114,9 @@ def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
     monkeypatch.setattr(scaling_data, "MAX_STEPS", 10)
     monkeypatch.setattr(scaling_data, "MIN_STEPS", 10)
     [thinned] = data_of(page_of(made))["runs"]
-    assert (
-        thinned["bucket"]
-        and len(thinned["step_ms"]) < 41
-        and thinned["steps"] == exact["steps"] == 41
-    )
+    assert thinned["bucket"]
+    assert len(thinned["step_ms"]) < 41
+    assert thinned["steps"] == exact["steps"] == 41
 
 
 def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_has_its_hash():
@@ -212,9 +200,8 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
     said = conclusions.answer_text(made)
     assert said.startswith("Weak scaling: ")
     assert "Strong scaling: cudnn_lstm, independent," in said
-    assert conclusions.overview_text(made).startswith(
-        "Weak scaling: 2 series reach"
-    ) and "strong" not in conclusions.overview_text(made)
+    assert conclusions.overview_text(made).startswith("Weak scaling: 2 series reach")
+    assert "strong" not in conclusions.overview_text(made)
     text = page_of(made)
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 2, (
@@ -239,9 +226,8 @@ def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
             statement.kind: list(statement.values.values())[0] for statement in made
         }
 
-    assert counts(20) == {"steady-too-short": 1} and counts(20, 25) == {
-        "steady-too-short": 2
-    }
+    assert counts(20) == {"steady-too-short": 1}
+    assert counts(20, 25) == {"steady-too-short": 2}
     assert counts(40)["steady-runs"] == 1 and "steady-too-short" not in counts(40, 50)
     assert counts(20, 40)["steady-runs"] == counts(20, 40)["steady-too-short"] == 1
 

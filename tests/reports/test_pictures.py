@@ -232,13 +232,7 @@ def test_the_notes_below_a_chart_and_its_legend_are_apart(monkeypatch):
     assert_apart(named)
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        1,
-        4,
-    ],
-)
+@pytest.mark.parametrize("metrics", [1, 4])
 def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     drawn = []
     monkeypatch.setattr(

@@ -80,9 +80,8 @@ def test_a_series_without_a_loss_is_measured_as_it_was():
     (command,) = repeat_commands.list_commands(
         of([resolved(100.0), resolved(101.0)]).series[0]
     )
-    assert " --num_devices=1 " in command and command.endswith(
-        " --repeats=2 --out=results/again"
-    )
+    assert " --num_devices=1 " in command
+    assert command.endswith(" --repeats=2 --out=results/again")
 
 
 def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
@@ -93,9 +92,7 @@ def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
         for n, d in ((1, 1), (2, 2))
     ]
     first, second = repeat_commands.list_commands(of(runs).series[1])
-    assert (
-        " --num_devices=2 --num_workers=2 " in first
-        and " --num_devices=1 --num_workers=1 " in second
-    )
+    assert " --num_devices=2 --num_workers=2 " in first
+    assert " --num_devices=1 --num_workers=1 " in second
     modes = "=distributed_independent,collective_all_reduce"
     assert modes in first and modes in second

@@ -9,13 +9,7 @@ import pytest
 
 from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import (
-    answer_text,
-    cautions,
-    start_up,
-    summary_builder,
-    table,
-)
+from rnn_scaling.reports import answer_text, cautions, start_up, summary_builder, table
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -79,10 +73,8 @@ def test_names_of_files_keep_their_spelling():
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
     (statement,) = cautions.hand_made_strong_scaling(of(runs))
-    assert (
-        "--batch_size=16 on 4 devices" in statement.values["sizes"]
-        and statement.values["total"] == 64
-    )
+    assert "--batch_size=16 on 4 devices" in statement.values["sizes"]
+    assert statement.values["total"] == 64
     assert statement in cautions.make_statements(of(runs))
     assert not cautions.hand_made_strong_scaling(
         of([*runs, timed(1, 100, batch_size=32)])

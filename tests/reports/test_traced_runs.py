@@ -28,9 +28,8 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
     assert "#010203" not in page  # the figure has only colours of the page
     assert "exchange, exposed" in (tmp_path / "table.md").read_text()
     (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
-    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(
-        0.1
-    )
+    assert row["step"]["steps"] == 5
+    assert row["step"]["step_s"]["mean"] == pytest.approx(0.1)
     assert row["step"]["straggler"]["tower"] == 1
 
 
@@ -53,10 +52,7 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
     assert [
         (each["encoder"], each["operators"], each["kernels"])
         for each in group["counts"]
-    ] == [
-        ("cudnn_lstm", 720, 1047),
-        ("dynamic_rnn", 720, 4188),
-    ]
+    ] == [("cudnn_lstm", 720, 1047), ("dynamic_rnn", 720, 4188)]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +66,8 @@ def test_towers_without_an_exchange_in_the_step_do_not_wait(config):
 def test_clusters_of_xla_have_no_tower_and_it_is_said():
     parts = step_parts.split_steps([traced(*THREE, xla=True)])
     kinds = [statement.kind for statement in step_parts.make_statements(parts)]
-    assert parts.concurrency is None and kinds[1:3] == [
-        "concurrency-unknown-clusters",
-        "straggler-clusters",
-    ]
+    assert parts.concurrency is None
+    assert kinds[1:3] == ["concurrency-unknown-clusters", "straggler-clusters"]
     assert kinds[-1] == "xla-clusters"
     (alone,) = dispatch_threads.make_probes([traced(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None

@@ -79,10 +79,8 @@ def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
     ]
     assert sweep.main([*words, "--dry_run"]) == 0
     output = capsys.readouterr()
-    assert (
-        output.err.startswith("warning: --num_devices=4 needs")
-        and "busy" not in output.err
-    )
+    assert output.err.startswith("warning: --num_devices=4 needs")
+    assert "busy" not in output.err
     run = Run("run", {}, resolved(num_devices=2))
     assert SuiteTrainer().warnings([run], dry_run=False) == ["busy"]
     assert SuiteTrainer(launch="srun").warnings([run], dry_run=False) == []

@@ -53,10 +53,8 @@ def test_a_link_is_limited_if_a_flag_says_so(mbit, latency_ms, link):
 
 
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
-    assert (
-        NetworkLink(1e9).burst_bytes == 1_000_000
-        and NetworkLink(1e6).burst_bytes == 66_000
-    )
+    assert NetworkLink(1e9).burst_bytes == 1_000_000
+    assert NetworkLink(1e6).burst_bytes == 66_000
     assert NetworkLink(1e9).queue_bytes == 1_000_000 + 6_250_000
     assert [network.format_megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
@@ -82,9 +80,8 @@ def test_what_iperf3_says_is_read():
 def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     found = network.Calibration((1.91e8, 1.9e8), 0.0003)
     line = network.describe(LINK, found)
-    assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith(
-        "0.3 ms"
-    )
+    assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191")
+    assert line.endswith("0.3 ms")
     same = network.Calibration((1.9e8, 1.9e8), 0.0003)
     assert " 190 Mbit/s of payload" in network.describe(LINK, same)
     assert network.find_warnings(LINK, found) == []

@@ -84,17 +84,15 @@ def test_the_fastest_is_found_in_two_rounds():
     search = ModeSearch(two_cores())
     records = measured(search)
     ranking = search.ranking(records)
-    assert len(records) == 6 and ranking.contenders == [ranking.reference] == [
-        COLLECTIVE
-    ]
+    assert len(records) == 6
+    assert ranking.contenders == [ranking.reference] == [COLLECTIVE]
 
 
 def test_a_third_round_is_made_of_those_that_it_could_separate():
     search = ModeSearch(two_cores())
     records = measured(search, {PS: 50.0, AUTO: 97.0, COLLECTIVE: 100.0}, scatter=0.006)
-    assert 6 < len(records) <= 8 and all(
-        "parameter" not in label for label in records if label.endswith(".r3")
-    )
+    assert 6 < len(records) <= 8
+    assert all("parameter" not in label for label in records if label.endswith(".r3"))
 
 
 def test_when_time_is_short_the_first_ones_are_measured_and_the_rest_is_named():

@@ -123,10 +123,8 @@ def test_models_of_different_kinds_get_the_options_that_they_read():
         "resnet20": images,
         "alexnet": images,
     }
-    assert (
-        runs[0].config.model.num_encoder_layers > 0
-        and runs[3].config.model.dataset == "cifar10"
-    )
+    assert runs[0].config.model.num_encoder_layers > 0
+    assert runs[3].config.model.dataset == "cifar10"
     with pytest.raises(
         flags.FlagErrors, match="--attention=luong is not read by any of the runs"
     ):
@@ -137,9 +135,8 @@ def test_conflicts_are_named_before_anything_runs():
     with pytest.raises(flags.FlagErrors) as error:
         plan(num_units=[0, 8], bos=["x"])
     units, bos = error.value.lines
-    assert units.startswith("--num_units=0 must be") and bos.startswith(
-        "--bos=x is not read"
-    )
+    assert units.startswith("--num_units=0 must be")
+    assert bos.startswith("--bos=x is not read")
 
 
 def test_flags_that_mean_the_same_make_one_run():
@@ -188,10 +185,8 @@ def test_rounds_run_in_a_random_order_and_back_again():
         == 3
     )
     # The same command goes on in the same order, and more repeats only add to it.
-    assert (
-        plans.interleave(runs, 4) == ordered
-        and plans.interleave(runs, 3) == ordered[: 3 * len(runs)]
-    )
+    assert plans.interleave(runs, 4) == ordered
+    assert plans.interleave(runs, 3) == ordered[: 3 * len(runs)]
     assert plans.interleave(runs, 1) == runs
     assert {run.label for run in ordered[-2:]} <= {f"{run.name}.r4" for run in runs}
 

@@ -256,10 +256,7 @@ def test_a_global_batch_without_a_place_declares_strong_scaling(tmp_path, python
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["--global_batch_size=512"],
-        ["--batch_size=512", f"{ITEMS}{{batch_size}}"],
-    ],
+    [["--global_batch_size=512"], ["--batch_size=512", f"{ITEMS}{{batch_size}}"]],
 )
 def test_other_options_without_a_place_are_refused(tmp_path, capsys, words):
     pattern = "--log_format=auto,regex:(?P<ms>.)"

@@ -71,10 +71,8 @@ def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
 
 
 def test_a_launcher_is_a_command_that_is_here():
-    assert (
-        ranks.check_launcher(f"{sys.executable} -x 'a b'")
-        and ranks.check_launcher("") == ""
-    )
+    assert ranks.check_launcher(f"{sys.executable} -x 'a b'")
+    assert ranks.check_launcher("") == ""
     for wrong, why in (
         ("no_such_launcher -K", "no_such_launcher was not found"),
         ('srun "', "No closing quotation"),

@@ -86,18 +86,14 @@ def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path
     early, alone = (events(tmp_path / how) for how in ("early", "alone"))
     for before, after in (("a", "b"), ("b", "c")):
         start, finish = f"start {after}.json", f"finish {before}.json"
-        assert early.index(start) < early.index(finish) and alone.index(
-            start
-        ) > alone.index(finish)
+        assert early.index(start) < early.index(finish)
+        assert alone.index(start) > alone.index(finish)
 
 
 def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
     early, alone = both_ways(tmp_path, "a", "dies", "c")
-    assert early == alone and [result.status for result in early] == [
-        "ok",
-        "failed",
-        "ok",
-    ]
+    assert early == alone
+    assert [result.status for result in early] == ["ok", "failed", "ok"]
     assert early[1].error.message.endswith("--num_devices=3: no such luck")
 
 

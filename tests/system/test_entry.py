@@ -83,8 +83,7 @@ def test_help_teaches_and_loads_nothing_that_takes_time(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name for name in COMMANDS if name not in ("tensorboard", "history")],
+    "name", [name for name in COMMANDS if name not in ("tensorboard", "history")]
 )
 def test_every_mistake_is_named_at_once_without_what_takes_time(name):
     status, _, err, loaded = answers(name)[2]
@@ -227,10 +226,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
 
 @pytest.mark.parametrize(
     "words,handler",
-    [
-        (["-m", "rnn_scaling.train"], "SIG_DFL"),
-        (["a.py"], "default_int_handler"),
-    ],
+    [(["-m", "rnn_scaling.train"], "SIG_DFL"), (["a.py"], "default_int_handler")],
 )
 def test_importing_the_package_changes_ctrl_c_only_in_its_own_program(words, handler):
     code = f"import signal, sys; sys.argv, sys.orig_argv = {words[:1]}, ['python', *{words}]; import rnn_scaling; "
@@ -409,14 +405,7 @@ def test_help_fits_into_80_columns(command, capsys):
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "report",
-        "compare",
-        "sweep",
-    ],
-)
+@pytest.mark.parametrize("command", ["report", "compare", "sweep"])
 def test_an_error_with_a_very_long_value_is_shortened(command, capsys):
     name = "x" * 100_000
     module = importlib.import_module(module_name(command))

@@ -133,13 +133,7 @@ def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
     # Each mode's order of reads and updates is tested as TensorFlow rewrites the step.
     rewrites = case in ("weak", "mirrored")
     for done in run(
-        tmp_path,
-        2,
-        *model,
-        *words,
-        mode,
-        f"--num_devices={towers}",
-        rewrites=rewrites,
+        tmp_path, 2, *model, *words, mode, f"--num_devices={towers}", rewrites=rewrites
     ):
         assert done.returncode == 0, done.stderr
     expected = ranks.weights(one / "weights_0")
@@ -185,13 +179,11 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     assert [len(rank.ready) for rank in workers.ranks] == [22, 22]
     assert result.phases.cluster > 0
     for rank in workers.ranks:
-        assert (
-            rank.pid
-            and rank.host
-            and rank.cpu_affinity
-            and rank.peak_process_bytes
-            and rank.phases
-        )
+        assert rank.pid
+        assert rank.host
+        assert rank.cpu_affinity
+        assert rank.peak_process_bytes
+        assert rank.phases
         assert len(rank.tower_items) == len(rank.seconds) == 22
     assert (
         result.batches.tower_items[0]

@@ -8,11 +8,7 @@ import pytest
 
 from tests.support.gpu_graph import CPU, GPUS, trace
 
-ON_THE_DEVICE = (
-    "Shape",
-    "Size",
-    "Unique",
-)  # their results for words may be int32
+ON_THE_DEVICE = ("Shape", "Size", "Unique")  # their results for words may be int32
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,5 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path):
     assert (rank_0.returncode, rank_1.returncode, len(errors)) == (1, -9, 1), (
         rank_0.stderr
     )
-    assert (
-        errors[0].startswith("error: rank 1 ")
-        and the_record(tmp_path).status == "failed"
-    )
+    assert errors[0].startswith("error: rank 1 ")
+    assert the_record(tmp_path).status == "failed"

@@ -7,12 +7,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import make_first_values
 from tests.support import tiny_images
-from tests.support.training import (
-    FixedSource,
-    build_step,
-    largest_difference,
-    replicas,
-)
+from tests.support.training import FixedSource, build_step, largest_difference, replicas
 
 pytestmark = pytest.mark.usefixtures("as_built")
 

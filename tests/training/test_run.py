@@ -311,10 +311,8 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
         return told[0]
 
     _, line, expected = describe(data_format="NCHW")
-    assert (
-        line.startswith(f"--data_format=NCHW is not supported here ({rule})")
-        and "--data_format=NHWC" in line
-    )
+    assert line.startswith(f"--data_format=NCHW is not supported here ({rule})")
+    assert "--data_format=NHWC" in line
     assert expected and not describe(data_format="NHWC")[2]
 
 

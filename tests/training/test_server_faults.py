@@ -15,11 +15,7 @@ from tests.support.ranks import Ranks, signal_others
 # Only a run with a frozen rank waits for it. On a busy machine, five processes that
 # load their graphs may be silent for some seconds.
 HEARTBEAT_S = 10
-FAST = [
-    *forked.TINY,
-    "--progress=false",
-    "--cluster_timeout=60",
-]
+FAST = [*forked.TINY, "--progress=false", "--cluster_timeout=60"]
 SYNC = [
     "--variable_update=distributed_parameter_server",
     "--num_workers=2",

@@ -171,10 +171,8 @@ def test_words_are_drawn_where_they_are_used_and_variables_go_straight_to_the_wo
     for worker in ("worker0", "worker1"):
         for server in ("ps0", "ps1"):
             assert between[server, worker] > 500 and between[worker, server] > 500
-    assert (
-        between.get(("worker0", "worker1"), 0) < 200
-        and between.get(("worker1", "worker0"), 0) < 200
-    )
+    assert between.get(("worker0", "worker1"), 0) < 200
+    assert between.get(("worker1", "worker0"), 0) < 200
 
 
 GROUPS, NUM_BATCHES = 20, 200
@@ -277,22 +275,18 @@ def _where(engine):
 def test_one_worker_alone_trains_as_serial_and_is_never_stale(coordinated_alone):
     done = coordinated_alone["done"]
     weights, losses = _serial(LM, len(done), 1)
-    assert [step.number for step in done] == list(range(len(done))) and len(
-        done
-    ) >= GROUPS
+    assert [step.number for step in done] == list(range(len(done)))
+    assert len(done) >= GROUPS
     assert largest_difference(coordinated_alone["replicas"][0], weights) < TOLERANCE
     np.testing.assert_allclose(coordinated_alone["losses"], losses[:GROUPS], rtol=1e-5)
-    assert {step.staleness for step in done} == {0} and coordinated_alone[
-        "surplus"
-    ] == 0
+    assert {step.staleness for step in done} == {0}
+    assert coordinated_alone["surplus"] == 0
 
 
 def test_each_step_is_done_once_also_when_a_worker_dies(coordinated):
     done = coordinated["done"]
-    assert (
-        sorted(step.number for step in done) == list(range(len(done)))
-        and len(done) >= 4 * GROUPS
-    )
+    assert sorted(step.number for step in done) == list(range(len(done)))
+    assert len(done) >= 4 * GROUPS
     assert coordinated["surplus"] in (
         0,
         1,
@@ -312,6 +306,5 @@ def test_workers_take_turns_and_after_a_death_the_other_goes_on(coordinated):
 
 def test_staleness_counts_the_updates_of_others_since_a_step_began(coordinated):
     staleness = [step.staleness for step in coordinated["done"]]
-    assert 0 == min(staleness) < max(staleness) < len(staleness) and set(
-        staleness[-GROUPS:]
-    ) == {0}
+    assert 0 == min(staleness) < max(staleness) < len(staleness)
+    assert set(staleness[-GROUPS:]) == {0}

@@ -189,9 +189,7 @@ def test_staged_variables_are_exactly_one_step_stale(trained):
 
 @as_built
 @pytest.mark.parametrize(
-    "options",
-    [PARAMETER_SERVER, REPLICATED, SLICED_ON_DEVICE],
-    ids=_name,
+    "options", [PARAMETER_SERVER, REPLICATED, SLICED_ON_DEVICE], ids=_name
 )
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
     batches = make_batches(5, 2, SMALL_LM)
@@ -208,10 +206,7 @@ def test_gradient_norm_is_that_of_the_global_batch(options, devices):
 @as_built
 @pytest.mark.parametrize(
     "optimizer, modes",
-    [
-        ("momentum", ["replicated"]),
-        ("adam", ["parameter_server", "mirrored"]),
-    ],
+    [("momentum", ["replicated"]), ("adam", ["parameter_server", "mirrored"])],
 )
 def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
     """Adam's two arrays and its number of steps are all that a mode may lose; momentum has one array."""

@@ -123,13 +123,7 @@ def test_the_slip_is_named():
     assert hints == {"37.8": "decimal point one place off", "3.87": "digits exchanged"}
 
 
-@pytest.mark.parametrize(
-    "slip",
-    [
-        "0.94",
-        "9380%",
-    ],
-)
+@pytest.mark.parametrize("slip", ["0.94", "9380%"])
 def test_a_usual_slip_counts_as_evidence(slip):
     rows = ("GPUs|img/s|Scaling efficiency", "1|21.0|100%", f"2|39.4|{slip}")
     text = table(*rows, "4|75.2|89.5%")
@@ -225,13 +219,7 @@ def test_other_readings_are_no_fault(text):
     assert found(table(*text.split(";"))) == []
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        None,
-        1_500,
-    ],
-)
+@pytest.mark.parametrize("fault", [None, 1_500])
 def test_a_long_table(fault, tmp_path):
     rng = random.Random(1)
     lines = ["run,devices,words/s per device,words/s"]

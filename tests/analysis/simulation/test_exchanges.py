@@ -42,15 +42,7 @@ def test_a_ring_is_its_rounds(seed):
 @pytest.mark.parametrize(
     "algorithm", ["ring", "tree", "hierarchical", "parameter_server"]
 )
-@pytest.mark.parametrize(
-    "devices",
-    [
-        1,
-        2,
-        12,
-        100,
-    ],
-)
+@pytest.mark.parametrize("devices", [1, 2, 12, 100])
 @pytest.mark.parametrize("links", [ONE, TWO])
 @pytest.mark.parametrize("summed, gathered", [(1e8, 0.0), (1e8, 1e4), (0.0, 1e4)])
 def test_without_waiting_it_is_the_closed_form(

@@ -36,14 +36,7 @@ def efficiency(system, devices=16, steps=200, seed=1):
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "none"])
-@pytest.mark.parametrize(
-    "devices",
-    [
-        1,
-        2,
-        64,
-    ],
-)
+@pytest.mark.parametrize("devices", [1, 2, 64])
 def test_without_jitter_a_step_is_computing_and_the_closed_form(algorithm, devices):
     system = dataclasses.replace(QUIET, algorithm=algorithm)
     expected_s = 0.1 + exchange_s(algorithm, devices, 2e7, 0.0, LINKS)

@@ -10,10 +10,7 @@ from tests.models.test_images import traced_flops
 
 
 @pytest.mark.usefixtures("as_built")
-@pytest.mark.parametrize(
-    "name, learning_rate",
-    [("resnet20", 0.1), ("alexnet", 0.02)],
-)
+@pytest.mark.parametrize("name, learning_rate", [("resnet20", 0.1), ("alexnet", 0.02)])
 def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
     tf, name, learning_rate
 ):

@@ -108,14 +108,7 @@ def test_a_log_cut_at_any_line_or_character(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "hello\n" * 3,
-        "[1, 2",
-        '{"version": 3',
-        "\x7fELF\x00",
-    ],
+    "text", ["", "hello\n" * 3, "[1, 2", '{"version": 3', "\x7fELF\x00"]
 )
 def test_foreign_text_is_one_error(name, text):
     assert not FORMATS[name].detect(text)

@@ -27,10 +27,8 @@ def read(*events, **terms):
 
 def test_of_a_steady_program_the_warm_up_is_left_out():
     told = read((10.0, 1), (40.0, 2), *((40.0 + 0.5 * k, 2 + k) for k in range(1, 21)))
-    assert told.rate == pytest.approx(2.0) and (told.batches.warmup, told.clock) == (
-        1,
-        "arrival",
-    )
+    assert told.rate == pytest.approx(2.0)
+    assert (told.batches.warmup, told.clock) == (1, "arrival")
     assert told.rounding == pytest.approx(rates.DELAY_S / 10)
     assert told.batches.seconds[0] == 30.0 and len(told.batches.seconds) == 21
 
@@ -91,11 +89,9 @@ def test_a_pattern_without_seconds_has_this_clock(tmp_path):
     )
     arrivals = [0.0, *(2.0 * k for k in range(1, 9)), 99.0]
     told = read_run(path, STEP, items_per_step=35.0, arrivals=arrivals)
-    assert (
-        told.rate == pytest.approx(17.5)
-        and told.loss[-1] == 1.0
-        and told.format == STEP
-    )
+    assert told.rate == pytest.approx(17.5)
+    assert told.loss[-1] == 1.0
+    assert told.format == STEP
     counted = read_run(path, "regex:^step", items_per_step=35.0, arrivals=arrivals)
     assert counted.rate == pytest.approx(17.5), "each match is a step"
     with pytest.raises(ValueError, match="arrival times"):
@@ -116,10 +112,8 @@ def test_thinning_a_long_log_keeps_each_rank(tmp_path, monkeypatch):
 
 def test_the_whole_process_is_timed_without_what_a_start_costs(tmp_path):
     told = read_run(tmp_path / "none", "wall", items=1000.0, seconds=10.2, launch_s=0.2)
-    assert told.rate == pytest.approx(100.0) and (told.clock, told.format) == (
-        "process",
-        "wall",
-    )
+    assert told.rate == pytest.approx(100.0)
+    assert (told.clock, told.format) == ("process", "wall")
     assert told.rounding == pytest.approx((0.2 + importing.END_S) / 10.2)
 
 

@@ -22,14 +22,9 @@ def read(tmp_path, text, formats="auto", **terms):
 def test_a_known_format_is_found(tmp_path, formats):
     reading = read(tmp_path, log_samples.TF_CNN, formats)
     devices = reading.options["num_devices"]
-    assert (reading.format, reading.unit, devices) == (
-        "tf_cnn_benchmarks",
-        "images",
-        2,
-    )
-    assert not reading.seconds and any(
-        "total images/sec = " in note for note in reading.notes
-    )
+    assert (reading.format, reading.unit, devices) == ("tf_cnn_benchmarks", "images", 2)
+    assert not reading.seconds
+    assert any("total images/sec = " in note for note in reading.notes)
 
 
 def test_formats_that_tell_rates_are_those_whose_rows_have_one():
@@ -125,12 +120,8 @@ def test_what_was_printed_with_few_digits_is_known_to_half_a_unit(tmp_path):
 def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
     text = "step 200 ms 5\nstep 400 ms 4\nstep 500 ms 2\nstep 200 ms 1\n"
     reading = read(tmp_path, text, MS, items_per_step=700.0)
-    assert reading.seconds == pytest.approx((1.0, 0.8, 0.2, 0.2)) and reading.items == (
-        140e3,
-        140e3,
-        70e3,
-        140e3,
-    )
+    assert reading.seconds == pytest.approx((1.0, 0.8, 0.2, 0.2))
+    assert reading.items == (140e3, 140e3, 70e3, 140e3)
     assert (reading.warmup, reading.rate) == (1, pytest.approx(350e3 / 1.2))
     resumed = read(tmp_path, "step 9000 ms 5\nstep 9100 ms 4\n", MS, items_per_step=7.0)
     assert (resumed.seconds, resumed.items) == (

@@ -39,10 +39,7 @@ PATTERN_LINES = {
     "rate": (r"speed (?P<rate>{number})", "speed 512.5"),
     "bare rate": (r"speed {number}", "speed 512.5"),
     "any text": (r"speed (?P<rate>\S+)", "speed 512.5"),
-    "items": (
-        r"(?P<items>{number}) in (?P<seconds>{number})",
-        "320 in 1.25",
-    ),
+    "items": (r"(?P<items>{number}) in (?P<seconds>{number})", "320 in 1.25"),
     "ms": (r"(?P<items>\S+) took (?P<ms>\S+)", "320 took 1250"),
     "step": (r"step (?P<step>{number})", "step 10"),
     "step and time": (

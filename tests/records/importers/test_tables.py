@@ -118,10 +118,8 @@ def test_nccl_tests_json_ranks(ngpus, ranks, number):
 def test_horovod_timeline_without_its_bracket_is_whole(end):
     text = log_samples.HOROVOD_TIMELINE.rstrip("]\n") + end
     log = parse("horovod_timeline", text)
-    assert (
-        log.tables == parse("horovod_timeline", log_samples.HOROVOD_TIMELINE).tables
-        and not log.problems
-    )
+    assert log.tables == parse("horovod_timeline", log_samples.HOROVOD_TIMELINE).tables
+    assert not log.problems
     assert any("bracket is missing" in note for note in log.notes) == ("]" not in end)
 
 
@@ -137,9 +135,8 @@ def test_bandwidth_test_of_several_devices_write_combined_and_in_the_old_unit():
     assert log.tables[0].rows == (
         (None, "Host to Device", "pinned", 33554432, 763.5, "MB/s", 2),
     )
-    assert any("2**20" in note for note in log.notes) and any(
-        "several devices" in note for note in log.notes
-    )
+    assert any("2**20" in note for note in log.notes)
+    assert any("several devices" in note for note in log.notes)
 
 
 def test_topo_of_the_spreadsheet_kind_with_spaces():

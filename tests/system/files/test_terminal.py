@@ -67,10 +67,8 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     )
     first.batch(0.5, 1, 2.5)  # It compiled, so the time left is unknown.
     assert late.getvalue() == "warm-up: 1/4 batches, 2.00 words/s, loss 2.5\n"
-    assert (
-        drawn(bar)[0].startswith("warm-up |")
-        and "0/4 batches, compiling, " in drawn(bar)[0]
-    )
+    assert drawn(bar)[0].startswith("warm-up |")
+    assert "0/4 batches, compiling, " in drawn(bar)[0]
     assert silent.getvalue() == ""
 
 
@@ -92,10 +90,8 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         "3/3 b: failed: killed by SIGKILL",
     ]
     text = bar.getvalue()
-    assert (
-        "1/3 runs, 2 min left, a starting" in text
-        and "9 words/s, last 4,500 words/s" in text
-    )
+    assert "1/3 runs, 2 min left, a starting" in text
+    assert "9 words/s, last 4,500 words/s" in text
     assert "b: failed: killed by SIGKILL" in text and "b 2/5 batches, 9 words/s" in text
 
 
@@ -172,10 +168,8 @@ def test_a_terminal_shows_what_markdown_escapes():
         "| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n",
         stream,
     )
-    assert (
-        "gemm<float> a|b" in stream.getvalue()
-        and "http://e [a](b)" in stream.getvalue()
-    )
+    assert "gemm<float> a|b" in stream.getvalue()
+    assert "http://e [a](b)" in stream.getvalue()
 
 
 def shown_on_a_terminal(command, columns):

@@ -69,10 +69,8 @@ def test_nvml_in_megahertz_watts_and_words():
         "temperature_c": 60,
         "utilisation": None,
     }
-    assert (
-        nvml.sample(api, second)["reasons"] == 8
-        and nvml.sample(api, second)["utilisation"] == 99
-    )
+    assert nvml.sample(api, second)["reasons"] == 8
+    assert nvml.sample(api, second)["utilisation"] == 99
     assert nvml.read_limits(api, second) == {
         "index": 1,
         "name": "G",
@@ -188,10 +186,8 @@ def test_an_error_of_the_sampler_is_recorded():
 
 
 def test_cpu_clocks_of_the_bound_cores(tmp_path):
-    assert (
-        clock_sampler.open_cpu_source([0, 2], str(tmp_path)) is None
-        and clock_sampler.open_cpu_source([]) is None
-    )
+    assert clock_sampler.open_cpu_source([0, 2], str(tmp_path)) is None
+    assert clock_sampler.open_cpu_source([]) is None
     (tmp_path / "proc").mkdir()
     cpuinfo = tmp_path / "proc/cpuinfo"
     cpuinfo.write_text(
@@ -218,9 +214,8 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
 
 def test_a_gpu_that_nvml_cannot_find():
     api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
-    assert (
-        clock_sampler.open_gpu_source(["MIG-1"], lambda: api) is None and api.down == 1
-    )
+    assert clock_sampler.open_gpu_source(["MIG-1"], lambda: api) is None
+    assert api.down == 1
     assert clock_sampler.open_gpu_source(["0"], lambda: None) is None
 
 

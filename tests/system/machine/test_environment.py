@@ -114,11 +114,9 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
     first = read_environment()["commit"]
     said["diff"] = "another"
     second = read_environment()["commit"]
-    assert (
-        first["hash"] == second["hash"] == "abc"
-        and first["modified"]
-        and first["diff"] != second["diff"]
-    )
+    assert first["hash"] == second["hash"] == "abc"
+    assert first["modified"]
+    assert first["diff"] != second["diff"]
     said["status"] = ""
     assert read_environment()["commit"] == {
         "hash": "abc",
@@ -156,13 +154,7 @@ def four_gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "allowed,ids",
-    [
-        ("3,1", ["3", "1"]),
-        ("2, -1,0", ["2"]),
-        ("x,...,x", []),
-        ("", []),
-    ],
+    "allowed,ids", [("3,1", ["3", "1"]), ("2, -1,0", ["2"]), ("x,...,x", []), ("", [])]
 )
 def test_visible_gpus_have_the_names_that_the_user_gave(
     four_gpus, monkeypatch, allowed, ids

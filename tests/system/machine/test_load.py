@@ -55,12 +55,7 @@ def test_load_is_what_others_used_of_the_cores_time():
 
 @pytest.mark.parametrize(
     "num_cores, num_devices, felt",
-    [
-        (2, 2, 0.09),
-        (4, 1, 0.045),
-        (64, 64, 1.0),
-        (0, 8, 0.045),
-    ],
+    [(2, 2, 0.09), (4, 1, 0.045), (64, 64, 1.0), (0, 8, 0.045)],
 )
 def test_all_load_may_have_fallen_on_one_device(num_cores, num_devices, felt):
     assert share_of_one_device(0.045, num_cores, num_devices) == pytest.approx(felt)

@@ -32,6 +32,20 @@ class Hello:
     versions: Mapping[str, str]
     address: str = ""
 
+    @classmethod
+    def from_message(cls, message: wire.Message) -> Hello:
+        """Return the facts that a rank has sent.
+
+        Raises:
+          InvalidMessage: If a field is missing or has a wrong type.
+        """
+        return cls(
+            role=wire.read_field(message, "role", str),
+            flags=wire.read_field(message, "flags", dict),
+            versions=wire.read_field(message, "versions", dict),
+            address=wire.read_field(message, "address", str),
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class RankInfo:

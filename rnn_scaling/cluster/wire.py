@@ -2,7 +2,7 @@
 
 Nothing else is read, and nothing is evaluated.
 
-`rendezvous` and `rank_connection` are the two ends: both must know a message.
+`rendezvous` and `receiver` are the two ends: both must know a message.
 """
 
 import collections

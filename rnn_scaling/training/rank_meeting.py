@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rnn_scaling.cluster import ports, tokens
 from rnn_scaling.cluster.failure import ClusterError
+from rnn_scaling.cluster.introduction import CONNECT_S
 from rnn_scaling.cluster.launch import RETRY_S, Launch
-from rnn_scaling.cluster.rank_connection import CONNECT_S, RankConnection
+from rnn_scaling.cluster.rank_connection import RankConnection
 from rnn_scaling.cluster.rank_info import Hello, RankInfo
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.system.files import input_files

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rnn_scaling.cluster import ports, rank_connection, rank_info, rendezvous, wire
+from rnn_scaling.cluster import introduction, ports, rank_info, server, wire
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
@@ -78,14 +78,14 @@ def test_ranks_wait_for_a_slow_rank_0(monkeypatch):
 
     A rank that disconnected and connected again would look like a rank that crashed.
     """
-    monkeypatch.setattr(rank_connection, "CONNECT_S", 0.1)
-    accept = rendezvous.Rendezvous._accept
+    monkeypatch.setattr(introduction, "CONNECT_S", 0.1)
+    accept = server.Server.accept
 
     def slowly(self):
         time.sleep(0.5)
         accept(self)
 
-    monkeypatch.setattr(rendezvous.Rendezvous, "_accept", slowly)
+    monkeypatch.setattr(server.Server, "accept", slowly)
     assert together(connections_of(3), join_and_leave) == ["left"] * 3
 
 
@@ -131,11 +131,11 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
     The other rank has already joined.
     """
     both = connections_of(3, [(0, {}), (1, {})])
-    introduced = both[0]._send_hello
+    introduced = both[0]._introduction.send_hello
 
     def interrupt():
         while not (both[0]._rendezvous and both[0]._rendezvous.other_ranks()) or (
-            is_seen and both[0]._channel is None
+            is_seen and both[0]._receiver is None
         ):
             time.sleep(0.01)
         both[0].abort("interrupted by SIGINT")
@@ -146,7 +146,7 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
             both[0].failed.wait(PATIENCE_S)
         return connection
 
-    monkeypatch.setattr(both[0], "_send_hello", introduce)
+    monkeypatch.setattr(both[0]._introduction, "send_hello", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
     assert together(both, RankConnection.join) == [line, line]
@@ -332,5 +332,5 @@ def test_rank_0_listens_only_on_loopback_unless_other_machines_take_part(host, b
     except OSError:
         pytest.skip("this host's name has no address")
     launch = a_launch(0, 2, ports.join(host, ports.find_free(ports.RENDEZVOUS_PORTS)))
-    with rendezvous.listen(launch) as listener:
+    with server.listen(launch) as listener:
         assert ports.is_loopback(listener.getsockname()[0]) is bound

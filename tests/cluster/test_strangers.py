@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rnn_scaling.cluster import ports, rendezvous, wire
+from rnn_scaling.cluster import ports, server, wire
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
@@ -100,7 +100,7 @@ def test_a_program_in_the_place_of_rank_0_learns_no_token():
 )
 def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkeypatch):
     monkeypatch.setattr(
-        rendezvous, "STRANGER_S", PATIENCE_S * 2
+        server, "STRANGER_S", PATIENCE_S * 2
     )  # They make room before their time limit.
     address = free_address()
     connections = [a_connection(rank, 3, address, TOKEN) for rank in range(3)]
@@ -110,15 +110,15 @@ def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkey
             held.enter_context(connected(address)).sendall(sent)
         # The system accepts connections before.
         faults.wait_until(lambda: first._rendezvous, "rank 0 has a rendezvous")
-        served = list(first._rendezvous._connections)
+        served = list(first._rendezvous._server._connections)
         num_strangers = sum(each.is_stranger for each in served)
-        assert num_strangers <= rendezvous.MAX_STRANGERS
+        assert num_strangers <= server.MAX_STRANGERS
 
 
 def test_a_stranger_that_sends_byte_by_byte_has_the_time_limit_of_a_silent_one(
     monkeypatch,
 ):
-    monkeypatch.setattr(rendezvous, "STRANGER_S", 0.3)
+    monkeypatch.setattr(server, "STRANGER_S", 0.3)
     address = free_address()
     connections = [a_connection(rank, 2, address) for rank in range(2)]
     silenced = pytest.raises(OSError)
@@ -132,7 +132,7 @@ def test_strangers_that_send_invalid_messages_are_sent_away_and_disturb_nobody(
     monkeypatch,
 ):
     monkeypatch.setattr(
-        rendezvous, "STRANGER_S", PATIENCE_S * 2
+        server, "STRANGER_S", PATIENCE_S * 2
     )  # They are rejected for their messages, not for silence.
     address = free_address()
     with rank_0_joins(*(a_connection(rank, 2, address) for rank in range(2))):

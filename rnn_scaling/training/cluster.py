@@ -202,8 +202,84 @@ class SingleProcess(RunMembers):
         return None
 
 
+class _Joining:
+    """Joins the other ranks in a thread, while this process does other work.
+
+    `Cluster` creates it, starts it and waits for it.
+
+    Attributes:
+      peers: All ranks of the run; empty until they have joined.
+      refusal: Why this rank could not join, or None.
+      ended: Set when the ranks have joined, or could not join.
+    """
+
+    def __init__(self, connection: RankConnection, rank: int) -> None:
+        self.peers: Sequence[RankInfo] = ()
+        self.refusal: Failure | None = None
+        self.ended = threading.Event()
+        self._connection = connection
+        self._rank = rank
+
+    def start(self) -> None:
+        threading.Thread(target=self._join, daemon=True).start()
+
+    def wait(self) -> Sequence[RankInfo]:
+        """Wait until all ranks have joined; return them.
+
+        Raises:
+          ClusterError: If they cannot join.
+        """
+        self.ended.wait()
+        if self.refusal is not None:
+            raise ClusterError(self.refusal.message, self.refusal)
+        return self.peers
+
+    def _join(self) -> None:
+        try:
+            self.peers = self._connection.join()
+        except ClusterError as e:
+            self.refusal = e.failure or Failure(
+                FailureKind.NOT_JOINED, self._rank, str(e)
+            )
+        finally:
+            self.ended.set()
+
+
+class _BatchReporter:
+    """Reports new batches to rank 0, at most once in REPORT_S seconds.
+
+    The main thread of a rank calls it regularly, and the working thread at the end.
+    """
+
+    def __init__(self, connection: RankConnection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._num_reported = 0
+        self._reported_at = time.perf_counter()
+        self._has_ended = False
+
+    def report(self, state: "RunState", finished: bool) -> None:
+        """Report the batches since the last report if one is due.
+
+        Args:
+          state: The measurements of this process.
+          finished: Whether this is the last report; it contains further facts.
+        """
+        with self._lock:
+            is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
+            if self._has_ended or not is_due:
+                return
+            batches = state.batches_since(self._num_reported)
+            self._num_reported += len(batches["seconds"])
+            self._reported_at = time.perf_counter()
+            self._has_ended = finished
+            if finished or batches["seconds"]:
+                details = state.details() if finished else {}
+                self._connection.report(RankReport(batches, details).to_json())
+
+
 class Cluster(RunMembers):
-    """A run of several processes."""
+    """A run of several processes. `join_run` creates it, and `training.run` calls it."""
 
     def __init__(self, launch: Launch, config: RunConfig) -> None:
         roles = config.roles()
@@ -212,10 +288,7 @@ class Cluster(RunMembers):
         self.size = launch.size
         self.role = roles[launch.rank]
         self._launch = launch
-        self._timeout_s = cluster.cluster_timeout
-        self._saves_checkpoints = bool(config.output.checkpoint_dir)
-        # Time within which a fault ends the run.
-        self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
+        self._config = config
         hello = Hello(
             self.role,
             _compared_options(config),
@@ -224,119 +297,91 @@ class Cluster(RunMembers):
         )
         # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()
-        self._member = RankConnection(
+        # Time within which a fault ends the run.
+        self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
+        self._connection = RankConnection(
             launch,
             hello=hello,
-            timeout_s=self._timeout_s,
+            timeout_s=cluster.cluster_timeout,
             heartbeat_s=self._heartbeat_s,
             survives=survives,
         )
-        self._window = _ONE_CLOCK if "ps" in roles else WINDOW
-        self._peers: Sequence[RankInfo] = ()
-        self._has_joined = threading.Event()
-        self._refusal: Failure | None = None  # why this rank could not join
+        self._joining = _Joining(self._connection, launch.rank)
+        self._reporter = _BatchReporter(self._connection)
         self._barrier_times: dict[str, float] = {}
         self._cut_off_ranks: set[int] = set()
-        # The main thread reports regularly, the working thread at the end.
-        self._report_lock = threading.Lock()
-        self._num_reported = 0
-        self._reported_at = time.perf_counter()
-        self._has_reported_all = False
         self._has_left = False
 
     @property
     def failure(self) -> Failure | None:
         if self._has_left:
             return None
-        return self._refusal or self._member.failure
+        return self._joining.refusal or self._connection.failure
 
     def start(self) -> None:
-        threading.Thread(target=self._join, daemon=True).start()
-
-    def _join(self) -> None:
-        try:
-            self._peers = self._member.join()
-        except ClusterError as e:
-            self._refusal = e.failure or Failure(
-                FailureKind.NOT_JOINED, self.rank, str(e)
-            )
-        finally:
-            self._has_joined.set()
+        self._joining.start()
 
     def place(self) -> Place:
-        self._has_joined.wait()
-        if self._refusal is not None:
-            raise ClusterError(self._refusal.message, self._refusal)
-        roles = [peer.role for peer in self._peers]
+        peers = self._joining.wait()
         addresses: dict[str, tuple[str, ...]] = {}
-        for peer in self._peers:
+        for peer in peers:
             addresses[peer.role] = (*addresses.get(peer.role, ()), peer.address)
-        index = roles[: self.rank].count(self.role)
+        roles = [peer.role for peer in peers]
         return Place(
             self.role,
-            index=index,
+            index=roles[: self.rank].count(self.role),
             addresses=addresses,
             local_rank=self._launch.local_rank,
             local_size=self._launch.local_size,
-            timeout_s=self._timeout_s,
+            timeout_s=self._config.cluster.cluster_timeout,
         )
 
     def barrier(self, name: str) -> None:
-        self._member.barrier(name)
+        self._connection.barrier(name)
         self._barrier_times[name] = time.perf_counter()
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        return self._member.gather(name, value)
+        return self._connection.gather(name, value)
 
     def report(self, state: "RunState", *, finished: bool = False) -> None:
-        if not self._has_joined.is_set() or self.rank == 0:
-            return
-        with self._report_lock:
-            is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
-            if self._has_reported_all or not is_due:
-                return
-            batches = state.batches_since(self._num_reported)
-            self._num_reported += len(batches["seconds"])
-            self._reported_at = time.perf_counter()
-            self._has_reported_all = finished
-            if finished or batches["seconds"]:
-                details = state.details() if finished else {}
-                self._member.report(RankReport(batches, details).to_json())
+        if self._joining.ended.is_set() and self.rank:
+            self._reporter.report(state, finished)
 
     def wait_for_failure(self) -> bool:
-        if self._refusal is not None:
+        if self._joining.refusal is not None:
             return True
-        return self._member.failed.wait(self._heartbeat_s + _FAILURE_DELAY_S)
+        return self._connection.failed.wait(self._heartbeat_s + _FAILURE_DELAY_S)
 
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self._has_left = True
-        self._member.abort(message, kind)
+        self._connection.abort(message, kind)
 
     def leave(self) -> None:
         self._has_left = True
-        self._member.leave()
+        self._connection.leave()
 
     def workers(self, state: "RunState") -> Workers:
-        reports = decode_reports(self._member.reports())
+        peers = self._joining.peers
+        reports = decode_reports(self._connection.reports())
         reports[self.rank] = [RankReport(state.batches_since(0), state.details())]
         if state.staleness():
-            worker_ranks = [peer.rank for peer in self._peers if peer.role == "worker"]
+            worker_ranks = [peer.rank for peer in peers if peer.role == "worker"]
             for index, rank in enumerate(worker_ranks):
                 report = RankReport(state.worker_batches(index))
                 reports.setdefault(rank, []).append(report)
-        failure = self._refusal or self._member.failure
+        failure = self._joining.refusal or self._connection.failure
         lost = [
-            make_rank(self._peers[rank], [], Failure(FailureKind.LOST, rank, message))
-            for rank, message in self._member.lost
+            make_rank(peers[rank], [], Failure(FailureKind.LOST, rank, message))
+            for rank, message in self._connection.lost
         ]
+        has_one_clock = "ps" in self._config.roles()
         workers = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
-            window=self._window,
+            window=_ONE_CLOCK if has_one_clock else WINDOW,
             window_seconds=self._window_seconds(),
             ranks=tuple(
-                make_rank(peer, reports.get(peer.rank, []), failure)
-                for peer in self._peers
+                make_rank(peer, reports.get(peer.rank, []), failure) for peer in peers
             ),
             lost=tuple(lost),
             staleness=state.staleness(),
@@ -350,20 +395,21 @@ class Cluster(RunMembers):
           None before MEASURED, or if the run saves checkpoints, because their time does
           not belong to a batch.
         """
-        if MEASURED not in self._barrier_times or self._saves_checkpoints:
+        saves_checkpoints = bool(self._config.output.checkpoint_dir)
+        if MEASURED not in self._barrier_times or saves_checkpoints:
             return None
         return self._barrier_times[MEASURED] - self._barrier_times[WARM]
 
     @property
     def lost_ranks(self) -> Sequence[str]:
-        return [line for _, line in self._member.lost]
+        return [line for _, line in self._connection.lost]
 
     def cut_off_lost_ranks(self) -> None:
-        for rank, _ in self._member.lost:
+        for rank, _ in self._connection.lost:
             if rank not in self._cut_off_ranks:
                 self._cut_off_ranks.add(rank)
                 # TensorFlow would wait for a frozen rank.
-                connections.cut_connections(self._peers[rank].address)
+                connections.cut_connections(self._joining.peers[rank].address)
 
 
 def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:

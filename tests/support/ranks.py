@@ -157,7 +157,7 @@ def signal_others(*signals: tuple[int, int, int]) -> None:
 
     def keep(self: Cluster) -> Any:
         found = place(self)
-        pids.update({peer.rank: peer.pid for peer in self._peers})
+        pids.update({peer.rank: peer.pid for peer in self._joining.peers})
         return found
 
     Cluster.place = keep  # type: ignore[method-assign]

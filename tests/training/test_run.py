@@ -279,8 +279,8 @@ def test_lost_ranks_are_counted_without_a_cut_and_cut_off_once(monkeypatch):
     addresses = []
     monkeypatch.setattr(connections, "cut_connections", addresses.append)
     cluster = cluster_of_two()
-    cluster._peers = [RankInfo(k, "worker", "a", k, f"a:{k}") for k in range(2)]
-    cluster._member.lost = ((0, "rank 0 has ended"),)
+    cluster._joining.peers = [RankInfo(k, "worker", "a", k, f"a:{k}") for k in range(2)]
+    cluster._connection._events.lost = ((0, "rank 0 has ended"),)
     assert (len(cluster.lost_ranks), addresses) == (1, [])
     cluster.cut_off_lost_ranks()
     cluster.cut_off_lost_ranks()

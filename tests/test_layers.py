@@ -73,6 +73,7 @@ NEVER_TENSORFLOW = (
             "recording",
             "rank_meeting",
             "rank_report",
+            "machine_watch",
             "acceptance",
         )
     ),

@@ -18,7 +18,7 @@ from rnn_scaling.sweeps import failure
 from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 from rnn_scaling.system.machine import load
 from rnn_scaling.training import progress
-from rnn_scaling.training.recording import Recording
+from rnn_scaling.training.machine_watch import MachineWatch
 from tests.support.paths import ROOT
 
 
@@ -338,7 +338,9 @@ def test_steps_that_did_not_wait_are_recorded_and_reported(
 
 
 def test_a_sweep_reports_the_load_instead_of_the_program(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Recording, "load_caution", lambda self, record: "busy")
+    monkeypatch.setattr(
+        MachineWatch, "describe_disturbance", lambda self, record: "busy"
+    )
 
     def run():
         with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:

@@ -304,7 +304,7 @@ class _TrainerRun:
     def _train(self, recorder: Recorder) -> None:
         """Check the losses of the reference, then warm up and measure."""
         task = self._task
-        recorder.recording.enter("build")
+        recorder.recording.phases.enter("build")
         name = task.config["framework"]
         entry.note(
             f"{name}: comparing {handoff.NUM_LOSSES} losses of SGD with this "

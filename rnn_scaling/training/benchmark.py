@@ -81,14 +81,14 @@ def run(
     state.resolved["onednn"] = uses_onednn()
     state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
     state.resolved["logical_devices"] = len(devices) > engine.num_physical
-    state.enter("build")
+    state.phases.enter("build")
     step = None
     if engine.devices:
         step = build(config, engine, state)
         _train(config, step, state, cluster, observer, engine)
     else:
         _serve(state, cluster)
-    state.enter("teardown")
+    state.phases.enter("teardown")
     cluster.report(state, finished=True)
     cluster.barrier(clusters.REPORTED)
     return step
@@ -133,15 +133,15 @@ def _serve(state: RunState, cluster: RunMembers) -> None:
     state.find_counters()
     cluster.barrier(clusters.BUILT)
     cluster.barrier(clusters.WARM)
-    state.energy.start()
+    state.machine.energy.start()
     cluster.barrier(clusters.MEASURED)
-    state.energy.stop()
+    state.machine.energy.stop()
 
 
 def _start(config: RunConfig, state: RunState, cluster: RunMembers) -> Engine:
     """Return the engine of the run's update mode after all processes have met."""
     if cluster.size > 1:
-        state.enter("cluster")
+        state.phases.enter("cluster")
     return registry.load(registry.ENGINES, config.mode.engine).start(
         Request(
             config.devices.device,
@@ -404,17 +404,17 @@ def run_batches(
         )
     )
     try:
-        state.enter("batches")
+        state.phases.enter("batches")
         state.watch_machine()
         timer.start()
         while not (reason := ending.find_reason(lambda: _resume(timer, step))):
             if len(timer.step_s) == warmup:
                 cluster.barrier(clusters.WARM)
                 state.wait_for_following()
-                state.start_measuring()
+                state.machine.start_measuring()
                 _resume(timer, step)
             _run_batch(config, step, state, observer)
-        state.energy.stop()
+        state.machine.energy.stop()
         state.ended_by = reason
         for statement in ending.describe_targets(reason):
             observer.notice(statement)
@@ -422,7 +422,7 @@ def run_batches(
         observer.measured()
     finally:
         observer.end()
-        for line in state.stop_watching():
+        for line in state.machine.stop():
             observer.notice(Statement("warn-clocks", values={"text": line}))
 
 
@@ -443,7 +443,7 @@ def _run_batch(
     state.end_batch(result)
     _check_loss(loss, number, config)
     is_paused = observer.batch(Batch(number, seconds, items, loss, result))
-    if state.end_window() or is_paused:
+    if state.machine.end_window() or is_paused:
         _resume(timer, step)
 
 

@@ -265,7 +265,7 @@ class Saver(Observer):
         checkpoint = self._state.checkpoint
         if checkpoint is None:
             return
-        state.enter("resume")
+        state.phases.enter("resume")
         step.go_to(state.first_step)
         for _ in range(checkpoint.batches - state.first_step):
             step()

@@ -215,16 +215,16 @@ class Recorder:
         # The process may be a child of the one that created this object.
         self._process = os.getpid()
         if self._ranks is not None:
-            self.recording.enter("cluster")
+            self.recording.phases.enter("cluster")
             try:
                 self._ranks.join()
             except ClusterError as e:
                 self.close(e)
                 raise
-        self.recording.enter("batches")
+        self.recording.phases.enter("batches")
         self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
         if not self._timer.warmup_steps:
-            self.recording.start_measuring()
+            self.recording.machine.start_measuring()
         self._timer.start()
 
     def resume(self) -> None:
@@ -237,7 +237,7 @@ class Recorder:
           RuntimeError: If the record is already written.
         """
         self._require_open("resume")
-        self.recording.end_window()
+        self.recording.machine.end_window()
         self._timer.resume()
 
     def step(
@@ -287,9 +287,9 @@ class Recorder:
         if len(timer.step_s) == timer.warmup_steps:
             if self._ranks is not None:
                 self._ranks.barrier(f"after {timer.warmup_steps} steps")
-            self.recording.start_measuring()
+            self.recording.machine.start_measuring()
             timer.resume()
-        elif self.recording.end_window():
+        elif self.recording.machine.end_window():
             timer.resume()
         return seconds
 
@@ -357,7 +357,7 @@ class Recorder:
         end_s = self._timer.since_last()
         if self._display is not None:
             self._display.close()
-        entry.warn(*recording.stop_watching())
+        entry.warn(*recording.machine.stop())
         recording.keep_memory(None)
 
         num_steps = len(self.step_s)
@@ -405,7 +405,7 @@ class Recorder:
         workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
         if 0 in find_ranks_sharing_cores(workers):
             # The meter counted the other ranks as other programs.
-            self.recording.load = None
+            self.recording.machine.load = None
         return drop_load_of_each_other(workers), error
 
     def _print_warnings(self, result: RunRecord) -> None:
@@ -415,7 +415,7 @@ class Recorder:
             cautions = []
             # A sweep finds the load in the record.
             if os.environ.get(RESULT_VARIABLE) != str(self._path.absolute()):
-                cautions.append(self.recording.load_caution(result))
+                cautions.append(self.recording.machine.describe_disturbance(result))
             if self._early_steps is not None:
                 sign = early_steps.describe(self._early_steps)
                 cautions.insert(0, f"{sign} {_EARLY_STEPS_REMEDY}")
@@ -476,7 +476,7 @@ def _make_recording(
     )
     recording.flops_per_item = flops_per_item
     if TRAINER in options:
-        recording.program_folder = _current_folder()
+        recording.program.folder = _current_folder()
     return recording
 
 

@@ -247,7 +247,7 @@ class Run:
 
         Until then it writes nothing, and any signal ends it.
         """
-        self.state.variables = dict(os.environ)
+        self.state.program.variables = dict(os.environ)
         self._prepare()
         # An error comes again in the process's turn, and is reported then.
         with contextlib.suppress(Exception), speed_up_loading():
@@ -284,7 +284,7 @@ class Run:
     def _list_cautions(self) -> list[str]:
         """Return the reasons why this machine was slower than usual."""
         assert self._record is not None
-        cautions = [self.state.load_caution(self._record)]
+        cautions = [self.state.machine.describe_disturbance(self._record)]
         if self._record.workers:
             cautions.append(clusters.shared_cores_warning(self._record.workers))
         return [caution for caution in cautions if caution]
@@ -453,7 +453,7 @@ class Run:
             self.state.resolved["oversubscribed"] = True
         if self._cluster.rank in ranks_that_share:
             # The meter counted the other ranks of this run as other programs.
-            self.state.load = None
+            self.state.machine.load = None
         return self.state.record(status, error, workers)
 
     def _handle_signal(self, number: int, _frame: object) -> None:

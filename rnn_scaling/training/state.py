@@ -22,7 +22,6 @@ from rnn_scaling.records.parts import Batches, Resumption, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
-from rnn_scaling.system.machine.load import LoadMeter
 from rnn_scaling.system.processes import early_start
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
@@ -115,7 +114,7 @@ class RunState(Recording):
 
     def wait_for_turn(self) -> None:
         """Wait until it is the turn of this process, which was started before."""
-        self._wait_outside_phases(early_start.wait_for_turn)
+        self.phases.wait_outside(early_start.wait_for_turn)
         self._is_in_turn = True
 
     def wait_for_following(self) -> None:
@@ -124,20 +123,8 @@ class RunState(Recording):
         After that, the load of the run's cores is measured.
         """
         if self._is_in_turn:
-            self._wait_outside_phases(early_start.wait_for_following)
-            self._meter = LoadMeter(self.resolved["cpu_affinity"])
-
-    def _wait_outside_phases(self, wait: Callable[[], None]) -> None:
-        """Wait without adding the seconds to a phase.
-
-        A run without other processes does not wait.
-        """
-        start = self._clock()
-        wait()
-        waited_s = self._clock() - start
-        self._phase_starts = [
-            (phase, entered + waited_s) for phase, entered in self._phase_starts
-        ]
+            self.phases.wait_outside(early_start.wait_for_following)
+            self.machine.restart_load()
 
     def end_batch(self, result: Any) -> None:
         """Keep the `StepResult` of the batch that has just ended."""
@@ -166,7 +153,7 @@ class RunState(Recording):
             math.nan if loss is None else loss for loss in columns["loss"]
         ]
         self._columns = {name: list(columns.get(name, ())) for name in COLUMNS}
-        self._carried_s = math.fsum(self.timer.step_s)
+        self.phases.carried_s = math.fsum(self.timer.step_s)
 
     @property
     def first_step(self) -> int:
@@ -180,8 +167,8 @@ class RunState(Recording):
 
     def add_resumption(self, batches: int) -> None:
         """Record that the batch after the first `batches` can begin now."""
-        seconds = self._clock() - self._phase_starts[0][1]
-        self.resumed.append(Resumption(batch=batches, seconds=seconds))
+        resumption = Resumption(batch=batches, seconds=self.phases.elapsed_s())
+        self.resumed.append(resumption)
 
     def recent_sums(
         self, kind: str, num_batches: int

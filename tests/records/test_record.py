@@ -80,12 +80,12 @@ def state(readings):
 def test_phases_sum_to_the_total_and_only_measured_batches_count():
     times = [0.0, 1.0, 3.0, 3.5, 10.5, 11.5, 12.0, 12.5, 13.0, 13.25, 20.0]
     run = state(times)
-    run.enter("build")
-    run.enter("batches")
+    run.phases.enter("build")
+    run.phases.enter("batches")
     run.timer.start()
     for words in (1000, 1000, 10, 20, 30):
         run.timer.end_step(words, loss=1.0)
-    run.enter("teardown")
+    run.phases.enter("teardown")
     result = run.record("ok")
     assert result.phases == Phases(
         start=1.0,

@@ -18,9 +18,8 @@ from rnn_scaling.records.decoding import encode
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.load import LoadMeter
 from rnn_scaling.system.processes import early_start
-from rnn_scaling.training import benchmark, recording
+from rnn_scaling.training import benchmark, machine_watch
 from rnn_scaling.training import run as runs
-from rnn_scaling.training import state as states
 from rnn_scaling.training.cluster import Cluster, SingleProcess
 from rnn_scaling.training.observers import Observer, Observers, OutputError
 from rnn_scaling.training.state import RunState
@@ -349,10 +348,10 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
     spend(1.0)
     state.wait_for_turn()
     spend(2.0)
-    state.enter("batches")
+    state.phases.enter("batches")
     state.wait_for_following()
     spend(4.0)
-    state.enter("teardown")
+    state.phases.enter("teardown")
     phases = state.record("failed").phases
     assert (phases.start, phases.total) == (3.0, 7.0)
 
@@ -397,8 +396,7 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
 
         read = lambda self: None  # noqa: E731
 
-    for module in (states, recording):
-        monkeypatch.setattr(module, "LoadMeter", Meter)
+    monkeypatch.setattr(machine_watch, "LoadMeter", Meter)
     monkeypatch.setattr(
         early_start, "wait_for_following", lambda: events.append("wait")
     )

@@ -247,15 +247,15 @@ class Cards(Steps):
 def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch):
     cards = Cards()
     state = state_of(monkeypatch, cards)
-    state.stop_watching()  # a run that did not come to its first batch
+    state.machine.stop()  # a run that did not come to its first batch
     assert state.record("failed").environment.clocks is None
     state.watch_machine()
-    faults.wait_until(lambda: state._sampler.read(), "the first sample")
+    faults.wait_until(lambda: state.machine._clock_sampler.read(), "the first sample")
     assert (
         state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz
         == 3800
     )
-    [warning] = state.stop_watching()
+    [warning] = state.machine.stop()
     assert cards.closed.is_set()
     assert warning.startswith("GPU 1 (GTX 1070) ")
     assert "3800 MHz" in warning
@@ -283,7 +283,9 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
 
     def on_batch():
         threads.extend(each for each in threading.enumerate() if each.name == "clocks")
-        faults.wait_until(lambda: state._sampler.read(), "the first sample")
+        faults.wait_until(
+            lambda: state.machine._clock_sampler.read(), "the first sample"
+        )
 
     run_fake_batches(on_batch, state)
     assert len(threads) == 5 and not threads[0].is_alive()

@@ -12,7 +12,7 @@ from rnn_scaling import Recorder
 from rnn_scaling.records import record
 from rnn_scaling.system.machine import energy, nvml
 from rnn_scaling.system.machine.energy import EnergyMeter
-from rnn_scaling.training import recording
+from rnn_scaling.training import machine_watch
 from tests.support.fake_nvml import FakeNvml
 from tests.support.training import run_fake_batches
 
@@ -141,7 +141,9 @@ def test_without_counters_there_is_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
+    monkeypatch.setattr(
+        machine_watch, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/")
+    )
     with Recorder(tmp_path / "run.json", num_warmup_batches=warmup) as recorder:
         for step in range(1, 5):
             counter.write_text(str(100_000 * step))
@@ -157,7 +159,9 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
 
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
     steps = itertools.count(1)
-    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
+    monkeypatch.setattr(
+        machine_watch, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/")
+    )
 
     class Saves(Saver):
         def measured(self):

@@ -69,8 +69,8 @@ def test_unknown_where_the_system_does_not_tell():
 def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned):
     state = RunState(resolve({"num_devices": num_devices}))
     state.resolved["cpu_affinity"] = [*range(num_devices)]
-    state.load = Load(0.045, 0.0, 9.0)
-    caution = state.load_caution(make_record())
+    state.machine.load = Load(0.045, 0.0, 9.0)
+    caution = state.machine.describe_disturbance(make_record())
     assert ("other processes used 4%" in caution) == warned
 
 

@@ -74,6 +74,7 @@ NEVER_TENSORFLOW = (
             "rank_meeting",
             "rank_report",
             "machine_watch",
+            "record_file",
             "acceptance",
         )
     ),

@@ -36,9 +36,9 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
         timeout_s=timeout_s,
         clock=clock,
     ) as one:
-        meet = one._ranks.barrier
+        meet = one._meeting.barrier
         # Rank 0 waits for the others after the warm-up, which does not belong to a step.
-        one._ranks.barrier = lambda name: (
+        one._meeting.barrier = lambda name: (
             setattr(clock, "now", clock.now + 30.0),
             meet(name),
         )

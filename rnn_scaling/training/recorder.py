@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ from rnn_scaling.analysis import stalls
 from rnn_scaling.cluster import launch
 from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.config.naming import TRAINER
-from rnn_scaling.records import early_steps, record
+from rnn_scaling.records import early_steps
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import EarlySteps, RunError
@@ -34,30 +33,51 @@ from rnn_scaling.records.workers import (
     find_ranks_sharing_cores,
 )
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import PROGRESS, RESULT_VARIABLE
+from rnn_scaling.system.files.terminal import PROGRESS
 from rnn_scaling.system.machine import load
 from rnn_scaling.system.machine.cores import available_cores
-from rnn_scaling.system.processes import alive
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.rank_report import RankReport
+from rnn_scaling.training.record_file import RecordFile
 from rnn_scaling.training.recording import Recording, make_killed_error
 
 _EARLY_STEPS_REMEDY = (
     "Pass the loss to step(), which waits for it, or synchronise before step(); call "
     "resume() after a pause."
 )
-# The Recorders of this process that have not written their record, by its path.
-_open_recorders: weakref.WeakValueDictionary[str, "Recorder"] = (
-    weakref.WeakValueDictionary()
-)
+
+
+class _Updates:
+    """Keeps the learning rate and the gradient norm of each step for the record."""
+
+    def __init__(self) -> None:
+        self._values: list[tuple[float | None, float | None]] = []
+
+    def add(self, learning_rate: float | None, grad_norm: float | None) -> None:
+        self._values.append((learning_rate, grad_norm))
+
+    def make_columns(self, num_steps: int) -> dict[str, Any]:
+        """Return fields of a `records.parts.Batches`; None if no step has a value.
+
+        Args:
+          num_steps: Steps of the record. A step may be ending in another thread, or
+            another rank has fewer steps.
+        """
+        values = self._values[:num_steps]
+        values += [(None, None)] * (num_steps - len(values))
+        return {
+            "learning_rate": _none_if_all_missing([rate for rate, _ in values]),
+            "grad_norm": _none_if_all_missing([norm for _, norm in values]),
+        }
 
 
 class Recorder:
-    """The clock and the record of a user's training loop.
+    """Times the steps of a user's training loop and writes the record of the run.
 
-    It needs only the standard library.
+    The user's program, or one of the suite's trainers, creates it and calls it. It
+    needs only the standard library.
 
         with Recorder("run.json", unit="images", num_devices=2) as recorder:
             for batch in batches:
@@ -151,46 +171,38 @@ class Recorder:
             clock=clock,
             started=started,
         )
-        self._timer = self.recording.timer
-        self._path = Path(result_file)
-        self._unit = unit
-
-        self._rank, num_ranks, self._launcher = _detect_rank(rank, num_ranks)
-        self.recording.clients = num_ranks
-        if self._rank == 0:
-            _require_closed(self._path)
-        self._ranks: RankMeeting | None = None
-        if num_ranks > 1:
-            warmup = options["num_warmup_batches"]
-            self._ranks = RankMeeting(
-                self._path,
-                rank=self._rank,
-                num_ranks=num_ranks,
+        self._file = RecordFile(result_file)
+        self._place = _detect_rank(rank, num_ranks)
+        self.recording.clients = self._place.size
+        if self._place.rank == 0:
+            self._file.require_free()
+        self._meeting: RankMeeting | None = None
+        if self._place.size > 1:
+            self._meeting = RankMeeting(
+                self._file.path,
+                rank=self._place.rank,
+                num_ranks=self._place.size,
                 timeout_s=timeout_s,
-                warmup=warmup,
+                warmup=options["num_warmup_batches"],
             )
-
         # A forked child inherits the Recorder, but must not write the record.
         self._process = os.getpid()
         self._num_items = 0
-        # Learning rate and norm of the gradient of each step.
-        self._updates: list[tuple[float | None, float | None]] = []
+        self._updates = _Updates()
         self._early_steps: EarlySteps | None = None
         self._result: RunRecord | None = None
-        self._is_written = False
         self._display: Progress | None = None
-        if self._rank == 0 and _shows_progress(progress):
-            scope = " at rank 0" if num_ranks > 1 else ""
-            self._display = Progress(
-                enabled=True,
-                total=num_steps,
-                warmup=num_warmup_batches,
-                unit=unit,
-                scope=scope,
-            )
-        if self._rank == 0:
-            record.write(self._unfinished_record(), self._path)
-            _open_recorders[os.path.realpath(self._path)] = self
+        if self._place.rank == 0:
+            if _shows_progress(progress):
+                scope = " at rank 0" if self._place.size > 1 else ""
+                self._display = Progress(
+                    enabled=True,
+                    total=num_steps,
+                    warmup=num_warmup_batches,
+                    unit=unit,
+                    scope=scope,
+                )
+            self._file.open(self._unfinished_record())
 
     def __enter__(self) -> "Recorder":
         self.start()
@@ -214,18 +226,19 @@ class Recorder:
         self._require_open("start")
         # The process may be a child of the one that created this object.
         self._process = os.getpid()
-        if self._ranks is not None:
+        if self._meeting is not None:
             self.recording.phases.enter("cluster")
             try:
-                self._ranks.join()
+                self._meeting.join()
             except ClusterError as e:
                 self.close(e)
                 raise
         self.recording.phases.enter("batches")
-        self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
-        if not self._timer.warmup_steps:
+        is_rank_0 = self._place.rank == 0
+        self.recording.watch_machine(is_rank_0, load.sample_with_descendants)
+        if not self.recording.timer.warmup_steps:
             self.recording.machine.start_measuring()
-        self._timer.start()
+        self.recording.timer.start()
 
     def resume(self) -> None:
         """Leave the time since the last step out of the clock.
@@ -238,7 +251,7 @@ class Recorder:
         """
         self._require_open("resume")
         self.recording.machine.end_window()
-        self._timer.resume()
+        self.recording.timer.resume()
 
     def step(
         self,
@@ -268,40 +281,44 @@ class Recorder:
           RuntimeError: If the record is already written.
         """
         self._require_open("step")
-        timer = self._timer
+        timer = self.recording.timer
+        unit = self.recording.unit
         number = len(timer.step_s)
         loss = acceptance.read_loss(number, loss)
-        count = acceptance.read_items(number, items, self._unit, self._num_items)
-        update = (
-            acceptance.read_learning_rate(number, learning_rate),
-            acceptance.read_grad_norm(number, grad_norm),
-        )
+        count = acceptance.read_items(number, items, unit, self._num_items)
+        learning_rate = acceptance.read_learning_rate(number, learning_rate)
+        grad_norm = acceptance.read_grad_norm(number, grad_norm)
         seconds = timer.end_step(count, loss)
-        if fault := acceptance.find_time_fault(seconds, count, self._unit):
+        if fault := acceptance.find_time_fault(seconds, count, unit):
             timer.remove_last()
             raise ValueError(f"step {number}: {fault}")
         self._num_items += count
-        self._updates.append(update)
+        self._updates.add(learning_rate, grad_norm)
         if self._display is not None:
             self._display.batch(seconds, count, loss)
+        self._end_window()
+        return seconds
+
+    def _end_window(self) -> None:
+        """Read the meters after a step if it is time; no step contains the reading."""
+        timer = self.recording.timer
         if len(timer.step_s) == timer.warmup_steps:
-            if self._ranks is not None:
-                self._ranks.barrier(f"after {timer.warmup_steps} steps")
+            if self._meeting is not None:
+                self._meeting.barrier(f"after {timer.warmup_steps} steps")
             self.recording.machine.start_measuring()
             timer.resume()
         elif self.recording.machine.end_window():
             timer.resume()
-        return seconds
 
     @property
     def step_s(self) -> list[float]:
         """Seconds of every step so far, in this process."""
-        return self._timer.step_s
+        return self.recording.timer.step_s
 
     @property
     def step_items(self) -> list[int]:
         """Items of every step so far, in this process."""
-        return self._timer.step_items
+        return self.recording.timer.step_items
 
     def close(self, error: BaseException | None = None) -> RunRecord:
         """Write the record and return it. A `with` calls this.
@@ -321,55 +338,55 @@ class Recorder:
         if os.getpid() != self._process:
             return self._unfinished_record()
         try:
-            if self._result is None:
-                result = self._finish_record(error)
-                self._result = (
-                    result if self._rank else acceptance.make_readable(result)
-                )
-            if self._rank == 0 and not self._is_written:
-                record.write(self._result, self._path)
-                self._is_written = True
-                _open_recorders.pop(os.path.realpath(self._path), None)
-                self._print_warnings(self._result)
+            self._complete(error)
         except Exception as e:
             reason = getattr(e, "strerror", None) or acceptance.format_one_line(e)
             reason = f"{reason}; the record was not written"
             if error is None and isinstance(e, OSError):
                 raise OSError(
-                    e.errno, f"{reason}; close() tries again", str(self._path)
+                    e.errno, f"{reason}; close() tries again", str(self._file.path)
                 ) from e
             if error is None:
                 raise
-            entry.warn(f"{self._path}: {reason}")
+            entry.warn(f"{self._file.path}: {reason}")
         return self._result or self._unfinished_record()
+
+    def _complete(self, error: BaseException | None) -> None:
+        """Complete the record and, at rank 0, write it, unless a call before has."""
+        is_rank_0 = self._place.rank == 0
+        if self._result is None:
+            result = self._finish_record(error)
+            self._result = acceptance.make_readable(result) if is_rank_0 else result
+        if is_rank_0 and self._file.write(self._result):
+            self._print_warnings(self._result)
 
     def _require_open(self, method: str) -> None:
         """Refuse a call after the end; no record would contain its step."""
         if self._result is not None:
             raise RuntimeError(
-                f"{method}() was called after the end: {self._path} is complete; "
+                f"{method}() was called after the end: {self._file.path} is complete; "
                 "create another Recorder with its own result file"
             )
 
     def _finish_record(self, error: BaseException | None) -> RunRecord:
         """Stop all meters and return the record of the whole run."""
         recording = self.recording
-        end_s = self._timer.since_last()
+        end_s = recording.timer.since_last()
         if self._display is not None:
             self._display.close()
         entry.warn(*recording.machine.stop())
         recording.keep_memory(None)
 
         num_steps = len(self.step_s)
-        warmup = self._timer.warmup_steps
+        warmup = recording.timer.warmup_steps
         if error is None and num_steps <= warmup:
             error = ValueError(
                 f"the run has no step after the warm-up (steps: {num_steps}); "
                 f"lower num_warmup_batches={warmup}"
             )
         workers = None
-        if self._ranks is not None:
-            workers, error = self._meet_at_end(self._ranks, error)
+        if self._meeting is not None:
+            workers, error = self._meet_at_end(self._meeting, error)
         if error is None:
             self._early_steps = stalls.find_early_steps(
                 self.step_s[warmup:], self.step_items[warmup:], end_s
@@ -397,12 +414,13 @@ class Recorder:
         report = RankReport(self.recording.batches_since(0), self.recording.details())
         message = acceptance.format_one_line(error) if error else ""
         ranks, failure = meeting.end(report, message)
-        if self._rank or not ranks:
+        if self._place.rank or not ranks:
             return None, error
         failure = failure or _find_different_steps(ranks, len(self.step_s))
         if error is None and failure:
             error = ClusterError(failure)
-        workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
+        launcher = self._place.launcher or None
+        workers = Workers(launcher=launcher, window=WINDOW, ranks=ranks)
         if 0 in find_ranks_sharing_cores(workers):
             # The meter counted the other ranks as other programs.
             self.recording.machine.load = None
@@ -414,7 +432,7 @@ class Recorder:
         if error is None:
             cautions = []
             # A sweep finds the load in the record.
-            if os.environ.get(RESULT_VARIABLE) != str(self._path.absolute()):
+            if not self._file.is_for_sweep():
                 cautions.append(self.recording.machine.describe_disturbance(result))
             if self._early_steps is not None:
                 sign = early_steps.describe(self._early_steps)
@@ -423,21 +441,18 @@ class Recorder:
             return
         is_unexpected = error.type in (ClusterError.__name__, acceptance.UNREADABLE)
         if is_unexpected or not self.step_s:
-            entry.warn(f"{self._path}: {error.message}")
+            entry.warn(f"{self._file.path}: {error.message}")
 
     def _make_record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         """Return the record as of now, with the rates and norms of the updates."""
         result = self.recording.record(status, error, workers)
-        # A step may be ending in another thread, or another rank has fewer steps.
-        updates = self._updates[: len(result.batches.seconds)]
-        updates += [(None, None)] * (len(result.batches.seconds) - len(updates))
+        num_steps = len(result.batches.seconds)
         batches = dataclasses.replace(
             result.batches,
-            learning_rate=_none_if_all_missing([rate for rate, _ in updates]),
-            grad_norm=_none_if_all_missing([norm for _, norm in updates]),
             early_steps=self._early_steps,
+            **self._updates.make_columns(num_steps),
         )
         return dataclasses.replace(result, batches=batches)
 
@@ -539,36 +554,6 @@ def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
                 "rank the same number of steps"
             )
     return ""
-
-
-def _require_closed(path: Path) -> None:
-    """Refuse a record that another Recorder has open.
-
-    Raises:
-      ValueError: If one has, in this process or in another one that still runs.
-    """
-    if os.path.realpath(path) in _open_recorders:
-        raise ValueError(
-            f"result_file={path} is in use by another Recorder of this process; "
-            "close() it first, or give each its own file"
-        )
-    if _is_open_elsewhere(path):
-        raise ValueError(
-            f"result_file={path} is in use by the Recorder of another process; give "
-            "each its own file, or rank and num_ranks if they train together"
-        )
-
-
-def _is_open_elsewhere(path: Path) -> bool:
-    try:
-        unfinished = record.read(path)
-    except (OSError, record.RecordError):  # no record yet, or another file
-        return False
-    # A sweep's record of the program that it starts has no environment yet.
-    if unfinished.environment.started is None or unfinished.error is None:
-        return False
-    process = unfinished.error.process
-    return process != alive.identify_this_process() and alive.is_alive(process)
 
 
 def _current_folder() -> Path | None:

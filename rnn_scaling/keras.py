@@ -16,11 +16,61 @@ from rnn_scaling.training.recorder import Recorder
 _fits: collections.Counter[str] = collections.Counter()
 
 
+class _EpochBatches:
+    """Counts the samples of an epoch's batches, and checks how many batches it has.
+
+    `ItemsPerSecond` creates it from its arguments and calls it after each batch.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int) -> None:
+        self._num_samples = num_samples
+        self._batch_size = batch_size
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        self._next_batch = 0
+        self._samples = 0
+        # The mean loss of these samples, as Keras reports it.
+        self._mean_loss = 0.0
+
+    def add_batches(self, last_batch: int, mean_loss: float) -> tuple[int, float]:
+        """Add the batches since the previous call.
+
+        Args:
+          last_batch: The number of the last batch in the epoch.
+          mean_loss: The mean loss of the epoch up to this batch.
+
+        Returns:
+          The samples of the added batches, and their mean loss.
+        """
+        num_samples = 0
+        for batch in range(self._next_batch, last_batch + 1):
+            remaining = self._num_samples - batch * self._batch_size
+            num_samples += max(1, min(self._batch_size, remaining))
+        epoch_samples = self._samples + num_samples
+        loss_sum = mean_loss * epoch_samples - self._mean_loss * self._samples
+        self._next_batch = last_batch + 1
+        self._samples = epoch_samples
+        self._mean_loss = mean_loss
+        return num_samples, loss_sum / num_samples
+
+    def find_mistake(self) -> ValueError | None:
+        """Return an error if the epoch had more or fewer batches than expected."""
+        expected = math.ceil(self._num_samples / self._batch_size)
+        if self._next_batch == expected:
+            return None
+        return ValueError(
+            f"model.fit had {self._next_batch} batches in an epoch, but "
+            f"num_samples={self._num_samples} and batch_size={self._batch_size} "
+            f"give {expected}; give the values that model.fit uses"
+        )
+
+
 class ItemsPerSecond(keras.callbacks.Callback):
     """Times every batch of `model.fit` of Keras 3 and writes a run record.
 
-        watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x),
-        batch_size=32) model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
+        watch = ItemsPerSecond("run.json", num_samples=len(x), batch_size=32)
+        model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
 
     The last batch of an epoch counts its real number of samples. Reading the loss waits
     until the devices have finished the batch. The time between two epochs (validation,
@@ -70,36 +120,30 @@ class ItemsPerSecond(keras.callbacks.Callback):
                 f"at least 1, got {num_samples}, {batch_size}, {items_a_sample} and "
                 f"{num_devices}"
             )
+        # A record's batch_size is per device.
+        size = {"batch_size": batch_size // num_devices}
+        if batch_size % num_devices:
+            size = {"global_batch_size": batch_size}
         self._path = result_file
-        self._unit = unit
-        self._num_warmup_batches = num_warmup_batches
+        self._recorder_arguments: dict[str, Any] = {
+            "unit": unit,
+            "num_devices": num_devices,
+            "trainer": "model.fit",
+            "num_warmup_batches": num_warmup_batches,
+            "options": {"framework": f"keras on {keras.backend.backend()}", **size},
+        }
         self._num_devices = num_devices
-        self._num_samples = num_samples
-        self._batch_size = batch_size
+        self._num_warmup_batches = num_warmup_batches
         self._items_per_sample = items_a_sample
-        self._recorder = recorder or self._new_recorder()
+        self._epoch = _EpochBatches(num_samples, batch_size)
+        self._recorder = recorder or self._create_recorder()
         self._has_started = False
-        self._next_batch = 0
         self._first_step = 0  # this epoch's first step in the recorder
-        self._epoch_samples = 0  # this epoch's samples so far
-        self._mean_loss = 0.0  # mean loss of these samples
         # The record of the last `fit` that has ended.
         self.record: Any = None
 
-    def _new_recorder(self) -> Recorder:
-        num_devices = self._num_devices
-        # A record's batch_size is per device.
-        size = {"batch_size": self._batch_size // num_devices}
-        if self._batch_size % num_devices:
-            size = {"global_batch_size": self._batch_size}
-        return Recorder(
-            _next_file(self._path),
-            unit=self._unit,
-            num_devices=num_devices,
-            trainer="model.fit",
-            num_warmup_batches=self._num_warmup_batches,
-            options={"framework": f"keras on {keras.backend.backend()}", **size},
-        )
+    def _create_recorder(self) -> Recorder:
+        return Recorder(_next_file(self._path), **self._recorder_arguments)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Begin another record if one `fit` has ended."""
@@ -113,7 +157,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self._finish(error)
             raise error
         if self.record is not None:
-            self._recorder = self._new_recorder()
+            self._recorder = self._create_recorder()
             self._has_started = False
             self.record = None
 
@@ -123,10 +167,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         else:
             self._recorder.start()
             self._has_started = True
-        self._next_batch = 0
+        self._epoch.start_epoch()
         self._first_step = len(self._recorder.step_s)
-        self._epoch_samples = 0
-        self._mean_loss = 0.0
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
@@ -134,15 +176,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         """Count the batches since the previous call; `fit` may run several per call."""
         # The mean over the epoch so far. Reading it waits for the devices.
         mean_loss = float((logs or {}).get("loss", math.nan))
-        samples = 0
-        for number in range(self._next_batch, batch + 1):
-            samples += self._count_samples(number)
-        epoch_samples = self._epoch_samples + samples
-        loss_sum = mean_loss * epoch_samples - self._mean_loss * self._epoch_samples
-        self._next_batch = batch + 1
-        self._epoch_samples = epoch_samples
-        self._mean_loss = mean_loss
-        self._recorder.step(samples * self._items_per_sample, loss_sum / samples)
+        samples, loss = self._epoch.add_batches(batch, mean_loss)
+        self._recorder.step(samples * self._items_per_sample, loss)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Add the epoch's rates to its logs.
@@ -150,13 +185,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         Raises:
           ValueError: If `fit` had more or fewer batches than expected.
         """
-        expected = math.ceil(self._num_samples / self._batch_size)
-        if self._next_batch != expected:
-            error = ValueError(
-                f"model.fit had {self._next_batch} batches in an epoch, but "
-                f"num_samples={self._num_samples} and batch_size={self._batch_size} "
-                f"give {expected}; give the values that model.fit uses"
-            )
+        error = self._epoch.find_mistake()
+        if error is not None:
             self._finish(error)
             raise error
         first = max(self._first_step, self._num_warmup_batches)
@@ -164,10 +194,11 @@ class ItemsPerSecond(keras.callbacks.Callback):
         items = self._recorder.step_items[first:]
         if logs is not None:
             rates = [count / step_s for count, step_s in zip(items, seconds)]
-            logs["items_per_second"] = sum(items) / sum(seconds) if rates else math.nan
-            logs["median_items_per_second"] = (
-                statistics.median(rates) if rates else math.nan
-            )
+            logs["items_per_second"] = math.nan
+            logs["median_items_per_second"] = math.nan
+            if rates:
+                logs["items_per_second"] = sum(items) / sum(seconds)
+                logs["median_items_per_second"] = statistics.median(rates)
         self._recorder.resume()  # a validation may have run since the last batch
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -176,10 +207,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
     def _finish(self, error: BaseException | None) -> None:
         if self.record is None:
             self.record = self._recorder.close(error)
-
-    def _count_samples(self, batch: int) -> int:
-        remaining = self._num_samples - batch * self._batch_size
-        return max(1, min(self._batch_size, remaining))
 
 
 def _next_file(result_file: str | os.PathLike[str]) -> Path:

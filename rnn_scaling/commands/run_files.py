@@ -131,5 +131,5 @@ class EventFiles(Observer):
         state = self._run.state
         timer = state.timer
         self._scalars.write(
-            timer.step_s, timer.step_items, timer.step_loss, state.accuracies()
+            timer.step_s, timer.step_items, timer.step_loss, state.compute_accuracies()
         )

@@ -90,7 +90,7 @@ class Checkpoint:
 
     folder: Path
     batches: int  # number of finished batches, including the warm-up
-    columns: Mapping[str, Any]  # values of each batch, see `RunState.batches_since`
+    columns: Mapping[str, Any]  # values of each batch, see `RunState.collect_batches`
     resumed: Sequence[Resumption]  # earlier resumptions of the run
 
 

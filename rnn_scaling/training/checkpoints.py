@@ -184,7 +184,7 @@ class Saver(Observer):
 
     def save_step(self, step: TrainStep) -> None:
         """Save the batches so far; if that fails, warn and let the run continue."""
-        columns = self._state.batches_since(0)
+        columns = self._state.collect_batches(0)
         num_batches = len(columns["seconds"])
         if not self._directory or num_batches == self._num_tried:
             return

@@ -269,12 +269,12 @@ class _BatchReporter:
             is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
             if self._has_ended or not is_due:
                 return
-            batches = state.batches_since(self._num_reported)
+            batches = state.collect_batches(self._num_reported)
             self._num_reported += len(batches["seconds"])
             self._reported_at = time.perf_counter()
             self._has_ended = finished
             if finished or batches["seconds"]:
-                details = state.details() if finished else {}
+                details = state.collect_details() if finished else {}
                 self._connection.report(RankReport(batches, details).to_json())
 
 
@@ -363,11 +363,13 @@ class Cluster(RunMembers):
     def workers(self, state: "RunState") -> Workers:
         peers = self._joining.peers
         reports = decode_reports(self._connection.reports())
-        reports[self.rank] = [RankReport(state.batches_since(0), state.details())]
-        if state.staleness():
+        reports[self.rank] = [
+            RankReport(state.collect_batches(0), state.collect_details())
+        ]
+        if state.count_staleness():
             worker_ranks = [peer.rank for peer in peers if peer.role == "worker"]
             for index, rank in enumerate(worker_ranks):
-                report = RankReport(state.worker_batches(index))
+                report = RankReport(state.collect_worker_batches(index))
                 reports.setdefault(rank, []).append(report)
         failure = self._joining.refusal or self._connection.failure
         lost = [
@@ -384,7 +386,7 @@ class Cluster(RunMembers):
                 make_rank(peer, reports.get(peer.rank, []), failure) for peer in peers
             ),
             lost=tuple(lost),
-            staleness=state.staleness(),
+            staleness=state.count_staleness(),
         )
         return drop_load_of_each_other(workers)
 

@@ -108,7 +108,7 @@ class Ending:
 
     def _is_reached(self, target: Target) -> bool:
         """Return whether the mean over each of the last windows met the target."""
-        sums, counts = self._state.recent_sums(target.kind, 2 * WINDOW_BATCHES)
+        sums, counts = self._state.sum_recent(target.kind, 2 * WINDOW_BATCHES)
         if len(counts) < 2 * WINDOW_BATCHES:
             return False
         for start in range(WINDOW_BATCHES + 1):

@@ -411,7 +411,9 @@ class Recorder:
         Returns:
           At rank 0 all ranks; and the error that leaves the run without a result.
         """
-        report = RankReport(self.recording.batches_since(0), self.recording.details())
+        report = RankReport(
+            self.recording.collect_batches(0), self.recording.collect_details()
+        )
         message = acceptance.format_one_line(error) if error else ""
         ranks, failure = meeting.end(report, message)
         if self._place.rank or not ranks:
@@ -447,7 +449,7 @@ class Recorder:
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         """Return the record as of now, with the rates and norms of the updates."""
-        result = self.recording.record(status, error, workers)
+        result = self.recording.make_record(status, error, workers)
         num_steps = len(result.batches.seconds)
         batches = dataclasses.replace(
             result.batches,

@@ -196,14 +196,14 @@ class Recording:
             peak_process_bytes=peak_process_bytes(), peak_device_bytes=devices
         )
 
-    def batches_since(self, first: int) -> dict[str, list[Any]]:
+    def collect_batches(self, first: int) -> dict[str, list[Any]]:
         """Return this process's batches from number `first`.
 
         They are the fields of a `records.workers.Rank`.
         """
-        return self._timed_columns(first, len(self.timer.step_loss))
+        return self._collect_columns(first, len(self.timer.step_loss))
 
-    def _timed_columns(self, first: int, stop: int) -> dict[str, list[Any]]:
+    def _collect_columns(self, first: int, stop: int) -> dict[str, list[Any]]:
         timer = self.timer
         losses = [
             loss if math.isfinite(loss) else None
@@ -215,7 +215,7 @@ class Recording:
             "loss": losses,
         }
 
-    def details(self) -> dict[str, Any]:
+    def collect_details(self) -> dict[str, Any]:
         """Return further facts about this process.
 
         They are fields of a `records.workers.Rank`.
@@ -232,7 +232,7 @@ class Recording:
             "energy": self.machine.energy.read(),
         }
 
-    def record(
+    def make_record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         """Return the record as of now.
@@ -243,7 +243,7 @@ class Recording:
           workers: All processes of the run, or None if it has one.
         """
         environment = self.program.read_environment()
-        batches = self._batches(workers)
+        batches = self._join_batches(workers)
         warmup = self.timer.warmup_steps
         rate = None
         steady = None
@@ -255,7 +255,7 @@ class Recording:
         gpus_after = query_gpus() if environment.gpus and status == "ok" else []
         resolved = {
             **self.resolved,
-            "peak_flops_per_second": self._peak_flops(environment),
+            "peak_flops_per_second": self._find_peak_flops(environment),
         }
         energy = self.machine.energy.read()
         return RunRecord(
@@ -282,7 +282,7 @@ class Recording:
             energy=build(Energy, energy) if energy else None,
         )
 
-    def _batches(self, workers: Workers | None) -> Batches:
+    def _join_batches(self, workers: Workers | None) -> Batches:
         """Return the batches of all ranks that run the step.
 
         If one process runs the step for all ranks, they are this process's batches.
@@ -295,20 +295,20 @@ class Recording:
         steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))
         columns: dict[str, Any] = {
             name: tuple(values)
-            for name, values in self._timed_columns(0, steps).items()
+            for name, values in self._collect_columns(0, steps).items()
         }
         return Batches(
             warmup=min(steps, timer.warmup_steps),
             measured=max(0, steps - timer.warmup_steps),
             **columns,
-            **self._tower_columns(steps),
+            **self._collect_tower_columns(steps),
         )
 
-    def _tower_columns(self, steps: int) -> dict[str, Any]:
+    def _collect_tower_columns(self, steps: int) -> dict[str, Any]:
         """Return further fields of a `records.parts.Batches` for the first `steps`."""
         return {}
 
-    def _peak_flops(self, environment: Environment) -> float | None:
+    def _find_peak_flops(self, environment: Environment) -> float | None:
         cores = self.flat.get("cpu_cores_per_device")
         dtype = self.flat.get("compute_dtype")
         if not cores or not dtype:

@@ -454,7 +454,7 @@ class Run:
         if self._cluster.rank in ranks_that_share:
             # The meter counted the other ranks of this run as other programs.
             self.state.machine.load = None
-        return self.state.record(status, error, workers)
+        return self.state.make_record(status, error, workers)
 
     def _handle_signal(self, number: int, _frame: object) -> None:
         self._signal_name = signal.Signals(number).name

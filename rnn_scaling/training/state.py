@@ -170,7 +170,7 @@ class RunState(Recording):
         resumption = Resumption(batch=batches, seconds=self.phases.elapsed_s())
         self.resumed.append(resumption)
 
-    def recent_sums(
+    def sum_recent(
         self, kind: str, num_batches: int
     ) -> tuple[Sequence[float], Sequence[int]]:
         """Return sums over the predictions of each of the last batches.
@@ -188,26 +188,26 @@ class RunState(Recording):
         losses = self.timer.step_loss[-num_batches:]
         return [loss * count for loss, count in zip(losses, counts)], counts
 
-    def accuracies(self) -> list[float]:
+    def compute_accuracies(self) -> list[float]:
         """Return the accuracy of each batch; empty if it is not counted."""
         pairs = zip(self._columns["correct"], self._columns["loss_items"])
         return [correct / items for correct, items in pairs]
 
-    def batches_since(self, first: int) -> dict[str, list[Any]]:
+    def collect_batches(self, first: int) -> dict[str, list[Any]]:
         """Return the batches like `Recording`, with the counts of the towers."""
         stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
-        batches = self._timed_columns(first, stop)
+        batches = self._collect_columns(first, stop)
         for name, values in self._columns.items():
             if values or name != "correct":
                 batches[name] = values[first:stop]
         return batches
 
-    def worker_batches(self, index: int) -> dict[str, Any]:
+    def collect_worker_batches(self, index: int) -> dict[str, Any]:
         """Return the steps that a coordinator assigned to one worker.
 
         They are fields of a `records.workers.Rank`.
         """
-        steps = [step for step in self._batch_steps(0) if step.worker == index]
+        steps = [step for step in self._find_worker_steps(0) if step.worker == index]
         losses = [step.loss_sum / step.loss_items for step in steps]
         batches = {
             "items": [step.items for step in steps],
@@ -218,19 +218,19 @@ class RunState(Recording):
             batches["correct"] = [step.correct for step in steps]
         return batches
 
-    def staleness(self) -> dict[str, int] | None:
+    def count_staleness(self) -> dict[str, int] | None:
         """Return the number of measured steps with each staleness, in ascending order.
 
         Returns:
           None if no coordinator assigned steps.
         """
-        steps = self._batch_steps(self.timer.warmup_steps)
+        steps = self._find_worker_steps(self.timer.warmup_steps)
         counts = collections.Counter(step.staleness for step in steps)
         return {
             str(staleness): counts[staleness] for staleness in sorted(counts)
         } or None
 
-    def _batch_steps(self, first: int) -> Sequence[WorkerStep]:
+    def _find_worker_steps(self, first: int) -> Sequence[WorkerStep]:
         """Return the workers' steps of the batches from number `first`.
 
         Steps that ended after the last batch belong to no batch, and are left out.
@@ -239,11 +239,11 @@ class RunState(Recording):
         start = num_workers * first
         return self.worker_steps[start : num_workers * len(self.timer.step_s)]
 
-    def details(self) -> dict[str, Any]:
+    def collect_details(self) -> dict[str, Any]:
         """Return the details like `Recording`, with the certificate."""
-        return {**super().details(), "certificate": encode(self.certificate)}
+        return {**super().collect_details(), "certificate": encode(self.certificate)}
 
-    def record(
+    def make_record(
         self, status: str, error: RunError | None = None, workers: Workers | None = None
     ) -> RunRecord:
         """Return the record like `Recording`, with the inspection of the step."""
@@ -252,20 +252,20 @@ class RunState(Recording):
         if workers:
             by_rank = [rank.certificate for rank in workers.ranks]
         certificate = certificates.merge(filter(None, by_rank))
-        result = super().record(status, error, workers)
+        result = super().make_record(status, error, workers)
         return dataclasses.replace(
             result, graph=self.graph, trace=self.trace, certificate=certificate
         )
 
-    def _batches(self, workers: Workers | None) -> Batches:
+    def _join_batches(self, workers: Workers | None) -> Batches:
         return dataclasses.replace(
-            super()._batches(workers),
+            super()._join_batches(workers),
             resumed=tuple(self.resumed) or None,
             ended_by=self.ended_by or None,
             skipped_updates=self.skipped_updates,
         )
 
-    def _tower_columns(self, steps: int) -> dict[str, Any]:
+    def _collect_tower_columns(self, steps: int) -> dict[str, Any]:
         columns = {
             name: tuple(values[:steps]) for name, values in self._columns.items()
         }

@@ -86,7 +86,7 @@ def test_phases_sum_to_the_total_and_only_measured_batches_count():
     for words in (1000, 1000, 10, 20, 30):
         run.timer.end_step(words, loss=1.0)
     run.phases.enter("teardown")
-    result = run.record("ok")
+    result = run.make_record("ok")
     assert result.phases == Phases(
         start=1.0,
         build=2.0,

@@ -36,11 +36,11 @@ def test_towers_that_share_a_global_batch_are_right_as_often_as_one(tf, alone, m
 
 def test_the_record_has_the_counts(alone):
     results, state = alone
-    batches = state.record("ok").batches
+    batches = state.make_record("ok").batches
     assert batches.correct == tuple(int(result.correct.sum()) for result in results)
     assert batches.loss_items == (93, 93, 93)
-    assert state.accuracies() == [result.accuracy for result in results]
-    assert state.batches_since(1)["correct"] == list(batches.correct[1:])
+    assert state.compute_accuracies() == [result.accuracy for result in results]
+    assert state.collect_batches(1)["correct"] == list(batches.correct[1:])
 
 
 def test_nobody_counts_unless_asked(tf):
@@ -50,8 +50,10 @@ def test_nobody_counts_unless_asked(tf):
     state.timer.start()
     state.timer.end_step(1, result.loss)
     state.end_batch(result)
-    assert "correct" not in state.batches_since(0) and state.accuracies() == []
-    assert state.record("ok").batches.correct is None
+    assert (
+        "correct" not in state.collect_batches(0) and state.compute_accuracies() == []
+    )
+    assert state.make_record("ok").batches.correct is None
     operators = {op.type for op in step.graph().get_operations()}
     assert "ArgMax" not in operators, operators
     assert np.isfinite(result.loss)

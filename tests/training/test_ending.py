@@ -46,7 +46,7 @@ def run(losses, correct=(), **given):
     state.timer.start()
     for number in range(MOST + 1):
         if reason := ending.find_reason(pytest.fail):
-            return reason, number, state.record("ok").batches
+            return reason, number, state.make_record("ok").batches
         state.timer.end_step(10, losses[min(number, len(losses) - 1)])
         state.end_batch(Batch(correct[min(number, len(correct) - 1)] if correct else 0))
     raise AssertionError("it never ends")

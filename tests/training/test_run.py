@@ -352,7 +352,7 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
     state.wait_for_following()
     spend(4.0)
     state.phases.enter("teardown")
-    phases = state.record("failed").phases
+    phases = state.make_record("failed").phases
     assert (phases.start, phases.total) == (3.0, 7.0)
 
 
@@ -373,7 +373,7 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
     monkeypatch.setattr(load, "MAX_COST_SHARE", np.inf)
     state.resolved["cpu_affinity"] = [0]
     run_fake_batches(take_half_a_second, state)
-    made = state.record("ok")
+    made = state.make_record("ok")
     assert made.batches.seconds == (0.5,) * 5
     assert encode(made.environment.load.windows) == {
         "batches": [1, 1, 1],
@@ -382,7 +382,9 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
         "steal": [0.125, 0.125, 0.125],
         "own": [0.0, 0.0, 0.0],
     }
-    assert state.details()["load_windows"] == encode(made.environment.load.windows)
+    assert state.collect_details()["load_windows"] == encode(
+        made.environment.load.windows
+    )
 
 
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):

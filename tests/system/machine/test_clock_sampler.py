@@ -248,11 +248,14 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch):
     cards = Cards()
     state = state_of(monkeypatch, cards)
     state.machine.stop()  # a run that did not come to its first batch
-    assert state.record("failed").environment.clocks is None
+    assert state.make_record("failed").environment.clocks is None
     state.watch_machine()
     faults.wait_until(lambda: state.machine._clock_sampler.read(), "the first sample")
     assert (
-        state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz
+        state.make_record("interrupted")
+        .environment.clocks.samples[0]
+        .devices[1]
+        .memory_mhz
         == 3800
     )
     [warning] = state.machine.stop()
@@ -289,4 +292,4 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
 
     run_fake_batches(on_batch, state)
     assert len(threads) == 5 and not threads[0].is_alive()
-    assert state.record("ok").environment.clocks.source == "NVML"
+    assert state.make_record("ok").environment.clocks.source == "NVML"

@@ -170,5 +170,7 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
     state = run_fake_batches(
         lambda: counter.write_text(str(100_000 * next(steps))), saver=Saves
     )
-    assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})
-    assert state.details()["energy"]["joules"] == pytest.approx({"package-0": 0.3})
+    assert state.make_record("ok").energy.joules == pytest.approx({"package-0": 0.3})
+    assert state.collect_details()["energy"]["joules"] == pytest.approx(
+        {"package-0": 0.3}
+    )

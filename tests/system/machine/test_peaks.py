@@ -142,15 +142,15 @@ def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
     state.resolved.update(
         device_type="CPU", onednn=True, devices=["a", "b"], cpu_affinity=[0, 1]
     )
-    assert state.record("failed").resolved.peak_flops_per_second is None
+    assert state.make_record("failed").resolved.peak_flops_per_second is None
     where = peaks.place(read_environment(), "CPU", True, 1, "bfloat16")
     peaks.find_path().parent.mkdir()
     peaks.find_path().write_text(
         peaks.format_peaks([], [Peak(where, 2, 1.5e11, 1e11, 2e11)])
     )
-    read_back = record.from_json(state.record("failed").to_json())
+    read_back = record.from_json(state.make_record("failed").to_json())
     assert read_back.resolved.peak_flops_per_second == 1.5e11
     assert read_back.memory is None
     state.keep_memory([3, 4])
-    memory = record.from_json(state.record("failed").to_json()).memory
+    memory = record.from_json(state.make_record("failed").to_json()).memory
     assert memory.peak_device_bytes == (3, 4) and memory.peak_process_bytes > 2**20

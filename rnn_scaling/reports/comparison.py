@@ -49,7 +49,7 @@ from rnn_scaling.reports.numbers import (
     spread_text,
 )
 from rnn_scaling.reports.sections import Grid, Section, format_markdown
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escape
@@ -201,7 +201,7 @@ def _change_data(change: Change) -> dict[str, str]:
 def _to_json_data(value: Any) -> Any:
     """Return a part of a report as JSON data, with statements and differences in words."""
     if isinstance(value, Statement):
-        return sentence(value)
+        return BEFORE_AFTER.word(value)
     if isinstance(value, Difference):
         return describe(value, is_json=True).data()
     if isinstance(value, IntervalKind):
@@ -252,12 +252,10 @@ def _head_lines(report: Report, sides: Sides) -> list[str]:
             f"machine before: {machine_before}",
             f"machine after: {machine_after}",
         ]
-    if report.only_before:
-        lines.append(
-            f"only before, not compared: {join_some(report.only_before, '; ')}"
-        )
-    if report.only_after:
-        lines.append(f"only after, not compared: {join_some(report.only_after, '; ')}")
+    unpaired = (report.only_before, report.only_after)
+    for place, labels in zip(sides.places, unpaired):
+        if labels:
+            lines.append(f"only {place}, not compared: {join_some(labels, '; ')}")
     return lines
 
 
@@ -336,7 +334,7 @@ def _missing_percentiles(report: Report) -> list[Statement]:
 
 def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
     """Return the verdict about a configuration."""
-    unjudged_text = f"{Verdict.UNJUDGED.value}: {reason_text(result)}"
+    unjudged_text = f"{Verdict.UNJUDGED.value}: {reason_text(result, sides)}"
     if result.p_adjusted is None or result.comparison is None:
         return unjudged_text
     verdict = result.verdict.value
@@ -372,11 +370,11 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
 
     notes: dict[str, Sequence[Statement | str]] = {
         "method": method_statements(report, sides),
-        "runs": _run_notes(report),
-        **_difference_notes(report),
+        "runs": _run_notes(report, sides),
+        **_difference_notes(report, sides),
     }
-    for side, differences in report.differences_inside:
-        title = f"runs {side} differ among themselves"
+    for place, (_, differences) in zip(sides.places, report.differences_inside):
+        title = f"runs {place} differ among themselves"
         notes[title] = _list_side_differences(differences)
     for title, entries in notes.items():
         if entries:
@@ -384,17 +382,17 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
     return sections
 
 
-def _run_notes(report: Report) -> list[str]:
+def _run_notes(report: Report, sides: Sides) -> list[str]:
     """Return the notes about the runs of configurations."""
     lines = []
     for result in report.results:
-        lines += [f"{result.label}: {sentence(note)}" for note in result.notes]
+        lines += [f"{result.label}: {sides.word(note)}" for note in result.notes]
     if len(lines) > _MAX_NOTES:
         lines[_MAX_NOTES:] = [f"{len(lines) - _MAX_NOTES} more"]
     return lines
 
 
-def _difference_notes(report: Report) -> dict[str, list[str]]:
+def _difference_notes(report: Report, sides: Sides) -> dict[str, list[str]]:
     """Return the differences between the sides, by the title of their list."""
     num_configurations = sum(all(result.runs) for result in report.results)
     machines = []
@@ -403,7 +401,7 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
     not_recorded: dict[str, None] = {}
     for labelled in report.differences:
         difference = labelled.difference
-        text = _difference_text(labelled, num_configurations)
+        text = _difference_text(labelled, num_configurations, sides)
         is_unknown = difference.effect == NOT_RECORDED
         if is_unknown and not difference.is_incomparable:
             not_recorded[difference.name] = None
@@ -415,29 +413,31 @@ def _difference_notes(report: Report) -> dict[str, list[str]]:
         else:
             cautions.append(text)
     return {
-        "differences between the machines": _list_machine_notes(machines),
+        "differences between the machines": _list_machine_notes(machines, sides),
         "incomparable": incomparable_notes,
         "differences to be careful with": cautions,
         "not recorded on both sides": [", ".join(not_recorded)] if not_recorded else [],
     }
 
 
-def _difference_text(labelled: LabelledDifference, num_configurations: int) -> str:
+def _difference_text(
+    labelled: LabelledDifference, num_configurations: int, sides: Sides
+) -> str:
     """Return a difference with its effect, and its configurations if it is not in all."""
-    text = (
-        f"{_values_text(labelled.difference)}; {describe(labelled.difference).effect}"
-    )
+    values = _values_text(labelled.difference, sides)
+    text = f"{values}; {describe(labelled.difference).effect}"
     if len(labelled.labels) in (0, num_configurations):
         return text
     return f"{text} [{join_some(labelled.labels, '; ')}]"
 
 
-def _values_text(difference: Difference) -> str:
+def _values_text(difference: Difference, sides: Sides) -> str:
     texts = describe(difference)
-    return f"{texts.name}: {texts.first} before, {texts.second} after"
+    first, second = sides.places
+    return f"{texts.name}: {texts.first} {first}, {texts.second} {second}"
 
 
-def _list_machine_notes(differences: Iterable[Difference]) -> list[str]:
+def _list_machine_notes(differences: Iterable[Difference], sides: Sides) -> list[str]:
     """Return the first difference of each name.
 
     The table already shows the numbers of devices.
@@ -447,7 +447,7 @@ def _list_machine_notes(differences: Iterable[Difference]) -> list[str]:
     for difference in differences:
         if difference.name not in axes:
             first.setdefault(difference.name, difference)
-    return list(map(_values_text, first.values()))
+    return [_values_text(difference, sides) for difference in first.values()]
 
 
 def _list_side_differences(differences: Iterable[Difference]) -> list[str]:

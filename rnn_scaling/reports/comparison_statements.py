@@ -50,14 +50,30 @@ class Sides:
     def names(self) -> tuple[str, str]:
         return (self.first, self.second)
 
+    @property
+    def places(self) -> tuple[str, str]:
+        """Where a value was recorded: ("before", "after") or ("in A", "in B")."""
+        if self.is_gate:
+            return self.names
+        return (f"in {self.first}", f"in {self.second}")
+
+    def word(self, statement: Statement) -> str:
+        """Return a statement in words; its side is BEFORE or AFTER, or A or B."""
+        side = statement.values.get("side")
+        if side is None:
+            return sentence(statement)
+        name = self.first if side == "before" else self.second
+        values = {**statement.values, "side": name.upper()}
+        return sentence(dataclasses.replace(statement, values=values))
+
 
 BEFORE_AFTER = Sides("before", "after", is_gate=True)
 A_AND_B = Sides("A", "B", is_gate=False)
 
 
-def reason_text(result: Result | MachineRatio) -> str:
+def reason_text(result: Result | MachineRatio, sides: Sides = BEFORE_AFTER) -> str:
     """Return why a result cannot be judged; "" if it can."""
-    return sentence(result.reason) if result.reason else ""
+    return sides.word(result.reason) if result.reason else ""
 
 
 def verdict_statements(report: Report) -> list[Statement]:
@@ -371,7 +387,8 @@ def ab_statements(report: Report) -> list[Statement]:
     results = report.results
     if len(results) == 1 and results[0].comparison is not None:
         return [_ratio_statement(results[0].comparison.ratio, results[0].runs[0])]
-    reasons = list(dict.fromkeys(reason_text(r) for r in results if r.reason))
+    unjudged = [result for result in results if result.reason]
+    reasons = list(dict.fromkeys(reason_text(result, A_AND_B) for result in unjudged))
     return [state("ab-no-answer", reasons=reasons or ["no configuration in common"])]
 
 

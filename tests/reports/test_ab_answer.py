@@ -47,7 +47,8 @@ def test_what_could_not_be_compared_says_why():
     reason = Statement("no-good-run", values={"runs": 3, "side": "before"})
     statement = answer(reason=reason)
     assert statement.kind == "ab-no-answer"
-    assert statement.values["reasons"] == [sentence(reason)]
+    named = Statement("no-good-run", values={"runs": 3, "side": "A"})
+    assert statement.values["reasons"] == [sentence(named)]
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():

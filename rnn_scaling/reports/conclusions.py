@@ -8,6 +8,7 @@ Terminal, page and JSON begin with these statements; `answer_statements` has the
 order.
 """
 
+import dataclasses
 import itertools
 import shlex
 import textwrap
@@ -152,7 +153,7 @@ def answer_statements(summary: Summary) -> list[Statement]:
             answer += _model_statements(summary, name, series)
     for name, series in _answered_scalings(summary):
         answer += _title_statement(summary, name)
-        answer += _fastest_statements(series)
+        answer += _fastest_statements(_drop_machine(series))
         answer += _cost_statements(summary, series)
     answer += _disturbed_left_out(summary)
     # Disturbed runs that do not count change no number.
@@ -170,7 +171,7 @@ def overview_statements(summary: Summary) -> list[Statement]:
     """Return the range over several series, and how many can be judged."""
     overview = []
     for name, series in _answered_scalings(summary):
-        if ranges := _range_statements(series):
+        if ranges := _range_statements(_drop_machine(series)):
             overview += [*_title_statement(summary, name), *ranges]
     return overview
 
@@ -184,6 +185,16 @@ def _answered_scalings(summary: Summary) -> list[Scaling]:
 
 def _title_statement(summary: Summary, name: str) -> list[Statement]:
     return [state("scaling", name)] if len(summary.scalings) > 1 else []
+
+
+def _drop_machine(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
+    """Return the series of a scaling without the machine, which its title contains."""
+    return [
+        dataclasses.replace(
+            member, title=member.title.removesuffix(f", {member.machine}")
+        )
+        for member in series
+    ]
 
 
 def _model_statements(

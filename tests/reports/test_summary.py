@@ -9,7 +9,14 @@ import pytest
 
 from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import answer_text, cautions, start_up, summary_builder, table
+from rnn_scaling.reports import (
+    answer_text,
+    cautions,
+    conclusions,
+    start_up,
+    summary_builder,
+    table,
+)
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -142,6 +149,8 @@ def test_machines_and_runs_in_progress_are_named_before_the_numbers():
     text = table.format_text(made)
     assert "machine 1 is Small" in text.splitlines()[0]
     assert "1 run is still in progress" in text
+    headlines, _ = conclusions.answer_paragraphs(made)
+    assert [line.count("machine") for line in headlines] == [1, 1]
 
 
 def test_a_loss_of_many_times_its_start_is_in_the_brief_text():

@@ -151,8 +151,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
             error = ValueError(
-                f"num_devices is {self._num_devices}, but model.fit trains on "
-                f"{replicas}"
+                f"num_devices={self._num_devices} is too low: model.fit trains on "
+                f"{replicas} replicas; give num_devices={replicas}"
             )
             self._finish(error)
             raise error

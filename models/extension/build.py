@@ -115,7 +115,7 @@ def _compile(file: Path) -> None:
     import tensorflow as tf
 
     if not os.access(file.parent, os.W_OK):
-        raise OSError(errno.EACCES, "you may not write there", str(file.parent))
+        raise OSError(errno.EACCES, "no permission to write there", str(file.parent))
     print(
         "building faster CPU kernels (10 to 40 s, once per version of their sources)",
         flush=True,

@@ -48,7 +48,7 @@ class AuditOptions:
     )
     max_numbers: int = option(
         500_000,
-        "maximum number of numbers to check per file; if a file has more, the "
+        "limit on the numbers that are checked per file; if a file has more, the "
         "output says so, and the exit status is 2",
         minimum=1,
     )

@@ -44,8 +44,8 @@ update mode and devices. docs/history.md explains the search for change points a
 error rates.
 
 Exit status: 0 success; 1 a file cannot be written; 2 nothing to add or to show, or
-wrong use. Of check: 0 a slow-down beyond the limit is excluded everywhere; 1 there is
-one; 2 cannot judge, or wrong use."""
+wrong use. For `check`: 0 a slow-down beyond the limit is excluded everywhere; 1 a
+configuration is slower by more than the limit; 2 cannot judge, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,8 +25,8 @@ from rnn_scaling.system.machine.gpus import machine_size
 
 USAGE = f"""\
 How many operators does the graph have, how many kernels does a step run, and where does
-a step go? Without SOURCE, runs the trainer for every combination of the values, counts,
-and compares. Defaults:
+its time go? Without SOURCE, runs the trainer for every combination of the values,
+counts, and compares. Defaults:
 
     --encoder_type={",".join(kernels.list_kernels("lstm"))}    or the encoders of --unit_type
     --variable_update=replicated
@@ -71,7 +71,7 @@ for. `torchrun -m rnn_scaling.hooks.trace my.py` makes them (docs/inspect.md).
 
 Exit status: 0 counted or shown; 1 a run failed, counts differ between repeats, a SOURCE
 could not be used, or a file cannot be written; 2 the flags conflict, the folder is in
-use or holds records of other flags; 130 interrupted."""
+use or contains records of other flags; 130 interrupted."""
 
 _MAX_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 _DEFAULTS: dict[str, list[Any]] = {

@@ -43,8 +43,8 @@ towers compute at once. threads.md and threads.json go to --out. Defaults:
     --variable_update=independent      no exchange that could limit the speed
 
 Exit status: 0 done; 1 nothing was measured, a run of --threads failed or the folder
-cannot be written; 2 the flags conflict, the folder is in use or holds records of other
-flags; 130 interrupted."""
+cannot be written; 2 the flags conflict, the folder is in use or contains records of
+other flags; 130 interrupted."""
 
 
 @entry.command

@@ -57,7 +57,7 @@ file, so that somebody else can check every number.
 Subfolders are not read. Invalid records are named and left out. Files of these names
 from other programs are overwritten only with --force.
 
-Exit status: 0 success; 1 nothing to report or a file cannot be written; 2 wrong usage."""
+Exit status: 0 success; 1 nothing to report or a file cannot be written; 2 wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

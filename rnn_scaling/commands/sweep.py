@@ -57,13 +57,14 @@ there was no time. --minutes=X sets the time of any sweep, and --minutes=0 remov
 limit.
 
 Every run is a process. A run that crashes, is killed, runs out of memory or exceeds
---run_timeout becomes a failed row with its reason; the others continue. All runs are
-made {MIN_ROUNDS} times, in a random order and then in reverse. More rounds follow, up
-to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each efficiency (without
-a baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N makes exactly N
-rounds. After Ctrl-C the same command continues. More values or repeats with the same
---out add runs (docs/sweeps.md). --certify first compares each configuration with serial
-training (./run.sh verify --help) and marks a mode whose updates are wrong.
+--run_timeout becomes a failed row with its reason; the others continue. There
+are {MIN_ROUNDS} rounds with every run, in a random order and then in reverse. More
+rounds follow, up to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each
+efficiency (without a baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N
+makes exactly N rounds. After Ctrl-C the same command continues. More values or repeats
+with the same --out add runs (docs/sweeps.md). --certify first compares each
+configuration with serial training (./run.sh verify --help) and marks a mode whose
+updates are wrong.
 
 A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with
 {{num_devices}} and other values in braces. Its numbers come from the record of a
@@ -76,8 +77,8 @@ Recorder at {{result_file}}, or from its output.
         --log_format="regex:words/s: {{number}}" --unit=words
 
 Exit status: 0 all runs done; 1 a run failed, the updates of a mode are wrong, or the
-folder cannot be written; 2 the flags conflict, the folder is in use or holds records of
-other flags; 130 interrupted."""
+folder cannot be written; 2 the flags conflict, the folder is in use or contains records
+of other flags; 130 interrupted."""
 
 
 @entry.command

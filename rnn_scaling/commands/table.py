@@ -19,7 +19,7 @@ GROUPS = {
         "report": "makes tables, CSV, JSON, plots and a page of a results folder",
     },
     "Compare": {
-        "compare": "judges whether B is slower than A, with an exit status for CI",
+        "compare": "judges whether training became slower; exit status for CI",
         "ab": "finds the faster of two settings, by alternating runs",
         "history": "finds the commit that changed the speed",
     },

@@ -226,7 +226,7 @@ def _verify_script(words: Sequence[str]) -> int:
         return session.check(options.check)
     if not options.trainer:
         names = ", ".join(f"--{name}" for name in single_values)
-        raise entry.Refusal(f'{names} needs --trainer="python3 SCRIPT"; add it')
+        raise entry.Refusal(f'{names}: --trainer="python3 SCRIPT" is missing; add it')
     return session.verify(
         session.ScriptRequest(
             options.trainer,

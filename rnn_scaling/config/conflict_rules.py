@@ -229,7 +229,7 @@ RULES = (
         "--checkpoint_dir={checkpoint_dir}: the workers of "
         "--variable_update={variable_update} are at different "
         "batches; use another mode, such as --variable_update=collective_all_reduce, "
-        "or leave it out",
+        "or leave out --checkpoint_dir",
     ),
     # The model.
     ConflictRule(
@@ -350,7 +350,7 @@ RULES = (
             not in ("replicated", "independent")
         ),
         "--independent_replica=true needs --variable_update=replicated, got "
-        "{variable_update}; leave it out",
+        "{variable_update}; leave out --independent_replica",
     ),
     ConflictRule(
         lambda c: c.param_server_device == "gpu" and c.device == "cpu",
@@ -361,7 +361,7 @@ RULES = (
     ConflictRule(
         lambda c: c.partition_large_variables and c.param_server_device == "cpu",
         "--partition_large_variables=true needs variables spread over GPUs; "
-        "use --param_server_device=gpu or leave it out",
+        "use --param_server_device=gpu, or leave out --partition_large_variables",
         reads="param_server_device",
     ),
     ConflictRule(

@@ -95,8 +95,8 @@ class ClusterOptions:
     )
     cluster_timeout: float = option(
         60.0,
-        "seconds within which all processes must join, and within which a failure ends "
-        "the run",
+        "time limit in seconds for all processes to join, and for a failure to end the "
+        "run",
         minimum=1.0,
         maximum=86_400.0,
     )
@@ -494,9 +494,9 @@ class MeasureOptions:
     )
     inter_op_parallelism_threads: int = option(
         0,
-        "number of threads that dispatch operators; 0: one per device, plus "
-        "one if devices have several cores or there are several processes; "
-        "with GPUs, one per device plus one, and at least the number of cores",
+        "number of threads that dispatch operators; 0: one per device, and one more "
+        "if devices have several cores or the run has several processes; on GPUs, one "
+        "per core, and at least one more than devices",
         minimum=0,
         maximum=4_096,
     )

@@ -82,8 +82,8 @@ class LinkOptions:
     num_devices: int = option(
         0,
         "number of ranks of the all-reduce (0: all GPUs, or one logical CPU "
-        "device per core, 2 to 4), and of devices that compute at once (0: "
-        "all)",
+        "device per core, 2 to 4); with --measure=compute, the number of devices "
+        "that compute at once (0: all)",
         minimum=0,
     )
     cpu_cores_per_device: int = option(
@@ -101,7 +101,7 @@ class LinkOptions:
         "4",
         "size of the smallest transfer, in bytes, or with k, M or G (powers of 1024)",
     )
-    max_bytes: str = option("256M", "size of the largest transfer, like --min_bytes")
+    max_bytes: str = option("256M", "size of the largest transfer, in the same units")
     step_factor: int = option(
         4, "factor between one size of the all-reduce and the next", minimum=2
     )

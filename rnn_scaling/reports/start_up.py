@@ -182,8 +182,8 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
         ),
     }
     caption = (
-        f"Seconds for the {unit} of the run on one device; "
-        f"after the first batch at the steady {unit}/s"
+        f"Seconds to process the {unit} of the run on one device; "
+        f"batches after the first one are assumed to run at the measured {unit}/s"
     )
     rows = [start_up.row for start_up in all_start_ups]
     notes = marks.explain_rows(rows)

@@ -157,10 +157,10 @@ def parts_section(series: SeriesSummary) -> Section:
         )
 
     lines = [_parts_line(attribution, list(names)) for attribution in attributions]
-    head = ["Devices", "Whole loss", *names, UNEXPLAINED.capitalize()]
+    head = ["Devices", "All causes", *names, UNEXPLAINED.capitalize()]
     grids: tuple[Grid, ...] = ()
     if lines:
-        grids = (Grid("Points of efficiency lost, and to what", head, lines),)
+        grids = (Grid("Percentage points of efficiency lost, by cause", head, lines),)
     return Section("", grids, tuple(_list_parts_notes(series)))
 
 

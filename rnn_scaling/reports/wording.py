@@ -6,6 +6,7 @@ the statement's values and `subject`:
     {names:list}        "A", "A and B", "A, B and C"; after five names
                         "A, B, C, D, E and 4 more"
     {names:List}        the same at the start of a sentence
+    {n:list_of device}  "1 device", "2 devices", "2 and 4 devices"; n is a list
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` has an
                         irregular plural
     {n:of {all} run}    "2 of 6 runs", "all 6 runs", "both runs", or "the run" of one
@@ -106,6 +107,13 @@ def join_names(values: Sequence[str | int]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def _list_with_noun(values: Sequence[int], noun: str) -> str:
+    """Return "1 device", "2 devices" or "2 and 4 devices"."""
+    is_one = list(values) == [1]
+    _, _, nouns = counted(1 if is_one else 2, noun).partition(" ")
+    return f"{join_names(values)} {nouns}"
+
+
 def _share_text(count: int, total_and_noun: str) -> str:
     """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
     total_text, _, noun = total_and_noun.partition(" ")
@@ -138,6 +146,7 @@ def start_with_capital(text: str) -> str:
 # First word of a format -> function of the value and the other words.
 _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: join_names(value),
+    "list_of": _list_with_noun,
     "List": lambda value, _: start_with_capital(join_names(value)),
     "count": lambda value, noun: counted(_count_of(value), noun),
     "of": _share_text,

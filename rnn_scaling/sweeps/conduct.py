@@ -362,7 +362,7 @@ class Conductor:
         raise folder.GoneError(
             f"{', '.join(lost_folders)}: the folder was removed or replaced during the "
             f"sweep; {len(lost)} of {len(recorded)} records are lost; the same command "
-            "makes them again"
+            "repeats their runs"
         )
 
 

@@ -541,19 +541,18 @@ def _detect_rank(rank: int | None, num_ranks: int | None) -> launch.DetectedRank
         num_ranks = launched.size
     if not 0 <= rank < num_ranks:
         raise ValueError(
-            f"expected rank from 0 to num_ranks - 1, got {rank} of {num_ranks}"
+            f"rank={rank} must be from 0 to num_ranks - 1 (num_ranks={num_ranks})"
         )
     return launch.DetectedRank(rank, num_ranks, launched.launcher)
 
 
 def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
-    """Return an error if a rank took another number of steps than rank 0, or ""."""
+    """Return an error if a rank took more or fewer steps than rank 0, or ""."""
     for rank in ranks:
         if len(rank.seconds) != num_steps:
             return (
-                f"rank {rank.rank} has another number of steps "
-                f"({len(rank.seconds)}) than rank 0 ({num_steps}); give every "
-                "rank the same number of steps"
+                f"rank {rank.rank} has {len(rank.seconds)} steps, but rank 0 has "
+                f"{num_steps}; give every rank the same number of steps"
             )
     return ""
 

@@ -114,7 +114,7 @@ def test_numbers_too_noisy_to_tell_are_not_called_enough():
     made = statements(found)
     assert (made["threads-unclear"]["best"], made["threads-unclear"]["threads"]) == (
         3,
-        ["2"],
+        [2],
     )
     assert made["threads-slower"]["threads"] == 1
 
@@ -182,7 +182,7 @@ def test_a_number_whose_runs_failed_is_no_bound():
     assert found.sufficient == 1
     made = statements(found)
     assert list(made)[0].startswith("threads-fewest")
-    assert made["threads-failed"]["threads"] == ["2"]
+    assert made["threads-failed"]["threads"] == [2]
     (none,) = dispatch_threads.make_probes(failed, OWN)
     assert "threads-not-measured" in statements(none)
 

@@ -33,6 +33,8 @@ def sample(spec: str, count: int):
             {"name": f"name{i}", "rate": INTERVAL, "unit": "words"}
             for i in range(count)
         ]
+    if spec.startswith("list_of"):
+        return list(range(1, count + 1))
     if spec in ("list", "List"):
         return [f"name{i}" for i in range(count)]
     if spec.startswith(("count", "of ", "Of ")) or "|" in spec:
@@ -45,7 +47,7 @@ def strictness(spec):
 
     A list also has a count, so it is the most specific.
     """
-    return spec in ("list", "List", "rates"), bool(spec), "|" not in spec
+    return spec.startswith(("list", "List", "rates")), bool(spec), "|" not in spec
 
 
 def test_every_template_makes_a_sentence():
@@ -83,6 +85,9 @@ def check_template(kind, template, count):
         ("list", list("ABCDEFG"), "A, B, C, D, E and 2 more"),
         ("list", [], "none"),
         ("List", ["the rest", "B"], "The rest and B"),
+        ("list_of device", [1], "1 device"),
+        ("list_of device", [2], "2 devices"),
+        ("list_of device", [1, 1024], "1 and 1,024 devices"),
         ("count run", 2000, "2,000 runs"),
         ("count process|processes", 2, "2 processes"),
         ("count run", ["A", "B"], "2 runs"),

@@ -236,7 +236,7 @@ def make_statements(probe: Probe) -> list[Statement]:
     if failed_settings:
         statements.append(
             _probe_statement(
-                probe, "threads-failed", threads=_thread_names(failed_settings)
+                probe, "threads-failed", threads=_thread_counts(failed_settings)
             )
         )
     statements += _concurrency_statements(probe)
@@ -249,8 +249,8 @@ def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:
     return state(kind, probe.title, devices=probe.num_devices, **values)
 
 
-def _thread_names(settings: Sequence[Setting]) -> list[str]:
-    return [str(setting.threads) for setting in settings]
+def _thread_counts(settings: Sequence[Setting]) -> list[int]:
+    return [setting.threads for setting in settings]
 
 
 def _limit_statements(probe: Probe, best: int) -> list[Statement]:
@@ -282,7 +282,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
                 probe,
                 "threads-unclear",
                 best=best,
-                threads=_thread_names(noisy_settings),
+                threads=_thread_counts(noisy_settings),
                 limit=limit,
             ),
             *slower,
@@ -325,13 +325,13 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
     if serial:
         return [
             _probe_statement(
-                probe, "towers-in-turn", threads=_thread_names(serial), **values
+                probe, "towers-in-turn", threads=_thread_counts(serial), **values
             )
         ]
     unclear = [setting for setting in traced if setting.concurrency_ends[0] <= _SERIAL]
     if unclear:
         return [
-            _probe_statement(probe, "towers-unclear", threads=_thread_names(unclear))
+            _probe_statement(probe, "towers-unclear", threads=_thread_counts(unclear))
         ]
     return [_probe_statement(probe, "towers-at-once", **values)]
 

@@ -391,8 +391,8 @@ def _count_steps(measurements: Sequence[Measurement]) -> list[Measurement]:
         return stretches
     texts = {"+".join(sorted(names)) or "nothing" for names in combinations}
     raise ValueError(
-        f"the pattern's matches contain {' and '.join(sorted(texts))}; expected rate, "
-        "or seconds (ms) and items, in each"
+        f"the pattern's matches contain {' and '.join(sorted(texts))}; each match must "
+        "contain the same groups: rate, or items with seconds or ms"
     )
 
 

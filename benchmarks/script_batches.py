@@ -458,6 +458,10 @@ RIGHT_3 = [
         changes={"    with torch.no_grad():\n": "    if True:\n"},
     ),
 ]
+AUGMENTED = {
+    "    for epoch in range(2):": "    torch.manual_seed(50 + rank)\n    for epoch in range(2):",
+    "        for a, b in loader:\n": "        for a, b in loader:\n            a = a + 0.1 * torch.randn_like(a)\n",
+}
 BUGS_4 = [
     Script(
         "last micro not synchronised in one module",
@@ -479,6 +483,15 @@ BUGS_4 = [
     Script(
         "gathered without gradient",
         "contrastive",
+        bug={
+            "    return torch.cat(dnn.all_gather(t))": "    parts = [torch.empty_like(t) for _ in range(world)]\n    dist.all_gather(parts, t.detach().contiguous())\n    parts[rank] = t\n    return torch.cat(parts)"
+        },
+        cause="have no gradient",
+    ),
+    Script(
+        "gathered without gradient, augmented",
+        "contrastive",
+        changes=AUGMENTED,
         bug={
             "    return torch.cat(dnn.all_gather(t))": "    parts = [torch.empty_like(t) for _ in range(world)]\n    dist.all_gather(parts, t.detach().contiguous())\n    parts[rank] = t\n    return torch.cat(parts)"
         },
@@ -530,6 +543,7 @@ BUGS_4 = [
 RIGHT_4 = [
     Script("two optimizers", "wrapped"),
     Script("gathered", "contrastive"),
+    Script("gathered, augmented", "contrastive", changes=AUGMENTED),
     Script("clipped by hand", "hooks"),
     Script("one by one", "buckets"),
 ]

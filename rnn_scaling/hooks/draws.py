@@ -4,7 +4,8 @@
 because numbers of data sets often are the data.
 
 Numbers can be fixed: each draw of a step then has equal rows, which depend only on its
-place in the step. So one process draws the same rows as several.
+place in the step. So one process draws the same rows as several. Numbers that a data set
+draws for a sample then depend only on the number of the sample.
 """
 
 import contextlib
@@ -61,10 +62,17 @@ class Draws:
       num_drawn: How many numbers were drawn.
     """
 
-    def __init__(self, will_be_fixed: bool) -> None:
-        self._will_be_fixed = will_be_fixed
+    def __init__(self, first_fixed: list[int] | None) -> None:
+        """Watch nothing yet.
+
+        Args:
+          first_fixed: The `place` of the first draw that is fixed, unless training has
+            begun before; None if nothing will be fixed.
+        """
+        self._first_fixed = first_fixed
         self._are_fixed = False
         self._is_paused = False
+        self._is_sample = False
         self._num_steps = 0
         # Generators of Python; those without a seed may belong to a library.
         self._generators: list[random.Random] = [random._inst]
@@ -72,8 +80,9 @@ class Draws:
 
     def start(self) -> None:
         """Forget all numbers; a step begins."""
-        self._place = 0
         self._num_steps += 1
+        self._seed = self._num_steps
+        self._place = 0
         if self._are_fixed:
             self._seed_host()
         self.num_drawn = 0
@@ -97,17 +106,42 @@ class Draws:
 
         Earlier numbers are weights and data.
         """
-        if self._will_be_fixed and not self._are_fixed:
+        if self._first_fixed is not None and not self._are_fixed:
             self._are_fixed = True
+            self._place = 0
             self._seed_host()
 
+    @property
+    def place(self) -> list[int]:
+        """The number of the step and of its next draw."""
+        return [self._num_steps, self._place]
+
     def _seed_host(self) -> None:
-        """Seed the generators of Python and NumPy with the number of the step."""
+        """Seed the generators of Python and NumPy."""
         numpy = sys.modules.get("numpy")
         if numpy is not None:
-            numpy.random.seed(self._num_steps)
+            numpy.random.seed(self._seed)
         for generator in self._generators:
-            generator.seed(self._num_steps)
+            generator.seed(self._seed)
+
+    @contextlib.contextmanager
+    def sample(self, number: int) -> Iterator[None]:
+        """Draw the numbers of a sample, which may be fixed but are not counted."""
+        if self._first_fixed is None:
+            yield
+            return
+        outside = (self._seed, self._place, self._is_sample)
+        states = random_states()
+        self._seed = number + 1
+        self._place = 0
+        self._is_sample = True
+        self._seed_host()
+        try:
+            with self.paused():
+                yield
+        finally:
+            self._seed, self._place, self._is_sample = outside
+            set_random_states(states)
 
     def install(self, wrap: Wrap) -> None:
         """Replace the functions of torch, NumPy and Python that draw random numbers."""
@@ -198,18 +232,20 @@ class Draws:
         self, generator: Any, original: Any, /, *args: Any, **options: Any
     ) -> Any:
         """Draw numbers from a generator of torch or NumPy, and add them to the digest."""
-        if self._is_paused:
+        if self._is_paused and not self._is_sample:
             return original(*args, **options)
+        if self.place == self._first_fixed and not self._is_sample:
+            self.fix()
         # A fixed order would be the same in each epoch.
         is_order = original.__name__ in _ORDERS
-        if self._are_fixed and not is_order:
-            with _seeded(generator, _MAX_PLACES * self._num_steps + self._place):
+        self._place += 1
+        if self._is_sample or (self._are_fixed and not is_order):
+            with _seeded(generator, _MAX_PLACES * self._seed + self._place):
                 values = original(*args, **options)
-            self._place += 1
         else:
             values = original(*args, **options)
         tensor = _as_tensor(values)
-        if tensor is None:
+        if tensor is None or self._is_sample:
             return values
         self._has_drawn = True
         self.num_drawn += tensor.numel() * (not is_order)
@@ -241,6 +277,21 @@ def _seeded(generator: Any, seed: int) -> Iterator[None]:
         getattr(generator, "manual_seed", generator.seed)(seed)
         yield
         generator.set_state(state)
+
+
+def random_states() -> tuple[Any, ...]:
+    """Return the states of the global random generators."""
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy else None
+    return torch.get_rng_state(), random.getstate(), numpy_state
+
+
+def set_random_states(states: tuple[Any, ...]) -> None:
+    """Set the states of the global random generators."""
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    if states[2] is not None:
+        sys.modules["numpy"].random.set_state(states[2])
 
 
 def _as_tensor(values: Any) -> torch.Tensor | None:

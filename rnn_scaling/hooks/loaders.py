@@ -11,8 +11,6 @@ import collections
 import copy
 import functools
 import itertools
-import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,8 +18,7 @@ import torch
 from torch.utils import data
 from torch.utils.data import dataloader
 
-from rnn_scaling.hooks import sketches
-from rnn_scaling.hooks.draws import Draws
+from rnn_scaling.hooks import draws, sketches
 
 MAX_SAMPLES = 20_000  # samples of an epoch that are listed
 _MAX_DIGESTS = 4096  # samples of a data set that are recognised by their content
@@ -53,18 +50,18 @@ class Loaders:
         self,
         settings: Mapping[str, Any],
         on_create: Callable[[], None],
-        draws: Draws,
+        random_draws: draws.Draws,
     ) -> None:
         """Store the conditions.
 
         Args:
           settings: The conditions; see `Observer`.
           on_create: Called when the script creates a loader.
-          draws: The random numbers of the script; those of samplers do not count.
+          random_draws: The random numbers of the script; those of samplers do not count.
         """
         self._settings = settings
         self._on_create = on_create
-        self._draws = draws
+        self._draws = random_draws
         self._loaders: list[Any] = []
         self._num_epochs: list[int] = []
         self._reads: list[dict[str, Any]] = []
@@ -299,7 +296,10 @@ class Loaders:
             self._probe(dataset)
             if isinstance(index, int):
                 self._accesses.append(index)
-        return original(dataset, index)
+        if not isinstance(index, int):
+            return original(dataset, index)
+        with self._draws.sample(index):
+            return original(dataset, index)
 
     def _probe(self, dataset: Any) -> None:
         """Read the first samples of a copy twice, before the script reads any.
@@ -312,7 +312,7 @@ class Loaders:
         self._probed.add(id(dataset))
         was_reading = self._is_reading
         self._is_reading = True
-        states = _random_states()
+        states = draws.random_states()
         try:
             twin = copy.deepcopy(dataset)
             indices = range(min(len(twin), _NUM_PROBED))
@@ -322,20 +322,5 @@ class Loaders:
         except Exception:  # The script may still change the data set.
             self._probes.append([])
         finally:
-            _set_random_states(states)
+            draws.set_random_states(states)
             self._is_reading = was_reading
-
-
-def _random_states() -> tuple[Any, ...]:
-    """Return the states of the global random generators."""
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy else None
-    return torch.get_rng_state(), random.getstate(), numpy_state
-
-
-def _set_random_states(states: tuple[Any, ...]) -> None:
-    """Set the states of the global random generators."""
-    torch.set_rng_state(states[0])
-    random.setstate(states[1])
-    if states[2] is not None:
-        sys.modules["numpy"].random.set_state(states[2])

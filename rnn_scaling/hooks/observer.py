@@ -64,7 +64,7 @@ class Observer:
     def __init__(self, settings: Mapping[str, Any], file: IO[str]) -> None:
         self._settings = settings
         self._file = file
-        self._draws = Draws(bool(settings.get("fixed_noise")))
+        self._draws = Draws(settings.get("fixed_noise"))
         self._loaders = Loaders(settings, lambda: self._libraries.watch(), self._draws)
         self._schedules = Schedules(self._replace)
         self._exchanges = Exchanges()
@@ -166,6 +166,7 @@ class Observer:
         self._dropout_state: str | None = None
         self._noise: dict[str, Any] | None = None
         self._num_drawn = 0
+        self._place = [0, 0]  # of the next draw after the last forward pass
         self._draws.start()
         self._forward_state = ""
         self._buffers_before: dict[str, str] = {}
@@ -405,6 +406,7 @@ class Observer:
                 "dropout": self._dropout_state,
                 "noise": self._noise,
                 "drawn": self._num_drawn,
+                "place": self._place,
                 "weights": self._describe_all(self._add_all(optimizer)),
                 "buffers": self._describe_all(self._buffers),
                 "buffers_before": self._buffers_before,
@@ -445,6 +447,7 @@ class Observer:
             self._gradients = {}
             self._noise = self._draws.describe()
             self._num_drawn = self._draws.num_drawn
+            self._place = self._draws.place
         self._backward_depth += 1
         try:
             with self._draws.paused():

@@ -90,6 +90,16 @@ def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -
     return all(each == digests[0] for each in digests)
 
 
+def first_draw(rank: Record) -> list[int]:
+    """Return the place of the first draw that belongs to the first step of a rank.
+
+    Draws before it are weights and data. The second step has as many draws as the first.
+    """
+    places = [step["place"] for step in rank["steps"][:2]]
+    number, count = places[0]
+    return [number, max(0, count - places[-1][1])]
+
+
 def frozen_weights_differ(starts: Sequence[Record]) -> bool:
     """Return whether weights without an optimizer, such as a teacher's, differ.
 

@@ -24,6 +24,7 @@ from rnn_scaling.verification.scripts import facts, judge, samples
 from rnn_scaling.verification.scripts.evidence import (
     Evidence,
     OwnNoise,
+    has_random_data,
     relation_of_noise,
 )
 from rnn_scaling.verification.scripts.runner import Runner
@@ -78,7 +79,7 @@ class Conductor:
         self._folder = folder
         self._tell = tell
         self._number = 0
-        self._has_fixed_noise = False
+        self._first_fixed: list[int] | None = None
         self.runs: dict[str, Record] = {}
 
     def conduct(self) -> dict[str, Record]:
@@ -93,7 +94,7 @@ class Conductor:
         if not all(rank["steps"] for rank in ranks):
             return self.runs
         noise = relation_of_noise(parallel["ranks"], serial["ranks"][0])
-        if noise is not OwnNoise.NONE:
+        if noise is not OwnNoise.NONE or has_random_data(ranks):
             serial, parallel = self._fix_noise(first, weights)
         reference = self._reference(parallel, weights)
         self._run("reference", 1, reference)
@@ -121,9 +122,9 @@ class Conductor:
     def _fix_noise(self, conditions: Record, weights: str) -> tuple[Record, Record]:
         """Run again with random numbers that do not depend on the rank."""
         own = {name: self.runs[name] for name in ("serial", "parallel")}
-        self._has_fixed_noise = self._request.is_driven
-        conditions = {**conditions, **self._conditions()}
-        if self._has_fixed_noise:
+        if self._request.is_driven:
+            self._first_fixed = facts.first_draw(self.runs["parallel"]["ranks"][0])
+            conditions = {**conditions, **self._conditions()}
             serial = self._run("serial", 1, conditions)
             conditions["save_weights"] = weights
             parallel = self._run("parallel", self._request.num_ranks, conditions)
@@ -132,7 +133,7 @@ class Conductor:
                 self.runs["noisy_serial"] = own["serial"]
                 self.runs["noisy"] = own["parallel"]
                 return serial, parallel
-        self._has_fixed_noise = False
+        self._first_fixed = None
         self.runs.update(own)
         return own["serial"], own["parallel"]
 
@@ -151,7 +152,7 @@ class Conductor:
             "num_steps": self._request.num_steps,
             "dropout_off": True,
             "clip": _UNBOUNDED,
-            "fixed_noise": self._has_fixed_noise,
+            "fixed_noise": self._first_fixed,
         }
 
     def _run(self, name: str, num_ranks: int, settings: Mapping[str, Any]) -> Record:

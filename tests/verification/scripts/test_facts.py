@@ -30,3 +30,13 @@ def test_a_loss_with_a_constant_divisor_grows_with_the_batch(divisor, weight, sc
             rank["steps"][0]["micro"] = [{**micro, "criteria": [criterion]}]
     found = facts.scale_of_reference(runs, "parallel", "reference")
     assert found == scale
+
+
+@pytest.mark.parametrize(
+    ("places", "first"),
+    [([[3, 5], [4, 2]], [3, 3]), ([[3, 1], [4, 2]], [3, 0]), ([[3, 5]], [3, 0])],
+)
+def test_the_first_step_has_as_many_draws_as_the_second(places, first):
+    """Weights and data are drawn before."""
+    steps = [{"place": place} for place in places]
+    assert facts.first_draw({"steps": steps}) == first

@@ -130,21 +130,27 @@ other = torch.optim.Adam([model.bias], lr=0.1)""",
     "optimizer.step()",
     "optimizer.step()\n        other.step()\n        other.zero_grad()",
 )
-# Each rank computes the loss of all ranks, but only its own part has a gradient.
-GATHERING = SCRIPT.replace(
-    "torch.nn.functional.mse_loss(model(inputs), targets)",
-    "gather(model(inputs) - targets).square().mean()",
-).replace(
-    "for epoch",
-    """def gather(values):
+
+
+def gathering(script):
+    """Let each rank compute the loss of all ranks, with gradients of its own part."""
+    text = script.replace(
+        "torch.nn.functional.mse_loss(model(inputs), targets)",
+        "gather(model(inputs) - targets).square().mean()",
+    )
+    return text.replace(
+        "for epoch",
+        """def gather(values):
     parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, values.detach())
     parts[dist.get_rank()] = values
     return torch.cat(parts)
 
 for epoch""",
-    1,
-)
+        1,
+    )
+
+
 # Before, each process makes a backward pass of another model.
 OTHER_MODEL = SCRIPT.replace(
     "for epoch",
@@ -295,8 +301,9 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
             (".backward()", ".mul(dist.get_world_size()).backward()"),
             "summed",
         ),
-        (GATHERING, ("", ""), "values-without-gradient"),
+        (gathering(SCRIPT), ("", ""), "values-without-gradient"),
         (AUGMENTED, ("", ""), None),
+        (gathering(AUGMENTED), ("", ""), "values-without-gradient"),
         (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),
         (SHARPNESS, ("", ""), None),
         (DIRICHLET, ("", ""), None),

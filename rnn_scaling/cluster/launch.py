@@ -78,7 +78,7 @@ class Launch:
         """Whether no other machine takes part."""
         return ports.is_loopback(ports.split(self.rendezvous)[0])
 
-    def engine_address(self, timeout_s: float = 60.0) -> str:
+    def find_engine_address(self, timeout_s: float = 60.0) -> str:
         """Return HOST:PORT at which this process's engine listens.
 
         Args:
@@ -124,7 +124,7 @@ def detect_rank(environ: Environment, host_name: str = "") -> DetectedRank:
       ClusterError: If the variables are malformed or contradict each other.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
-        rank, size = _Job(environ).place("RANK", "WORLD_SIZE")
+        rank, size = _Job(environ).read_place("RANK", "WORLD_SIZE")
         return DetectedRank(rank, size, "torchrun")
     launch = _read(_Job(environ, ports.join(ports.LOOPBACK, 1), host_name))
     if launch is None:
@@ -168,7 +168,7 @@ class _Job:
         """Return the first of these variables that is set and not empty, or ""."""
         return next(filter(None, map(self.environ.get, names)), "") or ""
 
-    def text(self, *names: str) -> str:
+    def read_text(self, *names: str) -> str:
         if value := self.get(*names):
             return value
         raise ClusterError(
@@ -176,8 +176,8 @@ class _Job:
             "set all of them or none"
         )
 
-    def number(self, *names: str, minimum: int = 0, default: str = "") -> int:
-        value = self.get(*names) or default or self.text(*names)
+    def read_number(self, *names: str, minimum: int = 0, default: str = "") -> int:
+        value = self.get(*names) or default or self.read_text(*names)
         is_number = value.isascii() and value.isdecimal() and len(value) < 10
         if not is_number or int(value) < minimum:
             raise ClusterError(
@@ -186,7 +186,7 @@ class _Job:
             )
         return int(value)
 
-    def place(
+    def read_place(
         self, rank_name: str, size_name: str, rank: str = "", size: str = ""
     ) -> tuple[int, int]:
         """Return a rank and the number of ranks from environment variables.
@@ -200,8 +200,8 @@ class _Job:
         Raises:
           ClusterError: If the rank is not below the number of ranks.
         """
-        count = self.number(size_name, minimum=1, default=size)
-        number = self.number(rank_name, default=rank)
+        count = self.read_number(size_name, minimum=1, default=size)
+        number = self.read_number(rank_name, default=rank)
         if number >= count:
             raise ClusterError(
                 f"{rank_name}={number} must be from 0 to {count - 1}, because "
@@ -209,7 +209,7 @@ class _Job:
             )
         return number, count
 
-    def launch(self, launcher: str, rendezvous: str, **fields: Any) -> Launch:
+    def make_launch(self, launcher: str, rendezvous: str, **fields: Any) -> Launch:
         """Return this process; --coordinator_address replaces the rendezvous."""
         rendezvous = self.coordinator_address or rendezvous
         host = fields.pop("host", self.host_name)
@@ -234,17 +234,17 @@ def _check_address(name: str, address: str) -> None:
 
 def _read_environment(job: _Job) -> Launch:
     """Return the launch of local-cluster or of the user's own script."""
-    rendezvous = job.coordinator_address or job.text("RNN_SCALING_MEETING")
+    rendezvous = job.coordinator_address or job.read_text("RNN_SCALING_MEETING")
     _check_address("RNN_SCALING_MEETING", rendezvous)
     is_local = ports.is_loopback(ports.split(rendezvous)[0])
-    local_rank, local_size = job.place(
+    local_rank, local_size = job.read_place(
         "RNN_SCALING_LOCAL_RANK",
         "RNN_SCALING_LOCAL_SIZE",
         str(job.rank if is_local else 0),
         str(job.size if is_local else 1),
     )
     host = ports.LOOPBACK if is_local else job.host_name
-    return job.launch(
+    return job.make_launch(
         job.get("RNN_SCALING_LAUNCHER") or "environment",
         rendezvous,
         host=job.get("RNN_SCALING_HOST") or host,
@@ -256,7 +256,7 @@ def _read_environment(job: _Job) -> Launch:
 
 def _read_tf_config(job: _Job) -> Launch:
     """Return the launch that TF_CONFIG describes."""
-    cluster, task_type, task_index = _parse_tf_tasks(job.text("TF_CONFIG"))
+    cluster, task_type, task_index = _parse_tf_tasks(job.read_text("TF_CONFIG"))
     tasks: list[tuple[str, int]] = []
     for task in _JOBS:
         tasks += [(task, index) for index in range(len(cluster.get(task, [])))]
@@ -275,7 +275,7 @@ def _read_tf_config(job: _Job) -> Launch:
     own_host = hosts[job.rank]
     same_host = [rank for rank, name in enumerate(hosts) if name == own_host]
     digest = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
-    return job.launch(
+    return job.make_launch(
         "TF_CONFIG",
         ports.join(host, free_ports[0] if free_ports else 0),
         host=own_host,
@@ -325,9 +325,9 @@ def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
     return cluster, task_type, index
 
 
-def _open_mpi(job: _Job) -> Launch:
+def _read_open_mpi(job: _Job) -> Launch:
     """Return the launch of mpirun, from the variables of Open MPI."""
-    local_rank, local_size = job.place(
+    local_rank, local_size = job.read_place(
         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
     )
     namespace = job.get("PMIX_NAMESPACE")
@@ -339,7 +339,7 @@ def _open_mpi(job: _Job) -> Launch:
     if not rendezvous:
         host = ports.LOOPBACK if local_size == job.size else _find_mpirun_host(job)
         rendezvous = ports.join(host, ports.choose_rendezvous_port(namespace))
-    return job.launch(
+    return job.make_launch(
         "mpirun",
         rendezvous,
         local_rank=local_rank,
@@ -392,22 +392,20 @@ def _read_slurm(job: _Job) -> Launch:
     """Return the launch of srun, from the variables of Slurm."""
     names = _read_list(job, "SLURM_STEP_NODELIST", node_list.parse_nodes)
     counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.parse_tasks)
-    node = job.number("SLURM_NODEID")
+    node = job.read_number("SLURM_NODEID")
     if len(counts) != len(names) or sum(counts) != job.size or node >= len(names):
         raise ClusterError(
             f"SLURM_STEP_NUM_TASKS={job.size}, SLURM_NODEID={node} and "
             "SLURM_STEP_TASKS_PER_NODE do not match the nodes of "
             f"SLURM_STEP_NODELIST ({len(names)}); start the ranks with srun"
         )
-    name = (
-        f"Slurm {job.number('SLURM_JOB_ID', 'SLURM_JOBID')}.{job.number(*_SLURM_STEP)}"
-    )
+    name = f"Slurm {job.read_number('SLURM_JOB_ID', 'SLURM_JOBID')}.{job.read_number(*_SLURM_STEP)}"
     host = ports.LOOPBACK if len(names) == 1 else names[0]
-    return job.launch(
+    return job.make_launch(
         "srun",
         ports.join(host, ports.choose_rendezvous_port(name)),
         host=names[node],
-        local_rank=job.number("SLURM_LOCALID"),
+        local_rank=job.read_number("SLURM_LOCALID"),
         local_size=counts[node],
         job=name,
     )
@@ -415,7 +413,7 @@ def _read_slurm(job: _Job) -> Launch:
 
 def _read_list(job: _Job, name: str, read: Callable[[str], list[Any]]) -> list[Any]:
     try:
-        return read(job.text(name))
+        return read(job.read_text(name))
     except ValueError as e:
         raise ClusterError(f"{name}: {e}; start the ranks with srun") from None
 
@@ -425,7 +423,7 @@ def _read_kubernetes(job: _Job) -> Launch:
     name, dash, number = job.host_name.partition(".")[0].rpartition("-")
     rendezvous = job.coordinator_address
     if not rendezvous:
-        service = job.text("RNN_SCALING_SERVICE")
+        service = job.read_text("RNN_SCALING_SERVICE")
         if not dash or number != str(job.rank):
             raise ClusterError(
                 f"host name {job.host_name} must end with -{job.rank}, because "
@@ -433,7 +431,9 @@ def _read_kubernetes(job: _Job) -> Launch:
                 "Job"
             )
         rendezvous = ports.join(f"{name}-0.{service}", _KUBERNETES_PORT)
-    return job.launch("Kubernetes", rendezvous, job=f"Kubernetes {name or rendezvous}")
+    return job.make_launch(
+        "Kubernetes", rendezvous, job=f"Kubernetes {name or rendezvous}"
+    )
 
 
 def _has_own(environ: Environment) -> bool:
@@ -470,7 +470,7 @@ _LAUNCHERS = (
     _Launcher(_has_own, ("RNN_SCALING_RANK", "RNN_SCALING_SIZE"), _read_environment),
     _Launcher(_has_tf_config, (), _read_tf_config),
     _Launcher(
-        _has_open_mpi, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi
+        _has_open_mpi, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _read_open_mpi
     ),
     _Launcher(_is_slurm_step, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), _read_slurm),
     _Launcher(
@@ -484,7 +484,7 @@ def _read(job: _Job) -> Launch | None:
         if not launcher.has_started(job.environ):
             continue
         if launcher.names:
-            job.rank, job.size = job.place(*launcher.names)
+            job.rank, job.size = job.read_place(*launcher.names)
             if job.size == 1:
                 return None
         launch = launcher.read(job)

@@ -27,7 +27,10 @@ Value = TypeVar("Value")
 
 
 class Pulse:
-    """The heartbeats of one side of a connection, and the sleep of its process."""
+    """Decides when a process sends a heartbeat, and notices that it was frozen.
+
+    Both ends of a connection have one, and ask it after each wait for messages.
+    """
 
     def __init__(self, heartbeat_s: float) -> None:
         self.period_s = heartbeat_s / _NUM_BEATS
@@ -138,7 +141,7 @@ def receive_first(connection: socket.socket, deadline: float) -> Message:
 
 
 class Channel:
-    """One end of a connection. Any thread may send, one receives, and neither waits.
+    """Sends and receives messages; any thread may send, one receives, neither waits.
 
     A selector watches it for reading, and for writing while bytes are unsent. The data
     of its key is the channel.

@@ -293,7 +293,7 @@ class Cluster(RunMembers):
             self.role,
             _compared_options(config),
             _compared_versions(),
-            launch.engine_address(),
+            launch.find_engine_address(),
         )
         # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()

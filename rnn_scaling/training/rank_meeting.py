@@ -29,7 +29,10 @@ _END = "after the last step"
 
 
 class RankMeeting:
-    """This process among the ranks of its run, which has at least two."""
+    """Lets this process join the other ranks, pass barriers with them, and report.
+
+    A `Recorder` whose run has at least two ranks creates it and calls it.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class RankMeeting:
         self._num_ranks = num_ranks
         self._timeout_s = timeout_s
         self._warmup = warmup
-        self._member: RankConnection | None = None
+        self._connection: RankConnection | None = None
         self._peers: Sequence[RankInfo] = ()
 
     def join(self) -> None:
@@ -63,14 +66,14 @@ class RankMeeting:
           ClusterError: If a rank does not arrive in time, or if ranks disagree.
         """
         try:
-            launch = self._invite() if self._rank == 0 else self._find()
+            launch = self._invite() if self._rank == 0 else self._find_rendezvous()
             hello = Hello("worker", {"num_warmup_batches": self._warmup}, {})
             # A rank that computes without releasing Python's lock is silent for a long
             # time without being lost.
-            self._member = RankConnection(
+            self._connection = RankConnection(
                 launch, hello, self._timeout_s, heartbeat_s=self._timeout_s
             )
-            self._peers = self._member.join()
+            self._peers = self._connection.join()
         except ClusterError as e:
             raise ClusterError(
                 f"{e}; each of the {self._num_ranks} ranks needs a Recorder with this "
@@ -86,8 +89,8 @@ class RankMeeting:
         Raises:
           ClusterError: If a rank has ended, or does not arrive in time.
         """
-        assert self._member is not None
-        self._member.barrier(name, self._timeout_s)
+        assert self._connection is not None
+        self._connection.barrier(name, self._timeout_s)
 
     def end(self, report: RankReport, error: str) -> tuple[tuple[Rank, ...], str]:
         """End this rank's part: with all others, or at once if it has failed.
@@ -99,27 +102,27 @@ class RankMeeting:
         Returns:
           The ranks that have reported to this rank, and why the run has failed, or "".
         """
-        member = self._member
-        if member is None or not self._peers:
+        connection = self._connection
+        if connection is None or not self._peers:
             # It has not joined.
             self._remove_file()
             return (), ""
-        member.report(report.to_json())
+        connection.report(report.to_json())
         if error:
-            member.abort(error)
+            connection.abort(error)
         else:
             with contextlib.suppress(ClusterError):
                 self.barrier(_END)
             with contextlib.suppress(ClusterError):
-                member.leave()
-        reports = decode_reports(member.reports())
+                connection.leave()
+        reports = decode_reports(connection.reports())
         reports[self._rank] = [report]
         ranks = tuple(
-            make_rank(peer, reports[peer.rank], member.failure)
+            make_rank(peer, reports[peer.rank], connection.failure)
             for peer in self._peers
             if peer.rank in reports
         )
-        return ranks, member.failure.message if member.failure else ""
+        return ranks, connection.failure.message if connection.failure else ""
 
     def _remove_file(self) -> None:
         if self._rank == 0:
@@ -129,7 +132,7 @@ class RankMeeting:
         """Write the file with the address and the secret of a new rendezvous."""
         # torchrun sets the variable on several hosts.
         host = os.environ.get("MASTER_ADDR") or socket.gethostname()
-        launch = self._launch(
+        launch = self._make_launch(
             ports.join(host, ports.find_free()),
             uuid.uuid4().hex,
             tokens.generate_token(),
@@ -145,7 +148,7 @@ class RankMeeting:
             file.write(input_files.format_json(invitation))
         return launch
 
-    def _find(self) -> Launch:
+    def _find_rendezvous(self) -> Launch:
         """Return the rendezvous that the file names, once it answers."""
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
@@ -154,11 +157,11 @@ class RankMeeting:
                 invitation = input_files.parse_json(input_files.read_text(self._file))
                 address = ports.split(invitation["meeting"])
                 socket.create_connection(address, CONNECT_S).close()
-                return self._launch(**invitation)
+                return self._make_launch(**invitation)
             time.sleep(RETRY_S)
         raise ClusterError(f"rank 0 did not arrive within {self._timeout_s:g} s")
 
-    def _launch(self, meeting: str, job: str, token: str) -> Launch:
+    def _make_launch(self, meeting: str, job: str, token: str) -> Launch:
         """Return the place of this process for `RankConnection`."""
         host = socket.gethostname()
         return Launch(

@@ -176,7 +176,11 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     # Other ranks use ports 2223 and 2224 of host a.
     numbers = (result.rank, result.size, result.local_rank, result.local_size)
     assert numbers == (2, 4, 0, 1) and result.rendezvous == "a:2225"
-    assert (result.host, result.engine_address(), result.num_ps) == ("b", "b:2222", 1)
+    assert (result.host, result.find_engine_address(), result.num_ps) == (
+        "b",
+        "b:2222",
+        1,
+    )
     tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
     assert [of(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))
@@ -281,7 +285,7 @@ def test_the_reachable_host():
         ClusterError,
         match="rank 1 cannot reach no.such.invalid:2000: .*; give --coordinator_address=",
     ):
-        of(OWN, coordinator_address="no.such.invalid:2000").engine_address(
+        of(OWN, coordinator_address="no.such.invalid:2000").find_engine_address(
             timeout_s=0.0
         )
 
@@ -298,15 +302,15 @@ def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
 
     monkeypatch.setattr(ports, "find_reachable_host", look_up)
     with pytest.raises(ClusterError, match="no way"):
-        of(OWN).engine_address()
-    assert ports.split(of(OWN).engine_address())[0] == "10.0.0.7"
+        of(OWN).find_engine_address()
+    assert ports.split(of(OWN).find_engine_address())[0] == "10.0.0.7"
 
 
 def test_a_free_port_is_taken_by_nobody():
     port = ports.find_free()
     assert port in ports.ENGINE_PORTS
     result = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
-    assert ports.split(result.engine_address())[0] == "127.0.0.1"
+    assert ports.split(result.find_engine_address())[0] == "127.0.0.1"
     with pytest.raises(OSError, match="no port from 5 to 4 is free"):
         ports.find_free(range(5, 5))
 

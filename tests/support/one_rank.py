@@ -29,7 +29,10 @@ def main(folder: str, fault: str = "", faulty: str = "") -> int:
     assert told is not None, "no launcher has started this"
     Path(folder, f"{told.rank}.pid").write_text(str(os.getpid()))
     connection = RankConnection(
-        told, Hello("worker", {}, {}, told.engine_address()), PATIENCE_S, PATIENCE_S
+        told,
+        Hello("worker", {}, {}, told.find_engine_address()),
+        PATIENCE_S,
+        PATIENCE_S,
     )
     peers = connection.join()
     if fault and told.rank == int(faulty):

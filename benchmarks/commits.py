@@ -1,24 +1,45 @@
-"""python -m benchmarks.commits BEFORE [--pairs=10] [--out=DIR] [trainer flags]: is this tree as fast as that commit?
+"""Measure whether this tree trains as fast as a commit of this repository.
 
-Runs the trainer of the commit BEFORE (from a separate worktree) and of this tree in turns (A B B A ...), each in a
-process, and compares the records pair by pair, as `ab` does for two settings of one tree.
+    python -m benchmarks.commits BEFORE [--pairs=10] [--out=DIR] [trainer flags ...]
+
+Runs the trainer of the commit BEFORE, from a separate worktree, and that of this tree in
+the order A B B A, each in a process. Compares the records pair by pair, as `ab` does for
+two settings of one tree.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.commands import compare
 
-HERE = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Returns the status of `compare`."""
+    """Run all pairs; return the status of `compare`."""
+    options, trainer_flags = parse_arguments()
+    with check_out(options.before) as worktree:
+        for pair in range(1, options.pairs + 1):
+            sides = [("before", worktree), ("after", REPOSITORY)]
+            if pair % 2 == 0:
+                sides.reverse()
+            name = "run.json" if pair == 1 else f"run.r{pair}.json"
+            for side, tree in sides:
+                train(tree, options.out.resolve() / side / name, trainer_flags)
+            print(f"{pair}/{options.pairs} pairs", file=sys.stderr)
+    folders = [str(options.out / "before"), str(options.out / "after")]
+    return compare.main([*folders, "--paired", "--max_regression=2%"])
+
+
+def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of this benchmark, and the flags of the trainer."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,59 +53,39 @@ def main() -> int:
         default=Path("results/commits"),
         help="folder of the records",
     )
-    own, flags = parser.parse_known_args()
-    with tempfile.TemporaryDirectory() as place:
-        before = Path(place, "before")
-        subprocess.run(
-            [
-                "git",
-                "-C",
-                HERE,
-                "worktree",
-                "add",
-                "--detach",
-                "--quiet",
-                before,
-                own.before,
-            ],
-            check=True,
-        )
+    return parser.parse_known_args()
+
+
+@contextlib.contextmanager
+def check_out(commit: str) -> Iterator[Path]:
+    """Yield a worktree of a commit; remove it at the end."""
+    git = ["git", "-C", REPOSITORY, "worktree"]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "before")
+        words = [*git, "add", "--detach", "--quiet", tree, commit]
+        subprocess.run(words, check=True)
         try:
-            for pair in range(1, own.pairs + 1):
-                sides = [("before", before), ("after", HERE)]
-                for side, tree in sides if pair % 2 else reversed(sides):
-                    _run(
-                        tree,
-                        own.out.resolve()
-                        / side
-                        / ("run.json" if pair == 1 else f"run.r{pair}.json"),
-                        flags,
-                    )
-                print(f"{pair}/{own.pairs} pairs", file=sys.stderr)
+            yield tree
         finally:
-            subprocess.run(
-                ["git", "-C", HERE, "worktree", "remove", "--force", before], check=True
-            )
-    return compare.main(
-        [
-            str(own.out / "before"),
-            str(own.out / "after"),
-            "--paired",
-            "--max_regression=2%",
-        ]
-    )
+            subprocess.run([*git, "remove", "--force", tree], check=True)
 
 
-def _run(tree: Path, result: Path, flags: list[str]) -> None:
-    """One run of the trainer of that tree."""
-    result.parent.mkdir(parents=True, exist_ok=True)
+def train(tree: Path, record: Path, trainer_flags: Sequence[str]) -> None:
+    """Run the trainer of a tree.
+
+    Args:
+      tree: The worktree.
+      record: File of the record.
+      trainer_flags: Further flags.
+    """
+    record.parent.mkdir(parents=True, exist_ok=True)
     words = [
         sys.executable,
         "-m",
         "rnn_scaling.train",
-        f"--result_file={result}",
+        f"--result_file={record}",
         "--progress=false",
-        *flags,
+        *trainer_flags,
     ]
     subprocess.run(
         words,

@@ -1,9 +1,10 @@
-"""How the length of a run's warm-up and measurement changes a sweep's answer, from the batches of its records.
+"""Show how a sweep's answer depends on the lengths of warm-up and measurement.
 
     python -m benchmarks.run_length [--folder=docs/results/default]
 
-Each line cuts every record to fewer batches, and evaluates the records again as the report does. Seconds are those of
-all runs; intervals are half-widths, efficiencies in points.
+Each line cuts every record of a sweep to fewer batches, and evaluates the records again
+as the report does. Seconds are those of all runs. Intervals are half-widths, those of
+efficiencies in percentage points.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.training.recording import compute_throughput
 
 FLAGS = flags.FLAGS
+
+# Batches of the warm-up, and measured batches. The first line is the reference.
 LENGTHS = (
     (10, 20),
     (5, 20),
@@ -31,78 +34,92 @@ LENGTHS = (
     (2, 15),
     (2, 10),
     (2, 5),
-)  # warm-up, measured
+)
+HEAD = [
+    "batches",
+    "seconds",
+    "efficiency ±",
+    "widest ±",
+    "rate ± (%)",
+    "rate changes by (%)",
+]
 
 
-def cut(record: RunRecord, warmup: int, measured: int) -> RunRecord:
-    """The record of a run that had ended after its first `warmup + measured` batches."""
-    end, batches = warmup + measured, record.batches
-    kept = {
-        name: getattr(batches, name)[:end]
-        for name in ("seconds", "items", "loss", "tower_items")
-    }
-    kept["tower_positions"] = batches.tower_positions[:end]
-    batches = dataclasses.replace(batches, warmup=warmup, measured=measured, **kept)
-    rate = compute_throughput(batches.seconds, batches.items, warmup)
-    return dataclasses.replace(record, batches=batches, throughput=rate)
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a report says of a sweep.
+
+    Attributes:
+      efficiency_widths: Half-widths of efficiencies, in percentage points.
+      rate_widths: Half-widths of rates, in %.
+      rates: Rates in words/s.
+    """
+
+    efficiency_widths: list[float]
+    rate_widths: list[float]
+    rates: list[float]
 
 
-def answer(
-    records: Sequence[RunRecord],
-) -> tuple[list[float], list[float], list[float]]:
-    """(half-widths of efficiencies in points, half-widths of rates in %, rates) of a sweep."""
-    table = [
-        row
-        for group in machines.group_by_machine(records).values()
-        for row in rows.build_rows(group)
-    ]
-    rates = [row.rate for row in table if row.rate]
-    efficiencies = [
-        row.metric(metrics.EFFICIENCY) for row in table if row.num_devices > 1
-    ]
-    widths = [
-        100 * value.half_width
-        for value in efficiencies
-        if value and value.half_width is not None
-    ]
-    return (
-        widths,
-        [100 * (rate.half_width or 0.0) / rate.value for rate in rates],
-        [rate.value for rate in rates],
+def cut_run(record: RunRecord, warmup: int, measured: int) -> RunRecord:
+    """Return the record of a run that had ended after its first batches."""
+    end = warmup + measured
+    batches = record.batches
+    batches = dataclasses.replace(
+        batches,
+        warmup=warmup,
+        measured=measured,
+        seconds=batches.seconds[:end],
+        items=batches.items[:end],
+        loss=batches.loss[:end],
+        tower_items=batches.tower_items[:end],
+        tower_positions=batches.tower_positions[:end],
     )
+    throughput = compute_throughput(batches.seconds, batches.items, warmup)
+    return dataclasses.replace(record, batches=batches, throughput=throughput)
 
 
-def main(_: list[str]) -> None:
-    records = [
-        run.record
-        for run in folder.read(Path(FLAGS.folder)).runs
-        if run.record.status == "ok"
-    ]
-    full = answer([cut(record, *LENGTHS[0]) for record in records])[2]
+def evaluate(records: Sequence[RunRecord]) -> Answer:
+    """Return the answer of a report of these records."""
+    answer = Answer([], [], [])
+    for group in machines.group_by_machine(records).values():
+        for row in rows.build_rows(group):
+            if row.rate:
+                half_width = row.rate.half_width or 0.0
+                answer.rates.append(row.rate.value)
+                answer.rate_widths.append(100 * half_width / row.rate.value)
+            efficiency = row.metric(metrics.EFFICIENCY)
+            if row.num_devices > 1 and efficiency and efficiency.half_width is not None:
+                answer.efficiency_widths.append(100 * efficiency.half_width)
+    return answer
+
+
+def main(argv: list[str]) -> None:
+    """Print the table."""
+    del argv
+    records = []
+    for run in folder.read(Path(FLAGS.folder)).runs:
+        if run.record.status == "ok":
+            records.append(run.record)
+    all_seconds = sum(record.phases.total for record in records)
+    reference = evaluate([cut_run(record, *LENGTHS[0]) for record in records])
     lines = []
     for warmup, measured in LENGTHS:
-        shorter = [cut(record, warmup, measured) for record in records]
-        left_s = sum(sum(old.batches.seconds[warmup + measured :]) for old in records)
-        efficiencies, widths, rates = answer(shorter)
+        answer = evaluate([cut_run(record, warmup, measured) for record in records])
+        saved_s = 0.0
+        for record in records:
+            saved_s += sum(record.batches.seconds[warmup + measured :])
+        changes = np.array(answer.rates) / reference.rates - 1
         lines.append(
             [
                 f"{warmup} + {measured}",
-                f"{sum(record.phases.total for record in records) - left_s:.0f}",
-                f"{np.mean(efficiencies):.1f}",
-                f"{max(efficiencies):.1f}",
-                f"{np.mean(widths):.1f}",
-                f"{100 * np.mean(np.array(rates) / full - 1):+.1f}",
+                f"{all_seconds - saved_s:.0f}",
+                f"{np.mean(answer.efficiency_widths):.1f}",
+                f"{max(answer.efficiency_widths):.1f}",
+                f"{np.mean(answer.rate_widths):.1f}",
+                f"{100 * np.mean(changes):+.1f}",
             ]
         )
-    headers = [
-        "batches",
-        "seconds",
-        "efficiency ±",
-        "widest ±",
-        "rate ± (%)",
-        "rate changes by (%)",
-    ]
-    print(format_table(headers, lines))
+    print(format_table(HEAD, lines))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Measures how --compress_gradients affects learning: losses on text from the same weights and batches.
+"""Measure how --compress_gradients affects learning, from the same weights and batches.
 
-    python -m benchmarks.compressed_learning [--seeds=3] [--batches=400] [trainer flags ...]
+    python -m benchmarks.compressed_learning [--seeds=3] [--batches=400]
+        [trainer flags ...]
 
-Two towers run in one process with `replicated`; several workers compute the same sums. "int8, forgetful" has no error
-feedback. Prints the mean loss of the last fifth of the batches, and the difference from float32 for each seed.
+Two towers train on text in one process with `replicated`; several workers compute the
+same sums. "int8, forgetful" has no error feedback. Prints the mean loss of the last fifth
+of the batches, and the difference from float32 for each seed.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import make_corpus
@@ -21,31 +24,26 @@ from rnn_scaling.system.files.markdown import format_table
 
 FORGETFUL = "int8, forgetful"
 KINDS = ("none", "bfloat16", "float16", "int8", FORGETFUL)
-WORDS = 500
+NUM_PAIRS = 4000
+NUM_WORDS = 500
 MODEL = (
-    *(
-        "--model=lm",
-        "--num_encoder_layers=1",
-        "--num_units=64",
-        "--embedding_dim=64",
-        "--optimizer=sgd",
-    ),
-    *(
-        "--learning_rate=1",
-        "--batch_size=16",
-        "--tgt_max_len=20",
-        "--num_warmup_batches=1",
-        "--progress=false",
-    ),
-    *(
-        "--variable_update=replicated",
-        "--num_devices=2",
-        "--data_source=text",
-        f"--tgt_vocab_size={WORDS}",
-    ),
+    "--model=lm",
+    "--num_encoder_layers=1",
+    "--num_units=64",
+    "--embedding_dim=64",
+    "--optimizer=sgd",
+    "--learning_rate=1",
+    "--batch_size=16",
+    "--tgt_max_len=20",
+    "--num_warmup_batches=1",
+    "--progress=false",
+    "--variable_update=replicated",
+    "--num_devices=2",
+    "--data_source=text",
+    f"--tgt_vocab_size={NUM_WORDS}",
 )
-# The trainer, which forgets what quantising lost.
-WITHOUT_FEEDBACK = """
+# A trainer that forgets what rounding to int8 lost.
+FORGETFUL_TRAINER = """
 import sys
 from rnn_scaling.training import compression
 pack = compression.pack_rows
@@ -57,6 +55,7 @@ entry.leave(lambda: train.main(sys.argv[1:]), at_once=True)
 
 
 def main() -> None:
+    """Train with each kind of gradients and seed, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,58 +66,59 @@ def main() -> None:
         default=400,
         help="number of batches to train with each seed",
     )
-    own, flags = parser.parse_known_args()
+    options, trainer_flags = parser.parse_known_args()
+    losses: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, content in make_corpus.make(4000, WORDS, 1).items():
+        for file, content in make_corpus.make(NUM_PAIRS, NUM_WORDS, 1).items():
             (folder / file).write_bytes(content)
-        text = [
+        common = [
+            *MODEL,
             f"--tgt_file_name={folder}/train.tgt",
             f"--tgt_vocab_file={folder}/vocab.tgt",
+            f"--num_batches={options.batches}",
+            *trainer_flags,
         ]
-        common = [*MODEL, *text, f"--num_batches={own.batches}", *flags]
-        seeds = range(1, own.seeds + 1)
-        losses = {
-            kind: [
-                _loss(kind, [*common, f"--seed={seed}"], folder / "run.json")
-                for seed in seeds
-            ]
-            for kind in KINDS
-        }
+        for kind in KINDS:
+            for seed in range(1, options.seeds + 1):
+                words = [*common, f"--seed={seed}"]
+                losses[kind].append(train(kind, words, folder / "run.json"))
     rows = []
-    for kind, of_seeds in losses.items():
-        differences = [loss - whole for loss, whole in zip(of_seeds, losses["none"])]
-        rows.append(
-            [
-                kind,
-                f"{statistics.mean(of_seeds):.4f}",
-                ", ".join(f"{each:+.4f}" for each in differences),
-            ]
-        )
-    print(
-        format_table(["gradients", "loss", "difference from none, by seed"], rows),
-        end="",
-    )
+    for kind in KINDS:
+        differences = []
+        for loss, uncompressed in zip(losses[kind], losses["none"]):
+            differences.append(f"{loss - uncompressed:+.4f}")
+        mean = f"{statistics.mean(losses[kind]):.4f}"
+        rows.append([kind, mean, ", ".join(differences)])
+    head = ["gradients", "loss", "difference from none, by seed"]
+    print(format_table(head, rows), end="")
 
 
-def _loss(kind: str, flags: list[str], result_file: Path) -> float:
-    trainer = (
-        ["-c", WITHOUT_FEEDBACK] if kind == FORGETFUL else ["-m", "rnn_scaling.train"]
-    )
+def train(kind: str, trainer_flags: Sequence[str], result_file: Path) -> float:
+    """Train, and return the mean loss of the last fifth of the batches.
+
+    Args:
+      kind: One of KINDS.
+      trainer_flags: Further flags.
+      result_file: File of the record.
+    """
+    trainer = ["-m", "rnn_scaling.train"]
+    if kind == FORGETFUL:
+        trainer = ["-c", FORGETFUL_TRAINER]
     words = [
+        sys.executable,
+        *trainer,
         f"--compress_gradients={kind.split(',')[0]}",
         f"--result_file={result_file}",
-        *flags,
+        *trainer_flags,
     ]
     subprocess.run(
-        [sys.executable, *trainer, *words],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    losses = [
-        loss for loss in record.read(result_file).batches.loss if loss is not None
-    ]
+    losses = []
+    for loss in record.read(result_file).batches.loss:
+        if loss is not None:
+            losses.append(loss)
     return statistics.mean(losses[-len(losses) // 5 :])
 
 

@@ -1,102 +1,152 @@
-"""Speedup and efficiency of rings and parameter servers over limited links.
+"""Measure speedup and efficiency of rings and parameter servers over limited links.
 
-    sudo .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab [--rounds=2] [trainer flags ...]
-    .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab --table          prints the table only
+    sudo .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab
+        [--rounds=2] [trainer flags ...]
+    python -m benchmarks.netlab_curves --out=docs/results/netlab --table
 
-Every run is `./run.sh local-cluster --link_mbit=N`, and existing records are kept. The
-baselines are one worker alone, and the same number of workers without exchange. The
-second one shares its cores in the same way.
+Every run is `./run.sh local-cluster --link_mbit=N`. Existing records are kept; with
+--table, only the table of the existing records is printed. The baselines are one worker
+alone, and the same number of workers without exchange, which share their cores in the
+same way.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.records import record
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.files.markdown import format_table
 
-RATES = ("1000mbit", "200mbit", "50mbit")
+MBITS = (1000, 200, 50)
 WORKERS = (2, 3, 4)
-COMPRESSIONS, COMPRESSED_WORKERS = ("bfloat16", "float16", "int8"), (2, 4)
+COMPRESSIONS = ("bfloat16", "float16", "int8")
+COMPRESSED_WORKERS = (2, 4)
 ALONE = "distributed_independent"
-RING, SERVERS = "collective_all_reduce", "distributed_parameter_server"
-# Little to compute for what is exchanged: else two cores hide the network behind themselves.
+RING = "collective_all_reduce"
+SERVERS = "distributed_parameter_server"
+# Mode and number of servers, by heading.
+EXCHANGES = {"ring": (RING, 0), "1 server": (SERVERS, 1), "2 servers": (SERVERS, 2)}
+# A step computes little for what it exchanges. Otherwise the computation on two cores
+# takes so long that the network hardly matters.
 SMALL = (
-    *(
-        "--model=lm",
-        "--num_encoder_layers=1",
-        "--num_units=256",
-        "--embedding_dim=256",
-        "--tgt_vocab_size=1000",
-    ),
-    *(
-        "--batch_size=32",
-        "--tgt_max_len=20",
-        "--num_warmup_batches=2",
-        "--num_batches=10",
-        "--progress=false",
-    ),
+    "--model=lm",
+    "--num_encoder_layers=1",
+    "--num_units=256",
+    "--embedding_dim=256",
+    "--tgt_vocab_size=1000",
+    "--batch_size=32",
+    "--tgt_max_len=20",
+    "--num_warmup_batches=2",
+    "--num_batches=10",
+    "--progress=false",
 )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Setting:
-    """One run. servers: parameter servers, 0 with a mode that has none; compressed: --compress_gradients."""
+    """What is measured in each round.
+
+    Attributes:
+      mode: Value of --variable_update.
+      servers: Number of parameter servers, 0 with a mode that has none.
+      workers: Number of workers.
+      mbit: Rate of the links in Mbit/s.
+      compression: Value of --compress_gradients.
+    """
 
     mode: str
     servers: int
     workers: int
-    rate: str
-    compressed: str = "none"
+    mbit: int
+    compression: str = "none"
 
     @property
     def name(self) -> str:
-        """Of its record, without the round."""
+        """Name of its records, without the round."""
         kind = {ALONE: "alone", RING: "ring", SERVERS: f"ps{self.servers}"}[self.mode]
-        ending = "" if self.compressed == "none" else f"-{self.compressed}"
-        return f"{kind}-{self.workers}-{self.rate}{ending}"
+        ending = "" if self.compression == "none" else f"-{self.compression}"
+        return f"{kind}-{self.workers}-{self.mbit}mbit{ending}"
 
-    def command(self, flags: list[str], result_file: Path) -> list[str]:
+    def list_command(
+        self, trainer_flags: Sequence[str], result_file: Path
+    ) -> list[str]:
         """Return the command that writes the record of a round."""
-        mbit = self.rate.removesuffix("mbit")
-        words = [sys.executable, "-m", "rnn_scaling", "local-cluster"]
-        words += [f"--workers={self.workers}", f"--link_mbit={mbit}"]
+        words = [
+            sys.executable,
+            "-m",
+            "rnn_scaling",
+            "local-cluster",
+            f"--workers={self.workers}",
+            f"--link_mbit={self.mbit}",
+        ]
         if self.servers:
             words.append(f"--ps={self.servers}")
-        words += ["--", f"--variable_update={self.mode}"]
-        words += [f"--result_file={result_file}", *SMALL, *flags]
-        if self.compressed != "none":
-            words.append(f"--compress_gradients={self.compressed}")
+        words += [
+            "--",
+            f"--variable_update={self.mode}",
+            f"--result_file={result_file}",
+            *SMALL,
+            *trainer_flags,
+        ]
+        if self.compression != "none":
+            words.append(f"--compress_gradients={self.compression}")
         return words
 
+    def run(self, trainer_flags: Sequence[str], result_file: Path) -> None:
+        """Run unless the record exists. A failed run leaves none, so it is repeated."""
+        if result_file.exists():
+            return
+        print(f"{result_file.name} ...", file=sys.stderr, flush=True)
+        done = subprocess.run(
+            self.list_command(trainer_flags, result_file),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if done.returncode:
+            print(done.stderr, file=sys.stderr)
+            result_file.unlink(missing_ok=True)
 
-def settings() -> Iterator[Setting]:
-    """Those of the table, and what they are divided by."""
+    def read_rate(self, folder: Path) -> float | None:
+        """Return the median rate of the good runs; None if there is none."""
+        rates = []
+        for path in sorted(folder.glob(f"{self.name}.r*.json")):
+            run = record.read(path)
+            if run.status == "ok" and run.throughput is not None:
+                rates.append(run.throughput.items_per_second)
+        return statistics.median(rates) if rates else None
+
+
+def make_baseline(workers: int) -> Setting:
+    """Return the setting without exchange. Its rate does not depend on the links."""
+    return Setting(ALONE, 0, workers, MBITS[0])
+
+
+def list_settings() -> Iterator[Setting]:
+    """Yield the settings of both tables and their baselines."""
     for workers in (1, *WORKERS):
-        yield Setting(
-            ALONE, 0, workers, RATES[0]
-        )  # it sends nothing, so the rate says nothing
-    for rate, workers in itertools.product(RATES, WORKERS):
-        for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
-            yield Setting(mode, servers, workers, rate)
-    yield from compressed_settings()
+        yield make_baseline(workers)
+    for mbit, workers in itertools.product(MBITS, WORKERS):
+        for mode, servers in EXCHANGES.values():
+            yield Setting(mode, servers, workers, mbit)
+    for workers, compression in itertools.product(COMPRESSED_WORKERS, COMPRESSIONS):
+        yield make_compressed(workers, compression)
 
 
-def compressed_settings() -> Iterator[Setting]:
-    """Rings on the slowest network."""
-    for workers, kind in itertools.product(COMPRESSED_WORKERS, COMPRESSIONS):
-        yield Setting(RING, 0, workers, RATES[-1], kind)
+def make_compressed(workers: int, compression: str) -> Setting:
+    """Return the setting of a ring over the slowest links."""
+    return Setting(RING, 0, workers, MBITS[-1], compression)
 
 
 def main() -> None:
+    """Run what is missing, and print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,91 +159,62 @@ def main() -> None:
         action="store_true",
         help="only print the table of the existing records",
     )
-    own, flags = parser.parse_known_args()
-    if not own.table:
-        own.out.mkdir(parents=True, exist_ok=True)
-        for number, setting in itertools.product(range(1, own.rounds + 1), settings()):
-            _run(setting, own.out / f"{setting.name}.r{number}.json", flags)
-    print(table(_records(own.out)), end="")
+    options, trainer_flags = parser.parse_known_args()
+    if not options.table:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for number in range(1, options.rounds + 1):
+            for setting in list_settings():
+                path = options.out / f"{setting.name}.r{number}.json"
+                setting.run(trainer_flags, path)
+    rates = {}
+    for setting in list_settings():
+        rate = setting.read_rate(options.out)
+        if rate is not None:
+            rates[setting] = rate
+    print(make_table(rates))
+    print(make_table_of_compressed(rates), end="")
 
 
-def _run(setting: Setting, path: Path, flags: list[str]) -> None:
-    if path.exists():
-        return
-    print(f"{path.name} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        setting.command(flags, path),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)
-        path.unlink(missing_ok=True)  # a failed run is made again
+def make_table(rates: Mapping[Setting, float]) -> str:
+    """Return a row for each rate of the links and number of workers.
 
-
-def _records(folder: Path) -> dict[Setting, list[RunRecord]]:
-    """The records of each setting that has any."""
-    found = {
-        s: [record.read(path) for path in sorted(folder.glob(f"{s.name}.r*.json"))]
-        for s in settings()
-    }
-    whole = {
-        setting: [each for each in records if each.status == "ok"]
-        for setting, records in found.items()
-    }
-    return {setting: records for setting, records in whole.items() if records}
-
-
-def table(records: dict[Setting, list[RunRecord]]) -> str:
-    """Markdown: a row for each rate and number of workers, medians over the rounds."""
-    rates = {
-        setting: statistics.median(_rate(each) for each in runs)
-        for setting, runs in records.items()
-    }
-    one = rates[Setting(ALONE, 0, 1, RATES[0])]
+    Args:
+      rates: Tokens/s of each setting.
+    """
+    one = rates[make_baseline(1)]
     rows = []
-    for rate, workers in itertools.product(RATES, WORKERS):
-        row = [rate.replace("mbit", ""), str(workers)]
-        alone = rates.get(Setting(ALONE, 0, workers, RATES[0]))
-        for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
-            own = rates.get(Setting(mode, servers, workers, rate))
-            row += (
-                ["n/a", "n/a"]
-                if own is None
-                else [
-                    f"{own / one:.2f}",
-                    f"{100 * own / alone:.0f}" if alone else "n/a",
-                ]
-            )
+    for mbit, workers in itertools.product(MBITS, WORKERS):
+        row = [str(mbit), str(workers)]
+        without_exchange = rates.get(make_baseline(workers))
+        for mode, servers in EXCHANGES.values():
+            rate = rates.get(Setting(mode, servers, workers, mbit))
+            row.append(format_ratio(rate, one, ".2f"))
+            percent = 100 * rate if rate else None
+            row.append(format_ratio(percent, without_exchange, ".0f"))
         rows.append(row)
-    header = ["Mbit/s", "workers"]
-    for kind in ("ring", "1 server", "2 servers"):
-        header += [f"{kind}: speedup", f"{kind}: % of no exchange"]
-    return format_table(header, rows) + "\n" + _compressed_table(rates)
+    head = ["Mbit/s", "workers"]
+    for exchange in EXCHANGES:
+        head += [f"{exchange}: speedup", f"{exchange}: % of no exchange"]
+    return format_table(head, rows)
 
 
-def _compressed_table(rates: dict[Setting, float]) -> str:
+def make_table_of_compressed(rates: Mapping[Setting, float]) -> str:
+    """Return a row for each number of workers and compression over the slowest links."""
     rows = []
     for workers in COMPRESSED_WORKERS:
-        for kind in ("none", *COMPRESSIONS):
-            whole, own = (
-                rates.get(Setting(RING, 0, workers, RATES[-1], each))
-                for each in ("none", kind)
-            )
-            cells = [
-                f"{own:,.0f}" if own else "n/a",
-                f"{own / whole:.2f}" if own and whole else "n/a",
-            ]
-            rows.append([str(workers), kind, *cells])
-    return format_table(
-        ["workers", "--compress_gradients", "tokens/s", "times none"], rows
-    )
+        uncompressed = rates.get(make_compressed(workers, "none"))
+        for compression in ("none", *COMPRESSIONS):
+            rate = rates.get(make_compressed(workers, compression))
+            shown = f"{rate:,.0f}" if rate else "n/a"
+            ratio = format_ratio(rate, uncompressed, ".2f")
+            rows.append([str(workers), compression, shown, ratio])
+    head = ["workers", "--compress_gradients", "tokens/s", "times none"]
+    return format_table(head, rows)
 
 
-def _rate(run: RunRecord) -> float:
-    assert run.throughput is not None  # since it ended well
-    return run.throughput.items_per_second
+def format_ratio(value: float | None, base: float | None, spec: str) -> str:
+    """Return value / base, or "n/a" if one is unknown."""
+    return f"{value / base:{spec}}" if value and base else "n/a"
 
 
 if __name__ == "__main__":

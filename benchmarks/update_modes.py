@@ -1,22 +1,19 @@
-"""Compares update modes of one process on logical CPU devices, preset small; prints a Markdown table.
+"""Compare update modes of one process on logical CPU devices, preset small.
 
-    python benchmarks/update_modes.py                    two devices, about a minute on two quiet cores
+    python -m benchmarks.update_modes    two devices, about a minute on two quiet cores
 
-The modes take turns, two steps per round, so that other load affects all of them. Compare the ratios, and on a busy
-machine only those of the CPU time.
+The modes take turns, two steps per round, so that other load affects all of them.
+Compare the ratios, and on a busy machine only those of the CPU time.
 """
 
 from __future__ import annotations
 
 import os
-import pathlib
 import statistics
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from absl import app, flags
 
@@ -30,57 +27,63 @@ flags.DEFINE_integer(
     "rounds", 10, "number of measured turns of each mode", lower_bound=1
 )
 
-STEPS = 2  # a turn
+STEPS_PER_TURN = 2
+STEPS_BEFORE = 3
+BASE = "replicated"
+# The options of each mode.
 MODES = {
-    "replicated": {},
-    "parameter_server": {},
-    "independent": {},
+    BASE: {"variable_update": "replicated"},
+    "parameter_server": {"variable_update": "parameter_server"},
+    "independent": {"variable_update": "independent"},
     "keras_slicing, host": {"variable_update": "keras_slicing", "slice_on": "host"},
     "keras_slicing, device": {"variable_update": "keras_slicing", "slice_on": "device"},
 }
 
 
-def _ratios(seconds: Sequence[float], baseline: Sequence[float]) -> str:
-    """ "1.10 (1.08 to 1.12)": the median ratio of a round, and between which half of them lie."""
-    low, middle, high = statistics.quantiles(
-        [a / b for a, b in zip(seconds, baseline)], n=4
-    )
+def build_steps() -> dict[str, Callable[[], object]]:
+    """Return a step of each mode that has run before."""
+    engine = local.start(local.Request("cpu", FLAGS.devices, FLAGS.devices, 1))
+    steps = {}
+    for name, options in MODES.items():
+        given = {"num_devices": FLAGS.devices, "device": "cpu", **options}
+        config = configs.resolve(given, num_gpus=0, num_cores=FLAGS.devices)
+        step = benchmark.build(config, engine)
+        for _ in range(STEPS_BEFORE):
+            step()
+        steps[name] = step
+    return steps
+
+
+def format_ratio(seconds: Sequence[float], base: Sequence[float]) -> str:
+    """Return the median ratio of the rounds, and the range of half of them."""
+    ratios = [a / b for a, b in zip(seconds, base)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main(argv: Sequence[str]) -> None:
+    """Time the modes, and print a Markdown table."""
     del argv
-    engine = local.start(local.Request("cpu", FLAGS.devices, FLAGS.devices, 1))
-    steps = {}
-    for name, options in MODES.items():
-        given = {
-            "variable_update": name,
-            "num_devices": FLAGS.devices,
-            "device": "cpu",
-            **options,
-        }
-        steps[name] = benchmark.build(
-            configs.resolve(given, num_gpus=0, num_cores=FLAGS.devices), engine
-        )
-        for _ in range(3):
-            steps[name]()
-    wall, cpu = ({name: [] for name in MODES} for _ in range(2))
+    steps = build_steps()
+    wall_s: dict[str, list[float]] = {name: [] for name in MODES}
+    cpu_s: dict[str, list[float]] = {name: [] for name in MODES}
     for number in range(FLAGS.rounds):
         for name in list(MODES)[:: 1 if number % 2 else -1]:
-            begun, spent = time.perf_counter(), time.process_time()
-            for _ in range(STEPS):
+            start_s = time.perf_counter()
+            cpu_start_s = time.process_time()
+            for _ in range(STEPS_PER_TURN):
                 steps[name]()
-            wall[name].append((time.perf_counter() - begun) / STEPS)
-            cpu[name].append((time.process_time() - spent) / STEPS)
+            wall_s[name].append((time.perf_counter() - start_s) / STEPS_PER_TURN)
+            cpu_s[name].append((time.process_time() - cpu_start_s) / STEPS_PER_TURN)
     print(
         "| mode | step (ms) | times replicated | CPU per step (ms) | times replicated |"
     )
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in MODES:
         cells = []
-        for seconds in (wall, cpu):
-            middle = 1e3 * statistics.median(seconds[name])
-            cells += [f"{middle:.0f}", _ratios(seconds[name], seconds["replicated"])]
+        for seconds in (wall_s, cpu_s):
+            cells.append(f"{1e3 * statistics.median(seconds[name]):.0f}")
+            cells.append(format_ratio(seconds[name], seconds[BASE]))
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -1,5 +1,8 @@
 """CPU time that other processes and the hypervisor use on the cores of a run.
 
+`sweeps` measure a whole run with `LoadMeter`, and `training.recording` the windows of a
+run with `WindowMeter`; `analysis.disturbance` reads the recorded loads.
+
 The field names of `Load` are keys of `environment.load` in records of users' programs
 (sweeps/program_trainer.py).
 """
@@ -12,33 +15,35 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-# Share of a device's cores above which load of others disturbs: in a run, it is
-# reported; batches in a disturbed window do not count (analysis.disturbance).
+# If other processes use more than this share of a device's cores, they disturb its run.
+# The load is reported, and batches in such a window do not count (analysis.disturbance).
 NOTICEABLE_LOAD = 0.05
-# Shortest window of the measured batches whose load is recorded. Short windows separate
-# quiet from disturbed batches; clock ticks (`window_seconds`) and cost limit them.
+# Shortest window of the measured batches whose load is recorded. Shorter windows would
+# separate quiet from disturbed batches better. But clock ticks would look like a load
+# (`window_seconds`), and reading the load costs time.
 WINDOW_S = 0.5
-# The load of a window is NOTICEABLE_LOAD only if it is this many standard deviations of the
-# error that clock ticks cause.
+# Windows are so long that NOTICEABLE_LOAD is this many standard deviations of the error
+# that clock ticks cause. So clock ticks alone hardly ever look like a disturbance.
 _TICK_DEVIATIONS = 4
 # Largest share of the time that reading the load may take.
 MAX_COST_SHARE = 0.01
-# The clock of a process's CPU time, as in MAKE_PROCESS_CPUCLOCK of Linux.
-_CPU_CLOCK = 2
+# CPUCLOCK_SCHED of Linux: the type of the clock that counts a process's CPU time.
+_CPU_CLOCK_TYPE = 2
+# Fields of /proc/pid/stat after the name, from 0. Source: man 5 proc.
+_PARENT_FIELD = 1
+_ENDED_CHILDREN_FIELDS = slice(13, 15)  # cutime and cstime, in ticks
 
 
 @dataclasses.dataclass(frozen=True)
 class CpuTimes:
-    """Times in seconds, of which only differences have a meaning.
-
-    The time of the cores that is neither idle nor stolen is busy.
-    """
+    """Cumulative times in seconds; only differences of two readings have a meaning."""
 
     wall: float
-    busy: float
-    steal: float
-    process: float
+    busy: float  # time of the cores that is neither idle nor stolen
+    steal: float  # time of the cores that the hypervisor used for other machines
+    process: float  # CPU time of this process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Load:
     """Shares of the watched cores' time, 0 to 1."""
 
     others: float  # used by other processes
-    steal: float  # taken by the hypervisor for other machines
+    steal: float  # used by the hypervisor for other machines
     seconds: float  # length of the measurement
     own: float = 0.0  # used by this process
 
@@ -59,18 +64,24 @@ class LoadWindow:
     load: Load
 
 
-def parse_stat(
-    text: str, cores: Sequence[int], ticks_per_s: float
-) -> tuple[float, float] | None:
+class IdleTimes(NamedTuple):
+    """Cumulative seconds in which cores did nothing for the processes of this machine."""
+
+    idle_s: float
+    stolen_s: float
+
+
+def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> IdleTimes | None:
     """Return idle and stolen seconds of `cores` from the text of /proc/stat.
 
-    Linux measures idle times by the clock, but it counts ticks for busy times, which
-    err three times as much within half a second.
+    Busy times are not read. Linux measures idle times by the clock, but counts ticks for
+    busy times, whose error within half a second is three times larger.
 
     Returns:
       None if a core is missing or has no times, as in some containers.
 
-    Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
+    Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal
+    guest guest_nice.
     """
     names = {f"cpu{core}" for core in cores}
     idle = 0.0
@@ -88,15 +99,15 @@ def parse_stat(
             steal += ticks[7]
     if names:
         return None
-    return idle / ticks_per_s, steal / ticks_per_s
+    return IdleTimes(idle / ticks_per_s, steal / ticks_per_s)
 
 
 def window_seconds(num_cores: int, num_devices: int) -> float:
     """Return the shortest window in which clock ticks do not look like a disturbance.
 
     The idle time of each core is read in whole ticks of 10 ms. The difference of two
-    readings has a standard deviation of 10 ms / sqrt(6), and the cores' errors add up,
-    but the load of a single device decides.
+    readings has a standard deviation of 10 ms / sqrt(6). The errors of all cores add up,
+    but the load must be noticed even if it is on the cores of a single device.
 
     Args:
       num_cores: The cores that are watched.
@@ -105,7 +116,7 @@ def window_seconds(num_cores: int, num_devices: int) -> float:
     Returns:
       Seconds; `WINDOW_S` for up to two devices of one core.
     """
-    if not num_cores:  # unknown, so that no load is known either
+    if not num_cores:  # the cores are unknown, so no load is measured
         return WINDOW_S
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     error_s = tick_s / math.sqrt(6) * math.sqrt(num_cores)
@@ -117,7 +128,7 @@ def window_seconds(num_cores: int, num_devices: int) -> float:
 def share_of_one_device(share: float, num_cores: int, num_devices: int) -> float:
     """Convert a share of all the run's cores to a share of one device's cores.
 
-    All the load may have been on that device.
+    In the worst case, all of the load was on that device.
 
     Args:
       share: 0 to 1.
@@ -127,15 +138,15 @@ def share_of_one_device(share: float, num_cores: int, num_devices: int) -> float
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 
 
+# Returns the current times of some cores; None if the system does not report them.
 Sample = Callable[[Sequence[int]], CpuTimes | None]
-"""Return the current times of some cores; None if the system does not report them."""
 
 
 class LoadMeter:
-    """Measures the load from its creation to each reading."""
+    """Measure the load from the creation of the meter to each reading."""
 
     def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
-        """Start to measure.
+        """Read the times at the start.
 
         Args:
           cores: The cores to watch; nothing is measured without any.
@@ -172,10 +183,10 @@ def _load_between(
 
 
 class WindowMeter:
-    """Measures the load of the measured batches in windows of whole batches.
+    """Measure the load of the measured batches in windows of whole batches.
 
-    The thread that runs the batches calls `end_batch` and `finish`; `windows` may be called
-    from another thread, because readings are only appended while batches run.
+    The thread that runs the batches calls `end_batch` and `finish`. Another thread may
+    call `windows`, because readings are only appended while batches run.
     """
 
     def __init__(
@@ -226,7 +237,7 @@ class WindowMeter:
     def finish(self, num_batches: int) -> None:
         """End the last window.
 
-        A rest of less than half a window is added to the window before it.
+        If less than half a window is left, it joins the previous window.
         """
         if num_batches == self._readings[-1][0]:
             return
@@ -247,7 +258,10 @@ class WindowMeter:
         return windows or None
 
     def _read(self, num_batches: int) -> None:
-        """Read the times. Windows get longer if this costs too much of their time."""
+        """Take a reading.
+
+        If reading takes more than MAX_COST_SHARE of a window, windows get longer.
+        """
         before_s = self._cpu_clock()
         times = self._sample(self._cores)
         cost_s = self._cpu_clock() - before_s
@@ -257,19 +271,21 @@ class WindowMeter:
 
 
 def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
-    """Return the current times; this process includes its children, running or ended.
+    """Return the current times, in which the children count as part of this process.
 
-    Children are, for example, data loaders.
+    Children are, for example, data loaders. They may be running, or have ended.
     """
-    now = _sample(cores)
-    return now and dataclasses.replace(now, process=_tree_seconds())
+    times = _sample(cores)
+    if times is None:
+        return None
+    return dataclasses.replace(times, process=_measure_tree_s())
 
 
-def _tree_seconds() -> float:
-    """Return the CPU time of this process and its descendants, running or ended.
+def _measure_tree_s() -> float:
+    """Return the CPU seconds of this process and its descendants, running or ended.
 
-    Source: man 5 proc, "/proc/pid/stat": after the name state, ppid, ...; the 16th and
-    17th fields are cutime and cstime.
+    A clock measures the time of each running process. The times of ended children are in
+    the /proc/pid/stat of their parent, in ticks.
     """
     ended_ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
@@ -279,17 +295,19 @@ def _tree_seconds() -> float:
         with contextlib.suppress(OSError, ValueError, IndexError):
             text = (folder / "stat").read_text(errors="replace")
             words = text.rpartition(")")[2].split()
-            number = int(folder.name)
-            ended_ticks[number] = sum(map(int, words[13:15]))
-            children[int(words[1])].append(number)
+            process_id = int(folder.name)
+            ended_ticks[process_id] = sum(map(int, words[_ENDED_CHILDREN_FIELDS]))
+            children[int(words[_PARENT_FIELD])].append(process_id)
     total_ticks = 0
     total_s = 0.0
     tree = [os.getpid()]
-    for number in tree:
-        total_ticks += ended_ticks.get(number, 0)
+    for process_id in tree:
+        total_ticks += ended_ticks.get(process_id, 0)
         with contextlib.suppress(OSError):
-            total_s += time.clock_gettime(~number << 3 | _CPU_CLOCK)
-        tree += children[number]
+            # MAKE_PROCESS_CPUCLOCK of Linux: the clock of another process.
+            clock_id = ~process_id << 3 | _CPU_CLOCK_TYPE
+            total_s += time.clock_gettime(clock_id)
+        tree += children[process_id]
     return total_s + total_ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -302,9 +320,8 @@ def _sample(cores: Sequence[int]) -> CpuTimes | None:
         return None
     wall = time.monotonic()
     process = time.process_time()
-    times = parse_stat(text, cores, ticks_per_s)
-    if times is None:
+    idle_times = parse_stat(text, cores, ticks_per_s)
+    if idle_times is None:
         return None
-    idle, steal = times
-    busy = wall * len(cores) - idle - steal
-    return CpuTimes(wall, busy, steal, process)
+    busy = wall * len(cores) - idle_times.idle_s - idle_times.stolen_s
+    return CpuTimes(wall, busy, idle_times.stolen_s, process)

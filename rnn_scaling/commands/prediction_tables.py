@@ -194,7 +194,7 @@ def _make_measured_point(
         rounding = 0.0  # the baseline is 1 by definition, however it is printed
     decimals = None
     if time or item.scale == 1.0:
-        step = item.number.step * item.scale / (time.unit_s if time else 1.0)
+        step = item.number.resolution * item.scale / (time.unit_s if time else 1.0)
         decimals = max(0, round(-math.log10(step)))
     return MeasuredPoint(
         point.devices, float(f"{rate:.12g}"), rounding=rounding, decimals=decimals
@@ -235,7 +235,7 @@ def _counts_machines(series: Series) -> bool:
     devices = series.measurements.devices
     assert devices
     table = series.measurements.table
-    row, column = next(item for item in devices.items if item).place
+    row, column = next(item for item in devices.items if item).position
     texts = table.rows[row][1] if row >= 0 else table.header
     words = f"{devices.name} {texts[column]}".lower().replace("_", " ")
     return bool(_MACHINES.search(words)) and not _DEVICES.search(words)

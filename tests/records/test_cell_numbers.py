@@ -32,7 +32,7 @@ def test_value_and_last_digit(line):
     text, value, step, unit = (cell.strip() for cell in line.split("|"))
     number = cell_numbers.parse_cell(text)
     assert number.value == pytest.approx(float(value))
-    assert number.step == pytest.approx(float(step))
+    assert number.resolution == pytest.approx(float(step))
     assert number.unit == unit
     assert number.low < number.value < number.high
 

@@ -139,7 +139,7 @@ def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
     texts = list(layout.labels[row])
     table_rows = layout.table.rows
     if not target.items[row] and len(table_rows) == len(layout.lines):
-        (_, k), *_ = [item.place for item in target.items if item]
+        (_, k), *_ = [item.position for item in target.items if item]
         texts += table_rows[row][1][k : k + 1]
     return headers.is_baseline(" ".join(texts))
 

@@ -23,8 +23,7 @@ from rnn_scaling.analysis.audit.relations import Relation
 from rnn_scaling.analysis.audit.repairs import Fault
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import measurements
-from rnn_scaling.records.tables.measurements import Measurements
-from rnn_scaling.records.tables.measurements import Place as Cell
+from rnn_scaling.records.tables.measurements import CellPosition, Measurements
 from rnn_scaling.records.tables.table import Table
 
 _MAX_SHOWN = 6  # rows, and columns, of an excerpt
@@ -38,11 +37,11 @@ class _Detected:
 
     kind: str  # see `Finding`
     is_certain: bool  # whether it is impossible that the numbers are right
-    fits: Mapping[Cell, Bounds]
+    fits: Mapping[CellPosition, Bounds]
     relation: str = ""
     bits: float = 0.0  # the evidence for the relation
-    shown: Sequence[Cell] = ()  # further cells of the excerpt
-    cells: Sequence[Cell] = ()  # all cells that are wrong, if more than `fits`
+    shown: Sequence[CellPosition] = ()  # further cells of the excerpt
+    cells: Sequence[CellPosition] = ()  # all cells that are wrong, if more than `fits`
 
 
 def check(table: Table) -> tuple[int, list[Finding]]:
@@ -52,7 +51,7 @@ def check(table: Table) -> tuple[int, list[Finding]]:
     """
     num_comparisons = 0
     findings: list[Finding] = []
-    reported: set[Cell] = set()
+    reported: set[CellPosition] = set()
     for layout in measurements.read(table):
         swaps = list(headings.find_swapped(layout))
         swapped = {reading.target for reading in itertools.chain(*swaps)}
@@ -91,10 +90,10 @@ def _detected_swap(swap: headings.Swap) -> _Detected:
     )
 
 
-def _target_cells(reading: Reading) -> list[Cell]:
+def _target_cells(reading: Reading) -> list[CellPosition]:
     """Return the cells of the target column."""
     column = reading.layout.columns[reading.target]
-    return [item.place for item in column.items if item]
+    return [item.position for item in column.items if item]
 
 
 def _detect_faults(
@@ -131,11 +130,11 @@ def _detected_fault(
         yield _Detected(
             "number" if len(fault.changes) == 1 else "one-of",
             is_certain=bits >= _CERTAIN and is_exact,
-            fits={change.place: change.fit for change in fault.changes},
+            fits={change.position: change.fit for change in fault.changes},
             relation=_formula_text(fault.broken[0].relation),
             bits=bits,
             shown=list(
-                itertools.chain(*(instance.places for instance in fault.broken))
+                itertools.chain(*(instance.positions for instance in fault.broken))
             ),
         )
 
@@ -164,7 +163,7 @@ def _detect_outliers(
     readings: Sequence[Reading], all_series: Sequence[limits.Series]
 ) -> Iterator[_Detected]:
     for outlier in itertools.chain(*map(limits.find_outliers, all_series)):
-        cell = outlier.item.place
+        cell = outlier.item.position
         may_follow = outlier.kind == "superlinear"
         if not (may_follow and any(reading.confirms(cell) for reading in readings)):
             yield _Detected(outlier.kind, False, {cell: outlier.fits})
@@ -188,7 +187,7 @@ def _make_finding(layout: Measurements, fault: _Detected) -> Finding:
 
 
 def _excerpt(
-    table: Table, cells: Sequence[Cell]
+    table: Table, cells: Sequence[CellPosition]
 ) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return the header and the rows of some cells, with their columns."""
     shown_columns = {0, *(column % len(table.header) for _, column in cells)}
@@ -203,10 +202,10 @@ def _excerpt(
     return tuple(excerpt)
 
 
-def _locate_cell(layout: Measurements, cell: Cell, fit: Bounds) -> Place:
+def _locate_cell(layout: Measurements, cell: CellPosition, fit: Bounds) -> Place:
     """Return a cell with the bounds of the right number."""
-    line, texts = layout.table.rows[cell[0]]
-    k = cell[1] % len(layout.table.header)
+    line, texts = layout.table.rows[cell.row]
+    k = cell.column % len(layout.table.header)
     _, row, item = layout.find(cell)
     devices = float(layout.device_counts[row])
     slip = slips.find_cheapest(item, fit, devices)

@@ -72,7 +72,7 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     devices = float(reading.layout.device_counts[row])
     prices = []
     for term in instance.terms:
-        bounds = instance.fits(term.item.place)
+        bounds = instance.fits(term.item.position)
         slip = slips.find_cheapest(term.item, bounds, devices)
         if slip:
             prices.append(slip[0])

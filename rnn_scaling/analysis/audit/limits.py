@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.analysis.audit.readings import Bounds
 from rnn_scaling.records.tables.headers import Quantity
-from rnn_scaling.records.tables.measurements import Item, Measurements
+from rnn_scaling.records.tables.measurements import CellNumber, Measurements
 from rnn_scaling.records.tables.series import Point, Series, find_series_of_column
 
 _SUPERLINEAR = 1.2  # times the work per device of any other row
@@ -28,7 +28,7 @@ class Outlier:
     """A number that is possible, but unlikely."""
 
     kind: str  # "superlinear" or "below"
-    item: Item
+    item: CellNumber
     fits: Bounds  # bounds of likely values
 
 

@@ -19,11 +19,10 @@ from rnn_scaling.analysis.audit.baselines import Choice, prints_one
 from rnn_scaling.analysis.audit.relations import Factor, Relation
 from rnn_scaling.records.tables.headers import CHOSEN
 from rnn_scaling.records.tables.measurements import (
-    SMALLEST,
+    CellNumber,
+    CellPosition,
     Column,
-    Item,
     Measurements,
-    Place,
 )
 
 MIN_BITS = 4.0  # bits of a believed reading, which fits by accident once in 16 columns
@@ -34,10 +33,11 @@ _EXACT = 1e-9  # rounding errors of floating point
 _SPREAD = 1.0  # natural logarithm of the largest range in which a number is expected
 _MIN_RANGE = 0.25  # smallest range, because a column of equal numbers proves little
 _MAX_LOG = 700.0
+_SMALLEST = 1e-300  # smaller numbers count as this one, which has a logarithm
 
 Bounds = tuple[float, float]
 Ends = tuple[np.ndarray, np.ndarray]  # lower and upper bounds by row
-Mark = frozenset[tuple[Place, int]]
+Mark = frozenset[tuple[CellPosition, int]]
 
 
 def count(low: Any, high: Any, factor: Factor) -> tuple[Any, Any]:
@@ -50,7 +50,7 @@ def count(low: Any, high: Any, factor: Factor) -> tuple[Any, Any]:
     """
     offset, sign = factor.shift
     low, high = (offset + sign * low, offset + sign * high)[::sign]
-    low = np.log(np.where(high > 0, np.maximum(low, SMALLEST), np.nan))
+    low = np.log(np.where(high > 0, np.maximum(low, _SMALLEST), np.nan))
     high = np.log(np.where(high > 0, high, np.nan))
     return (low, high) if factor.exponent > 0 else (-high, -low)
 
@@ -63,7 +63,7 @@ def _count_column(column: Column, factor: Factor) -> Ends:
 class Term(NamedTuple):
     """A printed number that counts in the sum of a row."""
 
-    item: Item
+    item: CellNumber
     factor: Factor
     low: float
     high: float
@@ -79,38 +79,40 @@ class Instance(NamedTuple):
     is_exact: bool  # whether the sum has no tolerance
 
     @property
-    def places(self) -> list[Place]:
+    def positions(self) -> list[CellPosition]:
         """The cells that may be wrong, without numbers in the header."""
-        places = [term.item.place for term in self.terms]
-        return [place for place in places if place[0] >= 0]
+        positions = [term.item.position for term in self.terms]
+        return [position for position in positions if position.row >= 0]
 
     @property
     def mark(self) -> Mark:
         """A key that equivalent instances share."""
-        sign = min(self.terms, key=lambda term: term.item.place).factor.exponent
-        return frozenset((t.item.place, sign * t.factor.exponent) for t in self.terms)
+        sign = min(self.terms, key=lambda term: term.item.position).factor.exponent
+        return frozenset(
+            (t.item.position, sign * t.factor.exponent) for t in self.terms
+        )
 
     def holds(
-        self, changed: Mapping[Place, Bounds] | None = None, slack: float = 0.0
+        self, changed: Mapping[CellPosition, Bounds] | None = None, slack: float = 0.0
     ) -> bool:
-        """Return whether the relation holds, with other numbers at some places."""
+        """Return whether the relation holds, with other numbers at some positions."""
         low = self.low
         high = self.high
         for term in self.terms:
-            if changed and term.item.place in changed:
-                bounds = changed[term.item.place]
+            if changed and term.item.position in changed:
+                bounds = changed[term.item.position]
                 ends = count(*bounds, term.factor)
                 low += ends[0] - term.low
                 high += ends[1] - term.high
         return bool(low - slack <= _EXACT and high + slack >= -_EXACT)
 
-    def fits(self, place: Place) -> Bounds:
-        """Return the bounds of the number at a place that satisfy the relation.
+    def fits(self, position: CellPosition) -> Bounds:
+        """Return the bounds of the number at a position that satisfy the relation.
 
         If a number is its own baseline, it cancels out, and the bounds are empty,
         (inf, -inf).
         """
-        terms = [term for term in self.terms if term.item.place == place]
+        terms = [term for term in self.terms if term.item.position == position]
         if len(terms) != 1:
             return math.inf, -math.inf
         (term,) = terms
@@ -266,13 +268,13 @@ class Reading:
         """Return the ends without the share of one factor."""
         return self.ends[0] - share[0], self.ends[1] - share[1]
 
-    def confirms(self, place: Place) -> bool:
+    def confirms(self, position: CellPosition) -> bool:
         """Return whether a number follows from others."""
         confirmed_rows = np.setdiff1d(self.rows, self.missed)
         for _, column, rows, _ in self.shares:
             for row in np.unique(rows[confirmed_rows]):
                 item = column.items[row] if row >= 0 else None
-                if item and item.place == place:
+                if item and item.position == position:
                     return True
         return False
 

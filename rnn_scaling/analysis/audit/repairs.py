@@ -9,26 +9,26 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.analysis.audit.readings import Bounds, Instance, Mark
-from rnn_scaling.records.tables.measurements import Item, Place
+from rnn_scaling.records.tables.measurements import CellNumber, CellPosition
 
 # Relative. Medians and unprinted digits explain smaller differences.
 MATERIAL = 0.005
 _MAX_COUNT_FACTOR = 10.0  # largest error of a count of devices
 _MAX_FACTOR = 1e7  # largest error of any number
-Index = Mapping[Place, Mapping[Mark, Instance]]
+Index = Mapping[CellPosition, Mapping[Mark, Instance]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
     """A change of one number that satisfies the relations."""
 
-    item: Item
+    item: CellNumber
     fit: Bounds  # bounds of the right number
     num_confirming: int  # other relations that hold without the change
 
     @property
-    def place(self) -> Place:
-        return self.item.place
+    def position(self) -> CellPosition:
+        return self.item.position
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +45,15 @@ def find_faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
     Args:
       instances: The instances of all believed relations.
     """
-    by_place = _index_by_place(instances)
+    by_position = _index_by_position(instances)
     broken = {mark: i for mark, i in instances.items() if not i.holds()}
     while broken:
-        broken_by_place = _index_by_place(broken)
+        broken_by_position = _index_by_position(broken)
         # The likeliest changes that repair the same instances: a number that others
         # confirm is blamed last.
         groups: dict[frozenset[Mark], list[Change]] = {}
-        for change in _find_changes(by_place, broken_by_place):
-            marks = frozenset(broken_by_place[change.place])
+        for change in _find_changes(by_position, broken_by_position):
+            marks = frozenset(broken_by_position[change.position])
             group = groups.setdefault(marks, [])
             if group and change.num_confirming < group[0].num_confirming:
                 group.clear()
@@ -71,41 +71,41 @@ def find_faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
         broken = remaining
 
 
-def _index_by_place(instances: Mapping[Mark, Instance]) -> Index:
-    index: dict[Place, dict[Mark, Instance]] = {}
+def _index_by_position(instances: Mapping[Mark, Instance]) -> Index:
+    index: dict[CellPosition, dict[Mark, Instance]] = {}
     for mark, instance in instances.items():
-        for place in instance.places:
-            index.setdefault(place, {})[mark] = instance
+        for position in instance.positions:
+            index.setdefault(position, {})[mark] = instance
     return index
 
 
-def _find_changes(by_place: Index, broken: Index) -> Iterator[Change]:
+def _find_changes(by_position: Index, broken: Index) -> Iterator[Change]:
     """Yield the changes that each repair all broken instances of a number."""
-    for place in sorted(broken):
-        terms = next(iter(broken[place].values())).terms
-        item = next(term.item for term in terms if term.item.place == place)
-        fit = _fit(item, list(by_place[place].values()))
+    for position in sorted(broken):
+        terms = next(iter(broken[position].values())).terms
+        item = next(term.item for term in terms if term.item.position == position)
+        fit = _fit(item, list(by_position[position].values()))
         if fit:
-            yield Change(item, fit, len(by_place[place]) - len(broken[place]))
+            yield Change(item, fit, len(by_position[position]) - len(broken[position]))
 
 
 def _computed_first(
     changes: Sequence[Change], broken: Sequence[Instance]
 ) -> list[Change]:
     """Return the changes, first the changes of computed numbers."""
-    targets = {instance.terms[0].item.place for instance in broken}
-    return sorted(changes, key=lambda change: change.place not in targets)
+    targets = {instance.terms[0].item.position for instance in broken}
+    return sorted(changes, key=lambda change: change.position not in targets)
 
 
-def _fit(item: Item, instances: Sequence[Instance]) -> Bounds | None:
+def _fit(item: CellNumber, instances: Sequence[Instance]) -> Bounds | None:
     """Return the bounds of a number that satisfies all instances, if any does."""
-    bounds = [instance.fits(item.place) for instance in instances]
+    bounds = [instance.fits(item.position) for instance in instances]
     low = max(low for low, _ in bounds)
     high = min(high for _, high in bounds)
     if low > high + MATERIAL * abs(high):
         return None
     low, high = sorted((low, high))
-    terms = [term for term in instances[0].terms if term.item.place == item.place]
+    terms = [term for term in instances[0].terms if term.item.position == item.position]
     may_be_negative = terms[0].factor.shift[0]
     largest = _MAX_FACTOR * max(abs(item.low), abs(item.high))
     if (high <= 0 and not may_be_negative) or max(-low, high) > largest:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from rnn_scaling.records.cell_numbers import PrintedNumber
-from rnn_scaling.records.tables.measurements import Item
+from rnn_scaling.records.tables.measurements import CellNumber
 
 _FACTOR_BITS = 8.0  # price of a factor or an inverse
 _DIGIT_BITS = 4.0
@@ -60,7 +60,7 @@ _SLIPS = (
 
 
 def find_cheapest(
-    item: Item,
+    item: CellNumber,
     bounds: tuple[float, float],
     devices: float,
 ) -> tuple[float, str] | None:
@@ -81,9 +81,9 @@ def find_cheapest(
     candidates = list(_list_digit_slips(number, low, high))
     if number.value < 0:
         low, high = sorted((-low, -high))
-    smallest = abs(number.value) - 0.5 * number.step
+    smallest = abs(number.value) - 0.5 * number.resolution
     if high > 0 and smallest > 0:
-        logs = math.log(smallest), math.log(abs(number.value) + number.step)
+        logs = math.log(smallest), math.log(abs(number.value) + number.resolution)
         for slip in _SLIPS:
             least, most = map(math.exp, slip.correct(*logs, math.log(devices)))
             if least <= high and low <= most:
@@ -95,12 +95,15 @@ def _list_digit_slips(
     printed: PrintedNumber, low: float, high: float
 ) -> Iterator[tuple[float, str]]:
     """Yield a wrong digit, and two exchanged neighbours."""
-    number = round(abs(printed.value) / printed.step) if printed.step else 0
+    number = round(abs(printed.value) / printed.resolution) if printed.resolution else 0
     length = len(str(number))
-    is_exact = abs(number * printed.step - abs(printed.value)) <= 1e-6 * printed.step
+    is_exact = (
+        abs(number * printed.resolution - abs(printed.value))
+        <= 1e-6 * printed.resolution
+    )
     if not number or length > _MAX_DIGITS or not is_exact:
         return
-    unit = math.copysign(printed.step, printed.value)
+    unit = math.copysign(printed.resolution, printed.value)
     low, high = sorted((low / unit, high / unit))
     digits = [number // 10**k % 10 for k in range(length)]
     num_fitting = 0

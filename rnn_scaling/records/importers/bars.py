@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.cell_numbers import SECONDS, SLACK, PrintedNumber
+from rnn_scaling.records.cell_numbers import ARITHMETIC_ERROR, SECONDS, PrintedNumber
 from rnn_scaling.records.decoding import LARGEST, SMALLEST
 from rnn_scaling.records.importers import log_numbers, rates
 from rnn_scaling.records.importers.rates import RankRate, Stretch
@@ -64,7 +64,7 @@ class _Drawing(NamedTuple):
     def mean(self) -> Stretch:
         """The steps and seconds since the bar began, if the rate is an average."""
         seconds = self.measurement.numbers["seconds"]
-        half_s = 0.5 * self.step * seconds.step
+        half_s = 0.5 * self.step * seconds.resolution
         return Stretch(self.step, self.step * seconds.value, half_s)
 
     @property
@@ -208,7 +208,7 @@ class Bar(LogFormat):
             note = "The rate is measured from its first line to its last."
         seconds = math.fsum(stretch.seconds for stretch in stretches)
         half_s = math.fsum(stretch.half_s for stretch in stretches)
-        rounding = half_s / seconds + SLACK
+        rounding = half_s / seconds + ARITHMETIC_ERROR
         steps = math.fsum(stretch.items for stretch in stretches)
         return RankRate(rate, rounding, findings=tuple(findings), notes=(note,)), steps
 
@@ -335,21 +335,23 @@ def _parse_numbers(match: re.Match[str]) -> dict[str, PrintedNumber]:
     with contextlib.suppress(ValueError):
         step = log_numbers.parse_number(match["step"])
         is_count = match["step"].isdigit()
-        numbers["step"] = dataclasses.replace(step, step=0.0) if is_count else step
+        numbers["step"] = (
+            dataclasses.replace(step, resolution=0.0) if is_count else step
+        )
         if match["loss"]:
             numbers["loss"] = log_numbers.parse_number(match["loss"])
         rate = log_numbers.parse_number(match["rate"] or "")
         # A step of "0 ms" takes up to half a millisecond.
-        value = max(rate.value, 0.5 * rate.step)
+        value = max(rate.value, 0.5 * rate.resolution)
         if not all(SMALLEST <= number <= LARGEST for number in (step.value, value)):
             return numbers
         if match["unit"].endswith("/s"):
             numbers["seconds"] = PrintedNumber(
-                1 / value, rate.step / value**2, rate.text
+                1 / value, rate.resolution / value**2, rate.text
             )
         else:
             factor = SECONDS[match["unit"].strip().partition("/")[0]]
             numbers["seconds"] = PrintedNumber(
-                value * factor, rate.step * factor, rate.text
+                value * factor, rate.resolution * factor, rate.text
             )
     return numbers

@@ -109,18 +109,18 @@ def printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
     rate = numbers.get("rate")
     if rate is not None:
         seconds = measurement.steps / rate.value
-        longest_s = measurement.steps / (rate.value - 0.5 * rate.step)
+        longest_s = measurement.steps / (rate.value - 0.5 * rate.resolution)
         return Stretch(measurement.steps, seconds, longest_s - seconds)
 
     time = numbers["seconds"]
     num_times = 1.0 if terms.items_per_step is None else measurement.steps
     seconds = time.value * num_times
-    half_s = 0.5 * time.step * num_times
+    half_s = 0.5 * time.resolution * num_times
     items = numbers.get("items")
     if items is None:
         per_step = terms.items_per_step or math.nan
         return Stretch(measurement.steps * per_step, seconds, half_s)
-    return Stretch(items.value, seconds, half_s, 0.5 * items.step)
+    return Stretch(items.value, seconds, half_s, 0.5 * items.resolution)
 
 
 def measure_rank(
@@ -229,7 +229,7 @@ def _find_average(
     for count, (measurement, cost) in enumerate(zip(measurements, costs), 1):
         number = measurement.numbers[name]
         step = _step(measurement) if has_steps else count
-        half = 0.5 * number.step / number.value / cost
+        half = 0.5 * number.resolution / number.value / cost
         lines.append(PrintedAverage(step, 1 / cost, half))
     return cost_series.find_running_average(lines, terms)
 
@@ -348,7 +348,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     if is_buffered:
         error_s += math.fsum(stretch.seconds for stretch in stretches) / num_new_steps
     # Half a unit of the last digit at both ends of each epoch.
-    unit = max(line.numbers["step"].step for line in itertools.chain(*pairs))
+    unit = max(line.numbers["step"].resolution for line in itertools.chain(*pairs))
     num_epochs = sum(len(bursts) > 1 for bursts in epochs)
     error = num_epochs * (error_s / counted_s + unit / counted_steps)
     if error > MOST_ERROR:

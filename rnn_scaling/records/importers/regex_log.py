@@ -276,10 +276,10 @@ def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measuremen
             raise LineError(line.number, fault)
         number = _parse(log_numbers.number_text(match, name))
         if name in ("items", "step") and number.text.isdigit():
-            number = dataclasses.replace(number, step=0.0)  # a count is exact
+            number = dataclasses.replace(number, resolution=0.0)  # a count is exact
         if name == "ms":
             number = dataclasses.replace(
-                number, value=number.value / 1000, step=number.step / 1000
+                number, value=number.value / 1000, resolution=number.resolution / 1000
             )
         numbers["seconds" if name == "ms" else name] = number
         if name not in _OPTIONAL:

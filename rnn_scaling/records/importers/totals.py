@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.cell_numbers import SLACK, PrintedNumber
+from rnn_scaling.records.cell_numbers import ARITHMETIC_ERROR, PrintedNumber
 from rnn_scaling.records.importers.reading import (
     LONGEST,
     PIECE,
@@ -284,7 +284,9 @@ class _Reader:
             cell = cell_numbers.parse_cell(texts.get(name, ""))
             if cell is not None:
                 extra_numbers[title] = cell
-        rounding = 0.5 * rate.step / rate.value + SLACK if rate else 0.0
+        rounding = (
+            0.5 * rate.resolution / rate.value + ARITHMETIC_ERROR if rate else 0.0
+        )
         record = run_record(
             form.name,
             description.options,

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from rnn_scaling.records.tables.headers import MEASURES, PARAMETERS, Quantity
 from rnn_scaling.records.tables.measurements import (
+    CellNumber,
     Column,
-    Item,
     Measurements,
     group_rows,
 )
@@ -33,7 +33,7 @@ class Point:
 
     devices: int
     value: float  # in seconds, items per second, or as a factor
-    item: Item  # the printed number that is nearest to the mean
+    item: CellNumber  # the printed number that is nearest to the mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ def find_series_of_column(layout: Measurements, column: Column) -> Iterator[Seri
         return
     separating_values = _find_separators(layout)
     for rows in group_rows(_zip_keys(layout, separating_values)).values():
-        repeats: dict[int, list[Item]] = {}
+        repeats: dict[int, list[CellNumber]] = {}
         measured_rows = []
         for row in rows:
             count = layout.devices.items[row]
@@ -196,7 +196,9 @@ def find_series_of_column(layout: Measurements, column: Column) -> Iterator[Seri
             )
 
 
-def _make_point(column: Column, devices: int, items: Sequence[Item]) -> Point | None:
+def _make_point(
+    column: Column, devices: int, items: Sequence[CellNumber]
+) -> Point | None:
     """Return the point of repeats; None if they are too far apart."""
     values = [item.value for item in items]
     if max(values) > _MAX_REPEAT_RATIO * min(values):

@@ -4,12 +4,12 @@ import pytest
 
 from rnn_scaling.analysis.audit import slips
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.tables.measurements import Item
+from rnn_scaling.records.tables.measurements import CellNumber, CellPosition
 
 
 def cheapest(printed, low, high, devices=1.0):
     number = cell_numbers.parse_cell(printed)
-    item = Item(number, (0, 0), number.low, number.high)
+    item = CellNumber(number, CellPosition(0, 0), number.low, number.high)
     return slips.find_cheapest(item, (low, high), devices)
 
 

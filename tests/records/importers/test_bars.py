@@ -53,7 +53,7 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
 def test_the_rate_of_a_log(name, text, rate, half):
     (run,) = parse(name, text).runs
     assert run.rate.value == pytest.approx(rate)
-    assert run.rate.step == pytest.approx(2 * half, rel=1e-3)
+    assert run.rate.resolution == pytest.approx(2 * half, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ["tqdm", "keras", "lightning_tqdm"])

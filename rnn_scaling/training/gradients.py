@@ -21,7 +21,7 @@ Unpack = Callable[[Tensors], list[tf.Tensor]]
 Reduce = Callable[[Tensors], list[tf.Tensor]]
 
 
-def place(tensors: Tensors, devices: Sequence[str]) -> list[tf.Tensor]:
+def copy_to_devices(tensors: Tensors, devices: Sequence[str]) -> list[tf.Tensor]:
     """Return tensor i on device i; a tensor is only copied to another device."""
     return map_devices(devices, tf.identity, tensors)
 
@@ -35,7 +35,7 @@ def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
     """
 
     def reduce(tensors: Tensors) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
+        placed = copy_to_devices(tensors, devices)
         return placed if len(placed) == 1 else add(placed)
 
     return reduce

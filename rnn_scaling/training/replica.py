@@ -1,8 +1,11 @@
-"""One copy of the variables and its update: slots, clipping, loss scale.
+"""Create the variables and apply gradients to them: the base classes of update modes.
 
-Every update mode is a subclass of `VariableUpdate`, and most are one of `Replicas`. The
-training step calls the methods while it is traced. Checkpoints name variables by the
-path of attributes to them: a renamed attribute makes earlier checkpoints unreadable.
+Optimizer slots, clipping and loss scaling are the same for all modes. A new mode is a
+subclass of `VariableUpdate` in variable_update/; most modes extend its subclass
+`Replicas`. `TrainStep` calls the methods while it traces the step.
+
+Checkpoints name variables by the path of attributes to them: a renamed attribute makes
+earlier checkpoints unreadable.
 """
 
 import abc
@@ -30,9 +33,9 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRule:
-    """The update of the variables by complete gradients, in every mode.
+    """How complete gradients change the variables; the same in every mode.
 
-    `verification.rule.UpdateRule` is the same in NumPy, to check this one.
+    `verification.rule.SerialUpdateRule` reimplements it in NumPy to verify it.
     """
 
     optimizer: optimizers.Optimizer
@@ -74,16 +77,19 @@ class Setup:
 class VariableUpdate(abc.ABC):
     """The exchange of gradients between towers, and their use in the update.
 
-    Its methods add operators to the step while `TrainStep` traces it: `total_items`
-    first, then `weights`, `lookup` and `loss_scale` for each tower inside `run`, and
-    `apply` once at the end, which calls `gradients_to_apply` if the mode may apply late
-    gradients. Afterwards only `variable_states` and `skipped_updates` are called,
-    outside of the step.
+    `TrainStep` traces the step with these methods, in this order:
+
+    1. `total_items`
+    2. for each tower, inside `run`: `weights`, `lookup` and `loss_scale`
+    3. `apply`, once. It calls `gradients_to_apply` if the mode may apply late gradients.
+
+    After the run, `variable_states` and `skipped_updates` are called outside of a step.
 
     Attributes:
       devices: The devices of the towers.
       embeddings: Names of the variables that are looked up.
-      gathered: Names of the variables whose gradients are exchanged as touched rows.
+      gathered_embeddings: Names of the embeddings whose gradients are exchanged as rows
+        (--sparse_gradients=gather).
       updaters: The update of each copy of the variables.
     """
 
@@ -96,9 +102,9 @@ class VariableUpdate(abc.ABC):
         self.embeddings = frozenset(
             spec.name for spec in specs if spec.kind == "embedding"
         )
-        self.gathered: frozenset[str] = frozenset()
+        self.gathered_embeddings: frozenset[str] = frozenset()
         if options.sparse_gradients == "gather":
-            self.gathered = self.embeddings
+            self.gathered_embeddings = self.embeddings
         self._deferred: list[DeferredGradients] = []
         if options.variable_consistency == "relaxed":
             self._deferred = [
@@ -110,7 +116,7 @@ class VariableUpdate(abc.ABC):
     ) -> Sequence[Gradients]:
         """Return the gradients that this step applies.
 
-        With --variable_consistency=relaxed, they are the gradients of the step before.
+        With --variable_consistency=relaxed, they are the gradients of the previous step.
         """
         if not self._deferred:
             return tower_gradients
@@ -123,7 +129,7 @@ class VariableUpdate(abc.ABC):
         """Return the number that each tower divides its summed loss by.
 
         This is the number of items of all towers, in all processes, that share an
-        update, so that the exchange only has to add gradients.
+        update. So the exchange only has to add gradients.
 
         Args:
           items: The items in each tower's summed loss, float32 scalars on the host.
@@ -144,7 +150,9 @@ class VariableUpdate(abc.ABC):
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """Return the factor of a tower's loss, or None without loss scaling."""
-        return self.updaters[tower if len(self.updaters) > 1 else 0].loss_scale()
+        has_one_updater = len(self.updaters) == 1
+        updater = self.updaters[0 if has_one_updater else tower]
+        return updater.loss_scale()
 
     @abc.abstractmethod
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
@@ -155,7 +163,9 @@ class VariableUpdate(abc.ABC):
         """Return every variable that the update changes, with its slots."""
 
     def skipped_updates(self) -> int | None:
-        """Return the largest number of updates that a copy skipped, outside of a step.
+        """Return the largest number of updates that a copy skipped.
+
+        Call it outside of a step.
 
         Returns:
           None without loss scaling.
@@ -175,7 +185,7 @@ class VariableUpdate(abc.ABC):
         return []
 
 
-def place(
+def create_variables(
     specs: Specs, values: Values, device: str, prefix: str
 ) -> dict[str, tf.Variable]:
     """Create the variables of `specs` with their initial values on one device."""
@@ -197,42 +207,45 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
 
 
 class _LossScale:
-    """The factor of a loss, with counts of steps.
+    """A loss scale for float16.
 
-    It counts consecutive steps with finite gradients, and all steps with other ones.
+    It counts consecutive steps with finite gradients, after which a dynamic scale grows,
+    and skipped steps, for the record.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, loss_scale: str) -> None:
         """Create the variables on the current device.
 
         Args:
-          kind: "dynamic" or a number.
+          loss_scale: "dynamic" or a number.
         """
-        self._is_dynamic = kind == "dynamic"
+        self._is_dynamic = loss_scale == "dynamic"
         self.value = tf.Variable(
-            _INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False
+            _INITIAL_LOSS_SCALE if self._is_dynamic else float(loss_scale),
+            trainable=False,
         )
         self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.skipped = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def adjust(self, finite: tf.Tensor) -> None:
+    def adjust(self, is_finite: tf.Tensor) -> None:
         """Count a step and adjust a dynamic scale, on the current device.
 
-        The scale is halved if the gradients are not finite, and doubled after enough
-        finite steps.
+        The scale is halved if the gradients are not finite, and doubled after
+        LOSS_SCALE_GROWTH_STEPS finite steps.
         """
-        self.skipped.assign(tf.where(finite, self.skipped, self.skipped + 1))
+        self.skipped.assign(tf.where(is_finite, self.skipped, self.skipped + 1))
         if not self._is_dynamic:
             return
-        num_good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
-        grow = num_good >= LOSS_SCALE_GROWTH_STEPS
-        factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
+        zero = tf.zeros([], tf.int64)
+        num_good = tf.where(is_finite, self._good_steps + 1, zero)
+        grows = num_good >= LOSS_SCALE_GROWTH_STEPS
+        factor = tf.where(is_finite, tf.where(grows, 2.0, 1.0), 0.5)
         self.value.assign(tf.maximum(1.0, self.value * factor))
-        self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), num_good))
+        self._good_steps.assign(tf.where(grows, zero, num_good))
 
 
 class Updater:
-    """Applies gradients to variables that are updated together.
+    """Apply gradients to variables that are updated together.
 
     All arithmetic on a gradient happens on its variable's device. Only norms and the
     scale are sent to other devices.
@@ -263,13 +276,15 @@ class Updater:
 
     def loss_scale(self) -> tf.Tensor | None:
         """Return the current loss scale, a float32 scalar, or None without one."""
-        return None if self._loss_scale is None else self._loss_scale.value.read_value()
+        if self._loss_scale is None:
+            return None
+        return self._loss_scale.value.read_value()
 
     def apply(self, grads: Gradients) -> list[Any]:
         """Update every variable once.
 
-        With loss scaling, gradients that are not finite skip the update and halve a
-        dynamic scale, which is doubled after 2,000 finite steps.
+        With loss scaling, the update is skipped if gradients are not finite, and a dynamic
+        scale is adjusted.
 
         Args:
           grads: Gradients of the unscaled mean loss by variable name.
@@ -287,10 +302,10 @@ class Updater:
             self._update(grads, norm)
             return tf.constant(0)
 
-        finite = tf.math.is_finite(norm)
-        updated = tf.cond(finite, update, lambda: tf.constant(0))
+        is_finite = tf.math.is_finite(norm)
+        updated = tf.cond(is_finite, update, lambda: tf.constant(0))
         with tf.device(self._device):
-            self._loss_scale.adjust(finite)
+            self._loss_scale.adjust(is_finite)
         return [updated]
 
     def _update(self, grads: Gradients, norm: tf.Tensor | None) -> list[Any]:
@@ -337,7 +352,7 @@ class Replicas(VariableUpdate):
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         return [
-            place(specs, values, device, f"tower_{i}")
+            create_variables(specs, values, device, f"tower_{i}")
             for i, device in enumerate(self.devices)
         ]
 
@@ -368,7 +383,7 @@ class Replicas(VariableUpdate):
 
 
 class DeferredGradients:
-    """Delays one tower's gradients by exactly one step; the first step gets zeros."""
+    """Delay one tower's gradients by exactly one step; the first step gets zeros."""
 
     def __init__(self, specs: Specs, device: str) -> None:
         self._device = device
@@ -388,29 +403,34 @@ class DeferredGradients:
                     )
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
-        """Return the gradients of the step before and keep `grads` for the next."""
+        """Return the gradients of the previous step and keep `grads` for the next one."""
         # XLA refuses variables whose shape changes. An embedding's rows change shape
         # with the batch.
         with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
-            previous = {
-                name: variable.read_value() for name, variable in self._dense.items()
-            }
-            for spec in self._specs:
-                if spec.kind == "embedding":
-                    rows, indices = (
-                        variable.read_value() for variable in self._rows[spec.name]
-                    )
-                    previous[spec.name] = tf.IndexedSlices(
-                        rows, indices, tf.constant(spec.shape)
-                    )
-            for name, gradient in grads.items():
-                if name in self._dense:
-                    self._dense[name].assign(gradient)
-                else:
-                    rows, indices = self._rows[name]
-                    rows.assign(gradient.values)
-                    indices.assign(tf.cast(gradient.indices, tf.int64))
+            previous = self._read()
+            self._store(grads)
         return previous
+
+    def _read(self) -> dict[str, gradients.Gradient]:
+        previous = {
+            name: variable.read_value() for name, variable in self._dense.items()
+        }
+        for spec in self._specs:
+            if spec.name in self._rows:
+                rows, indices = self._rows[spec.name]
+                previous[spec.name] = tf.IndexedSlices(
+                    rows.read_value(), indices.read_value(), tf.constant(spec.shape)
+                )
+        return previous
+
+    def _store(self, grads: Gradients) -> None:
+        for name, gradient in grads.items():
+            if name in self._dense:
+                self._dense[name].assign(gradient)
+            else:
+                rows, indices = self._rows[name]
+                rows.assign(gradient.values)
+                indices.assign(tf.cast(gradient.indices, tf.int64))
 
 
 def _create_resizable(initial: tf.Tensor, shape: list[int | None]) -> tf.Variable:

@@ -22,7 +22,12 @@ from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Counts, Outcome, Workload, make_first_values
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
+from rnn_scaling.training.replica import (
+    Gradients,
+    VariableState,
+    VariableUpdate,
+    create_variables,
+)
 from rnn_scaling.training.slicing import Cut
 from rnn_scaling.training.state import WorkerStep
 
@@ -130,7 +135,7 @@ class TrainStep:
         self._collects_graphs = config.output.trace_batches > 0
         self.function_graphs: list[Any] = []
         self._moving = [
-            place(
+            create_variables(
                 workload.moving,
                 make_first_values(workload.moving, self._seed),
                 device,

@@ -21,7 +21,7 @@ from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
 from rnn_scaling.verification.replicas import weights_by_tower
-from rnn_scaling.verification.rule import UpdateRule, length
+from rnn_scaling.verification.rule import SerialUpdateRule, length
 
 # Share of the smallest change of a step. A lost or repeated step differs by four times
 # as much.
@@ -94,7 +94,7 @@ class AsynchronousCertifier:
         """Return the update of each step, computed at the first weights."""
         config = self._config
         scales_loss = config.model.compute_dtype == "float16"
-        rule = UpdateRule(config.training, scales_loss, config.num_towers)
+        rule = SerialUpdateRule(config.training, scales_loss, config.num_towers)
         changes = []
         # A data source gives its batches in order, so unfinished steps draw batches.
         for number in range(max(steps) + 1):

@@ -32,7 +32,7 @@ _FLOAT32_LOSS = 1e-5
 # Share by which an exchange in fewer bits rounds each tower's gradient and each sum.
 # int8 rounds to a step of 1/127.
 _COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
-# Optimizers that `UpdateRule` supports; a test compares them with --optimizer.
+# Optimizers that `SerialUpdateRule` supports; a test compares them with --optimizer.
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
 # With float16. If a gradient is not finite, the update is left out and the scale halved.
 _FIRST_LOSS_SCALE = 2.0**15
@@ -147,7 +147,7 @@ class Constants:
 RIGHT = Constants()
 
 
-class UpdateRule:
+class SerialUpdateRule:
     """Computes the change of every variable from a complete gradient.
 
     A shallow copy (`copy.copy`) is an independent rule: `update` makes new

@@ -20,7 +20,7 @@ from rnn_scaling.verification.gradients import (
     Towers,
     sum_gradients,
 )
-from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule, norm
+from rnn_scaling.verification.rule import Arrays, Guarantee, SerialUpdateRule, norm
 
 _LARGEST = 127  # the largest number that 8 bits carry
 # Share of the elements that round to another 8-bit number if float32 rounds otherwise.
@@ -47,7 +47,7 @@ class Training:
     towers: Sequence[int]
     weights: dict[str, np.ndarray]
     stale: dict[str, np.ndarray]
-    rule: UpdateRule
+    rule: SerialUpdateRule
     late: dict[str, np.ndarray] | None
     distance: dict[str, float]
     withheld: dict[str, float]
@@ -58,7 +58,7 @@ class Step:
     """Each tower's part of one batch, and a copy of the rule before the update."""
 
     parts: dict[int, GradientPart]
-    rule: UpdateRule
+    rule: SerialUpdateRule
 
 
 class Serial:
@@ -88,7 +88,7 @@ class Serial:
         scales_loss = config.model.compute_dtype == "float16"
         self.trainings = []
         for group in groups:
-            rule = UpdateRule(config.training, scales_loss, gradients.num_towers)
+            rule = SerialUpdateRule(config.training, scales_loss, gradients.num_towers)
             late = None
             if self._guarantee.late:
                 late = {name: np.zeros_like(value) for name, value in weights.items()}

@@ -24,7 +24,7 @@ from rnn_scaling.verification.rule import (
     Arrays,
     Constants,
     Guarantee,
-    UpdateRule,
+    SerialUpdateRule,
     clipping_factor,
     norm,
 )
@@ -91,7 +91,9 @@ class Trial:
     ) -> Iterator[Arrays]:
         """Yield the change of the variables by each update."""
         is_scaled = config.model.compute_dtype == "float16"
-        rule = UpdateRule(config.training, is_scaled, config.num_towers, self.constants)
+        rule = SerialUpdateRule(
+            config.training, is_scaled, config.num_towers, self.constants
+        )
         for update, gradient in zip(updates, self.compute_gradients(config, updates)):
             yield rule.update(gradient, update.weights_before)
 

@@ -84,12 +84,12 @@ def _verify_half_the_rate(words):
     Returns:
       The exit status and stdout.
     """
-    change = rule.UpdateRule._optimize
+    change = rule.SerialUpdateRule._optimize
 
     def half(self, name, gradient):
         return change(self, name, gradient * np.float32(0.5))
 
-    rule.UpdateRule._optimize = half
+    rule.SerialUpdateRule._optimize = half
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         status = verify.main(words)
     return status, printed.getvalue()

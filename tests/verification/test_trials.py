@@ -16,7 +16,7 @@ from rnn_scaling.verification.rule import (
     OPTIMIZERS,
     RIGHT,
     Constants,
-    UpdateRule,
+    SerialUpdateRule,
     clip_gradient,
 )
 from rnn_scaling.verification.serial import Exchange
@@ -75,7 +75,7 @@ def random_arrays(random):
 def updates_of(config, constants=RIGHT, **exchange):
     """Return the updates of a replica with this rule and exchange."""
     random = np.random.default_rng(0)
-    rule = UpdateRule(config.training, False, 2, constants)
+    rule = SerialUpdateRule(config.training, False, 2, constants)
     exchanged = Exchange(config, **exchange)
     updates = []
     for _ in range(UPDATES):
@@ -100,7 +100,7 @@ def test_every_optimizer_has_a_rule_and_no_other_is_taken_for_one():
     assert option.metadata["choices"] == OPTIMIZERS
     training = dataclasses.replace(config_of(SGD).training, optimizer="lamb")
     with pytest.raises(ValueError, match="--optimizer=lamb"):
-        UpdateRule(training)
+        SerialUpdateRule(training)
 
 
 @pytest.mark.parametrize("options, constants, verdict", CASES)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.gradients import Reduce, Tensors, map_devices, place
+from rnn_scaling.training.gradients import Reduce, Tensors, copy_to_devices, map_devices
 
 # tf.distribute's strategies count both keys up from 1 and 100, so these start higher.
 _group_keys = itertools.count(1_000_000)
@@ -187,7 +187,7 @@ def build(
     members = group or CollectiveGroup(tuple(devices), len(devices))
 
     def reduce(tensors: Tensors) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
+        placed = copy_to_devices(tensors, devices)
         return placed if members.size == 1 else members.reduce(placed)
 
     return reduce

@@ -1,11 +1,13 @@
 """Sum dense gradients over the towers: pack, choose the algorithm by size, reduce.
 
-The modes with one copy of the variables per tower call `reduce_dense`. An algorithm is
-a module of this package with a function `build(devices, shards)`, and a row of
-`config.registry.ALL_REDUCES`; `build` returns a `gradients.Reduce`.
+The modes with one copy of the variables per tower call `reduce_dense`.
+
+An algorithm is a module of this package and a row of `config.registry.ALL_REDUCES`. Its
+function `build(devices, shards)` returns a `gradients.Reduce`. If the algorithm works
+across processes, the function is `build(devices, shards, group)`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -20,9 +22,9 @@ def reduce_dense(
     tower_grads: Sequence[Tensors],
     devices: Sequence[str],
     segments: Sequence[SpecSegment],
-    repacking: int,
-    agg_max_bytes: int,
-    agg_max_group: int,
+    num_pieces: int,
+    max_packed_bytes: int,
+    max_gradients_per_pack: int,
     group: CollectiveGroup | None = None,
 ) -> list[list[tf.Tensor]]:
     """Return the sum of each gradient over the towers, on each tower's device.
@@ -32,10 +34,10 @@ def reduce_dense(
         dtypes and static shapes.
       devices: The devices of the towers.
       segments: The algorithm for each range of sizes; a pack counts as one tensor.
-      repacking: Number of equal pieces in which all gradients are exchanged, which
-        ignores `agg_max_bytes`; 0 to turn this off.
-      agg_max_bytes: Gradients of at most this size are packed; 0 for no packs.
-      agg_max_group: Maximum number of gradients in a pack.
+      num_pieces: Number of pieces of equal size into which all gradients are
+        concatenated and cut. 0 to pack gradients by size instead.
+      max_packed_bytes: Gradients of at most this size are packed; 0 for no packs.
+      max_gradients_per_pack: Maximum number of gradients in a pack.
       group: The towers of all processes, or None for this process only.
 
     Returns:
@@ -43,10 +45,11 @@ def reduce_dense(
     """
 
     def pack(grads: Tensors) -> tuple[list[tf.Tensor], gradients.Unpack]:
-        if repacking:
-            return gradients.repack(grads, repacking)
-        return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
+        if num_pieces:
+            return gradients.repack(grads, num_pieces)
+        return gradients.pack_small(grads, max_packed_bytes, max_gradients_per_pack)
 
+    # The packs of each tower, in the same order at all towers.
     packs, unpacks = zip(*gradients.map_devices(devices, pack, tower_grads))
     reduce_functions = _build_reduce_functions(devices, segments, group)
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
@@ -56,7 +59,9 @@ def reduce_dense(
         segment = select(segments, gradients.count_bytes(tensors[0]))
         reduce_function = reduce_functions[segment.algorithm, segment.shards]
         for tower, tensor in enumerate(reduce_function(tensors)):
-            summed[tower].insert(0, tensor)
+            summed[tower].append(tensor)
+    for sums in summed:
+        sums.reverse()
     return gradients.map_devices(
         devices, lambda unpack, packed: unpack(packed), unpacks, summed
     )
@@ -66,7 +71,7 @@ def _build_reduce_functions(
     devices: Sequence[str],
     segments: Sequence[SpecSegment],
     group: CollectiveGroup | None,
-) -> dict[tuple[str, int], Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]]:
+) -> dict[tuple[str, int], gradients.Reduce]:
     """Return the all-reduce of each algorithm and number of shards in the segments.
 
     Only all-reduces that work across processes accept a group.

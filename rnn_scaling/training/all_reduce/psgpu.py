@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, Tensors, place, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, copy_to_devices, reduce_with
 
 
 def build(
@@ -38,7 +38,7 @@ def build(
     def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
         shard_bytes = placed[0].shape.num_elements() * placed[0].dtype.size // shards
         gather = [choose_device(shard_bytes) for _ in range(shards)]
-        return place(
+        return copy_to_devices(
             tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, Tensors, place, reduce_with
+from rnn_scaling.training.gradients import Reduce, Tensors, copy_to_devices, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -22,7 +22,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
     order = list(range(len(devices)))
 
     def sum_tensors(placed: Tensors) -> list[tf.Tensor]:
-        return place(
+        return copy_to_devices(
             tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add),
             devices,
         )

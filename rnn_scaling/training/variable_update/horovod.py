@@ -42,7 +42,7 @@ class Horovod(Replicas):
           A dense tensor, or IndexedSlices with the rows of all towers if the gradient is
           `gathered`.
         """
-        if name not in self.gathered:
+        if name not in self.gathered_embeddings:
             grads = [gradients.densify(gradient) for gradient in grads]
         return self._sum_over_workers(name, gradients.add(grads))
 

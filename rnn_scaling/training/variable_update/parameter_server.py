@@ -20,7 +20,7 @@ from rnn_scaling.training.replica import (
     Values,
     VariableState,
     VariableUpdate,
-    place,
+    create_variables,
 )
 
 
@@ -108,7 +108,7 @@ class ParameterServer(VariableUpdate):
         self._staged: list[dict[str, tf.Variable]] = []
         if setup.options.staged_vars:
             self._staged = [
-                place(specs, setup.values, device, f"staged/tower_{tower}")
+                create_variables(specs, setup.values, device, f"staged/tower_{tower}")
                 for tower, device in enumerate(self.devices)
             ]
 
@@ -180,7 +180,7 @@ class ParameterServer(VariableUpdate):
         """Split one tower's gradient of a variable into the gradients of its parts."""
         partitions = self._parts[name]
         with tf.device(self.devices[tower]):
-            if name not in self.gathered:
+            if name not in self.gathered_embeddings:
                 gradient = gradients.densify(gradient)
             if len(partitions) == 1:
                 return [gradient]

@@ -38,7 +38,7 @@ class Replicated(Replicas):
         shapes = {
             spec.name: spec.shape
             for spec in setup.specs
-            if spec.name not in self.gathered
+            if spec.name not in self.gathered_embeddings
         }
         self._compression = compression.build(
             options.compress_gradients, shapes, engine.devices, self._group
@@ -62,7 +62,7 @@ class Replicated(Replicas):
     ) -> list[dict[str, gradients.Gradient]]:
         """Return the sums over the towers, on every tower's device."""
         workers = self._workers
-        gathered = sorted(self.gathered)
+        gathered = sorted(self.gathered_embeddings)
         rows = []
         for grads in tower_gradients:
             rows.append({name: grads[name] for name in gathered})
@@ -102,9 +102,9 @@ class Replicated(Replicas):
             tower_grads,
             self.devices,
             self._segments,
-            repacking=options.gradient_repacking,
-            agg_max_bytes=options.agg_small_grads_max_bytes,
-            agg_max_group=options.agg_small_grads_max_group,
+            num_pieces=options.gradient_repacking,
+            max_packed_bytes=options.agg_small_grads_max_bytes,
+            max_gradients_per_pack=options.agg_small_grads_max_group,
             group=self._group,
         )
 

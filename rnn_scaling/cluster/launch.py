@@ -1,18 +1,16 @@
 """The rank of this process, read from the variables that launchers set.
 
-    RNN_SCALING_RANK, _SIZE, _MEETING     local-cluster, your own scripts
+    RNN_SCALING_RANK, _SIZE, _MEETING     local-cluster, your own scripts; _MEETING is
+                                          the address of the rendezvous
     TF_CONFIG                             Kubeflow, Ray, TensorFlow
     OMPI_COMM_WORLD_RANK, _SIZE           mpirun of Open MPI 4 and 5
     SLURM_PROCID, SLURM_STEP_NUM_TASKS    srun
     JOB_COMPLETION_INDEX                  an Indexed Job of Kubernetes, with
                                           RNN_SCALING_SIZE and RNN_SCALING_SERVICE
-    RNN_SCALING_JOB_TOKEN                 the job's secret, with any of these
-    (tokens.py)
+    RNN_SCALING_JOB_TOKEN                 the job's secret (tokens.py), with any launcher
 
-The first launcher whose variables are set counts: mpirun starts its own processes
-through srun, and all of them run inside Kubernetes.
-
-A new launcher is one function and one row of `_LAUNCHERS`.
+The commands that train call `detect_launch`; `training.recorder` calls `detect_rank`. A
+new launcher is one function and one row of `_LAUNCHERS`.
 """
 
 import dataclasses
@@ -21,7 +19,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.cluster import node_list, ports, tokens
@@ -29,20 +27,25 @@ from rnn_scaling.cluster.failure import ClusterError
 
 # The variable that contains a description of an emulated network, for the record.
 NETWORK = "RNN_SCALING_LINK"
-_JOBS = ("chief", "worker", "ps")  # jobs of TF_CONFIG, in the order of ranks
+_TF_CONFIG_ROLES = ("chief", "worker", "ps")  # in the order of ranks
+# Seconds between two attempts to find or to reach another rank, here and in other modules.
 RETRY_S = 0.2
 _KUBERNETES_PORT = 20000  # port of the rendezvous; every pod has its own ports
 # Slurm gives these numbers, and larger ones, to a batch script, an interactive shell
 # and other processes that are not a step.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 REMEDY = "give --coordinator_address=HOST:PORT, where rank 0 can be reached"
-_TF_EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'  # noqa: E501
+_TF_CONFIG_EXAMPLE = (
+    '{"cluster": {"worker": ["a:2222", "b:2222"]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+_SLURM_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
 Environment = Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A process among those that a launcher started.
+    """This process and its rank in the job that a launcher started.
 
     Attributes:
       rank: The number of the process in the job.
@@ -90,17 +93,26 @@ class Launch:
         """
         if self.addresses:
             return self.addresses[self.rank]
-        deadline = time.monotonic() + timeout_s
+        try:
+            host = self._find_own_host(time.monotonic() + timeout_s)
+            return ports.join(host, ports.find_free())
+        except OSError as e:
+            raise ClusterError(
+                f"rank {self.rank} cannot reach {self.rendezvous}: "
+                f"{e.strerror or e}; {REMEDY}"
+            ) from None
+
+    def _find_own_host(self, deadline: float) -> str:
+        """Return the host at which rank 0 can reach this process.
+
+        Until the deadline, retry if the name of rank 0 has no address.
+        """
         while True:
             try:
-                host = ports.find_reachable_host(self.rendezvous, self.rank)
-                return ports.join(host, ports.find_free())
-            except OSError as e:
-                if not isinstance(e, socket.gaierror) or time.monotonic() >= deadline:
-                    raise ClusterError(
-                        f"rank {self.rank} cannot reach {self.rendezvous}: "
-                        f"{e.strerror or e}; {REMEDY}"
-                    ) from None
+                return ports.find_reachable_host(self.rendezvous, self.rank)
+            except socket.gaierror:
+                if time.monotonic() >= deadline:
+                    raise
             time.sleep(RETRY_S)
 
 
@@ -113,7 +125,7 @@ class DetectedRank(NamedTuple):
 
 
 def detect_rank(environ: Environment, host_name: str = "") -> DetectedRank:
-    """Return the rank of a process that needs no rendezvous.
+    """Return the rank and the number of ranks, for callers that do not connect them.
 
     torchrun is checked first: srun or mpirun may start it, never the reverse.
 
@@ -124,9 +136,11 @@ def detect_rank(environ: Environment, host_name: str = "") -> DetectedRank:
       ClusterError: If the variables are malformed or contradict each other.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
-        rank, size = _Job(environ).read_place("RANK", "WORLD_SIZE")
-        return DetectedRank(rank, size, "torchrun")
-    launch = _read(_Job(environ, ports.join(ports.LOOPBACK, 1), host_name))
+        position = _Variables(environ).read_position("RANK", "WORLD_SIZE")
+        return DetectedRank(position.rank, position.size, "torchrun")
+    # With any address of a rendezvous, the variables need not contain one.
+    unused_address = ports.join(ports.LOOPBACK, 1)
+    launch = _read_launch(_Variables(environ, unused_address, host_name))
     if launch is None:
         return DetectedRank(0, 1, "")
     return DetectedRank(launch.rank, launch.size, launch.launcher)
@@ -147,37 +161,58 @@ def detect_launch(
     """
     if coordinator_address:
         _check_address("--coordinator_address", coordinator_address)
-    launch = _read(_Job(environ, coordinator_address, host_name))
+    launch = _read_launch(_Variables(environ, coordinator_address, host_name))
+    if launch is None:
+        return None
     try:
-        return launch and dataclasses.replace(launch, token=tokens.read_token(environ))
+        token = tokens.read_token(environ)
     except ValueError as e:
         raise ClusterError(str(e)) from None
+    return dataclasses.replace(launch, token=token)
 
 
-@dataclasses.dataclass
-class _Job:
-    """The variables of a launcher. Methods raise ClusterError for a malformed one."""
+class _Position(NamedTuple):
+    """The rank of a process, and the number of ranks."""
+
+    rank: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variables:
+    """The variables of a launcher. Methods raise ClusterError for a malformed one.
+
+    Attributes:
+      environ: The variables of this process.
+      coordinator_address: HOST:PORT that replaces the rendezvous of the launcher, or "".
+      host_name: The name of this host.
+    """
 
     environ: Environment
     coordinator_address: str = ""
     host_name: str = ""
-    rank: int = 0
-    size: int = 1
 
     def get(self, *names: str) -> str:
         """Return the first of these variables that is set and not empty, or ""."""
-        return next(filter(None, map(self.environ.get, names)), "") or ""
+        for name in names:
+            value = self.environ.get(name)
+            if value:
+                return value
+        return ""
 
-    def read_text(self, *names: str) -> str:
-        if value := self.get(*names):
-            return value
-        raise ClusterError(
-            f"{names[0]} is not set, but other variables of its launcher are; "
-            "set all of them or none"
-        )
+    def require_text(self, *names: str) -> str:
+        """Return the first of these variables that is set and not empty."""
+        value = self.get(*names)
+        if not value:
+            raise ClusterError(
+                f"{names[0]} is not set, but other variables of its launcher are; "
+                "set all of them or none"
+            )
+        return value
 
-    def read_number(self, *names: str, minimum: int = 0, default: str = "") -> int:
-        value = self.get(*names) or default or self.read_text(*names)
+    def require_int(self, *names: str, minimum: int = 0, default: str = "") -> int:
+        """Return the number in the first of these variables that is set."""
+        value = self.get(*names) or default or self.require_text(*names)
         is_number = value.isascii() and value.isdecimal() and len(value) < 10
         if not is_number or int(value) < minimum:
             raise ClusterError(
@@ -186,41 +221,32 @@ class _Job:
             )
         return int(value)
 
-    def read_place(
-        self, rank_name: str, size_name: str, rank: str = "", size: str = ""
-    ) -> tuple[int, int]:
-        """Return a rank and the number of ranks from environment variables.
+    def read_position(
+        self,
+        rank_name: str,
+        size_name: str,
+        default_rank: str = "",
+        default_size: str = "",
+    ) -> _Position:
+        """Return a rank and the number of ranks.
 
         Args:
           rank_name: The variable with the rank.
           size_name: The variable with the number of ranks.
-          rank: The text that is read if the variable of the rank is not set.
-          size: The text that is read if the variable of the number is not set.
+          default_rank: The text that is read if the variable of the rank is not set.
+          default_size: The text that is read if the variable of the number is not set.
 
         Raises:
           ClusterError: If the rank is not below the number of ranks.
         """
-        count = self.read_number(size_name, minimum=1, default=size)
-        number = self.read_number(rank_name, default=rank)
-        if number >= count:
+        size = self.require_int(size_name, minimum=1, default=default_size)
+        rank = self.require_int(rank_name, default=default_rank)
+        if rank >= size:
             raise ClusterError(
-                f"{rank_name}={number} must be from 0 to {count - 1}, because "
-                f"{size_name}={count}; number the ranks from 0"
+                f"{rank_name}={rank} must be from 0 to {size - 1}, because "
+                f"{size_name}={size}; number the ranks from 0"
             )
-        return number, count
-
-    def make_launch(self, launcher: str, rendezvous: str, **fields: Any) -> Launch:
-        """Return this process; --coordinator_address replaces the rendezvous."""
-        rendezvous = self.coordinator_address or rendezvous
-        host = fields.pop("host", self.host_name)
-        return Launch(
-            self.rank,
-            size=self.size,
-            launcher=launcher,
-            rendezvous=rendezvous,
-            host=host,
-            **fields,
-        )
+        return _Position(rank, size)
 
 
 def _check_address(name: str, address: str) -> None:
@@ -232,123 +258,153 @@ def _check_address(name: str, address: str) -> None:
         ) from None
 
 
-def _read_environment(job: _Job) -> Launch:
+def _read_rnn_scaling(variables: _Variables, position: _Position) -> Launch:
     """Return the launch of local-cluster or of the user's own script."""
-    rendezvous = job.coordinator_address or job.read_text("RNN_SCALING_MEETING")
+    rendezvous = variables.coordinator_address
+    if not rendezvous:
+        rendezvous = variables.require_text("RNN_SCALING_MEETING")
     _check_address("RNN_SCALING_MEETING", rendezvous)
     is_local = ports.is_loopback(ports.split(rendezvous)[0])
-    local_rank, local_size = job.read_place(
+    local_position = variables.read_position(
         "RNN_SCALING_LOCAL_RANK",
         "RNN_SCALING_LOCAL_SIZE",
-        str(job.rank if is_local else 0),
-        str(job.size if is_local else 1),
+        default_rank=str(position.rank if is_local else 0),
+        default_size=str(position.size if is_local else 1),
     )
-    host = ports.LOOPBACK if is_local else job.host_name
-    return job.make_launch(
-        job.get("RNN_SCALING_LAUNCHER") or "environment",
-        rendezvous,
-        host=job.get("RNN_SCALING_HOST") or host,
-        local_rank=local_rank,
-        local_size=local_size,
-        job=job.get("RNN_SCALING_JOB") or f"rendezvous {rendezvous}",
+    host = ports.LOOPBACK if is_local else variables.host_name
+    return Launch(
+        position.rank,
+        position.size,
+        launcher=variables.get("RNN_SCALING_LAUNCHER") or "environment",
+        rendezvous=rendezvous,
+        host=variables.get("RNN_SCALING_HOST") or host,
+        local_rank=local_position.rank,
+        local_size=local_position.size,
+        job=variables.get("RNN_SCALING_JOB") or f"rendezvous {rendezvous}",
     )
 
 
-def _read_tf_config(job: _Job) -> Launch:
-    """Return the launch that TF_CONFIG describes."""
-    cluster, task_type, task_index = _parse_tf_tasks(job.read_text("TF_CONFIG"))
+def _read_tf_config(variables: _Variables, position: _Position) -> Launch:
+    """Return the launch that TF_CONFIG describes.
+
+    Args:
+      variables: The variables of this process.
+      position: Unused: TF_CONFIG contains the rank.
+    """
+    tf_config = _parse_tf_config(variables.require_text("TF_CONFIG"))
     tasks: list[tuple[str, int]] = []
-    for task in _JOBS:
-        tasks += [(task, index) for index in range(len(cluster.get(task, [])))]
-    addresses = tuple(cluster[task][index] for task, index in tasks)
-    job.rank = tasks.index((task_type, task_index))
-    job.size = len(tasks)
+    for role in _TF_CONFIG_ROLES:
+        addresses_of_role = tf_config.cluster.get(role, [])
+        tasks += [(role, index) for index in range(len(addresses_of_role))]
+    addresses = tuple(tf_config.cluster[role][index] for role, index in tasks)
+    rank = tasks.index((tf_config.role, tf_config.task_index))
     hosts = [ports.split(address)[0] for address in addresses]
-    used_addresses = {ports.split(address) for address in addresses}
-    host, port = ports.split(addresses[0])
-    free_ports = [p for p in range(port + 1, 65536) if (host, p) not in used_addresses]
-    if not free_ports and not job.coordinator_address:
-        raise ClusterError(
-            f"TF_CONFIG: no port above {addresses[0]} is free for the rendezvous; "
-            f"{REMEDY}"
-        )
-    own_host = hosts[job.rank]
-    same_host = [rank for rank, name in enumerate(hosts) if name == own_host]
+    same_host = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    rendezvous = variables.coordinator_address
+    if not rendezvous:
+        rendezvous = _find_rendezvous(addresses)
     digest = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
-    return job.make_launch(
-        "TF_CONFIG",
-        ports.join(host, free_ports[0] if free_ports else 0),
-        host=own_host,
-        local_rank=same_host.index(job.rank),
+    return Launch(
+        rank,
+        size=len(tasks),
+        launcher="TF_CONFIG",
+        rendezvous=rendezvous,
+        host=hosts[rank],
+        local_rank=same_host.index(rank),
         local_size=len(same_host),
         addresses=addresses,
         job=f"TF_CONFIG {digest}",
-        num_ps=len(cluster.get("ps", [])),
+        num_ps=len(tf_config.cluster.get("ps", [])),
     )
 
 
-def _parse_tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
-    """Return the cluster's jobs, and the job and the number of this task."""
+def _find_rendezvous(addresses: Sequence[str]) -> str:
+    """Return the first address after rank 0's on its host that no rank uses."""
+    used_addresses = {ports.split(address) for address in addresses}
+    host, first_port = ports.split(addresses[0])
+    for port in range(first_port + 1, 65536):
+        if (host, port) not in used_addresses:
+            return ports.join(host, port)
+    raise ClusterError(
+        f"TF_CONFIG: no port above {addresses[0]} is free for the rendezvous; {REMEDY}"
+    )
+
+
+class _TfConfig(NamedTuple):
+    """The content of TF_CONFIG."""
+
+    cluster: dict[str, list[str]]  # role -> HOST:PORT of its tasks
+    role: str  # role of this task
+    task_index: int  # number of this task among the tasks of its role
+
+
+def _parse_tf_config(text: str) -> _TfConfig:
+    """Return the content of TF_CONFIG; see _TF_CONFIG_EXAMPLE."""
     try:
         content: Any = json.loads(text)
-        task_type = content["task"]["type"]
+        role = content["task"]["type"]
         index = content["task"]["index"]
         if isinstance(index, str):  # Some launchers write a string.
             index = int(index)
-        if type(index) is not int or not isinstance(task_type, str):
-            raise TypeError
-        cluster = {job: list(tasks) for job, tasks in content["cluster"].items()}
+        if type(index) is not int or not isinstance(role, str):
+            raise TypeError  # for the message below
+        cluster = {name: list(tasks) for name, tasks in content["cluster"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ClusterError(
             f"TF_CONFIG={text[:80]} must contain the cluster and the task, such as "
-            f"{_TF_EXAMPLE}"
+            f"{_TF_CONFIG_EXAMPLE}"
         ) from None
     seen_addresses = set()
-    for job, addresses in cluster.items():
-        if job not in _JOBS:
+    for name, addresses in cluster.items():
+        if name not in _TF_CONFIG_ROLES:
             raise ClusterError(
-                f"TF_CONFIG: job {job} is not one of {', '.join(_JOBS)}; leave it out"
+                f"TF_CONFIG: job {name} is not one of {', '.join(_TF_CONFIG_ROLES)}; "
+                "leave it out"
             )
         for address in addresses:
-            _check_address(f"TF_CONFIG: {job}", str(address))
+            _check_address(f"TF_CONFIG: {name}", str(address))
             if address in seen_addresses:
                 raise ClusterError(
                     f"TF_CONFIG: {address} is listed twice; "
                     "give each task its own address"
                 )
             seen_addresses.add(address)
-    if not 0 <= index < len(cluster.get(task_type, [])):
+    if not 0 <= index < len(cluster.get(role, [])):
         raise ClusterError(
-            f"TF_CONFIG: its cluster has no task {task_type} {index}; "
+            f"TF_CONFIG: its cluster has no task {role} {index}; "
             "list the address of this task"
         )
-    return cluster, task_type, index
+    return _TfConfig(cluster, role, index)
 
 
-def _read_open_mpi(job: _Job) -> Launch:
+def _read_open_mpi(variables: _Variables, position: _Position) -> Launch:
     """Return the launch of mpirun, from the variables of Open MPI."""
-    local_rank, local_size = job.read_place(
+    local_position = variables.read_position(
         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
     )
-    namespace = job.get("PMIX_NAMESPACE")
-    rendezvous = job.coordinator_address
+    namespace = variables.get("PMIX_NAMESPACE")
+    rendezvous = variables.coordinator_address
     if not namespace and not rendezvous:
         raise ClusterError(
             f"PMIX_NAMESPACE, which identifies the job of mpirun, is not set; {REMEDY}"
         )
     if not rendezvous:
-        host = ports.LOOPBACK if local_size == job.size else _find_mpirun_host(job)
+        is_local = local_position.size == position.size
+        host = ports.LOOPBACK if is_local else _find_mpirun_host(variables)
         rendezvous = ports.join(host, ports.choose_rendezvous_port(namespace))
-    return job.make_launch(
-        "mpirun",
-        rendezvous,
-        local_rank=local_rank,
-        local_size=local_size,
+    return Launch(
+        position.rank,
+        position.size,
+        launcher="mpirun",
+        rendezvous=rendezvous,
+        host=variables.host_name,
+        local_rank=local_position.rank,
+        local_size=local_position.size,
         job=f"mpirun {namespace or rendezvous}",
     )
 
 
-def _find_mpirun_host(job: _Job) -> str:
+def _find_mpirun_host(variables: _Variables) -> str:
     """Return the host where mpirun runs.
 
     Rank 0 runs on the same host unless mpirun uses only other hosts; then the
@@ -357,15 +413,16 @@ def _find_mpirun_host(job: _Job) -> str:
     Open MPI 4: OMPI_MCA_orte_hnp_uri=2062024704.0;tcp://10.0.0.5,172.17.0.1:41417
     Open MPI 5: PMIX_NAMESPACE=prterun-HOST-PID@1
     """
-    uri = job.get("OMPI_MCA_orte_hnp_uri")
+    uri = variables.get("OMPI_MCA_orte_hnp_uri")
     match = re.search(
-        r"tcp://([0-9.,]+):[0-9]+|tcp6://\[([0-9a-fA-F.:,]+)\]:[0-9]+", uri
+        r"tcp://(?P<ipv4>[0-9.,]+):[0-9]+|tcp6://\[(?P<ipv6>[0-9a-fA-F.:,]+)\]:[0-9]+",
+        uri,
     )
-    hosts = (match[1] or match[2]).split(",") if match else []
+    hosts = (match["ipv4"] or match["ipv6"]).split(",") if match else []
     for host in hosts:
         if host and not ports.is_loopback(host):
             return host
-    namespace = job.get("PMIX_NAMESPACE")
+    namespace = variables.get("PMIX_NAMESPACE")
     match = re.fullmatch(
         r"(?:prterun|prte|mpirun)-([A-Za-z0-9_.-]+)-[0-9]+@[0-9]+", namespace
     )
@@ -377,66 +434,78 @@ def _find_mpirun_host(job: _Job) -> str:
     )
 
 
-_SLURM_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
-
-
-def _is_slurm_step(environ: Environment) -> bool:
-    step = _Job(environ).get(*_SLURM_STEP)
+def _has_slurm_step(environ: Environment) -> bool:
+    step = _Variables(environ).get(*_SLURM_STEP)
+    # `int` takes long for a very long text, which is no number of a step.
     is_special = (
         step.isdecimal() and len(step) < 20 and int(step) >= _FIRST_SPECIAL_STEP
     )
     return bool(step) and "SLURM_STEP_NUM_TASKS" in environ and not is_special
 
 
-def _read_slurm(job: _Job) -> Launch:
+def _read_slurm(variables: _Variables, position: _Position) -> Launch:
     """Return the launch of srun, from the variables of Slurm."""
-    names = _read_list(job, "SLURM_STEP_NODELIST", node_list.parse_nodes)
-    counts = _read_list(job, "SLURM_STEP_TASKS_PER_NODE", node_list.parse_tasks)
-    node = job.read_number("SLURM_NODEID")
-    if len(counts) != len(names) or sum(counts) != job.size or node >= len(names):
+    names = _read_list(variables, "SLURM_STEP_NODELIST", node_list.parse_nodes)
+    counts = _read_list(variables, "SLURM_STEP_TASKS_PER_NODE", node_list.parse_tasks)
+    node = variables.require_int("SLURM_NODEID")
+    if len(counts) != len(names) or sum(counts) != position.size or node >= len(names):
         raise ClusterError(
-            f"SLURM_STEP_NUM_TASKS={job.size}, SLURM_NODEID={node} and "
+            f"SLURM_STEP_NUM_TASKS={position.size}, SLURM_NODEID={node} and "
             "SLURM_STEP_TASKS_PER_NODE do not match the nodes of "
             f"SLURM_STEP_NODELIST ({len(names)}); start the ranks with srun"
         )
-    name = f"Slurm {job.read_number('SLURM_JOB_ID', 'SLURM_JOBID')}.{job.read_number(*_SLURM_STEP)}"
+    job = variables.require_int("SLURM_JOB_ID", "SLURM_JOBID")
+    step = variables.require_int(*_SLURM_STEP)
+    job_id = f"Slurm {job}.{step}"
     host = ports.LOOPBACK if len(names) == 1 else names[0]
-    return job.make_launch(
-        "srun",
-        ports.join(host, ports.choose_rendezvous_port(name)),
+    rendezvous = ports.join(host, ports.choose_rendezvous_port(job_id))
+    return Launch(
+        position.rank,
+        position.size,
+        launcher="srun",
+        rendezvous=variables.coordinator_address or rendezvous,
         host=names[node],
-        local_rank=job.read_number("SLURM_LOCALID"),
+        local_rank=variables.require_int("SLURM_LOCALID"),
         local_size=counts[node],
-        job=name,
+        job=job_id,
     )
 
 
-def _read_list(job: _Job, name: str, read: Callable[[str], list[Any]]) -> list[Any]:
+def _read_list(
+    variables: _Variables, name: str, parse: Callable[[str], list[Any]]
+) -> list[Any]:
     try:
-        return read(job.read_text(name))
+        return parse(variables.require_text(name))
     except ValueError as e:
         raise ClusterError(f"{name}: {e}; start the ranks with srun") from None
 
 
-def _read_kubernetes(job: _Job) -> Launch:
+def _read_kubernetes(variables: _Variables, position: _Position) -> Launch:
     """Return the launch of an Indexed Job."""
-    name, dash, number = job.host_name.partition(".")[0].rpartition("-")
-    rendezvous = job.coordinator_address
+    # "trainer-3.service" is rank 3 of the job "trainer".
+    first_label = variables.host_name.partition(".")[0]
+    name, dash, index = first_label.rpartition("-")
+    rendezvous = variables.coordinator_address
     if not rendezvous:
-        service = job.read_text("RNN_SCALING_SERVICE")
-        if not dash or number != str(job.rank):
+        service = variables.require_text("RNN_SCALING_SERVICE")
+        if not dash or index != str(position.rank):
             raise ClusterError(
-                f"host name {job.host_name} must end with -{job.rank}, because "
-                f"JOB_COMPLETION_INDEX={job.rank}; set completionMode: Indexed in the "
-                "Job"
+                f"host name {variables.host_name} must end with -{position.rank}, "
+                f"because JOB_COMPLETION_INDEX={position.rank}; set completionMode: "
+                "Indexed in the Job"
             )
         rendezvous = ports.join(f"{name}-0.{service}", _KUBERNETES_PORT)
-    return job.make_launch(
-        "Kubernetes", rendezvous, job=f"Kubernetes {name or rendezvous}"
+    return Launch(
+        position.rank,
+        position.size,
+        launcher="Kubernetes",
+        rendezvous=rendezvous,
+        host=variables.host_name,
+        job=f"Kubernetes {name or rendezvous}",
     )
 
 
-def _has_own(environ: Environment) -> bool:
+def _has_rnn_scaling_variables(environ: Environment) -> bool:
     if {"RNN_SCALING_RANK", "RNN_SCALING_MEETING"} & environ.keys():
         return True
     return "RNN_SCALING_SIZE" in environ and not _has_kubernetes(environ)
@@ -461,32 +530,40 @@ class _Launcher(NamedTuple):
     TF_CONFIG.
     """
 
-    has_started: Callable[[Environment], bool]
+    is_used: Callable[[Environment], bool]
     names: tuple[str, ...]
-    read: Callable[[_Job], Launch]
+    read: Callable[[_Variables, _Position], Launch]
 
 
+# The first launcher whose variables are set counts. The order matters: mpirun may start
+# its processes through srun, and all launchers may run inside Kubernetes.
 _LAUNCHERS = (
-    _Launcher(_has_own, ("RNN_SCALING_RANK", "RNN_SCALING_SIZE"), _read_environment),
+    _Launcher(
+        _has_rnn_scaling_variables,
+        ("RNN_SCALING_RANK", "RNN_SCALING_SIZE"),
+        _read_rnn_scaling,
+    ),
     _Launcher(_has_tf_config, (), _read_tf_config),
     _Launcher(
         _has_open_mpi, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _read_open_mpi
     ),
-    _Launcher(_is_slurm_step, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), _read_slurm),
+    _Launcher(_has_slurm_step, ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), _read_slurm),
     _Launcher(
         _has_kubernetes, ("JOB_COMPLETION_INDEX", "RNN_SCALING_SIZE"), _read_kubernetes
     ),
 )
 
 
-def _read(job: _Job) -> Launch | None:
+def _read_launch(variables: _Variables) -> Launch | None:
+    """Return the launch of the first launcher in use, or None for a single process."""
     for launcher in _LAUNCHERS:
-        if not launcher.has_started(job.environ):
+        if not launcher.is_used(variables.environ):
             continue
+        position = _Position(0, 1)
         if launcher.names:
-            job.rank, job.size = job.read_place(*launcher.names)
-            if job.size == 1:
+            position = variables.read_position(*launcher.names)
+            if position.size == 1:
                 return None
-        launch = launcher.read(job)
+        launch = launcher.read(variables, position)
         return launch if launch.size > 1 else None
     return None

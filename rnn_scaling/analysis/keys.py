@@ -27,7 +27,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
       unit: The items that the run counts; "" for a key that does not depend on it.
       **changes: Options with other values than in the run.
     """
-    options = options.changed(**changes)
+    options = options.replace(**changes)
     names = options.keys() - _excluded_options(options) - find_unread_options(options)
     settings = [
         (name, options[name])

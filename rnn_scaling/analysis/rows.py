@@ -95,7 +95,7 @@ class Row:
         """The options of the runs, with the total that another trainer's runs share."""
         options = self.records[0].options
         if self.fixed_total:
-            return options.changed(global_batch_size=self.fixed_total)
+            return options.replace(global_batch_size=self.fixed_total)
         return options
 
     def key_with(self, **changes: Any) -> Key:

@@ -70,7 +70,7 @@ def test_a_corrected_rate_decides_nothing_about_threads():
     for factor in (0.999, 1.0, 1.001):
         for number, rate, own in ((1, 100, 1.0), (2, 100, 0.5), (4, 90, 1.0)):
             made = make_record(2, rate * factor, own, 1 - own, 0)
-            options = made.options.changed(**{dispatch_threads.OPTION: number})
+            options = made.options.replace(**{dispatch_threads.OPTION: number})
             records.append(dataclasses.replace(made, options=options))
     [found] = dispatch_threads.make_probes(records, {2: 2})
     assert [s.rate.is_corrected for s in found.settings] == [False, True, False]

@@ -3,7 +3,7 @@
 import pytest
 
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.records.options import ASSUMED, DEFAULTS, UNKNOWN, Options
+from rnn_scaling.records.options import ASSUMED_VALUES, DEFAULTS, UNKNOWN, Options
 
 FOREIGN = {"trainer": "mine", "num_devices": 2, "hidden": 8, "lr": None}
 
@@ -20,16 +20,16 @@ def test_an_option_that_another_program_did_not_record_is_unknown():
     assert not options.is_ours
     assert options.known == {"trainer": "mine", "num_devices": 2, "hidden": 8}
     unknown = {name for name in OPTIONS if options[name] is UNKNOWN}
-    assert unknown == {*OPTIONS} - {*ASSUMED, "num_devices"}
+    assert unknown == {*OPTIONS} - {*ASSUMED_VALUES, "num_devices"}
     assert not UNKNOWN and options.get("lr") is None
 
 
 def test_a_change_leaves_the_other_options_as_they_are():
     options = Options(FOREIGN)
-    changed = options.changed(global_batch_size=64)
+    changed = options.replace(global_batch_size=64)
     assert changed["global_batch_size"] == 64 and changed["hidden"] == 8
     assert options["global_batch_size"] == DEFAULTS["global_batch_size"]
-    assert options.recorded == FOREIGN and options.changed() is options
+    assert options.recorded == FOREIGN and options.replace() is options
 
 
 def test_options_cannot_be_assigned():

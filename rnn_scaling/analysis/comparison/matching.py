@@ -34,7 +34,7 @@ from rnn_scaling.config.naming import (
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
-from rnn_scaling.records.options import ASSUMED, DEFAULTS, UNKNOWN
+from rnn_scaling.records.options import ASSUMED_VALUES, DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 
 PER_DEVICE = "per_device"
@@ -414,7 +414,9 @@ def build_labels(
       changed_options: Options that the keys do not contain.
     """
     defaults = {name: v for name, v in DEFAULTS.items() if name not in changed_options}
-    program_defaults = {name: v for name, v in defaults.items() if name not in ASSUMED}
+    program_defaults = {
+        name: v for name, v in defaults.items() if name not in ASSUMED_VALUES
+    }
     settings = []
     values = []  # the known settings
     names: set[str] = set()

@@ -394,9 +394,9 @@ def simulate_trainer(step_s: np.ndarray, first: int) -> tuple[bool, int]:
       step_s: Seconds of the batches that could be trained.
       first: Batches before the first look.
     """
-    watch = steady_state.UntilKnown(0.02)
+    watch = steady_state.KnownRateRule(0.02)
     length = first
-    while length < len(step_s) and not watch.reached(step_s[:length]):
+    while length < len(step_s) and not watch.update(step_s[:length]):
         length += 1
     state = steady_state.analyse(step_s[:length])
     if state.rate_steady is None or state.half_width is None:

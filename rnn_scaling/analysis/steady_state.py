@@ -1,16 +1,19 @@
 """Find the batches of a run whose times are steady.
 
-Outliers are marked, but they stay in every rate. docs/statistics.md has the method, its
-sources and its simulated error.
-y: log seconds [n], per item if the batches have different numbers of items.
+Outliers are marked, but they stay in every rate. docs/statistics.md describes the
+method, its sources and its simulated error.
 
-Runs end by it with --until_steady, and reports state what it found.
+`KnownRateRule` ends a run with --until_steady. Reports and imports call `analyse` or
+`analyse_run`, and reports print the statements of `make_statements`.
+
+y: Logarithm of the seconds of each batch [n], per item if the batches have different
+numbers of items.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,23 +23,45 @@ from rnn_scaling.analysis.disturbance import counted_indices
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.records.record import RunRecord
 
-_MIN_ANALYSED = 30  # fewer batches are not analysed
-_MIN_JUDGED = 60  # with fewer batches, a run without a steady state may still warm up
-_ANALYSES_IN_A_ROW = 2  # analyses that must agree before `UntilKnown` ends a run
+_MIN_ANALYSED = 30  # a run with fewer batches is TOO_SHORT
+# A run with fewer batches and without a steady part may still be warming up. So it is
+# TOO_SHORT and not UNSTEADY.
+_MIN_JUDGED = 60
+_ANALYSES_IN_A_ROW = 2  # analyses that must agree before `KnownRateRule` ends a run
 _ANALYSIS_GROWTH = 1.25  # factor of the batches between two analyses
 TOLERANCE = 0.01  # levels that differ by less are one level
-# (batches, log, ratio): within this many first batches, a batch belongs to the start-up
-# if it takes longer than usual by this log, and by this ratio of any later excess.
-_START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
-# A separate level within this many first batches, or a tenth of the run, is warm-up.
-_MIN_SETTLING = 30
-_MIN_MOVE = 0.0005  # a smaller change of the rate counts as none
+# A level that ends within the first 30 batches, or within the first tenth of a longer
+# run, is warm-up.
+_MIN_WARM_UP_BATCHES = 30
+# The steady part has at least a quarter of the batches, and at least 30. In a run of fewer
+# than 45 batches, two thirds are enough.
+_MIN_STEADY_SHARE = 1 / 4
+_MIN_STEADY_BATCHES = 30
+_MIN_CHANGE = 0.0005  # a smaller relative change of the rate counts as none
 _MAX_DISTURBED = 0.05  # largest share of the batches in one disturbance
-# Slow batches: at least this many in a row, longer by this log and by this many standard
-# deviations.
+# Slow batches: at least two in a row that take 25 % longer than usual, and longer by five
+# standard deviations.
 _MIN_SLOW_BATCHES = 2
 _MIN_SLOW_LOG = math.log(1.25)
 _MIN_SLOW_DEVIATIONS = 5
+
+StatementValues = dict[str, Mapping[str, Any]]  # kind of a statement -> its values
+
+
+class _StartUpRule(NamedTuple):
+    """A batch at the beginning belongs to the start-up if it is slow enough."""
+
+    window: int  # number of first batches that may belong to the start-up
+    min_log: float  # log(time / usual time) of a batch of the start-up, at least
+    ratio: float  # this log / the same of every later batch, at least
+
+
+# For example, a batch among the first 20 belongs to the start-up if it takes at least
+# twice as long as usual, and if no later batch is nearly as slow.
+_START_UP_RULES = (
+    _StartUpRule(20, math.log(2), 1.25),
+    _StartUpRule(100, math.log(3), 1.5),
+)
 
 
 class StateKind(Word):
@@ -54,7 +79,7 @@ class StateKind(Word):
 class SteadyState:
     """The steady part of a run, and its rate.
 
-    Indices count the batches that were analysed, from 0 with the warm-up.
+    Indices count the analysed batches from 0; the warm-up is included.
 
     Attributes:
       kind: The shape of the times.
@@ -106,21 +131,23 @@ def analyse(
     )
     if n < _MIN_ANALYSED:
         return SteadyState(StateKind.TOO_SHORT, rate_default)
-    series, cuts = _find_levels(_prepare(seconds, work))
-    edges = [series.lead, *cuts, n]
-    if series.lead:
+    series, cuts = _find_levels(_make_series(seconds, work))
+    # The boundaries of all levels; the start-up counts as one.
+    edges = [series.start_up_length, *cuts, n]
+    if series.start_up_length:
         edges.insert(0, 0)
     start, disturbed = _find_steady_start(series, edges)
     slow_batches = _find_slow_batches(series, start)
     outliers = {*_find_outliers(series, edges, start, disturbed), *slow_batches}
+    # `_complete_steady` and `_complete_unsteady` decide the kind.
     state = SteadyState(
-        StateKind.TOO_SHORT,
+        StateKind.UNSTEADY,
         rate_default,
         outliers=tuple(sorted(outliers)),
         period=series.period,
     )
     if slow_batches:
-        usual = np.median(series.y[series.lead :])
+        usual = np.median(series.y[series.start_up_length :])
         excess = float(np.mean(series.y[slow_batches])) - usual
         state = dataclasses.replace(
             state, slow_batches=tuple(slow_batches), slow_ratio=math.exp(excess)
@@ -136,20 +163,20 @@ def analyse_run(record: RunRecord) -> SteadyState:
     """Find the steady part of a recorded run, without the batches that do not count.
 
     Returns:
-      The state, with the record's numbers of batches.
+      The state. Its indices are numbers of batches of the record.
     """
     batches = record.batches
-    numbers = analysed_batches(record)
+    batch_numbers = analysed_batches(record)
     state = analyse(
-        [batches.seconds[i] for i in numbers],
-        [batches.items[i] for i in numbers],
+        [batches.seconds[number] for number in batch_numbers],
+        [batches.items[number] for number in batch_numbers],
         batches.warmup,
     )
     return dataclasses.replace(
         state,
-        start=None if state.start is None else numbers[state.start],
-        outliers=tuple(numbers[i] for i in state.outliers),
-        slow_batches=tuple(numbers[i] for i in state.slow_batches),
+        start=None if state.start is None else batch_numbers[state.start],
+        outliers=tuple(batch_numbers[index] for index in state.outliers),
+        slow_batches=tuple(batch_numbers[index] for index in state.slow_batches),
     )
 
 
@@ -158,71 +185,72 @@ def analysed_batches(record: RunRecord) -> Sequence[int]:
     return [*range(record.batches.warmup), *counted_indices(record)]
 
 
-class UntilKnown:
+class KnownRateRule:
     """Decide when a run may end, because the rate of its batches is known.
 
     Several analyses in a row must find a half-width within the target. Each analysis
-    may succeed by chance, so there are few: the first with _MIN_JUDGED batches, each
-    further one when the batches have grown by a quarter.
+    may succeed by chance, so there are few: the first one with _MIN_JUDGED batches, and
+    another one whenever the number of batches has grown by _ANALYSIS_GROWTH.
     """
 
     def __init__(self, target: float) -> None:
         """target: Relative half-width to reach, such as 0.02 for 2 %."""
         self._target = target
-        self._next = _MIN_JUDGED
-        self._passed = 0
+        self._next_analysis = _MIN_JUDGED  # number of batches
+        self._num_passed = 0  # latest analyses in a row that met the target
 
     def is_due(self, batches: int) -> bool:
-        """Return whether `reached` would analyse now, which takes some milliseconds."""
-        return self._passed < _ANALYSES_IN_A_ROW and batches >= self._next
+        """Return whether `update` would analyse now, which takes some milliseconds."""
+        is_open = self._num_passed < _ANALYSES_IN_A_ROW
+        return is_open and batches >= self._next_analysis
 
-    def reached(
+    def update(
         self, step_s: Sequence[float], items: Sequence[float] | None = None
     ) -> bool:
-        """Return whether the rate is known to the target.
+        """Analyse the batches if that is due; return whether the rate is known.
 
         Args:
           step_s: Seconds of the batches so far, warm-up included.
           items: Items of the same batches.
         """
         if self.is_due(len(step_s)):
-            self._next = math.ceil(len(step_s) * _ANALYSIS_GROWTH)
+            self._next_analysis = math.ceil(len(step_s) * _ANALYSIS_GROWTH)
             width = analyse(step_s, items).half_width
-            is_known = width is not None and width <= self._target
-            self._passed = self._passed + 1 if is_known else 0
-        return self._passed >= _ANALYSES_IN_A_ROW
+            is_within_target = width is not None and width <= self._target
+            self._num_passed = self._num_passed + 1 if is_within_target else 0
+        return self._num_passed >= _ANALYSES_IN_A_ROW
 
 
 @dataclasses.dataclass(frozen=True)
 class _Series:
-    """The series in which levels are searched.
+    """The times in which levels are searched.
 
     Attributes:
       y: Log seconds without the effects of items and of the cycle.
       clipped: y with outliers at their bounds.
-      lead: Number of batches of the start-up.
+      start_up_length: Number of batches of the start-up.
       period: Number of batches of the cycle; None without one.
-      noise: Long-run variance of clipped.
+      noise_variance: Long-run variance of clipped.
     """
 
     y: np.ndarray
     clipped: np.ndarray
-    lead: int
+    start_up_length: int
     period: int | None
-    noise: float
+    noise_variance: float
 
 
-def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
+def _make_series(seconds: np.ndarray, work: np.ndarray) -> _Series:
     """Remove the effects of items and of a cycle from the times of all batches.
 
-    The order matters: a cycle is only looked for after the start-up, which would hide
-    it, and with outliers at their bounds.
+    The cycle is found after the start-up and the outliers are removed: both would hide
+    it.
     """
     log_s = np.log(seconds)
-    varies = work.min() != work.max()
-    y = change_points.item_cost(log_s, np.log(work)) if varies else log_s
+    has_equal_items = work.min() == work.max()
+    y = log_s if has_equal_items else change_points.item_cost(log_s, np.log(work))
     n = len(y)
-    lead = _start_up(y)
+    lead = _count_start_up_batches(y)
     half = lead + (n - lead) // 2
     low, high = change_points.outlier_bounds(y[lead:])
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
@@ -230,8 +258,9 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     if period:
         y = change_points.remove_cycle(y, period, half)
         clipped = change_points.remove_cycle(clipped, period, half)
-    if varies:
-        # Lengths may repeat although the time per item does not.
+    if not has_equal_items:
+        # A cycle of the items, such as sentences in a fixed order, makes a cycle of times
+        # even if the time per item has none. The rate must cover complete cycles of it.
         low, high = change_points.outlier_bounds(log_s)
         length_period = change_points.find_cycle_length(
             np.clip(log_s, low, high)[lead:]
@@ -240,38 +269,39 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     return _Series(
         y,
         clipped=clipped,
-        lead=lead,
+        start_up_length=lead,
         period=period,
-        noise=change_points.estimate_noise(clipped[lead:]),
+        noise_variance=change_points.estimate_noise(clipped[lead:]),
     )
 
 
 def _find_levels(series: _Series) -> tuple[_Series, list[int]]:
-    """Return the changes of level, and the series with its final noise.
+    """Return the series with its final noise, and the batches where levels change.
 
     If the noise around the first levels is larger than assumed, the search is repeated.
     """
-    y = series.clipped[series.lead :]
-    noise = series.noise
+    y = series.clipped[series.start_up_length :]
+    noise = series.noise_variance
     cuts = change_points.find_change_points(y, noise)
     noise_of_levels = change_points.estimate_noise_of_levels(y, cuts)
     if cuts and noise_of_levels > noise:
         noise = noise_of_levels
         cuts = change_points.find_change_points(y, noise)
-    return dataclasses.replace(series, noise=noise), [series.lead + cut for cut in cuts]
+    series = dataclasses.replace(series, noise_variance=noise)
+    return series, [series.start_up_length + cut for cut in cuts]
 
 
-def _start_up(y: np.ndarray) -> int:
+def _count_start_up_batches(y: np.ndarray) -> int:
     """Return the number of batches of the start-up.
 
-    It ends with the last early batch that took far longer than usual, and than any
-    later batch.
+    It ends with the last early batch that took far longer than usual, and longer than all
+    later batches (_START_UP_RULES).
     """
     excess = y - np.median(y[len(y) // 2 :])
     end = 0
-    for window, min_log, ratio in _START_UPS:
-        early = min(window, len(y) // 3)
-        limit = max(min_log, ratio * float(excess[early:].max()))
+    for rule in _START_UP_RULES:
+        early = min(rule.window, len(y) // 3)
+        limit = max(rule.min_log, rule.ratio * float(excess[early:].max()))
         large = np.flatnonzero(excess[:early] > limit)
         if len(large):
             end = max(end, int(large[-1]) + 1)
@@ -283,59 +313,94 @@ def _find_steady_start(
 ) -> tuple[int | None, list[int]]:
     """Return the first steady batch, and the disturbed batches after it.
 
-    The steady part has at least 30 batches, or two thirds of a run below 45 batches,
-    and a quarter of all.
-
     Returns:
       (None, []) without a steady part.
     """
     n = len(series.y)
-    min_steady = max(min(30, 2 * n // 3), math.ceil(n / 4))
-    start, disturbed = _find_last_level(series, edges, max(_MIN_SETTLING, n // 10))
+    min_steady = max(
+        min(_MIN_STEADY_BATCHES, 2 * n // 3), math.ceil(n * _MIN_STEADY_SHARE)
+    )
+    warm_up = max(_MIN_WARM_UP_BATCHES, n // 10)
+    start, disturbed = _find_last_level(series, edges, warm_up)
     if n - start < min_steady:
         start, disturbed = _find_last_level(series, edges, 0)
-    y = series.clipped.copy()
-    y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
-    for cut in range(start, n - min_steady + 1, max(1, (n - start) // 20)):
-        if not change_points.has_drift(y[cut:], series.noise, TOLERANCE):
-            break
-    else:
+    y = _fill_disturbed(series.clipped, start, disturbed)
+    steady_start = _find_end_of_drift(y, series, start, min_steady)
+    if steady_start is None or _is_within_longer_drift(y, series, steady_start):
         return None, []
-    for first in {max(series.lead, cut - (n - cut)), series.lead}:
-        if cut - first < change_points.MIN_SIZE:
+    return steady_start, [index for index in disturbed if index >= steady_start]
+
+
+def _fill_disturbed(y: np.ndarray, start: int, disturbed: Sequence[int]) -> np.ndarray:
+    """Return y with the median of the level from `start` in place of a disturbance."""
+    filled = y.copy()
+    quiet = np.delete(y[start:], [index - start for index in disturbed])
+    filled[disturbed] = np.median(quiet)
+    return filled
+
+
+def _find_end_of_drift(
+    y: np.ndarray, series: _Series, start: int, min_steady: int
+) -> int | None:
+    """Return the first of some batches after which the times do not drift.
+
+    Returns:
+      None if fewer than `min_steady` batches follow each such batch.
+    """
+    n = len(y)
+    interval = max(1, (n - start) // 20)
+    for first in range(start, n - min_steady + 1, interval):
+        if not change_points.has_drift(y[first:], series.noise_variance, TOLERANCE):
+            return first
+    return None
+
+
+def _is_within_longer_drift(y: np.ndarray, series: _Series, steady_start: int) -> bool:
+    """Return whether the part from `steady_start` continues a drift before it.
+
+    A slow drift looks steady in a short part. So a part that is twice as long is tested,
+    and everything after the start-up.
+    """
+    twice_as_long = steady_start - (len(y) - steady_start)
+    for first in (max(series.start_up_length, twice_as_long), series.start_up_length):
+        num_before = steady_start - first
+        if num_before < change_points.MIN_SIZE:
             continue
-        drifts = change_points.has_drift(y[first:], series.noise, TOLERANCE)
-        if drifts and change_points.may_continue(y[first:], cut - first, series.noise):
-            return None, []
-    return cut, [i for i in disturbed if i >= cut]
+        drifts = change_points.has_drift(y[first:], series.noise_variance, TOLERANCE)
+        if drifts and change_points.may_continue(
+            y[first:], num_before, series.noise_variance
+        ):
+            return True
+    return False
 
 
 def _find_last_level(
-    series: _Series, edges: Sequence[int], settling: int
+    series: _Series, edges: Sequence[int], warm_up: int
 ) -> tuple[int, list[int]]:
     """Return the start of the last level, and the disturbed batches within it.
 
-    Segments are joined from the last one backwards as long as their medians agree.
-    Short disturbances are skipped if they begin after `settling` batches.
+    Segments are joined from the last one backwards as long as their medians agree. A
+    short segment that differs is skipped if an earlier one agrees again: it is a
+    disturbance. In the first `warm_up` batches, it is not skipped.
     """
     y = series.clipped
     first = edges[-2]
     disturbed: list[int] = []
-    gap: list[int] = []
-    for i in range(len(edges) - 3, -1, -1):
-        start = edges[i]
-        stop = edges[i + 1]
-        if start < series.lead:
+    skipped: list[int] = []
+    segments = list(zip(edges, edges[1:]))
+    for start, stop in reversed(segments[:-1]):
+        if start < series.start_up_length:
             break
-        steady = np.delete(y[first:], [j - first for j in disturbed])
-        error = math.sqrt(series.noise * (1 / (stop - start) + 1 / len(steady)))
+        steady = np.delete(y[first:], [index - first for index in disturbed])
+        variance = series.noise_variance * (1 / (stop - start) + 1 / len(steady))
         distance = abs(np.median(y[start:stop]) - np.median(steady))
-        if distance <= max(TOLERANCE, 3 * error):
+        num_skipped = stop - start + len(skipped)
+        if distance <= max(TOLERANCE, 3 * math.sqrt(variance)):
             first = start
-            disturbed = gap + disturbed
-            gap = []
-        elif start >= settling and stop - start + len(gap) <= _MAX_DISTURBED * len(y):
-            gap = [*range(start, stop), *gap]
+            disturbed = skipped + disturbed
+            skipped = []
+        elif start >= warm_up and num_skipped <= _MAX_DISTURBED * len(y):
+            skipped = [*range(start, stop), *skipped]
         else:
             break
     return first, disturbed
@@ -345,19 +410,22 @@ def _find_outliers(
     series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]
 ) -> set[int]:
     """Return the batches far from their level, and the disturbed ones."""
+    # The steady part counts as one level.
     bounds = {edges[-1]}
     if start is None:
         bounds.update(edges)
     else:
         bounds.add(start)
         bounds.update(edge for edge in edges if edge <= start)
-    ends = sorted(bounds)
+    sorted_bounds = sorted(bounds)
     residual = np.zeros(len(series.y))
-    for a, b in zip(ends, ends[1:]):
-        residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
+    for first, stop in zip(sorted_bounds, sorted_bounds[1:]):
+        level = series.y[first:stop]
+        residual[first:stop] = level - np.median(level)
     low, high = change_points.outlier_bounds(residual)
     far_batches = np.flatnonzero((residual < low) | (residual > high))
-    return {*far_batches[far_batches >= series.lead].tolist(), *disturbed}
+    after_start_up = far_batches[far_batches >= series.start_up_length]
+    return {*after_start_up.tolist(), *disturbed}
 
 
 def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
@@ -366,7 +434,7 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
     They are searched in the steady part, or after the start-up of a run without one. A
     longer sequence is a level and not a disturbance.
     """
-    first = max(series.lead, start or 0)
+    first = max(series.start_up_length, start or 0)
     residual = series.y - np.median(series.y[first:])
     sigma = change_points.robust_scale(residual[first:])
     limit = max(_MIN_SLOW_LOG, _MIN_SLOW_DEVIATIONS * sigma)
@@ -378,17 +446,18 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
             sequences.append([])
         sequences[-1].append(i)
     max_length = max(5, _MAX_DISTURBED * len(series.y))
-    short_runs = [
+    short_sequences = [
         batches
         for batches in sequences
         if _MIN_SLOW_BATCHES <= len(batches) <= max_length
     ]
     return max(
-        short_runs, key=lambda batches: float(residual[batches].sum()), default=[]
+        short_sequences, key=lambda batches: float(residual[batches].sum()), default=[]
     )
 
 
 def _complete_unsteady(state: SteadyState, series: _Series) -> SteadyState:
+    """Return the state of a run without a steady part."""
     n = len(series.y)
     return dataclasses.replace(
         state,
@@ -404,15 +473,14 @@ def _complete_steady(
     seconds: np.ndarray,
     work: np.ndarray,
 ) -> SteadyState:
+    """Return the state of a run with a steady part from batch `start`."""
     n = len(seconds)
     period = state.period
     if period:  # the rate covers complete periods
         complete_start = start + (n - start) % period
         if n - complete_start >= period:
             start = complete_start
-    kind = _classify_start(series, start)
-    if period:
-        kind = StateKind.CYCLIC
+    kind = StateKind.CYCLIC if period else _classify_start(series, start)
     rate = _combined_rate(seconds[start:], work[start:])
     return dataclasses.replace(
         state,
@@ -428,14 +496,11 @@ def _classify_start(series: _Series, start: int) -> StateKind:
     """Compare the batches before the steady part with it."""
     if start == 0:
         return StateKind.FLAT
-    if start == series.lead:
+    if start == series.start_up_length:
         return StateKind.WARM_UP
-    early = np.median(series.y[series.lead : start])
+    early = np.median(series.y[series.start_up_length : start])
     is_slower = early > np.median(series.y[start:])
     return StateKind.WARM_UP if is_slower else StateKind.SLOW_DOWN
-
-
-StatementValues = dict[str, Mapping[str, Any]]  # kind of a statement -> its values
 
 
 def make_statements(
@@ -450,9 +515,10 @@ def make_statements(
       unit: The items that the run counts, such as "words".
     """
     counts = {"batches": batches, "wanted": max(_MIN_JUDGED, 2 * batches)}
-    values = _unsteady_values(state, counts)
-    if state.start is not None:
-        values = _steady_values(state, counts, warmup, unit)
+    if state.start is None:
+        values = _list_unsteady_values(state, counts)
+    else:
+        values = _list_steady_values(state, counts, warmup, unit)
     if state.slow_batches:
         values["steady-passing"] = {
             "first": state.slow_batches[0],
@@ -462,7 +528,10 @@ def make_statements(
     return [Statement(kind, values=fields) for kind, fields in values.items()]
 
 
-def _unsteady_values(state: SteadyState, counts: Mapping[str, Any]) -> StatementValues:
+def _list_unsteady_values(
+    state: SteadyState, counts: Mapping[str, Any]
+) -> StatementValues:
+    """Return the values of each statement, in the order of the statements."""
     if state.trend is None:
         return {"steady-too-few": counts}
     is_unsteady = state.kind == StateKind.UNSTEADY
@@ -470,9 +539,10 @@ def _unsteady_values(state: SteadyState, counts: Mapping[str, Any]) -> Statement
     return {verdict: {**counts, "trend": state.trend}, "steady-run-more": counts}
 
 
-def _steady_values(
+def _list_steady_values(
     state: SteadyState, counts: Mapping[str, Any], warmup: int, unit: str
 ) -> StatementValues:
+    """Return the values of each statement, in the order of the statements."""
     level = "steady-from-first"
     if state.start:
         is_slower = state.kind == StateKind.SLOW_DOWN
@@ -484,7 +554,7 @@ def _steady_values(
     if state.half_width is not None:
         values["steady-width"] = {"width": state.half_width}
     if state.move is not None:
-        is_same = abs(state.move) < _MIN_MOVE
+        is_same = abs(state.move) < _MIN_CHANGE
         move = {"move": state.move, "warmup": warmup}
         values["steady-same" if is_same else "steady-moves"] = move
     if state.outliers:

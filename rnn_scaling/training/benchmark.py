@@ -30,7 +30,7 @@ from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoints import Saver, read_trained_values
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.cluster import RunMembers
-from rnn_scaling.training.ending import Ending
+from rnn_scaling.training.ending import StopRule
 from rnn_scaling.training.engines.local import (
     Engine,
     Request,
@@ -382,9 +382,10 @@ def run_batches(
     measure. The clock is stopped while an observer takes longer, or while the run
     analyses its times.
     """
-    ending = Ending(config, state)
-    for statement in ending.warn_before():
-        observer.notice(statement)
+    stop_rule = StopRule(config, state)
+    warning = stop_rule.warn_if_nothing_is_left()
+    if warning:
+        observer.notice(warning)
     # The machine's load is measured only after all ranks have built their steps.
     cluster.barrier(clusters.BUILT)
     timer = state.timer
@@ -399,7 +400,7 @@ def run_batches(
             state=state,
             step=step,
             engine=engine,
-            max_batches=ending.max_batches,
+            max_batches=stop_rule.max_batches,
             rank=cluster.rank,
         )
     )
@@ -407,7 +408,7 @@ def run_batches(
         state.phases.enter("batches")
         state.watch_machine()
         timer.start()
-        while not (reason := ending.find_reason(lambda: _resume(timer, step))):
+        while not (reason := stop_rule.find_reason(lambda: _resume(timer, step))):
             if len(timer.step_s) == warmup:
                 cluster.barrier(clusters.WARM)
                 state.wait_for_following()
@@ -416,7 +417,7 @@ def run_batches(
             _run_batch(config, step, state, observer)
         state.machine.energy.stop()
         state.ended_by = reason
-        for statement in ending.describe_targets(reason):
+        for statement in stop_rule.describe_targets(reason):
             observer.notice(statement)
         cluster.barrier(clusters.MEASURED)
         observer.measured()

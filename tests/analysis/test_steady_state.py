@@ -221,7 +221,7 @@ def test_until_known_needs_two_of_few_analyses(monkeypatch):
         return steady_state.SteadyState(StateKind.FLAT, None, half_width=width)
 
     monkeypatch.setattr(steady_state, "analyse", analyse)
-    until_known = steady_state.UntilKnown(0.02)
-    reached = [n for n in range(200) if until_known.reached([1.0] * n)]
+    until_known = steady_state.KnownRateRule(0.02)
+    reached = [n for n in range(200) if until_known.update([1.0] * n)]
     assert analysed == [60, 75, 94, 118]
     assert reached == list(range(118, 200))

@@ -8,7 +8,7 @@ import rnn_scaling.data
 from rnn_scaling.data import corpus
 from rnn_scaling.records import record
 from rnn_scaling.training.checkpoint_folder import CheckpointError
-from rnn_scaling.training.ending import Ending
+from rnn_scaling.training.ending import StopRule
 from rnn_scaling.training.state import RunState
 from tests.support.configs import resolve
 from tests.support.forked import TINY, run_trainer
@@ -42,7 +42,7 @@ def run(losses, correct=(), **given):
     given = {"num_warmup_batches": WARMUP, "num_batches": MOST - WARMUP, **given}
     config = resolve(given)
     state = RunState(config)
-    ending = Ending(config, state)
+    ending = StopRule(config, state)
     state.timer.start()
     for number in range(MOST + 1):
         if reason := ending.find_reason(pytest.fail):
@@ -137,10 +137,11 @@ def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_sai
             CheckpointError,
             match="contains batch 7, but --num_epochs=1.0 ends with batch 6",
         ):
-            Ending(config, state)
+            StopRule(config, state)
     else:
-        notices = [notice.kind for notice in Ending(config, state).warn_before()]
-        assert notices == ["warn-nothing-trained"] * (done == 6)
+        warning = StopRule(config, state).warn_if_nothing_is_left()
+        assert (warning is not None) == (done == 6)
+        assert warning is None or warning.kind == "warn-nothing-trained"
 
 
 def test_epochs_of_images(tmp_path):

@@ -7,12 +7,12 @@ the kernels that towers share.
 Source of the format: "Trace Event Format", Google, 2016 (complete events X,
 asynchronous events b and e, metadata M).
 
-`observe` writes the file; nothing else reads these events.
+`observe` writes the file with `render`; nothing else reads these events.
 """
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.inspection import phases
@@ -41,49 +41,72 @@ def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
 
 
 def make_events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:
-    """Return the events.
+    """Return all events of the trace.
 
-    Times are in microseconds from the start of the first step, to the nanosecond.
+    Times are in microseconds from the start of the first step, with a resolution of a
+    nanosecond.
     """
     tracks = _number_tracks(steps)
-    entries = list(_name_events(num_towers, tracks))
+    events = list(_make_name_events(num_towers, tracks))
     zero_ns = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
-        at_step = {"step": number}
-        mark: dict[str, Any] = {
-            "name": f"step {number}",
-            "cat": "step",
-            **_first_track_number(None),
-        }
-        entries.append(_complete_event(mark, step.start_ns, step.end_ns, zero_ns))
-        for tower, parts in enumerate(phases.list_segments(step, num_towers)):
-            track = {"cat": "part", **_first_track_number(tower)}
-            for part, start, end in parts:
-                event = {"name": TITLES.get(part, part), **track, "args": at_step}
-                entries.append(_complete_event(event, start, end, zero_ns))
+        events.append(_make_step_event(number, step, zero_ns))
+        events += _make_part_events(number, step, num_towers, zero_ns)
         for index, kernel in enumerate(step.kernels):
-            args: dict[str, Any] = {
-                "operator": kernel.name,
-                "device": kernel.device,
-            }
-            args |= {"phase": kernel.phase, **at_step}
             if kernel.kind == WAIT:
-                entries += _wait_events(kernel, args, f"{number}.{index}", zero_ns)
-                continue
-            if kernel.kind == COPY:
-                args["copy"] = True
-            process = _process_number(kernel.tower)
-            event = {
-                "name": kernel.type,
-                "cat": kernel.phase,
-                "pid": process,
-                "tid": tracks[process, _lane_name(kernel)],
-                "args": args,
-            }
-            entries.append(
-                _complete_event(event, kernel.start_ns, kernel.end_ns, zero_ns)
-            )
-    return entries
+                wait_id = f"{number}.{index}"
+                events += _make_wait_events(number, kernel, wait_id, zero_ns)
+            else:
+                events.append(_make_kernel_event(number, kernel, tracks, zero_ns))
+    return events
+
+
+def _make_step_event(number: int, step: TracedStep, zero_ns: int) -> dict[str, Any]:
+    event = {"name": f"step {number}", "cat": "step", **_main_track(None)}
+    return _complete_event(event, step.start_ns, step.end_ns, zero_ns)
+
+
+def _make_part_events(
+    number: int, step: TracedStep, num_towers: int, zero_ns: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the parts of each tower's time."""
+    for tower, parts in enumerate(phases.list_segments(step, num_towers)):
+        track = {"cat": "part", **_main_track(tower)}
+        for part, start_ns, end_ns in parts:
+            name = TITLES.get(part, part)
+            event = {"name": name, **track, "args": {"step": number}}
+            yield _complete_event(event, start_ns, end_ns, zero_ns)
+
+
+def _make_kernel_event(
+    number: int,
+    kernel: KernelEvent,
+    tracks: Mapping[tuple[int, str], int],
+    zero_ns: int,
+) -> dict[str, Any]:
+    """Return the event of a kernel that is not a wait."""
+    args = _kernel_args(number, kernel)
+    if kernel.kind == COPY:
+        args["copy"] = True
+    process = _process_number(kernel.tower)
+    event = {
+        "name": kernel.type,
+        "cat": kernel.phase,
+        "pid": process,
+        "tid": tracks[process, _lane_name(kernel)],
+        "args": args,
+    }
+    return _complete_event(event, kernel.start_ns, kernel.end_ns, zero_ns)
+
+
+def _kernel_args(number: int, kernel: KernelEvent) -> dict[str, Any]:
+    """Return the details that viewers show for a kernel of step `number`."""
+    return {
+        "operator": kernel.name,
+        "device": kernel.device,
+        "phase": kernel.phase,
+        "step": number,
+    }
 
 
 def _number_tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
@@ -94,17 +117,18 @@ def _number_tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
             if kernel.kind != WAIT:
                 lanes.add((_process_number(kernel.tower), _lane_name(kernel)))
     tracks: dict[tuple[int, str], int] = {}
-    last = 0
+    last_track = 0
     for process, lane in sorted(lanes):
-        last = max(last, process) + 1
-        tracks[process, lane] = last
+        # A new process starts after its own number.
+        last_track = max(last_track, process) + 1
+        tracks[process, lane] = last_track
     return tracks
 
 
 def _complete_event(
     event: dict[str, Any], start_ns: int, end_ns: int, zero_ns: int
 ) -> dict[str, Any]:
-    """Return a complete event with its times."""
+    """Return an event with a start and a duration (phase X, "complete")."""
     times = {
         "ts": _in_microseconds(start_ns - zero_ns),
         "dur": _in_microseconds(end_ns - start_ns),
@@ -112,7 +136,7 @@ def _complete_event(
     return {"ph": "X", **event, **times}
 
 
-def _name_events(
+def _make_name_events(
     num_towers: int, tracks: dict[tuple[int, str], int]
 ) -> Iterator[dict[str, Any]]:
     """Yield names and positions of processes and tracks, shared ones last."""
@@ -140,30 +164,36 @@ def _metadata_event(
 
 
 def _process_number(tower: int | None) -> int:
-    """Return the number of a tower's process; None for all towers together."""
-    return PROCESS_SPACING if tower is None else PROCESS_SPACING * (tower + 2)
+    """Return the number of a tower's process; None for all towers together.
 
-
-def _first_track_number(tower: int | None) -> dict[str, int]:
-    """Return the main thread of a process, which viewers put first.
-
-    Its number is the number of the process.
+    All towers together have the first number, because 0 is not a process.
     """
-    return {"pid": _process_number(tower), "tid": _process_number(tower)}
+    if tower is None:
+        return PROCESS_SPACING
+    return PROCESS_SPACING * (2 + tower)
+
+
+def _main_track(tower: int | None) -> dict[str, int]:
+    """Return the process and the main track of a tower, or of all towers together.
+
+    Viewers put the track whose number is the number of its process first.
+    """
+    process = _process_number(tower)
+    return {"pid": process, "tid": process}
 
 
 def _lane_name(kernel: KernelEvent) -> str:
     """Return the name of a kernel's track: its device and its thread or stream."""
     # Streams of different GPUs have the same names.
     device = kernel.device.rpartition("/")[2].removeprefix("device:")
-    launches = ", launches" if kernel.dispatched else ""
+    launches = ", launches" if kernel.is_launch_only else ""
     return f"{device} {kernel.lane}{launches}"
 
 
-def _wait_events(
-    kernel: KernelEvent, args: dict[str, Any], number: str, zero_ns: int
+def _make_wait_events(
+    number: int, kernel: KernelEvent, wait_id: str, zero_ns: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the two ends of a wait.
+    """Yield the two ends of a wait in step `number`.
 
     Complete events of a track must not overlap, but waits do, so they are asynchronous
     events.
@@ -171,14 +201,14 @@ def _wait_events(
     wait = {
         "name": f"{kernel.type} (waits)",
         "cat": f"{kernel.phase}, waits",
-        "id2": {"local": number},
-        **_first_track_number(kernel.tower),
+        "id2": {"local": wait_id},
+        **_main_track(kernel.tower),
     }
     yield {
         "ph": "b",
         **wait,
         "ts": _in_microseconds(kernel.start_ns - zero_ns),
-        "args": args,
+        "args": _kernel_args(number, kernel),
     }
     yield {"ph": "e", **wait, "ts": _in_microseconds(kernel.end_ns - zero_ns)}
 

@@ -36,7 +36,7 @@ def describe_graph(step: TrainStep) -> Graph:
     if not collected:
         raise ValueError("expected a step that collected its graphs on its first call")
     graphs = list_partitions(step)
-    nodes = operators.nodes_by_name(graphs)
+    nodes = operators.index_nodes(graphs)
     traced = step.graph()
     num_python = 0
     num_optimized = 0
@@ -73,8 +73,8 @@ def trace(
       untraced_s: Seconds of the measured batches of this run.
     """
     graphs = list_partitions(step)
-    nodes = operators.nodes_by_name(graphs)
-    transfers = operators.exchange_transfers(graphs)
+    nodes = operators.index_nodes(graphs)
+    transfers = operators.find_exchange_transfers(graphs)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(

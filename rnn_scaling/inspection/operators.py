@@ -1,4 +1,4 @@
-"""Count the operators of a GraphDef and the kernels of a trace.
+"""Find the tower and phase of operators, and count operators and their executions.
 
 Works on TensorFlow's protocol messages without importing TensorFlow. The name scopes of
 towers.py and the update modes give the tower and the phase of an operator:
@@ -33,9 +33,9 @@ from rnn_scaling.records.step_parts import (
 # Kinds of kernels.
 HOST = "host"  # ran on a CPU device, or control flow of a loop on any device
 DEVICE = "device"  # ran on a GPU
-COPY = "copy"  # a copy to, from or on a GPU, or a fill of its memory
-# An asynchronous operator from its start to its end, which uses no core: a collective
-# or the receipt of a tensor.
+COPY = "copy"  # a copy to, from or on a GPU, or a memset of its memory
+# An asynchronous operator that waits and uses no core: a collective, or one that receives
+# a tensor.
 WAIT = "wait"
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
@@ -45,11 +45,11 @@ _TOWER = re.compile(r"tower_(\d+)")
 
 
 class KernelEvent(NamedTuple):
-    """One execution of one kernel.
+    """One execution of an operator on a CPU, or of a kernel on a GPU.
 
     Attributes:
-      name: Name of its operator, or "" if the trace does not contain it.
-      type: Type of its operator, or the name of a CUDA kernel without operator.
+      name: Name of the operator, or "" if the trace does not contain it.
+      type: Type of the operator, or the name of a CUDA kernel without operator.
       device: Full name of the device.
       tower: The operator's tower, or None if all towers share it.
       phase: The operator's phase.
@@ -57,7 +57,7 @@ class KernelEvent(NamedTuple):
       end_ns: Nanoseconds from the start of the trace.
       lane: The thread or stream that ran it.
       kind: HOST, DEVICE, COPY or WAIT.
-      dispatched: Whether the host only launched a GPU operator.
+      is_launch_only: Whether the host only launched a GPU operator.
     """
 
     name: str
@@ -69,7 +69,7 @@ class KernelEvent(NamedTuple):
     end_ns: int
     lane: str
     kind: str
-    dispatched: bool = False
+    is_launch_only: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +91,13 @@ class Owner(NamedTuple):
 def find_owner(name: str) -> Owner:
     """Return the tower and the phase of an operator by its full name.
 
+    >>> find_owner("tower_0/forward/MatMul")
+    Owner(tower=0, phase='forward')
+    >>> find_owner("ConstantFolding/exchange/AddN")
+    Owner(tower=None, phase='exchange')
+    >>> find_owner("update/tower_1/AssignSub")
+    Owner(tower=1, phase='update')
+
     Returns:
       Owner(None, OTHER) for an operator outside of all scopes.
     """
@@ -111,6 +118,8 @@ def _parse_tower(scope: str) -> int | None:
 
 
 class Node(NamedTuple):
+    """An operator of a graph."""
+
     type: str
     device: str
     owner: Owner
@@ -125,8 +134,11 @@ def count_operators(graph: Any) -> int:
     return len(graph.node) + sum(len(function.node_def) for function in functions)
 
 
-def nodes_by_name(partitions: Iterable[Any]) -> dict[str, Node]:
-    """Return all operators of the partitions and of functions that were not inlined."""
+def index_nodes(partitions: Iterable[Any]) -> dict[str, Node]:
+    """Return the operators of the partitions by name.
+
+    Functions of their libraries, which were not inlined, are included.
+    """
     nodes: dict[str, Node] = {}
     for partition in partitions:
         for node in partition.node:
@@ -139,19 +151,24 @@ def nodes_by_name(partitions: Iterable[Any]) -> dict[str, Node]:
     return nodes
 
 
-def exchange_transfers(partitions: Sequence[Any]) -> set[str]:
-    """Return the names of the transfers to operators of the exchange.
+def find_exchange_transfers(partitions: Sequence[Any]) -> set[str]:
+    """Return the names of the tensors that the exchange receives from other devices.
 
-    A transfer has the name of the operator that made the tensor. For gradients, this is
-    an operator of a tower's backward pass.
+    A tensor has the name of the operator that computed it. For gradients, this is an
+    operator of a tower's backward pass.
     """
-    return transfers_to(partitions, lambda name: find_owner(name).phase == EXCHANGE)
+    return find_transfers(partitions, lambda name: find_owner(name).phase == EXCHANGE)
 
 
-def transfers_to(
-    partitions: Sequence[Any], is_reader: Callable[[str], object]
+def find_transfers(
+    partitions: Sequence[Any], is_reader: Callable[[str], bool]
 ) -> set[str]:
-    """Return the names of the transfers to operators that `is_reader` accepts."""
+    """Return the names of the tensors that some operators receive from other devices.
+
+    Args:
+      partitions: The graph of each device.
+      is_reader: Whether tensors for the operator with this name count.
+    """
     transfers = set()
     for partition in partitions:
         receives = {}
@@ -169,25 +186,32 @@ def transfers_to(
 
 
 def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """Count operators in all, by type, by device, and by tower and phase, as JSON."""
+    """Count operators in all, by type, by device, and by tower and phase.
+
+    The keys of the result are keys of records.
+    """
     by_owner = Counter(node.owner for node in nodes.values())
     return {
         "operators": len(nodes),
-        **_count_by_kind(nodes.values()),
+        **_count_by_type_and_device(nodes.values()),
         "by_phase": _list_owners(by_owner, "operators"),
     }
 
 
-def _count_by_kind(items: Collection[Any]) -> dict[str, dict[str, int]]:
+def _count_by_type_and_device(
+    operators: Collection[Node] | Collection[KernelEvent],
+) -> dict[str, dict[str, int]]:
     """Count operators or kernels by type and by device."""
-    types = Counter(item.type for item in items)
-    devices = Counter(item.device for item in items)
-    descending = sorted(types.items(), key=lambda item: (-item[1], item[0]))
-    return {"by_type": dict(descending), "by_device": dict(sorted(devices.items()))}
+    types = Counter(operator.type for operator in operators)
+    devices = Counter(operator.device for operator in operators)
+    most_first = sorted(types.items(), key=lambda pair: (-pair[1], pair[0]))
+    return {"by_type": dict(most_first), "by_device": dict(sorted(devices.items()))}
 
 
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
-    """Count the kernels of each step, with details of the last step, as JSON.
+    """Count the kernels of each step, with details of the last step.
+
+    The keys of the result are keys of records.
 
     "host" kernels ran on CPU devices, or are control flow of loops. "device" kernels
     ran on GPUs. "copies" are copies and fills of GPU memory. "dispatched" are operators
@@ -195,30 +219,36 @@ def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
     """
     last = steps[-1].kernels
     computing = [
-        kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched
+        kernel for kernel in last if kernel.kind != COPY and not kernel.is_launch_only
     ]
     by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in computing)
     return {
-        "steps": [_count_places(step.kernels) for step in steps],
-        **_count_by_kind(computing),
+        "steps": [_count_by_kind(step.kernels) for step in steps],
+        **_count_by_type_and_device(computing),
         "by_phase": _list_owners(by_owner, "kernels"),
     }
 
 
-def _count_places(kernels: Iterable[KernelEvent]) -> dict[str, int]:
+def _count_by_kind(kernels: Iterable[KernelEvent]) -> dict[str, int]:
     counts = dict.fromkeys(PLACES, 0)
     for kernel in kernels:
-        place = {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
-        counts["dispatched" if kernel.dispatched else place] += 1
+        key = {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
+        counts["dispatched" if kernel.is_launch_only else key] += 1
     return counts
 
 
-def _list_owners(counts: Mapping[Owner, int], unit: str) -> list[dict[str, Any]]:
-    """Return one entry per owner in order; shared ones come last."""
-    order = sorted(
-        counts.items(),
-        key=lambda item: (item[0].tower is None, item[0].tower or 0, item[0].phase),
-    )
+def _list_owners(counts: Mapping[Owner, int], count_key: str) -> list[dict[str, Any]]:
+    """Return one entry per owner in order; shared ones come last.
+
+    Args:
+      counts: The number of operators or kernels of each owner.
+      count_key: The key of the number in an entry.
+    """
+
+    def sort_key(owner: Owner) -> tuple[bool, int, str]:
+        return (owner.tower is None, owner.tower or 0, owner.phase)
+
     return [
-        {"tower": key.tower, "phase": key.phase, unit: count} for key, count in order
+        {"tower": owner.tower, "phase": owner.phase, count_key: counts[owner]}
+        for owner in sorted(counts, key=sort_key)
     ]

@@ -78,7 +78,7 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
         },
         "concurrency": math.fsum(tower_compute_s) / compute_s if compute_s else None,
         "kernels": sum(
-            kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels
+            kernel.kind != COPY and not kernel.is_launch_only for kernel in step.kernels
         ),
         "timeline": _make_timeline(sweep),
     }
@@ -141,7 +141,7 @@ def _kernel_activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     Returns:
       None if the kernel only waits or launches a GPU operator.
     """
-    if kernel.dispatched:
+    if kernel.is_launch_only:
         return None
     phase = kernel.phase if kernel.phase in names.PHASES else names.OTHER
     if kernel.kind != WAIT:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.inspection.operators import SENDS, Node, transfers_to
+from rnn_scaling.inspection.operators import SENDS, Node, find_transfers
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.training import slicing
 from rnn_scaling.training.engines.local import Engine
@@ -122,7 +122,7 @@ def describe_slices(
 
     Bytes are predicted from the cut and counted in the graph.
     """
-    slice_keys = transfers_to(partitions, _SLICE.match)
+    slice_keys = find_transfers(partitions, lambda name: _SLICE.match(name) is not None)
     slice_transfers = [
         transfer
         for transfer in _list_transfers(partitions, graph)

@@ -86,7 +86,7 @@ def check_operator_placement(step: TrainStep, engine: Engine) -> Check:
     """Check the devices of the towers' products and fused kernels."""
     heavy_nodes = []
     misplaced_nodes = []
-    nodes = operators.nodes_by_name(observe.list_partitions(step))
+    nodes = operators.index_nodes(observe.list_partitions(step))
     for node in nodes.values():
         tower = node.owner.tower
         if tower is None or node.owner.phase not in (FORWARD, BACKWARD):
@@ -117,8 +117,8 @@ def _check_clock(step: TrainStep, engine: Engine) -> Iterator[Check]:
         traced = tracing.trace(step, _NUM_STEPS)
         traced_steps = xplane.read(
             traced.space,
-            operators.nodes_by_name(partitions),
-            operators.exchange_transfers(partitions),
+            operators.index_nodes(partitions),
+            operators.find_exchange_transfers(partitions),
         ).steps
     except xplane.TraceError as e:
         yield Check(name="clock", holds=None, text=str(e))

@@ -122,7 +122,7 @@ def test_a_host_kernel_is_an_operator_of_the_partitions_but_not_a_marker(tf):
     (kernel,) = step.kernels
     assert kernel[:5] == ("tower_0/forward/a", "MatMul", CPU, 0, "forward")
     assert (kernel.start_ns, kernel.end_ns) == (11_000, 31_000)
-    assert (kernel.lane, kernel.kind, kernel.dispatched) == ("pool", HOST, False)
+    assert (kernel.lane, kernel.kind, kernel.is_launch_only) == ("pool", HOST, False)
     assert found.num_foreign == 2
 
 
@@ -176,7 +176,7 @@ def test_gpu_kernels_come_from_streams_and_launches_are_dispatched(tf):
         tower_0__forward__a=("CudnnRNNV3", GPU), exchange__r=("_Send", GPU)
     )
     kinds = [
-        (k.kind, k.device, k.tower, k.phase, k.dispatched)
+        (k.kind, k.device, k.tower, k.phase, k.is_launch_only)
         for k in found.steps[0].kernels
     ]
     assert kinds == [
@@ -320,7 +320,7 @@ def test_gradients_that_a_tower_sends_to_the_server_are_exchange_transfers(step)
     from rnn_scaling.inspection import observe
 
     built, graph, _ = step
-    sent = operators.exchange_transfers(observe.list_partitions(built))
+    sent = operators.find_exchange_transfers(observe.list_partitions(built))
     assert all(xplane.TRANSFER.match(name) for name in sent)
     makers = Counter(find_owner(xplane.TRANSFER.sub("", name)) for name in sent)
     # An embedding sends two tensors, rows and ids.

@@ -36,7 +36,14 @@ COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
 
 
 def kernel(
-    tower, phase, start_ms, end_ms, kind=HOST, op="MatMul", dispatched=False, lane="1"
+    tower,
+    phase,
+    start_ms,
+    end_ms,
+    kind=HOST,
+    op="MatMul",
+    is_launch_only=False,
+    lane="1",
 ):
     return KernelEvent(
         f"{phase}/x",
@@ -48,7 +55,7 @@ def kernel(
         end_ms * MS,
         lane,
         kind,
-        dispatched,
+        is_launch_only,
     )
 
 
@@ -65,7 +72,7 @@ def activity_at(kernels, at):
     """Return each (tower, phase) that is active in a millisecond."""
     found = set()
     for k in kernels:
-        if not k.start_ns <= at * MS < k.end_ns or k.dispatched:
+        if not k.start_ns <= at * MS < k.end_ns or k.is_launch_only:
             continue
         if k.kind != WAIT:
             found.add((None if k.phase == EXCHANGE else k.tower, k.phase))
@@ -111,7 +118,7 @@ def random_step(chance):
                 begin + chance.choice((0, 1, 2, 5, 20)),
                 kind,
                 op if kind == WAIT else "MatMul",
-                dispatched=chance.random() < 0.1,
+                is_launch_only=chance.random() < 0.1,
             )
         )
     return step(*kernels, start_ms=start, end_ms=start + length), num_towers

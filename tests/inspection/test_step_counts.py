@@ -124,7 +124,7 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
         )
         session.run(results)
         session.run(results, options=full, run_metadata=metadata)
-        nodes = operators.nodes_by_name(metadata.partition_graphs)
+        nodes = operators.index_nodes(metadata.partition_graphs)
         traced = by_type(every(lambda: session.run(results), nodes, 1)[0])
     statistics = Counter()
     for device in metadata.step_stats.dev_stats:

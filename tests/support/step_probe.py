@@ -40,7 +40,7 @@ class Probe:
             for graph in self.step.function_graphs
             for partition in graph.partition_graphs
         ]
-        self.nodes = operators.nodes_by_name(partitions)
+        self.nodes = operators.index_nodes(partitions)
 
     def every(self, num_steps: int = 2) -> list[TracedStep]:
         """Return traced steps with all of their kernels."""

@@ -15,36 +15,41 @@ from tests.support import log_samples
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def run(run_command, tmp_path, monkeypatch):
+    """Return a function that runs the command in tmp_path."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+
+    def call(*words):
+        status, out, err = run_command(import_log, *words)
+        return status, out, err.splitlines()
+
+    return call
 
 
-def run(capsys, *words):
-    status = import_log.main(list(words))
-    out, err = capsys.readouterr()
-    return status, out, err.splitlines()
-
-
-def write(folder, name, text):
-    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+def write(name, text):
+    """Write a file into the current folder; return its name."""
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return name
 
 
-def test_one_table_of_rates_from_several_files(folder, capsys, is_golden):
-    files = [
-        write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n))
-        for n in (4, 1, 2)
+def write_scaling(*rates):
+    """Write the log of a run on each number of devices; return the names."""
+    return [
+        write(f"{n}.log", log_samples.horovod_synthetic(n, rate)) for n, rate in rates
     ]
-    status, out, err = run(capsys, *files)
+
+
+def test_one_table_of_rates_from_several_files(run, is_golden):
+    files = write_scaling((4, 97.0), (1, 100.0), (2, 99.0))
+    status, out, err = run(*files)
     assert (status, err) == (0, [])
     assert is_golden("import_log.md", out)
 
 
-def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
-    write(folder, "a.log", log_samples.SEED_TRAINER.replace("|2|", "|0|"))
-    write(folder, "topo.txt", log_samples.TOPO)
-    status, out, err = run(capsys, "a.log", "topo.txt", "--output=json")
+def test_json_has_every_log_with_its_notes_and_problems(run):
+    write("a.log", log_samples.SEED_TRAINER.replace("|2|", "|0|"))
+    write("topo.txt", log_samples.TOPO)
+    status, out, err = run("a.log", "topo.txt", "--output=json")
     (line,) = err
     assert status == 1
     assert line.startswith("error: a.log:7: ")
@@ -58,23 +63,22 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     assert topo["tables"][0]["rows"][0][:3] == ["GPU0", "X", "NV2"] and topo["notes"]
 
 
-def test_a_file_of_several_formats_gives_all(folder, capsys):
+def test_a_file_of_several_formats_gives_all(run):
     file = write(
-        folder,
         "job.log",
         log_samples.TOPO + log_samples.NCCL_TESTS + log_samples.HOROVOD_SYNTHETIC,
     )
-    status, out, err = run(capsys, file)
+    status, out, err = run(file)
     assert (status, err) == (0, [])
     for title in ("### Rates", "Collective operations", "Topology"):
         assert title in out
 
 
-def test_a_format_after_much_other_text_is_found(folder, capsys):
+def test_a_format_after_much_other_text_is_found(run):
     line = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n"
     noise = line * (3 * importing.WINDOW // 50)
-    file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
-    assert run(capsys, file)[0] == 0
+    file = write("job.log", noise + log_samples.HOROVOD_SYNTHETIC)
+    assert run(file)[0] == 0
     assert (
         len(list(importing.read_windows(Path(file)))) == 4
     )  # never all of it in memory
@@ -95,23 +99,21 @@ def test_a_format_after_much_other_text_is_found(folder, capsys):
         ),
     ],
 )
-def test_what_is_no_log_is_one_line_and_the_others_are_read(
-    folder, capsys, content, reason
-):
-    write(folder, "x", content)
-    write(folder, "good", log_samples.HOROVOD_SYNTHETIC)
-    status, out, err = run(capsys, "x", "good")
+def test_what_is_no_log_is_one_line_and_the_others_are_read(run, content, reason):
+    write("x", content)
+    write("good", log_samples.HOROVOD_SYNTHETIC)
+    status, out, err = run("x", "good")
     assert status == 1 and len(err) == 1 and err[0].startswith(f"error: {reason}")
     assert "good:9" in out
 
 
-def test_files_that_cannot_be_opened(folder, capsys):
-    assert run(capsys, "none.log") == (
+def test_files_that_cannot_be_opened(run):
+    assert run("none.log") == (
         1,
         "",
         [f"error: none.log: {os.strerror(errno.ENOENT)}"],
     )
-    assert run(capsys, ".") == (1, "", ["error: .: a folder; expected a regular file"])
+    assert run(".") == (1, "", ["error: .: a folder; expected a regular file"])
 
 
 @pytest.mark.parametrize(
@@ -124,36 +126,35 @@ def test_files_that_cannot_be_opened(folder, capsys):
         ),
     ],
 )
-def test_wrong_use(capsys, words, reason):
-    status, out, err = run(capsys, *words)
+def test_wrong_use(run, words, reason):
+    status, out, err = run(*words)
     assert (status, out) == (2, "") and err[0].startswith(f"error: {reason}")
 
 
-def test_a_named_format_that_is_not_there(folder, capsys):
-    file = write(folder, "a.log", log_samples.TOPO)
-    status, out, err = run(capsys, file, "--format=mlperf")
+def test_a_named_format_that_is_not_there(run):
+    file = write("a.log", log_samples.TOPO)
+    status, out, err = run(file, "--format=mlperf")
     assert (status, out, len(err)) == (1, "", 1)
     assert err[0].startswith("error: a.log:1: ") and "run_start" in err[0]
 
 
-def test_bytes_that_are_no_utf8_and_colours_do_no_harm(folder, capsys):
+def test_bytes_that_are_no_utf8_and_colours_do_no_harm(run):
     text = log_samples.HOROVOD_SYNTHETIC.replace(
         "resnet50", "\x1b[32mresnet50\x1b[0m"
     ).encode()
     file = write(
-        folder,
         "a.log",
         b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text,
     )
-    status, out, _ = run(capsys, file)
+    status, out, _ = run(file)
     assert status == 0 and "resnet50" in out and "\x1b" not in out
 
 
-def test_lines_longer_than_a_piece(folder, capsys, monkeypatch):
+def test_lines_longer_than_a_piece(run, monkeypatch):
     monkeypatch.setattr(reading, "PIECE", 64)
     monkeypatch.setattr(importing, "PIECE", 64)
-    file = write(folder, "a.log", "x" * 1000 + "\n" + log_samples.HOROVOD_SYNTHETIC)
-    status, out, err = run(capsys, file)
+    file = write("a.log", "x" * 1000 + "\n" + log_samples.HOROVOD_SYNTHETIC)
+    status, out, err = run(file)
     assert (status, err) == (0, []) and "a.log:10" in out
 
 
@@ -171,28 +172,28 @@ def test_problems_of_one_kind_are_counted():
     assert problems.all()[-1].more == 80
 
 
-def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(folder, capsys):
+def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(run):
     rates = (31.2, 58.4, 58.8, 58.6)
-    file = write(folder, "a.log", "".join(f"wps {rate}K\n" for rate in rates))
+    file = write("a.log", "".join(f"wps {rate}K\n" for rate in rates))
     words = ["--format=regex:wps {number}", "--unit=words", "--output=json"]
-    status, out, _ = run(capsys, file, *words)
+    status, out, _ = run(file, *words)
     (rate,) = json.loads(out)["rates"]
     assert (status, rate["unit"]) == (0, "words/s")
     assert rate["rate"] == pytest.approx(58_600, rel=1e-3)
-    bad = write(folder, "b.log", "wps 0\nwps 0\nwps 0\n")
-    status, _, (line,) = run(capsys, bad, *words)
+    bad = write("b.log", "wps 0\nwps 0\nwps 0\n")
+    status, _, (line,) = run(bad, *words)
     assert status == 1 and line.startswith("error: b.log:1: rate is '0'")
 
 
 PATTERN = "--format=regex:wps {number}"
 
 
-def test_a_pattern_gives_a_record_if_the_devices_are_stated(folder, capsys):
-    file = write(folder, "a.log", "wps 100\nwps 101\n")
-    status, _, (line,) = run(capsys, file, PATTERN, "--records=out")
+def test_a_pattern_gives_a_record_if_the_devices_are_stated(run):
+    file = write("a.log", "wps 100\nwps 101\n")
+    status, _, (line,) = run(file, PATTERN, "--records=out")
     assert status == 1 and "a.log:1: no record: " in line and "--num_devices=N" in line
     words = [PATTERN, "--records=out", "--num_devices=2", "--batch_size=64"]
-    status, _, err = run(capsys, file, *words)
+    status, _, err = run(file, *words)
     assert (status, err) == (0, [])
     (path,) = Path("out").glob("*.json")
     config = record.read(path).config
@@ -203,16 +204,16 @@ def test_a_pattern_gives_a_record_if_the_devices_are_stated(folder, capsys):
     ("flag", "logged"),
     [("--num_devices=4", "num_devices=2"), ("--batch_size=7", "batch_size=32")],
 )
-def test_stated_sizes_must_not_contradict_the_log(folder, capsys, flag, logged):
-    file = write(folder, "a.log", log_samples.horovod_synthetic(2))
-    status, _, (line,) = run(capsys, file, flag, "--records=out")
+def test_stated_sizes_must_not_contradict_the_log(run, flag, logged):
+    file = write("a.log", log_samples.horovod_synthetic(2))
+    status, _, (line,) = run(file, flag, "--records=out")
     assert status == 1 and flag in line and logged in line
     assert not list(Path("out").glob("*.json"))
     agreeing = ["--num_devices=2", "--batch_size=32", "--records=out"]
-    assert run(capsys, file, *agreeing)[0] == 0
+    assert run(file, *agreeing)[0] == 0
 
 
-def test_the_global_batch_of_a_log_is_divided_among_the_stated_devices(folder, capsys):
+def test_the_global_batch_of_a_log_is_divided_among_the_stated_devices(run):
     events = [
         ("submission_benchmark", 1000, "gnmt"),
         ("global_batch_size", 1000, 512),
@@ -221,27 +222,23 @@ def test_the_global_batch_of_a_log_is_divided_among_the_stated_devices(folder, c
     ]
     lines = [log_samples.mllog(*event) for event in events]
     lines.append(log_samples.mllog("run_stop", 5000, None, status="success"))
-    file = write(folder, "a.log", "\n".join(lines))
-    status, out, err = run(capsys, file, "--num_devices=4", "--output=json")
+    file = write("a.log", "\n".join(lines))
+    status, out, err = run(file, "--num_devices=4", "--output=json")
     (rate,) = json.loads(out)["rates"]
     sizes = (rate["devices"], rate["batch_size"], rate["global_batch_size"])
     assert (status, err, sizes) == (0, [], (4, 128, 512))
-    status, _, (line,) = run(capsys, file, "--num_devices=4", "--batch_size=512")
+    status, _, (line,) = run(file, "--num_devices=4", "--batch_size=512")
     assert status == 1 and "batch_size=128" in line
 
 
-def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
-    files = [
-        write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 100.0 - n))
-        for n in (1, 2, 4)
-    ]
-    status, out, err = run(capsys, *files, "--audit")
+def test_the_audit_checks_the_rates_of_all_files_together(run):
+    files = write_scaling((1, 99.0), (2, 98.0), (4, 96.0))
+    status, out, err = run(*files, "--audit")
     assert (status, err) == (0, [])
     assert re.search("Findings of the audit: 0 in [1-9]", out)
-    files.append(
-        write(folder, "8.log", log_samples.horovod_synthetic(8, 180.0))
-    )  # 14 times the speed of one
-    status, out, err = run(capsys, *files, "--audit", "--output=json")
+    # 14 times the speed of one.
+    files += write_scaling((8, 180.0))
+    status, out, err = run(*files, "--audit", "--output=json")
     assert (status, err) == (1, [])
     (finding,) = json.loads(out)["findings"]
     assert (finding["kind"], finding["places"][0]["line"]) == ("superlinear", 9)

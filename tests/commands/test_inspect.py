@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import subprocess
 import sys
 from unittest import mock
 
@@ -17,7 +16,7 @@ from rnn_scaling.reports.sections import format_markdown
 from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
-from tests.support.paths import ROOT
+from tests.support.python import python
 from tests.support.records import changed, fields_of
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
@@ -184,12 +183,13 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     words = [f"--out={tmp_path}/a", "--num_devices=1"]
     assert inspect.main(words, trainer=failing) == 1
     assert "no such luck" in capsys.readouterr().err
-    assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 0
+    words = ["--num_devices=1", "--encoder_type=cudnn_lstm"]
+    assert go(tmp_path, *words) == 0
     path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
     held = record.read(path)
     other = record_of(held.config, Merge=1)
     record.write(dataclasses.replace(other, options=held.options), path)
-    assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 1
+    assert go(tmp_path, *words) == 1
 
 
 def test_every_bad_flag_is_named_at_once_without_tensorflow():
@@ -201,9 +201,7 @@ def test_every_bad_flag_is_named_at_once_without_tensorflow():
         "assert not {'tensorflow', 'numpy', 'matplotlib'} & set(sys.modules); "
         "sys.exit(status)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
+    done = python(code)
     assert done.returncode == 2
     assert not done.stdout
     flags = {re.match(r"error: (--\w+)", line)[1] for line in done.stderr.splitlines()}

@@ -1,11 +1,9 @@
 """Commands that only read files never load TensorFlow."""
 
-import subprocess
-import sys
-
 from tests.support import histories, log_samples
 from tests.support.compared import write
 from tests.support.paths import ROOT
+from tests.support.python import python
 
 PHASES = ROOT / "docs" / "results" / "phases"
 # Commands with their words, what they do not load either, and their exit status. Later
@@ -35,10 +33,6 @@ def test_reading_loads_no_tensorflow(tmp_path):
     histories.write(tmp_path / "h", [1000.0] * 20)
     for side in ("before", "after"):
         write(tmp_path / side, [1000.0, 1001.0, 999.0, 1000.5 + len(side)])
-    command = [sys.executable, "-c", CODE]
-    environment = {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=environment
-    )
+    done = python(CODE, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout

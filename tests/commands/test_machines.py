@@ -1,16 +1,13 @@
 """The cost of machines, in `report` with prices and `compare --across=machine`."""
 
-from __future__ import annotations
-
 import json
+import statistics
 
 import pytest
 
-from rnn_scaling.analysis import confidence
 from rnn_scaling.commands import compare, report
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.records.record import RunRecord
 from tests.commands.test_across import NEW, STEADY, machine
 from tests.support.compared import run as compared_run
 from tests.support.records import changed
@@ -43,10 +40,14 @@ def go(run_command, tmp_path, monkeypatch):
     return call
 
 
+def set_prices(tmp_path, old, new):
+    (tmp_path / "machines.toml").write_text(PRICES.format(old, new))
+
+
 def two_machines(tmp_path, old=1.0, new=1.0):
     machine(tmp_path / "old", {1: 1.0, 4: 3.6})
     machine(tmp_path / "new", {1: 0.8, 4: 3.0}, NEW)
-    (tmp_path / "machines.toml").write_text(PRICES.format(old, new))
+    set_prices(tmp_path, old, new)
 
 
 def held(go, *words):
@@ -55,14 +56,12 @@ def held(go, *words):
     return found, {each["kind"]: each for each in found["statements"]}
 
 
-def rate(folder, num_devices) -> float:
+def rate(folder, num_devices):
     """Return the geometric mean of the rates in the runs' records."""
-    runs: list[RunRecord] = [
-        record.read(path) for path in folder.glob(f"run-{num_devices}.*json")
-    ]
-    return confidence.interval_over_runs(
-        [run.throughput.items_per_second for run in runs]
-    ).value
+    rates = []
+    for path in folder.glob(f"run-{num_devices}.*json"):
+        rates.append(record.read(path).throughput.items_per_second)
+    return statistics.geometric_mean(rates)
 
 
 def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
@@ -78,8 +77,7 @@ def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
     assert price["low"] < price["value"] < price["high"]
 
     def told_at(factor):
-        prices = PRICES.format(1.0, factor * price["value"])
-        (tmp_path / "machines.toml").write_text(prices)
+        set_prices(tmp_path, 1.0, factor * price["value"])
         return held(go)[1]
 
     assert told_at(0.98)["machines-cheapest"]["subject"] == "new"
@@ -132,7 +130,7 @@ def test_the_price_is_that_of_every_node(go, tmp_path):
             record.write(made, tmp_path / side / f"run.r{k}.json")
 
     def held_at(price):
-        (tmp_path / "machines.toml").write_text(PRICES.format(1.0, price))
+        set_prices(tmp_path, 1.0, price)
         return held(go, "--force_incomparable")
 
     old, new = held_at(0.5)[0]["machine_costs"]
@@ -148,14 +146,15 @@ def test_three_machines_and_their_files(go, tmp_path):
     machine(tmp_path / "third", {4: 3.3}, {**NEW, "cpu": "Processor C"})
     with open(tmp_path / "machines.toml", "a") as file:
         file.write(THIRD.format(0.5))
-    status, out, err = go("old", "new", "third", "--output=out", command=report)
+    words = ("old", "new", "third", "--output=out")
+    status, out, err = go(*words, command=report)
     assert (status, err) == (0, "")
     assert out.splitlines()[-1].startswith("result: third is the cheapest")
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {"machines.png", "machines.html"}
     assert all(is_own(tmp_path / "out" / name) for name in files)
     # It replaces its own files.
-    assert go("old", "new", "third", "--output=out", command=report)[0] == 0
+    assert go(*words, command=report)[0] == 0
     page = (tmp_path / "out" / "machines.html").read_text()
     start = page.index("{", page.index('type="application/json"'))
     lines = json.JSONDecoder().raw_decode(page[start:])[0]["lines"]
@@ -166,21 +165,16 @@ def test_three_machines_and_their_files(go, tmp_path):
     assert low < cost < high
     assert cost == pytest.approx(0.5e9 / 3600 / rate_of_third, rel=1e-5)
     (tmp_path / "out" / "machines.png").write_text("mine")
-    assert go("old", "new", "third", "--output=out", command=report)[0] == 1
-    assert go("old", "new", "third", "--output=out", "--force", command=report)[0] == 0
+    assert go(*words, command=report)[0] == 1
+    assert go(*words, "--force", command=report)[0] == 0
 
 
 def test_what_prices_cannot_be_asked(go, tmp_path):
     two_machines(tmp_path)
-    for words in (
-        ["--machine=none"],
-        ["--machine=old,new,old"],
-        ["--machines=missing.toml"],
-    ):
-        status, _, err = go("old", "new", *words)
-        assert (
-            status == 2 and err.startswith("error: ") and len(err.splitlines()) == 1
-        ), err
+    for word in ("--machine=none", "--machine=old,new,old", "--machines=missing.toml"):
+        status, _, err = go("old", "new", word)
+        assert status == 2
+        assert err.startswith("error: ") and err.count("\n") == 1
     assert compare.main(["old", "new", "--machine=old"]) == 2
 
 

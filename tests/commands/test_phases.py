@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rnn_scaling.analysis.steps import parts as step_parts
-from rnn_scaling.commands import inspect as command
+from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster
@@ -37,18 +37,17 @@ def run_file(tmp_path):
     return write(traced(*THREE), tmp_path / "run.json")
 
 
-def run(capsys, *words):
-    status = command.main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return status, out, err
+@pytest.fixture
+def run(run_command):
+    return lambda *words: run_command(inspect, *map(str, words))
 
 
 def squeezed(text):
     return re.sub(r" +", " ", re.sub(r"-+", "-", text))
 
 
-def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
-    status, out, err = run(capsys, run_file)
+def test_the_parts_of_each_tower_and_their_sum(run, run_file):
+    status, out, err = run(run_file)
     assert (status, err) == (0, "")
     assert out.startswith(
         f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n"
@@ -71,12 +70,12 @@ def test_shorter_traced_steps_have_no_cost():
     assert not kinds(1.1, 1.2) & {"tracing-faster", "tracing-no-cost"}
 
 
-def test_a_run_of_several_processes_lists_its_ranks(tmp_path, capsys):
+def test_a_run_of_several_processes_lists_its_ranks(run, tmp_path):
     """Steps are only listed, and drawn, if rank 0 was traced."""
     several = cluster(2, 1900, devices=2, late=1)
     plain = write(several, tmp_path / "plain.json")
     picture = tmp_path / "step.png"
-    status, out, err = run(capsys, plain, "--step=1", f"--picture={picture}")
+    status, out, err = run(plain, "--step=1", f"--picture={picture}")
     assert (status, err, picture.exists()) == (0, "", False)
     assert "2 workers " in out.splitlines()[0] and f"({plain})" in out.splitlines()[0]
     assert "- Late ranks: 1. " in out and "Part (ms)" not in out
@@ -84,24 +83,24 @@ def test_a_run_of_several_processes_lists_its_ranks(tmp_path, capsys):
     graph = fields_of(traced(*THREE))["graph"]
     with_trace = changed(several, graph=graph, trace=trace(*THREE))
     path = write(with_trace, tmp_path / "traced.json")
-    [fields] = json.loads(run(capsys, path, "--format=json")[1])["runs"]
+    [fields] = json.loads(run(path, "--format=json")[1])["runs"]
     assert fields["late"]["ranks"] == [1]
     assert [each["rank"] for each in fields["ranks"]] == [0, 1]
     assert len(fields["towers"]) == 2
     assert fields["phases_s"].keys() >= {"cluster", "first_batch", "measured", "total"}
 
 
-def test_a_rank_that_failed_is_named(tmp_path, capsys):
+def test_a_rank_that_failed_is_named(run, tmp_path):
     failed = changed(cluster(2, 1900), status="failed", throughput={})
     ranks = fields_of(failed)["workers"]["ranks"]
     ranks[1]["error"] = "rank 1 (host host1, process 7) has not answered for 10 s."
     failed = changed(failed, workers={"ranks": ranks})
-    out = run(capsys, write(failed, tmp_path / "run.json"))[1]
+    out = run(write(failed, tmp_path / "run.json"))[1]
     assert f"- Failed: {ranks[1]['error']}\n" in out
 
 
-def test_json_has_the_same_numbers(run_file, capsys):
-    (fields,) = json.loads(run(capsys, run_file, "--format=json")[1])["runs"]
+def test_json_has_the_same_numbers(run, run_file):
+    (fields,) = json.loads(run(run_file, "--format=json")[1])["runs"]
     assert fields["step_s"] == pytest.approx({"mean": 0.1, "scatter": 0.01})
     for parts in [*(tower["parts"] for tower in fields["towers"]), fields["all"]]:
         assert sum(part["mean"] for part in parts.values()) == pytest.approx(0.1)
@@ -110,38 +109,38 @@ def test_json_has_the_same_numbers(run_file, capsys):
     assert fields["cost"]["ratio"] == pytest.approx((0.9 * 1.0 * 1.1) ** (1 / 3) / 0.8)
 
 
-def test_files_are_written(run_file, tmp_path, capsys):
-    assert run(capsys, run_file, f"--picture={tmp_path}/a.png")[0] == 0
+def test_files_are_written(run, run_file, tmp_path):
+    assert run(run_file, f"--picture={tmp_path}/a.png")[0] == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert run(capsys, run_file, f"--picture={tmp_path}/a.SVG")[0] == 0
+    assert run(run_file, f"--picture={tmp_path}/a.SVG")[0] == 0
     svg = (tmp_path / "a.SVG").read_text()
     for name in ("forward", "exchange (", "waits for other towers", "tower 1"):
         assert name in svg
     (tmp_path / "b.png").mkdir()
-    status, _, err = run(capsys, run_file, f"--picture={tmp_path}/b.png")
+    status, _, err = run(run_file, f"--picture={tmp_path}/b.png")
     assert status == 1
     assert err.startswith(f"error: {tmp_path}/b.png: ")
 
 
-def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
+def test_a_log_folder_and_a_folder_of_records(run, tmp_path):
     logs = write(traced(*THREE), tmp_path / "logs" / "run.json").parent
     # Other files next to a run.json are ignored.
     write(traced(), logs / "other.json")
-    assert run(capsys, logs)[0] == 0
+    assert run(logs)[0] == 0
     records = tmp_path / "records"
     write(traced(*THREE), records / "a.json")
     write(traced(*THREE[:2], num_batches=5), records / "b.json")
     write(traced(num_batches=6), records / "untraced.json")
     # The command inspect writes this file next to the records.
     (records / "inspect.json").write_text('{\n "schema": "rnn_scaling.inspect/1"}')
-    status, out, err = run(capsys, records)
+    status, out, err = run(records)
     assert (status, err) == (0, "")
     files = re.findall(r"\((.*?\.json)\)", out)
     assert files == [f"{records}/a.json", f"{records}/b.json"]
     assert "use --trace_batches=3" in out
 
 
-def test_unusable_files_are_named_and_the_others_shown(run_file, tmp_path, capsys):
+def test_unusable_files_are_named_and_the_others_shown(run, run_file, tmp_path):
     untraced = write(traced(), tmp_path / "untraced.json")
     (tmp_path / "text.json").write_text("hello")
     (tmp_path / "foreign.json").write_text('{"schema": "other"}')
@@ -150,7 +149,7 @@ def test_unusable_files_are_named_and_the_others_shown(run_file, tmp_path, capsy
     write(traced(), tmp_path / "none" / "a.json")
     names = ["text.json", "foreign.json", "deep.json", "missing.json", "empty", "none"]
     files = [untraced, *(tmp_path / name for name in names)]
-    status, out, err = run(capsys, *files, run_file)
+    status, out, err = run(*files, run_file)
     assert status == 1
     assert squeezed(TABLES) in squeezed(out)
     for file, line in zip(files, err.splitlines(), strict=True):
@@ -159,14 +158,14 @@ def test_unusable_files_are_named_and_the_others_shown(run_file, tmp_path, capsy
     assert "--trace_batches=5" in err
 
 
-def test_a_picture_of_an_unknown_kind_is_refused(capsys):
-    status, out, err = run(capsys, "a", "--picture=x.gif")
+def test_a_picture_of_an_unknown_kind_is_refused(run):
+    status, out, err = run("a", "--picture=x.gif")
     assert (status, out) == (2, "")
     assert err.startswith("error: --picture=x.gif ")
 
 
-def test_a_step_that_was_not_traced(run_file, capsys):
-    status, out, err = run(capsys, run_file, "--step=3")
+def test_a_step_that_was_not_traced(run, run_file):
+    status, out, err = run(run_file, "--step=3")
     assert (status, out) == (1, "")
     assert err.startswith("error: --step=3 ") and "at most 2" in err
     assert str(run_file) in err

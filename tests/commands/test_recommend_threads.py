@@ -32,18 +32,23 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
     records = []
     for repeat in range(repeats):
         for number, rate in rates.items():
-            made = record_of(
-                {"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat
-            )
+            made = run_of(number, repeat, num_devices)
             spread = (noise or {}).get(number, 0.002)
-            seconds = ((1 + spread * repeat) / rate,) * len(made.batches.seconds)
-            records.append(
-                dataclasses.replace(
-                    made, batches=dataclasses.replace(made.batches, seconds=seconds)
-                )
-            )
+            step_s = (1 + spread * repeat) / rate
+            records.append(with_seconds(made, [step_s] * len(made.batches.seconds)))
     (found,) = dispatch_threads.make_probes(records, {num_devices: default})
     return found
+
+
+def run_of(number, repeat=1, num_devices=2):
+    """Return the record of a run with this number of threads."""
+    options = {"num_devices": num_devices, dispatch_threads.OPTION: number}
+    return record_of(options, repeat)
+
+
+def with_seconds(run, seconds):
+    batches = dataclasses.replace(run.batches, seconds=tuple(seconds))
+    return dataclasses.replace(run, batches=batches)
 
 
 def statements(found):
@@ -86,12 +91,9 @@ def test_a_corrected_rate_decides_nothing_about_threads():
 def test_each_machine_has_an_answer_of_its_own():
     runs = []
     for cpu, repeat, number in itertools.product("AB", (1, 2, 3), (1, 2)):
-        options = {"num_devices": 2, dispatch_threads.OPTION: number}
-        made = changed(record_of(options, repeat), environment={"cpu": cpu})
+        made = changed(run_of(number, repeat), environment={"cpu": cpu})
         scale = 10.0 if cpu == "B" else 1.0
-        seconds = tuple(scale * each for each in made.batches.seconds)
-        batches = dataclasses.replace(made.batches, seconds=seconds)
-        runs.append(dataclasses.replace(made, batches=batches))
+        runs.append(with_seconds(made, [scale * each for each in made.batches.seconds]))
     found = dispatch_threads.make_probes(runs, {2: 3})
     answers = [(each.title[-3:], each.fastest, len(each.runs)) for each in found]
     assert answers == [(", A", 2, 6), (", B", 2, 6)]
@@ -124,7 +126,8 @@ def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
 
 
 def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
-    found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
+    one_device = {"num_devices": 1, "default": 2}
+    found = probe({1: 0.9995, 2: 1.0}, **one_device)
     assert found.sufficient == 1
     made = statements(found)  # one tower runs after no other
     assert list(made) == [
@@ -134,9 +137,8 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     ]
     assert made["threads-fewest-enough"]["fewest"] == 1
     assert made["threads-detectable"]["limit"] < 0.01
-    assert "threads-fewest-fastest" in statements(
-        probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)
-    )
+    fewest_fastest = probe({1: 1.0, 2: 0.9995}, **one_device)
+    assert "threads-fewest-fastest" in statements(fewest_fastest)
 
 
 def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
@@ -153,10 +155,8 @@ def test_that_towers_take_turns_is_said_of_quiet_repeats():
         """Return the statement on runs with 1 thread on 2 devices."""
         load = {"load": {"others": others, "steal": 0.0}}
         runs = []
-        for repeat in range(repeats):
-            for number in (1, 2):
-                options = {"num_devices": 2, dispatch_threads.OPTION: number}
-                runs.append(changed(record_of(options, repeat), environment=load))
+        for repeat, number in itertools.product(range(repeats), (1, 2)):
+            runs.append(changed(run_of(number, repeat), environment=load))
         (found,) = dispatch_threads.make_probes(runs, {2: 2})
         return next(kind for kind in statements(found) if kind.startswith("towers-"))
 
@@ -165,19 +165,14 @@ def test_that_towers_take_turns_is_said_of_quiet_repeats():
 
 
 def test_a_number_whose_runs_failed_is_no_bound():
-    records = [
-        record_of({dispatch_threads.OPTION: n}, repeat)
-        for repeat in range(3)
-        for n in (1, 2, 3)
-    ]
-    two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]
-    failed = [dataclasses.replace(r, status="failed", throughput=None) for r in two]
-    same = [
-        dataclasses.replace(r, batches=two[i // 3].batches)
-        for i, r in enumerate(records)
-        if r not in two
-    ]
-    (found,) = dispatch_threads.make_probes([*same, *failed], OWN)
+    runs = []
+    failed = []
+    for repeat in range(3):
+        two = run_of(2, repeat)
+        failed.append(dataclasses.replace(two, status="failed", throughput=None))
+        for number in (1, 3):
+            runs.append(with_seconds(run_of(number, repeat), two.batches.seconds))
+    (found,) = dispatch_threads.make_probes([*runs, *failed], OWN)
     assert [setting.failed for setting in found.settings] == [0, 3, 0]
     assert found.sufficient == 1
     made = statements(found)
@@ -245,8 +240,7 @@ def test_shared_cores_and_load_are_said_beside_the_numbers():
     }
     runs = []
     for number in (1, 2):
-        options = {dispatch_threads.OPTION: number, "num_devices": 4}
-        runs.append(changed(record_of(options), **shared))
+        runs.append(changed(run_of(number, num_devices=4), **shared))
     (found,) = dispatch_threads.make_probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2

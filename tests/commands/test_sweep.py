@@ -64,6 +64,10 @@ FAULTS = {
 }
 
 
+def started(tmp_path):
+    return logged(tmp_path / "faults", "start")
+
+
 def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
     tmp_path, capfd
 ):
@@ -103,11 +107,8 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
     assert go(tmp_path, *THREE_RUNS, "--run_timeout=3600", **hung) == 1
     found = records(tmp_path)
-    assert [found[label].status for label in (ONE, TWO, THREE)] == [
-        "failed",
-        "failed",
-        "ok",
-    ]
+    statuses = [found[label].status for label in (ONE, TWO, THREE)]
+    assert statuses == ["failed", "failed", "ok"]
     for label in (ONE, TWO):
         message = "killed after 3600 s, the limit of --run_timeout (last output: warm-up: 2/5 batches)"
         assert found[label].error == RunError(type="Timeout", message=message)
@@ -141,10 +142,10 @@ def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(
 ):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     assert go(tmp_path, *THREE_RUNS) == 1
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE]
+    assert started(tmp_path) == [ONE, TWO, THREE]
     assert "3 of 3 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, *THREE_RUNS, "--retry_failed") == 0
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, TWO]
+    assert started(tmp_path) == [ONE, TWO, THREE, TWO]
     assert not list((tmp_path / "out").glob("*.stderr.txt"))
 
 
@@ -152,8 +153,8 @@ def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
     two_runs = [*SMALL, "--num_devices=1,2"]
     assert go(tmp_path, *two_runs) == 0
     assert go(tmp_path, *two_runs, "--repeats=3") == 0
-    started = logged(tmp_path / "faults", "start")
-    assert [set(started[i : i + 2]) for i in (0, 2, 4)] == [
+    starts = started(tmp_path)
+    assert [set(starts[i : i + 2]) for i in (0, 2, 4)] == [
         {f"{ONE}{n}", f"{TWO}{n}"} for n in ("", ".r2", ".r3")
     ]
     assert len(records(tmp_path)) == 6
@@ -164,12 +165,9 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
         words = [*SMALL, "--num_devices=1,2", "--repeats=0"]
         return go(tmp_path / name, *words, **faults)
 
-    def started(name):
-        return sorted(logged(tmp_path / name / "faults", "start"))
-
     unsure = {"cudnn_lstm_independent_2_r2": "slow"}
     assert sweep_of("sure") == sweep_of("unsure", **unsure) == 0
-    assert (len(started("sure")), len(started("unsure"))) == (4, 6)
+    assert [len(started(tmp_path / name)) for name in ("sure", "unsure")] == [4, 6]
     assert "round 3 of at most 3: " in capfd.readouterr().err
     assert sweep_of("unsure") == 0
     assert "6 of 6 runs are finished" in capfd.readouterr().err
@@ -177,7 +175,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
     assert sweep_of("failing", **unsure, **failing) == 1
     rounds = [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
-    assert started("failing") == rounds
+    assert sorted(started(tmp_path / "failing")) == rounds
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
 
 
@@ -189,10 +187,10 @@ def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
     for batch_sizes in ("8", "8,16", "16"):
         sweep_of(batch_sizes, 2)
     new = f"{ONE}-batch_size=16"
-    assert logged(tmp_path / "faults", "start") == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
+    assert started(tmp_path) == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
     sweep_of("8,16", 3)
     third = {f"{ONE}-batch_size=8.r3", f"{new}.r3"}
-    assert set(logged(tmp_path / "faults", "start")[4:]) == third
+    assert set(started(tmp_path)[4:]) == third
 
 
 def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
@@ -280,7 +278,7 @@ def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(
     assert "removed or replaced" in line and "2 of 3 records" in line
     assert list(records(tmp_path)) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, ONE, TWO]
+    assert started(tmp_path) == [ONE, TWO, THREE, ONE, TWO]
 
 
 @pytest.mark.parametrize("name", [f"{ONE}.json", ".sweep.lock"])
@@ -292,15 +290,13 @@ def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
         status = go(tmp_path, *SMALL, "--num_devices=1")
         said = capsys.readouterr().err
         if name == ".sweep.lock":
-            reason = "it is a symbolic link, and files are never written through links; remove it"
-            assert (status, said) == (
-                1,
-                f"error: --out={tmp_path}/out: {reason} ({tmp_path}/out/{name})\n",
-            )
-            (tmp_path / "out" / name).unlink()
+            assert status == 1
+            assert said.startswith(f"error: --out={tmp_path}/out: it is a symbolic ")
+            assert f"({tmp_path}/out/{name})" in said
         else:
-            assert status == 0 and f"renamed to {name}.unreadable" in said
-            (tmp_path / "out" / name).unlink()
+            assert status == 0
+            assert f"renamed to {name}.unreadable" in said
+        (tmp_path / "out" / name).unlink()
         assert (tmp_path / "precious").read_text() == "mine"
         assert not (tmp_path / "nowhere").exists()
 
@@ -343,11 +339,9 @@ def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(
 
 SEVERAL = "cudnn_lstm-collective_all_reduce-1-num_workers"
 WORKERS = [
-    *(
-        "--encoder_type=cudnn_lstm",
-        "--variable_update=independent,collective_all_reduce",
-        "--num_devices=1",
-    ),
+    "--encoder_type=cudnn_lstm",
+    "--variable_update=independent,collective_all_reduce",
+    "--num_devices=1",
     "--num_workers=1,2,3",
 ]
 
@@ -359,7 +353,7 @@ def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, c
     assert [line.split()[3] for line in lines[:4]] == [ONE, *several]
     dead = several[2].replace("-", "_")
     assert go(tmp_path, *WORKERS, **{dead: "rank_dies"}) == 1
-    assert logged(tmp_path / "faults", "start") == [ONE, *several]
+    assert started(tmp_path) == [ONE, *several]
     assert logged(tmp_path / "faults", "rank1") == several[1:]
     found = records(tmp_path)
     assert [found[name].config["num_workers"] for name in several] == [1, 2, 3]
@@ -367,7 +361,7 @@ def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, c
     assert error.type == "ClusterError" and "worker 1 (rank 1) was" in error.message
     nothing_is_left_running(tmp_path)
     assert go(tmp_path, *WORKERS, "--retry_failed") == 0
-    assert logged(tmp_path / "faults", "start")[4:] == several[2:]
+    assert started(tmp_path)[4:] == several[2:]
 
 
 def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
@@ -380,10 +374,8 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
         "--num_devices=1",
         "--num_workers=2",
     ]
-    assert (
-        go(tmp_path, *words, "--run_timeout=3600", **{name.replace("-", "_"): "hang"})
-        == 1
-    )
+    hung = {name.replace("-", "_"): "hang"}
+    assert go(tmp_path, *words, "--run_timeout=3600", **hung) == 1
     (result,) = records(tmp_path).values()
     assert result.error and result.error.message.startswith("killed after 3600 s")
     assert result.batches.items == (5, 5)
@@ -416,7 +408,7 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
 
 
 def test_results_go_to_a_history_after_the_report(tmp_path):
-    assert go(tmp_path, *SMALL, "--num_devices=1", f"--history={tmp_path}/h") == 0
-    assert go(tmp_path, *SMALL, "--num_devices=1", f"--history={tmp_path}/h") == 0
+    for _ in range(2):
+        assert go(tmp_path, *SMALL, "--num_devices=1", f"--history={tmp_path}/h") == 0
     [entry] = history.read(tmp_path / "h").entries
     assert len(entry.configurations) == 1

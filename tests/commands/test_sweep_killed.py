@@ -25,6 +25,7 @@ from tests.support.faults import (
 )
 from tests.support.forked import CONTEXT, TINY, call
 from tests.support.paths import ROOT
+from tests.support.python import python
 from tests.support.stand_in_forks import as_subprocess
 from tests.support.sweeping import (
     ONE,
@@ -62,9 +63,8 @@ def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(
     process = start(tmp_path, *THREE_RUNS, **{label.replace("-", "_"): fault})
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    resumes(
-        tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label]
-    )
+    has_finished = fault == "kill_sweep_last"
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if has_finished else [label])
 
 
 # The sweep has one handler for both signals. A run gets them, too, and must be killed if
@@ -149,7 +149,7 @@ def test_the_parent_never_loads_tensorflow(tmp_path):
         f"status = sweep.main({words}, trainer={trainer(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    python(code, check=True)
 
 
 def sweep_whose_trainers_are_forks(words, stderr_path):
@@ -186,11 +186,8 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
         except (OSError, ValueError):
             return None
         pids = children(process.pid)
-        return (
-            pids[0]
-            if pids and held["environment"] and held["status"] == "failed"
-            else None
-        )
+        is_its_own = held["environment"] and held["status"] == "failed"
+        return pids[0] if pids and is_its_own else None
 
     wait_until(lambda: running(ONE), "the first run starts")
     os.kill(running(ONE), signal.SIGKILL)
@@ -214,11 +211,9 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
 
 
 def keys(value):
-    return (
-        {name: keys(part) for name, part in value.items()}
-        if isinstance(value, dict)
-        else None
-    )
+    if isinstance(value, dict):
+        return {name: keys(part) for name, part in value.items()}
+    return None
 
 
 def test_with_the_real_trainer_a_process_that_starts_before_its_turn_leaves_a_record_of_the_same_form(

@@ -33,6 +33,10 @@ esac
 """
 
 
+def execute(words, **options):
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, **options)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Return a function that runs run.sh with a fake pip.
@@ -52,13 +56,7 @@ def run(tmp_path):
     def run(*words, pip="true", **variables):
         notes.write_text("")
         environment = {**os.environ, **always, "PIP": pip, **variables}
-        done = subprocess.run(
-            [ROOT / "run.sh", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = execute([ROOT / "run.sh", *words], env=environment)
         done.notes = notes.read_text().splitlines()
         return done
 
@@ -77,12 +75,8 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
     assert "-r requirements.txt -r requirements-dev.txt" in line
     assert "--no-deps -r requirements-mlperf.txt" in checker
     again = run("setup")
-    assert (again.returncode, again.stdout, again.stderr, again.notes) == (
-        0,
-        "",
-        "",
-        [],
-    )
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert again.notes == []
 
 
 def test_of_many_that_start_at_once_one_sets_up(run, tmp_path):
@@ -232,19 +226,16 @@ def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
 def test_compilers_end_with_the_set_up(run, tmp_path, ended):
     run("setup")
     number = tmp_path / "number"
-    variables = {
+    environment = {
+        **os.environ,
+        **run.always,
         "SETUP_TIMEOUT": "100" if ended == "killed" else "2",
         "PATH": path_with(tmp_path / "bin", *COMPILERS),
+        "PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait",
     }
-    variables |= {
-        "PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait"
-    }
-    environment = {**os.environ, **run.always, **variables}
+    command = [ROOT / "run.sh", "setup-horovod"]
     with subprocess.Popen(
-        [ROOT / "run.sh", "setup-horovod"],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         wait_until(number.exists, "a compiler")
         if ended == "killed":
@@ -284,24 +275,16 @@ def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
     compiler.write_text('#!/bin/sh\necho "$*"\n')
     compiler.chmod(0o755)
 
-    def compiles(file):
-        words = [
-            ROOT / "tools/horovod-cxx",
-            "-DTENSORFLOW_VERSION=2021000000",
-            "-c",
-            file,
-        ]
-        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        return subprocess.run(
-            words, env=environment, capture_output=True, text=True, check=True
-        ).stdout.strip()
+    version = "-DTENSORFLOW_VERSION=2021000000"
 
-    assert (
-        compiles("/x/mpi_ops.cc") == "-DTENSORFLOW_VERSION=2021000000 -c /x/mpi_ops.cc"
-    )
-    assert compiles("/x/xla_mpi_ops.cc").endswith(
-        "-UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0"
-    )
+    def compiles(file):
+        words = [ROOT / "tools/horovod-cxx", version, "-c", file]
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return execute(words, env=environment, check=True).stdout.strip()
+
+    assert compiles("/x/mpi_ops.cc") == f"{version} -c /x/mpi_ops.cc"
+    changed = "-UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0"
+    assert compiles("/x/xla_mpi_ops.cc").endswith(changed)
 
 
 @pytest.mark.parametrize(
@@ -320,16 +303,8 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(
     root.symlink_to(ROOT)
     here = tmp_path / folder if folder else root
     here.mkdir(exist_ok=True)
-    environment = {
-        **os.environ,
-        "PYTHON": str(tmp_path / "python"),
-        "VENV": str(tmp_path / "venv"),
-    }
-    environment |= {"NOTES": str(tmp_path / "notes")}
-    command = f"{typed.format(root=root)} report a/b"
-    subprocess.run(
-        ["bash", "-c", command], cwd=here, env=environment, check=True, timeout=60
-    )
+    command = ["bash", "-c", f"{typed.format(root=root)} report a/b"]
+    execute(command, cwd=here, env={**os.environ, **run.always}, check=True)
     place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
@@ -345,8 +320,16 @@ def test_an_environment_whose_python_is_gone_is_made_anew(run, tmp_path):
     assert done.returncode == 0 and "-m pip install" in done.notes[0], done.stderr
 
 
-@pytest.mark.parametrize("case", ["gone", "refused", "other", "none"])
-def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
+@pytest.mark.parametrize(
+    "case, reason",
+    [
+        ("gone", "No such file"),
+        ("refused", "Permission denied"),
+        ("other", "packages"),
+        ("none", "not exist"),
+    ],
+)
+def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case, reason):
     """Use an environment that belongs to root, to another user, or is read-only."""
     run("setup")
     with tempfile.TemporaryDirectory() as folder:
@@ -357,61 +340,37 @@ def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
             shutil.copy(ROOT / name, clone / name)
         for path in ROOT.glob("requirements*.txt"):
             shutil.copy(path, clone)
-        bin = clone / ".venv/bin"
+        python = clone / ".venv/bin/python"
         if case != "none":
-            bin.mkdir(parents=True)
-            shutil.copy(run.always["PYTHON"], bin / "python")
-            (clone / ".venv/.installed").write_text(
-                "of another version" if case == "other" else ""
-            )
+            python.parent.mkdir(parents=True)
+            shutil.copy(run.always["PYTHON"], python)
+            stamp = "of another version" if case == "other" else ""
+            (clone / ".venv/.installed").write_text(stamp)
         if case == "gone":
-            (bin / "python").unlink()
-            (bin / "python").symlink_to(clone / "gone")
+            python.unlink()
+            python.symlink_to(clone / "gone")
         if case == "refused":
-            (bin / "python").chmod(0o600)
+            python.chmod(0o600)
         shutil.copy(run.always["PYTHON"], mine / "python")
-        for path in (
-            Path(folder),
-            clone,
-            clone / "rnn_scaling",
-            *clone.rglob(".venv/**"),
-        ):
+        read_only = (Path(folder), clone, clone / "rnn_scaling")
+        for path in (*read_only, *clone.rglob(".venv/**")):
             path.chmod(0o555)
         mine.chmod(0o777)
         environment = {
-            name: value for name, value in os.environ.items() if name != "VENV"
-        }
-        environment |= {
+            **os.environ,
             "PIP": "true",
             "NOTES": str(mine / "notes"),
             "PYTHON": str(mine / "python"),
         }
-
-        def start(**variables):
-            words = [*AS_NOBODY, clone / "run.sh", "setup"]
-            return subprocess.run(
-                words,
-                env={**environment, **variables},
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-
-        done = start()
+        environment.pop("VENV", None)
+        command = [*AS_NOBODY, clone / "run.sh", "setup"]
+        done = execute(command, env=environment)
         Path(folder).chmod(0o755)
-        assert (
-            done.returncode == 1
-            and "VENV=" in done.stderr
-            and "python3-venv" not in done.stderr
-        ), done.stderr
-        why = {
-            "gone": "No such file",
-            "refused": "Permission denied",
-            "other": "packages",
-            "none": "not exist",
-        }
-        assert why[case] in done.stderr
-        assert start(VENV=str(mine / "venv")).returncode == 0, "the remedy works"
+        assert done.returncode == 1, done.stderr
+        assert "VENV=" in done.stderr and "python3-venv" not in done.stderr
+        assert reason in done.stderr
+        remedy = {**environment, "VENV": str(mine / "venv")}
+        assert execute(command, env=remedy).returncode == 0, "the remedy works"
 
 
 @pytest.fixture
@@ -422,23 +381,12 @@ def kernels(run, tmp_path):
     attribute `folder` is models/extension of the checkout, and `path` has the programs.
     """
     suite = tmp_path / "suite"
-    for name in (
-        "run.sh",
-        "constraints.txt",
-        "rnn_scaling/commands/table.py",
-        "models/extension",
-    ):
+    extension = suite / "models/extension"
+    without_libraries = shutil.ignore_patterns("*.so*")
+    shutil.copytree(ROOT / "models/extension", extension, ignore=without_libraries)
+    for name in ("run.sh", "constraints.txt", "rnn_scaling/commands/table.py"):
         (suite / name).parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(
-            ROOT / name,
-            suite / name,
-            **(
-                {"ignore": shutil.ignore_patterns("*.so*")}
-                if copy != shutil.copy
-                else {}
-            ),
-        )
+        shutil.copy(ROOT / name, suite / name)
     for path in ROOT.glob("requirements*.txt"):
         shutil.copy(path, suite)
     bin = Path(path_with(tmp_path / "path", "cc"))
@@ -453,20 +401,15 @@ def kernels(run, tmp_path):
             **variables,
         }
         environment["RNN_SCALING_OPERATORS"] = variables.get("SWITCH", "")
-        command = [suite / "run.sh", *(words or ("setup",))]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60
-        )
+        done = execute([suite / "run.sh", *(words or ("setup",))], env=environment)
         assert done.returncode == 0, done.stderr
         notes = Path(run.always["NOTES"]).read_text().splitlines()
-        says = [
-            line
-            for line in done.stderr.splitlines()
-            if line.startswith("faster CPU kernels: ")
-        ]
+        lines = done.stderr.splitlines()
+        says = [line for line in lines if line.startswith("faster CPU kernels: ")]
         return says, [line for line in notes if "extension" in line]
 
-    kernels.folder, kernels.path = suite / "models/extension", bin
+    kernels.folder = extension
+    kernels.path = bin
     return kernels
 
 

@@ -160,13 +160,13 @@ def test_the_numbers_of_a_row_agree():
     """Try noise of every size and parts of every sign."""
     random.seed(7)
     count = 0
-    for _ in range(60):
+    for _ in range(20):
         noise = random.choice([0.002, 0.02, 0.2, 0.6])
         table = rows.build_rows(noisy_runs(noise, random.choice([0, 64])))
         for result in filter(None, attribution.attribute_all(table, table)):
             count += 1
             check_agreement(result)
-    assert count > 150
+    assert count > 50
 
 
 def check_agreement(result):

@@ -36,45 +36,42 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
 
     `changes` replace the number of kernels of these types in the last counted step.
     """
-    config = resolve({"device": "cpu", **given})
-    flat = config.flat()
+    flat = resolve({"device": "cpu", **given}).flat()
+    towers = flat["num_devices"]
+    threads = flat["inter_op_parallelism_threads"]
     loops = 8 if flat["encoder_type"] == "dynamic_rnn" else 4
-    towers, iterations = (
-        flat["num_devices"],
-        loops // 4 * (flat["src_max_len"] + flat["tgt_max_len"]),
-    )
-    operators = {"LoopCond": loops, "Enter": loops, "Exit": loops, "Const": 100}
-    operators |= {kind: loops * number for kind, number in PER_ITERATION.items()}
-    kernels = {
-        "LoopCond": loops + iterations,
-        "Enter": loops,
-        "Exit": loops,
-        "_Send": 3,
-    }
-    kernels |= {kind: number * iterations for kind, number in PER_ITERATION.items()}
-    by_type = {kind: number * towers for kind, number in kernels.items()} | changes
-    total, first = (
-        sum(by_type.values()),
-        sum(number * towers for number in kernels.values()),
-    )
-    batches = _batches(flat, repeat)
+    iterations = loops // 4 * (flat["src_max_len"] + flat["tgt_max_len"])
+    once = {"LoopCond": loops, "Enter": loops, "Exit": loops}
+    operators = {**once, "Const": 100}
+    kernels = {**once, "LoopCond": loops + iterations, "_Send": 3}
+    for kind, number in PER_ITERATION.items():
+        operators[kind] = loops * number
+        kernels[kind] = number * iterations
+    by_type = {**_times(towers, kernels), **changes}
+    num_operators = sum(operators.values())
+    first = sum(kernels.values()) * towers
+    total = sum(by_type.values())
+    plain = {"device": 0, "copies": 0, "dispatched": 0}
     idle = phases.split(TracedStep(0, 100_000_000, []), towers)
+    idle["concurrency"] = float(min(threads or towers, towers))
+    share = FASTER_WITH.get(threads, 1.0) if towers > 1 else 1.0
+    num_batches = WARMUP + BATCHES
     return make_record(
         config=flat,
         resolved={"encoder_kernel": "ABlock" if loops == 4 else "dynamic_rnn"},
-        batches=batches,
+        seconds=[0.1 / share * (1 + 0.002 * repeat)] * num_batches,
+        items=[60 * towers] * num_batches,
+        warmup=WARMUP,
+        batches={"loss": [1.0] * num_batches},
         phases={"total": 10.0},
         graph={
             "python": {"operators": 2000 * towers},
             "optimized": {"operators": 900 * towers},
             "partitions": {
-                "operators": sum(operators.values()) * towers,
-                "by_type": {
-                    kind: number * towers for kind, number in operators.items()
-                },
+                "operators": num_operators * towers,
+                "by_type": _times(towers, operators),
                 "by_device": {
-                    f"device:CPU:{tower}": sum(operators.values())
-                    for tower in range(towers)
+                    f"device:CPU:{tower}": num_operators for tower in range(towers)
                 },
             },
             "placement": {"variables": []},
@@ -83,10 +80,7 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
         trace={
             "items": 60 * towers,
             "kernels": {
-                "steps": [
-                    {"host": n, "device": 0, "copies": 0, "dispatched": 0}
-                    for n in (first, total)
-                ],
+                "steps": [{"host": first, **plain}, {"host": total, **plain}],
                 "by_type": by_type,
                 "by_phase": [{"tower": 0, "phase": "forward", "kernels": total}],
                 "input_pipeline": 0.0,
@@ -98,41 +92,24 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
                 "start_s": 0.0,
                 "stop_s": 0.0,
             },
-            "steps": [
-                {
-                    **idle,
-                    "concurrency": float(
-                        min(flat["inter_op_parallelism_threads"] or towers, towers)
-                    ),
-                }
-            ]
-            * 2,
+            "steps": [idle] * 2,
         },
     )
 
 
-def _batches(flat: dict[str, Any], repeat: int) -> dict[str, Any]:
-    share = (
-        FASTER_WITH.get(flat["inter_op_parallelism_threads"], 1.0)
-        if flat["num_devices"] > 1
-        else 1.0
-    )
-    seconds = [0.1 / share * (1 + 0.002 * repeat)] * (WARMUP + BATCHES)
-    words = [60 * flat["num_devices"]] * len(seconds)
-    return {
-        "warmup": WARMUP,
-        "measured": BATCHES,
-        "seconds": seconds,
-        "items": words,
-        "loss": [1.0] * len(seconds),
-    }
+def _times(factor: int, numbers: dict[str, int]) -> dict[str, int]:
+    return {name: factor * number for name, number in numbers.items()}
+
+
+def repeat_of(path: Path) -> int:
+    """Return the number of the repeat with this record."""
+    return int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
 
 
 def main(words: list[str]) -> int:
     given = flags.parse(words, configs.OPTIONS)
     path = Path(given["result_file"])
-    repeat = int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
-    record.write(record_of(given, repeat), path)
+    record.write(record_of(given, repeat_of(path)), path)
     return 0
 
 

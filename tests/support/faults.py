@@ -39,6 +39,8 @@ SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
 # Equal to the FOLDER in rnn_scaling.sweeps.certifying_runs, whose import would take a
 # third of a run's time.
 FOLDER = "certificates"
+EQUAL = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal."}
+WRONG = {"verdict": "sum", "holds": False, "sentence": "WRONG: it sums."}
 
 
 def trainer(folder: Path) -> list[str]:
@@ -88,12 +90,14 @@ def started_pids(folder: Path) -> list[int]:
 def alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-            not in "ZX"
-        )
+        return _stat(Path(f"/proc/{pid}"))[0] not in "ZX"
     except OSError:
         return False
+
+
+def _stat(folder: Path) -> list[str]:
+    """Return the fields of a process from its state on."""
+    return (folder / "stat").read_text().rsplit(")", 1)[1].split()
 
 
 def wait_until(condition, what: str) -> None:
@@ -124,7 +128,7 @@ def children(pid: int) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            fields = _stat(folder)
             if b"network_namespace.py" in (folder / "cmdline").read_bytes():
                 continue
         except OSError:
@@ -140,13 +144,11 @@ class _Trainer:
     def __init__(self, folder: Path, words: list[str]) -> None:
         given = flags.parse(words, config.OPTIONS)
         self._folder, self._path = folder, Path(given["result_file"])
-        side = (
-            f"{self._path.parent.name}/"
-            if self._path.parent.name in ("a", "b", FOLDER)
-            else ""
-        )
-        self._certifies = self._path.parent.name == FOLDER
-        self._label = side + self._path.stem
+        side = self._path.parent.name
+        self._certifies = side == FOLDER
+        self._label = self._path.stem
+        if side in ("a", "b", FOLDER):
+            self._label = f"{side}/{self._label}"
         self._config = config.resolve(given, num_gpus=0, num_cores=2).flat()
         faults = json.loads((folder / "faults.json").read_text())
         self._fault = faults.get(re.sub(r"[-./]", "_", self._label), "ok")
@@ -157,7 +159,7 @@ class _Trainer:
             return self._follow(rank)
         self._log("start")
         self._kill_sweep_at("first")
-        self._write("failed", error={"type": "Killed", "message": "no result yet"})
+        self._fail("Killed", "no result yet")
         print(
             "warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left",
             file=sys.stderr,
@@ -172,9 +174,7 @@ class _Trainer:
             wait_until(
                 lambda: self._label in logged(self._folder, "dead"), "rank 1 dies"
             )
-            self._write(
-                "failed", error={"type": "ClusterError", "message": "worker 1 is lost"}
-            )
+            self._fail("ClusterError", "worker 1 is lost")
             return 1
         if self._fault in ("crash", "full", "junk", "silent"):
             return self._end_without_result()
@@ -185,31 +185,9 @@ class _Trainer:
         if self._fault == "leaves_child":
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
         if self._fault == "fails":
-            self._write(
-                "failed", error={"type": "ValueError", "message": "no such luck"}
-            )
+            self._fail("ValueError", "no such luck")
         else:
-            # No two processes take the same time.
-            own = (4.0 if self._fault == "slow" else 1.0) + os.getpid() / 1e9
-            certificate = {
-                "verdict": "sum",
-                "holds": False,
-                "sentence": "WRONG: it sums.",
-            }
-            if self._fault != "wrong":
-                certificate = {
-                    "verdict": "equal within 1e-5",
-                    "holds": True,
-                    "sentence": "Equal.",
-                }
-            certified = {"certificate": certificate} if self._certifies else {}
-            self._write(
-                "ok",
-                seconds=[own, own],
-                items=[5, 5],
-                phases={"total": 30.0},
-                **certified,
-            )
+            self._succeed()
         self._log("finish")
         self._kill_sweep_at("last")
         return int(self._fault == "fails")
@@ -270,6 +248,17 @@ class _Trainer:
             os.kill(self._sweep, signal.SIGKILL)
             time.sleep(600)
 
+    def _succeed(self) -> None:
+        # No two processes take the same time.
+        seconds = (4.0 if self._fault == "slow" else 1.0) + os.getpid() / 1e9
+        parts = {"seconds": [seconds] * 2, "items": [5, 5], "phases": {"total": 30.0}}
+        if self._certifies:
+            parts["certificate"] = WRONG if self._fault == "wrong" else EQUAL
+        self._write("ok", **parts)
+
+    def _fail(self, kind: str, message: str) -> None:
+        self._write("failed", error={"type": kind, "message": message})
+
     def _write(self, status: str, **parts: Any) -> None:
         record.write(make_record(status, config=self._config, **parts), self._path)
 
@@ -280,15 +269,20 @@ class _Trainer:
 
 def _die(at: str) -> None:
     moment, number = at.split(":")
-    replace, count, sweep = os.replace, [0], os.getpid()
+    replace = os.replace
+    sweep = os.getpid()
+    count = 0
+
+    def die_if(now):
+        if moment == now and count == int(number):
+            os.kill(sweep, signal.SIGKILL)
 
     def replace_and_die(source, target):
-        count[0] += os.getpid() == sweep  # and no forked trainer
-        if moment == "before" and count[0] == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
+        nonlocal count
+        count += os.getpid() == sweep  # and no forked trainer
+        die_if("before")
         replace(source, target)
-        if moment == "after" and count[0] == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
+        die_if("after")
 
     os.replace = replace_and_die
 

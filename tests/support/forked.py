@@ -144,19 +144,19 @@ class Trainer:
           prepare: A module-level function and its arguments, called in the process
             before the trainer starts.
         """
-        self._out, self._err = (
-            Path(stdout or folder / "stdout.txt"),
-            folder / "stderr.txt",
-        )
+        arguments = (dict(env), prepare or ())
+        self._start(run_batches, words, folder, arguments, stdout)
+
+    def _start(
+        self, target, words, folder, arguments, stdout="", is_daemon=True
+    ) -> None:
         self._words = list(words)
-        arguments = (
-            self._words,
-            str(self._out),
-            str(self._err),
-            dict(env),
-            prepare or (),
+        self._out = Path(stdout or folder / "stdout.txt")
+        self._err = folder / "stderr.txt"
+        streams = (str(self._out), str(self._err))
+        self._process = CONTEXT.Process(
+            target=target, args=(self._words, *streams, *arguments), daemon=is_daemon
         )
-        self._process = CONTEXT.Process(target=run_batches, args=arguments, daemon=True)
         self._process.start()
 
     def wait_for(self, *starts: str, timeout_s: float = 300) -> None:
@@ -221,8 +221,10 @@ def run_trainer(
     return Trainer([*own, *words], folder, env, prepare=prepare).end()
 
 
-def _opened(path: str) -> int:
-    return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+def _redirect(out: str, err: str, flags: int) -> None:
+    """Let stdout and stderr be these files."""
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | flags, 0o600), number)
 
 
 def run_batches(
@@ -230,8 +232,7 @@ def run_batches(
 ) -> None:
     os.environ.clear()
     os.environ.update(env)
-    for number, path in ((1, out), (2, err)):
-        os.dup2(_opened(path), number)
+    _redirect(out, err, os.O_TRUNC)
     # The inherited object has the fork server's position in its file.
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.argv = ["rnn_scaling.train", *words]
@@ -260,23 +261,15 @@ class LocalCluster(Trainer):
           folder: Folder of stdout.txt and stderr.txt.
           faults: Rank -> a module-level function, called before its trainer begins.
         """
-        self._out, self._err, self._words = (
-            folder / "stdout.txt",
-            folder / "stderr.txt",
-            list(words),
-        )
-        arguments = (self._words, str(self._out), str(self._err), dict(faults))
         # Not a daemon, which may have no children.
-        self._process = CONTEXT.Process(target=_local_cluster, args=arguments)
-        self._process.start()
+        self._start(_local_cluster, words, folder, (dict(faults),), is_daemon=False)
 
 
 def _local_cluster(
     words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]
 ) -> None:
     die_with_parent()  # the fork server, which ends with the tests
-    for number, path in ((1, out), (2, err)):
-        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
+    _redirect(out, err, os.O_APPEND)
     process.subprocess = types.SimpleNamespace(
         Popen=functools.partial(_fork_rank, faults=faults),
         PIPE=subprocess.PIPE,

@@ -54,21 +54,20 @@ def main(words: list[str]) -> int:
     try:
         taken = bytearray(size * MIB) if mode == "allocates" else b""
     except MemoryError:
-        error = {
-            "type": "MemoryError",
-            "message": f"out of memory: lower --batch_size={size}",
-        }
+        message = f"out of memory: lower --batch_size={size}"
+        error = {"type": "MemoryError", "message": message}
         record.write(make_record("failed", config=flat, error=error), path)
         return 1
     repeat = int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
-    noise = (
-        1 + 0.001 * ((7 * repeat + len(path.stem)) % 5) + os.getpid() / 1e10
-    )  # no two processes take the same time
-    memory = {"peak_process_bytes": (50 + size) * MIB + len(taken) % 2}
-    seconds = [100 / rate_of(flat) * noise] * 12
+    # No two processes take the same time.
+    noise = 1 + 0.001 * ((7 * repeat + len(path.stem)) % 5) + os.getpid() / 1e10
     made = make_record(
-        config=flat, seconds=seconds, items=[100] * 12, warmup=2, memory=memory, phases={"total": 3.0}
-    )  # fmt: skip
+        config=flat,
+        seconds=[100 / rate_of(flat) * noise] * 12,
+        warmup=2,
+        memory={"peak_process_bytes": (50 + size) * MIB + len(taken) % 2},
+        phases={"total": 3.0},
+    )
     record.write(made, path)
     return 0
 

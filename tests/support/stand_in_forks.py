@@ -32,17 +32,12 @@ def as_subprocess(**mains: Main) -> types.SimpleNamespace:
     """
 
     def popen(command: Sequence[str], **given: Any) -> Any:
-        _, _, _, _, _, is_module, module, *words = (
-            *command,
-            "",
-            "",
-        )  # python -I parent_death_launcher.py PID python -m MODULE
-        main = mains.get(module.rpartition(".")[2]) if is_module == "-m" else None
-        return (
-            Fork(main, words[:-2], given["env"])
-            if main
-            else subprocess.Popen(command, **given)
-        )
+        # python -I parent_death_launcher.py PID python -m MODULE
+        is_module, module = (*command, "", "")[5:7]
+        main = mains.get(module.rpartition(".")[2])
+        if main and is_module == "-m":
+            return Fork(main, command[7:], given["env"])
+        return subprocess.Popen(command, **given)
 
     numbers = {
         name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "STDOUT")

@@ -72,7 +72,7 @@ def run_action(tmp_path, results="", unsure="false", gate="false", **statuses):
 
 
 @pytest.mark.parametrize(
-    ("check", "unsure", "status"),
+    "check, unsure, status",
     [(0, "false", 0), (1, "false", 1), (2, "false", 0), (2, "true", 2)],
 )
 @pytest.mark.parametrize("results", ["", "mine"])

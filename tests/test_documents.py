@@ -150,7 +150,7 @@ def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
         ("  # exit status 1", "b", False),
         ("", "a", False),
     ]:
-        (step,) = step_of(block.format(comment, shown))
+        [step] = step_of(block.format(comment, shown))
         done = CHECK["output_of"](step, tmp_path)
         assert (CHECK["fault_of"](step, done) == "") == is_right
 

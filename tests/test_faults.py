@@ -104,7 +104,7 @@ KILLED, FROZEN = "ended: killed or crashed", f"has not answered for {HEARTBEAT_S
 
 
 @pytest.mark.parametrize(
-    ("mode", "rank", "number", "line", "said"),
+    "mode, rank, number, line, said",
     [
         (COLLECTIVE, 1, signal.SIGKILL, "rank 1 ", KILLED),
         (COLLECTIVE, 1, signal.SIGSTOP, "rank 1 ", FROZEN),
@@ -195,7 +195,7 @@ def take_rendezvous_port():
 
 
 @pytest.mark.parametrize(
-    ("fault", "rank", "words", "line"),
+    "fault, rank, words, line",
     [
         (
             sleep,
@@ -250,7 +250,7 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     worker_1.call(f"ip link set {network.DEVICE} down")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
-    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+    [line] = (line for line in err.splitlines() if line.startswith("error: "))
     assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
     assert line.endswith("network to it is down")
     failed = record.read(result)

@@ -86,7 +86,7 @@ def table_texts():
         folder.Folder((folder.RunFile("a.json", run),), ()), "results"
     )
     for name in ("table.md", "table.csv", "report.json"):
-        (kind,) = [
+        [kind] = [
             kind for kind, report in registry.REPORTS.items() if report.file == name
         ]
         texts.append(

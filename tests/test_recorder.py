@@ -331,8 +331,8 @@ def test_steps_that_did_not_wait_are_recorded_and_reported(
     found = record.read(tmp_path / "run.json").batches.early_steps
     assert (found.kind, found.steps, found.total_steps) == (kind, steps, len(step_s))
     assert found.seconds == pytest.approx(seconds)
-    (row,) = folder_rows.load(tmp_path)
-    (remark,) = cluster.worker_statements(row, "mine")
+    [row] = folder_rows.load(tmp_path)
+    [remark] = cluster.worker_statements(row, "mine")
     assert remark.kind == "steps-not-waited-for"
     assert f"warning: {remark.values['text']} " in capsys.readouterr().err
 
@@ -359,7 +359,7 @@ def test_the_sentence_of_an_older_record_is_still_reported(tmp_path):
     older = json.loads(path.read_text())
     older["batches"]["unwaited"] = "the last step has 99% of the time"
     path.write_text(json.dumps(older))
-    (row,) = folder_rows.load(tmp_path)
+    [row] = folder_rows.load(tmp_path)
     assert [
         remark.values["text"] for remark in cluster.worker_statements(row, "mine")
     ] == [older["batches"]["unwaited"]]

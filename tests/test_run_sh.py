@@ -127,7 +127,7 @@ def test_only_the_tab_profile_brings_its_packages(run):
     assert compiled.startswith("-m compileall ")
     assert installed.endswith("-c constraints.txt -r requirements-profile.txt")
     assert started.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}")
-    (again,) = run("tensorboard", flag).notes
+    [again] = run("tensorboard", flag).notes
     assert again.endswith(f"{ROOT}/run.sh rnn_scaling tensorboard {flag}")
 
 
@@ -288,7 +288,7 @@ def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "typed", "pasted"),
+    "folder, typed, pasted",
     [
         ("", "bash run.sh", "./run.sh"),
         ("my runs", "../suite/run.sh", "../suite/run.sh"),
@@ -447,7 +447,7 @@ def test_operators_are_built_once_and_again_when_what_they_depend_on_changes(
 def test_a_stamp_of_the_set_up_that_is_something_else(kernels, tmp_path, kind):
     """Check the operators again without hanging; one line names the remedy."""
     assert kernels() == ([], BUILDS)
-    (stamp,) = (tmp_path / "venv").glob(".kernels-*")
+    [stamp] = (tmp_path / "venv").glob(".kernels-*")
     stamp.unlink()
     if kind == "fifo":
         os.mkfifo(stamp)
@@ -458,7 +458,7 @@ def test_a_stamp_of_the_set_up_that_is_something_else(kernels, tmp_path, kind):
     says, notes = kernels()
     assert notes == BUILDS
     if kind in ("fifo", "folder"):
-        (line,) = says
+        [line] = says
         assert str(stamp) in line and "remove it" in line
     else:
         assert says == [] and kernels() == ([], [])

@@ -85,7 +85,7 @@ def count_mentions() -> Counter[str]:
 def is_unrelated_assignment(node: ast.AST) -> bool:
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
-    (target,) = node.targets[:1]
+    [target] = node.targets[:1]
     return isinstance(target, ast.Tuple) and len(target.elts) > 1
 
 

@@ -143,7 +143,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     )
     assert result.throughput.items == 3 * 28
     # A run that other processes disturbed is shown with a corrected rate.
-    (row,) = build_rows([result])
+    [row] = build_rows([result])
     assert row.rate is not None
     mark = mark_text(row.rate)
     assert f" {format_plain(row.rate.value, 1)}{mark} |" in done.stdout
@@ -176,7 +176,7 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
             for name, device in nodes
             if name.startswith(f"tower_{tower}/forward/")
         }
-        (device,) = placed
+        [device] = placed
         assert device.endswith(f"/device:CPU:{tower}")
     scopes = {name.split("/")[0] for name, _ in nodes}
     assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
@@ -193,7 +193,7 @@ def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     _, folder = good_run
     result = result_of(folder)
     log = log_samples.parse("mlperf", (folder / "mlperf.log").read_text())
-    (runs,) = log.tables
+    [runs] = log.tables
     row = dict(zip(runs.columns, runs.rows[0]))
     names = "Status", "Accelerators", "Global batch size", "Trained samples"
     assert [row[name] for name in names] == ["success", 2, 4, 20]

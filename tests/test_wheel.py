@@ -99,7 +99,7 @@ def names(wheel):
 
 
 def metadata(wheel, name):
-    (text,) = [
+    [text] = [
         wheel.read(each).decode()
         for each in wheel.namelist()
         if each.endswith(f".dist-info/{name}")

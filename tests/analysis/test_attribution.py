@@ -134,14 +134,14 @@ def test_the_commands_train_exactly_the_missing_runs():
 
 
 def test_no_attribution_without_a_baseline_or_on_one_device():
-    (one,) = rows.build_rows([resolved(100)])
-    (two,) = rows.build_rows([resolved(180, 2)])
+    [one] = rows.build_rows([resolved(100)])
+    [two] = rows.build_rows([resolved(180, 2)])
     assert split(one, [one]) is None
     assert split(two, [two]) is None
 
 
 def test_padding_is_the_share_of_positions_without_a_word():
-    (row,) = rows.build_rows([resolved(100, 2, positions=[10, 10])])
+    [row] = rows.build_rows([resolved(100, 2, positions=[10, 10])])
     assert row.padding == pytest.approx(0.1)
 
 
@@ -196,7 +196,7 @@ def check_agreement(result):
     is_weak = not row.options["global_batch_size"]
     is_alone = row.options["variable_update"] == "independent"
     if is_alone and is_weak and row.options["data_source"] == "device":
-        (part,) = result.parts
+        [part] = result.parts
         assert part.name == "contention"
         assert part.points.ends == loss.ends
 

@@ -53,7 +53,7 @@ def gpu(sm=1500, memory=4000, reasons=0, count=1, **limits):
     ],
 )
 def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
-    (difference,) = find_differences(sampled(fast, slow, slow, slow, fast, fast))
+    [difference] = find_differences(sampled(fast, slow, slow, slow, fast, fast))
     levels = ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
     assert difference == ClockDifference("GeForce GTX 1070", field, levels)
     text = format_caution(difference)
@@ -62,7 +62,7 @@ def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
 
 def test_clocks_within_one_percent_are_equal():
     assert find_differences(sampled(gpu(1000), gpu(1010))) == []
-    (difference,) = find_differences(sampled(gpu(1000), gpu(1009), gpu(1011)))
+    [difference] = find_differences(sampled(gpu(1000), gpu(1009), gpu(1011)))
     assert difference.levels == ((1004.5, (0, 1)), (1011, (2,)))
 
 

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.significance import Gate, Verdict
 
 
 @pytest.mark.parametrize(
-    ("probability", "degrees", "expected"),
+    "probability, degrees, expected",
     [
         (0.975, 1, 12.7062047362),
         (0.8, 4, 0.94096457723),
@@ -244,7 +244,7 @@ def test_pairs_cancel_drift():
 
 
 @pytest.mark.parametrize(
-    ("paired", "p_value"), [(False, 0.0091720801), (True, 0.0006177462)]
+    "paired, p_value", [(False, 0.0091720801), (True, 0.0006177462)]
 )
 def test_p_values_of_two_sided_t_tests(paired, p_value):
     """Compare with scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logs."""
@@ -262,7 +262,7 @@ def test_one_process_per_side_cannot_be_judged():
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict"),
+    "after, verdict",
     [
         ([100, 101, 99], Gate.PASSED),
         ([80, 81, 79], Gate.REGRESSION),
@@ -282,7 +282,7 @@ def test_equal_rates_do_not_differ():
     assert significance.compare([100, 100], [99, 99]).verdict == Verdict.SLOWER
 
 
-@pytest.mark.parametrize(("correlation", "n"), [(0.0, 20), (0.0, 200), (0.5, 200)])
+@pytest.mark.parametrize("correlation, n", [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
     step_s = simulated.batches(np.random.default_rng(1), (500, n), correlation)
     widths = [confidence.half_width_over_batches(row, np.ones(n)) for row in step_s]

@@ -47,7 +47,7 @@ def test_equal_runs_differ_in_nothing():
 
 
 @pytest.mark.parametrize(
-    "name,others,steal,severity",
+    "name, others, steal, severity",
     [
         (LOAD, 0.3, 0.0, INCOMPARABLE),
         (LOAD, 0.055, 0.0, CAUTION),
@@ -137,7 +137,7 @@ def test_numbers_within_their_tolerance_are_the_same():
 
 
 @pytest.mark.parametrize(
-    "name,value", [("unit_type", "gru"), ("global_batch_size", 64)]
+    "name, value", [("unit_type", "gru"), ("global_batch_size", 64)]
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = texts(run(), run(**{name: value}))[f"--{name}"]
@@ -225,7 +225,7 @@ def test_an_older_record_names_the_operators_that_ran(older, newer):
 
 
 @pytest.mark.parametrize(
-    "no_turbo,boost,turbo",
+    "no_turbo, boost, turbo",
     [("0", None, "on"), (None, "0", "off"), (None, None, fact_readers.NOT_REPORTED)],
 )
 def test_turbo(no_turbo, boost, turbo):

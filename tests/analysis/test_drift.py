@@ -42,7 +42,7 @@ def side(tmp_path, name, minutes, rates=None):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "apart"),
+    "before, after, apart",
     [
         ([0, 1, 2], [60, 61, 62], 60),
         ([0, 1, 2, 3, 14], [10, 11, 12, 13, 15], 8.2),

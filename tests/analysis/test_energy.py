@@ -48,7 +48,7 @@ def test_energy_is_unknown_without_counters_of_the_batches(energy):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "joules"),
+    "ranks, joules",
     [
         ([rank(0, "a", PACKAGE), rank(1, "a", PACKAGE)], 40),
         ([rank(0, "a", PACKAGE), rank(1, "b", PACKAGE)], 80),

@@ -39,7 +39,7 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
         step_s = 0.5 if repeat == "a" else 0.505
         recorded(path, devices, step_s=step_s, **sizes[devices])
     summary = summary_builder.summarise(folder.read(tmp_path), "mine")
-    (series,) = summary.series
+    [series] = summary.series
     assert series.is_strong_scaling
     table = list(series.rows)
     assert [len(row.records) for row in table] == [2, 2, 2]

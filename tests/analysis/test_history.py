@@ -88,7 +88,7 @@ def test_entries_without_git_are_in_the_order_of_dates():
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"),
+    "count, expected",
     [(1, Range.ONE), (2, Range.SEVERAL), (0, Range.SAME), (None, Range.UNKNOWN)],
 )
 def test_a_change_point_has_its_range_of_commits(count, expected, tmp_path):
@@ -169,7 +169,7 @@ def test_entries_of_few_processes_weigh_less():
 
 
 @pytest.mark.parametrize(
-    ("levels", "gate"),
+    "levels, gate",
     [
         ([1000.0] * 20, "ok"),
         ([1000.0] * 20 + [850.0], "regression"),

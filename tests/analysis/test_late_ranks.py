@@ -51,7 +51,7 @@ def test_noise_is_not_named(size):
 
 
 @pytest.mark.parametrize(
-    ("options", "kind"),
+    "options, kind",
     [
         ({"scatter": 1e-6, "late": {2: 5e-4}}, "ranks-not-late"),  # 0.5 % of a batch
         ({"late": {2: 0.005}}, "ranks-not-late"),  # less than its scatter

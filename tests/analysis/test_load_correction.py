@@ -129,7 +129,7 @@ def test_efficiencies_are_known_as_well_as_the_table_prints_them(others):
 
 
 @pytest.mark.parametrize(
-    ("rate", "kind"), [(190.1, "speedup-alike"), (170, "speedup-range")]
+    "rate, kind", [(190.1, "speedup-alike"), (170, "speedup-range")]
 )
 def test_equal_speedups_are_one_number(rate, kind):
     runs = []

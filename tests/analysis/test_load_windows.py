@@ -137,7 +137,7 @@ def test_loads_are_compared_in_the_batches_that_count():
     """Two runs that lost different windows had the same load in the others."""
     busy = run([0.5] * 5 + [0.02] * 5, run_load=0.26)
     quiet = run([0.01] * 10, run_load=0.01)
-    (watched,) = disturbance.watched_cores(busy)
+    [watched] = disturbance.watched_cores(busy)
     assert watched.others == pytest.approx(0.02)
     assert load_effect.max_slowing_beyond([busy], [quiet]) == 0.0
     assert load_effect.max_slowing([busy]) == 0.0

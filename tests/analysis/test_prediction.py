@@ -130,7 +130,7 @@ def test_a_needed_factor_makes_the_step_that_short():
 
 
 @pytest.mark.parametrize(
-    ("low", "value", "high", "kind"),
+    "low, value, high, kind",
     [
         (0.91, 0.95, 0.99, "predict-is-efficient"),
         (0.89, 0.95, 0.99, "predict-may-be-efficient"),
@@ -172,7 +172,7 @@ def test_each_machine_brings_its_own_cores_and_memory():
 
 
 @pytest.mark.parametrize(
-    ("rates", "devices", "predicted", "kind"),
+    "rates, devices, predicted, kind",
     [
         ((1.0,), (1,), 2, "prediction-few-points"),
         ((1.0, math.nan), (1, 2), 4, "prediction-bad-rate"),
@@ -302,7 +302,7 @@ def test_known_links_predict_where_the_exchange_leaves_the_machine():
 
 
 @pytest.mark.parametrize(
-    ("knowledge", "part"),
+    "knowledge, part",
     [
         ({}, "not split"),
         ({"algorithm": "parameter_server", "summed_bytes": 1e6}, "exchange"),

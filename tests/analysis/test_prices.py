@@ -67,7 +67,7 @@ def made_on(cpu, gpus=(), hosts=("a",)):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "gpus", "hosts", "name"),
+    "cpu, gpus, hosts, name",
     [
         (XEON, [], ["a"], "small"),
         (XEON, ["NVIDIA H100 80GB HBM3"] * 8, ["a"], "eight"),
@@ -125,7 +125,7 @@ PRICED = ONE + 'price_per_hour = 1\ncurrency = "USD"\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("[[machine]]\n", ["machine 1.name", "missing"]),
         (ONE + "prise = 3\n", ["machine 1 (a)", "unknown key prise", "price_per_hour"]),

@@ -69,7 +69,7 @@ def test_no_curve_is_there_twice():
 
 
 @pytest.mark.parametrize(
-    ("source", "is_last", "count"),
+    "source, is_last, count",
     [(prediction.FIVE, True, 5), (prediction.FALLING, False, 4)],
 )
 def test_the_scores_have_these_tables_as_they_are_predicted_now(source, is_last, count):

@@ -9,7 +9,7 @@ from benchmarks import real_histories
 
 
 @pytest.mark.parametrize(
-    ("marked", "found", "count"), [({0, 50}, {0, 56}, 1), ({0, 50, 52}, {0, 51}, 2)]
+    "marked, found, count", [({0, 50}, {0, 56}, 1), ({0, 50, 52}, {0, 51}, 2)]
 )
 def test_each_found_change_proves_one_marked_change(marked, found, count):
     assert real_histories.true_positives(marked, found) == count

@@ -74,7 +74,7 @@ def test_speedup_and_efficiency_are_relative_to_one_device():
 
 
 def test_the_global_batch_is_the_batch_of_an_update():
-    (row,) = rows.build_rows(
+    [row] = rows.build_rows(
         [run(2, 1000.0, batch_size=16, gradient_accumulation_steps=4)]
     )
     assert (row.batch_size, row.global_batch_size) == (16, 128)
@@ -169,7 +169,7 @@ def test_even_towers_have_no_imbalance(share):
         items=[3 * share] * 59,
         batches={"tower_items": shares, "tower_positions": shares},
     )
-    (row,) = rows.build_rows([record])
+    [row] = rows.build_rows([record])
     assert 0 <= row.imbalance < 1e-12
 
 

@@ -14,7 +14,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize(("law", "scaling"), OWN)
+@pytest.mark.parametrize("law, scaling", OWN)
 def test_a_law_extrapolates_its_own_curve(law, scaling):
     truth = OWN[law, scaling]
     found = scaling_laws.extrapolated(law, FEW, truth(FEW), scaling, MORE)

@@ -62,7 +62,7 @@ def test_changes_in_long_series_are_found_to_the_batch(cut):
     assert steady_state.analyse(with_late_change(5000, 1.1, cut)).start == cut
 
 
-@pytest.mark.parametrize(("n", "sigma"), [(30, 0.02), (60, 0.05)])
+@pytest.mark.parametrize("n, sigma", [(30, 0.02), (60, 0.05)])
 def test_slow_batches_in_a_row_are_found(n, sigma):
     first = 8 if n == 30 else n // 2 + 5
     clean = np.ones(n)
@@ -101,7 +101,7 @@ def test_fewer_than_thirty_batches_are_not_analysed(n):
     assert state.kind == StateKind.TOO_SHORT
     assert state.start is None
     assert state.rate_default == (1.0 if n > 10 else None)
-    (statement,) = steady_state.make_statements(state, n, 10, "words")
+    [statement] = steady_state.make_statements(state, n, 10, "words")
     assert statement.kind == "steady-too-few"
     assert statement.values["wanted"] == 60
 

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.comparison import verdicts
 
 
 @pytest.mark.parametrize(
-    ("p_values", "adjusted"), [([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([], [])]
+    "p_values, adjusted", [([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([], [])]
 )
 def test_holm_adjusts_p_values(p_values, adjusted):
     result = verdicts.adjust_p_values(dict(enumerate(p_values)))

@@ -305,7 +305,7 @@ def test_rank_0_leaves_last():
 def test_rank_0_waits_for_ranks_that_have_not_left_within_its_time_limit():
     connections = joined_connections(2)
     connections[0]._timeout_s = 0.3
-    (line,) = together(connections[:1], RankConnection.leave)
+    [line] = together(connections[:1], RankConnection.leave)
     assert "rank 1 did not leave" in line
     assert line.endswith("within 0.3 s (--cluster_timeout)")
     assert connections[1].failed.wait(PATIENCE_S)

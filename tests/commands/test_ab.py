@@ -137,7 +137,7 @@ def test_a_dry_run_lists_and_compares_nothing(tmp_path, asked, capsys):
 
 
 @pytest.mark.parametrize(
-    "words,lines",
+    "words, lines",
     [
         (
             ["--a=--bogus", "--b=--seed=x"],

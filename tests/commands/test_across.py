@@ -82,7 +82,7 @@ def test_workers_are_devices_of_a_machine(compare_machines, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rates,kind", [([900.0, 1100.0], "tie"), ([1200.0], "unknown")]
+    "rates, kind", [([900.0, 1100.0], "tie"), ([1200.0], "unknown")]
 )
 def test_noise_and_single_runs_name_no_machine(rates, kind, compare_machines, tmp_path):
     machine(tmp_path / "old", {1: 1.0})

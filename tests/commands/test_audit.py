@@ -60,7 +60,7 @@ def test_a_readable_file_is_reported_next_to_an_unreadable_one(files, capsys):
     )
     reports = json.loads(capsys.readouterr().out)["files"]
     assert [bool(report["error"]) for report in reports] == [True, False]
-    (finding,) = reports[1]["findings"]
+    [finding] = reports[1]["findings"]
     assert {place["line"] for place in finding["places"]} == {5}
     assert finding["statements"][0]["kind"] == "audit-one-of"
 

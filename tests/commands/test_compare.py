@@ -61,7 +61,7 @@ def write_sides(tmp_path, before, after, **changes):
 
 
 @pytest.mark.parametrize(
-    "after,words,status,kind,values",
+    "after, words, status, kind, values",
     [
         (scaled(0.97), [], 0, "no-regression", {"limit": 5}),
         (
@@ -106,7 +106,7 @@ def write_golden_sides(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])]
+    "name, words", [("compare.txt", []), ("compare.md", ["--format=markdown"])]
 )
 def test_exact_text(name, words, go, tmp_path, is_golden):
     write_golden_sides(tmp_path)
@@ -324,7 +324,7 @@ def test_runs_of_different_units_are_never_compared(judge, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words,start",
+    "words, start",
     [
         (["--max_regression=5"], "--max_regression=5 must be a share"),
         (["third"], "expected BEFORE AFTER, got before after third; "),

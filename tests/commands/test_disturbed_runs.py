@@ -56,7 +56,7 @@ def compared(capsys, *words):
     capsys.readouterr()
     status = compare.main(["--format=json", *map(str, words)])
     made = json.loads(capsys.readouterr().out)
-    (result,) = made["results"]
+    [result] = made["results"]
     return status, result, {each["kind"]: each["values"] for each in made["statements"]}
 
 
@@ -166,7 +166,7 @@ def test_all_batches_are_compared_if_the_other_side_is_disturbed(
     assert result["after"]["value"] == pytest.approx(1000 / 1.7)
     ratio = result["comparison"]["ratio"]["value"]
     assert ratio == pytest.approx(1.6 / 1.7)
-    (change,) = [each for each in result["step_times"] if each["percentile"] == 50]
+    [change] = [each for each in result["step_times"] if each["percentile"] == 50]
     assert change["ratio"]["value"] == pytest.approx(1.0)
     assert "disturbed-batches" not in statements
 
@@ -192,7 +192,7 @@ def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
     write(tmp_path / "runs", [with_windows(1000, (3, 4)), with_windows(1001)])
     kept = tmp_path / "history"
     assert history.main(["add", f"{tmp_path}/runs", f"--history={kept}"]) == 0
-    (entry,) = histories.read(kept).entries
+    [entry] = histories.read(kept).entries
     assert [round(rate) for rate in entry.configurations[0].rates] == [1000, 1001]
     assert "4 batches of 20 in 1 run" in capsys.readouterr().out
 

@@ -134,6 +134,6 @@ def test_a_trace_database_with_evil_strings(tmp_path, form):
     assert "3.15.1" in out
     assert_harmless(f"\n{out}")
     if form == "text":
-        (line,) = (line for line in out.splitlines() if "SCHEMA_VERSION" in line)
+        [line] = (line for line in out.splitlines() if "SCHEMA_VERSION" in line)
         assert "forged" in line
         assert "1\\|2" in line

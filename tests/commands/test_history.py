@@ -99,7 +99,7 @@ def test_disturbed_entries_are_marked_and_counted(go, tmp_path):
     assert [k for k, point in enumerate(points) if point["change_point"]] == [22]
 
 
-@pytest.mark.parametrize(("last", "status"), [(1000.0, 0), (900.0, 1), (950.0, 2)])
+@pytest.mark.parametrize("last, status", [(1000.0, 0), (900.0, 1), (950.0, 2)])
 def test_exit_status_of_check(last, status, go, tmp_path):
     histories.write(tmp_path / "history", [1000.0] * 20 + [last])
     got, out, err = go("check", "--max_regression=5%")

@@ -50,7 +50,7 @@ def test_json_has_every_log_with_its_notes_and_problems(run):
     write("a.log", log_samples.SEED_TRAINER.replace("|2|", "|0|"))
     write("topo.txt", log_samples.TOPO)
     status, out, err = run("a.log", "topo.txt", "--output=json")
-    (line,) = err
+    [line] = err
     assert status == 1
     assert line.startswith("error: a.log:7: ")
     assert "above 0, got '0'" in line
@@ -85,7 +85,7 @@ def test_a_format_after_much_other_text_is_found(run):
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    "content, reason",
     [
         ("", "x:1: the file is empty"),
         (b"\x7fELF\x02\x01\x00\x00" * 9, "x:1: the file is binary"),
@@ -108,16 +108,12 @@ def test_what_is_no_log_is_one_line_and_the_others_are_read(run, content, reason
 
 
 def test_files_that_cannot_be_opened(run):
-    assert run("none.log") == (
-        1,
-        "",
-        [f"error: none.log: {os.strerror(errno.ENOENT)}"],
-    )
+    assert run("none.log") == (1, "", [f"error: none.log: {os.strerror(errno.ENOENT)}"])
     assert run(".") == (1, "", ["error: .: a folder; expected a regular file"])
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    "words, reason",
     [
         ([], "expected FILE [FILE ...], got nothing"),
         (
@@ -143,8 +139,7 @@ def test_bytes_that_are_no_utf8_and_colours_do_no_harm(run):
         "resnet50", "\x1b[32mresnet50\x1b[0m"
     ).encode()
     file = write(
-        "a.log",
-        b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text,
+        "a.log", b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text
     )
     status, out, _ = run(file)
     assert status == 0 and "resnet50" in out and "\x1b" not in out
@@ -177,7 +172,7 @@ def test_a_saved_log_is_read_by_the_pattern_of_a_sweep(run):
     file = write("a.log", "".join(f"wps {rate}K\n" for rate in rates))
     words = ["--format=regex:wps {number}", "--unit=words", "--output=json"]
     status, out, _ = run(file, *words)
-    (rate,) = json.loads(out)["rates"]
+    [rate] = json.loads(out)["rates"]
     assert (status, rate["unit"]) == (0, "words/s")
     assert rate["rate"] == pytest.approx(58_600, rel=1e-3)
     bad = write("b.log", "wps 0\nwps 0\nwps 0\n")
@@ -195,13 +190,13 @@ def test_a_pattern_gives_a_record_if_the_devices_are_stated(run):
     words = [PATTERN, "--records=out", "--num_devices=2", "--batch_size=64"]
     status, _, err = run(file, *words)
     assert (status, err) == (0, [])
-    (path,) = Path("out").glob("*.json")
+    [path] = Path("out").glob("*.json")
     config = record.read(path).config
     assert (config["num_devices"], config["batch_size"]) == (2, 64)
 
 
 @pytest.mark.parametrize(
-    ("flag", "logged"),
+    "flag, logged",
     [("--num_devices=4", "num_devices=2"), ("--batch_size=7", "batch_size=32")],
 )
 def test_stated_sizes_must_not_contradict_the_log(run, flag, logged):
@@ -224,7 +219,7 @@ def test_the_global_batch_of_a_log_is_divided_among_the_stated_devices(run):
     lines.append(log_samples.mllog("run_stop", 5000, None, status="success"))
     file = write("a.log", "\n".join(lines))
     status, out, err = run(file, "--num_devices=4", "--output=json")
-    (rate,) = json.loads(out)["rates"]
+    [rate] = json.loads(out)["rates"]
     sizes = (rate["devices"], rate["batch_size"], rate["global_batch_size"])
     assert (status, err, sizes) == (0, [], (4, 128, 512))
     status, _, (line,) = run(file, "--num_devices=4", "--batch_size=512")
@@ -240,5 +235,5 @@ def test_the_audit_checks_the_rates_of_all_files_together(run):
     files += write_scaling((8, 180.0))
     status, out, err = run(*files, "--audit", "--output=json")
     assert (status, err) == (1, [])
-    (finding,) = json.loads(out)["findings"]
+    [finding] = json.loads(out)["findings"]
     assert (finding["kind"], finding["places"][0]["line"]) == ("superlinear", 9)

@@ -81,11 +81,11 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
     given["again"] = record_of(BOTH[0], Merge=601)
     found = counts.inspect(given)
     steps, host, by_type, by_phase = found.differences
-    (change,) = steps.values["changes"]
+    [change] = steps.values["changes"]
     assert change.values == {"name": "host", "count": 2116, "expected": 2115}
     assert host.values["name"] == "host" and host.values["difference"] == 1
     for table, name in ((by_type, "Merge"), (by_phase, "forward")):
-        (change,) = table.values["changes"]
+        [change] = table.values["changes"]
         assert change.values == {"name": name, "difference": 1}
     assert kinds(found) == ["counts-differ"] * 4
     assert "host: 2,115 in run0, 2,116 in again (+1)" in text_of(found)
@@ -97,7 +97,7 @@ def test_onednn_is_named_if_counts_depend_on_it():
         given[name] = changed(run, resolved={"onednn": False})
     assert "onednn-off" in kinds(counts.inspect(given))
     given["run1"] = changed(given["run1"], resolved={"onednn": True})
-    (difference,) = counts.inspect(given).differences
+    [difference] = counts.inspect(given).differences
     assert (difference.values["old"], difference.values["new"]) == ("off", "on")
 
 
@@ -108,7 +108,7 @@ def test_batches_of_text_may_differ_from_step_to_step():
     given["run0"] = changed(given["run0"], trace=trace)
     found = counts.inspect(given)
     assert not found.differences
-    (difference,) = found.varying
+    [difference] = found.varying
     assert difference.kind == "step-differs" and difference.values["step"] == 2
     assert kinds(found) == ["counts-vary", "counts-of-last-step"]
 
@@ -131,7 +131,7 @@ def test_groups_depend_on_the_computation_but_not_on_the_measurement():
     measured = [{"num_batches": 3}]
     measured.append({"num_batches": 7, "inter_op_parallelism_threads": 9})
     found = counts.inspect(runs(*measured, encoder_type="cudnn_lstm"))
-    (group,) = found.groups
+    [group] = found.groups
     assert [each.runs for each in group.counts] == [2] and not found.differences
     assert "counts-repeat" in kinds(found)
     modes = [{"variable_update": "replicated"}]

@@ -92,7 +92,7 @@ def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
 @pytest.mark.parametrize("flag", ["--link_mbit=nan", "--link_latency_ms=1001.0"])
 def test_a_link_that_cannot_be_made_is_refused(flag, capsys):
     assert local_cluster.main([flag, "--", MODE]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {flag} must be ")
 
 

@@ -105,7 +105,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert len(reduces[1]["points"][0]["seconds"]) == 6
     # The importer reads every number.
     assert import_log.main([f"{files}/all_reduce.txt", "--output=json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
+    [table] = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
     rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
     assert len(rows) == 5 * 7
     assert {(row["Ranks"], row["Wrong"]) for row in rows} == {(2, 0)}
@@ -215,7 +215,7 @@ def test_every_bad_flag_is_named_at_once(call):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    "words, expected",
     [
         (
             ["--min_bytes=1M", "--max_bytes=4"],
@@ -380,7 +380,7 @@ def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
     (tmp_path / "cache").touch()
     status, out, err = call("--measure=compute")
-    (warning,) = [line for line in err if line.startswith("warning: ")]
+    [warning] = [line for line in err if line.startswith("warning: ")]
     assert status == 0 and "## Matrix products" in out and "Not a directory" in warning
 
 
@@ -400,5 +400,5 @@ def test_transfers_without_a_copy_have_no_bandwidth_and_no_picture(
     status, out, err = call("--measure=copies")
     assert status == 0, err
     assert {*os.listdir(tmp_path / "out")} == {"links.json", "links.md"}
-    (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
+    [row] = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
     assert row[3].strip() == row[7].strip() == "no copy"

@@ -23,7 +23,7 @@ RATE = "regex:rate {number}"
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "rate", "kinds"),
+    "name, words, rate, kinds",
     [
         (
             "cumulative",
@@ -64,7 +64,7 @@ def test_a_log_in_a_sweep(tmp_path, capsys, monkeypatch, name, words, rate, kind
         ]
     )
     assert status == 0, capsys.readouterr().err
-    (path,) = out.glob("sh-*.json")
+    [path] = out.glob("sh-*.json")
     run = record.read(path)
     assert run.throughput.items_per_second == pytest.approx(rate, rel=5e-3)
     assert {finding.kind for finding in run.log_findings or ()} == kinds
@@ -111,7 +111,7 @@ def test_all_lines_of_a_run_that_becomes_slower_count(tmp_path):
     text = "".join(f"rate {100 - 30 * (k >= 50) + k % 3}\n" for k in range(100))
     reading = read(tmp_path, text, RATE)
     assert reading.rate == pytest.approx(2 / (1 / 101 + 1 / 71), rel=0.01)
-    (finding,) = reading.findings
+    [finding] = reading.findings
     assert finding.kind == Kind.SLOWER and finding.count == pytest.approx(50, abs=2)
     assert finding.other == pytest.approx(71, rel=0.01)
 
@@ -139,7 +139,7 @@ def test_averages_that_restart_in_each_epoch_give_the_rate_between_lines(
 
 @pytest.mark.parametrize("has_steps", [False, True])
 @pytest.mark.parametrize(
-    ("warmup", "expected"), [(None, 100), (3, 100), (2, 58 / 0.59), (0, 60 / 0.69)]
+    "warmup, expected", [(None, 100), (3, 100), (2, 58 / 0.59), (0, 60 / 0.69)]
 )
 def test_running_averages_leave_out_the_start_up(tmp_path, has_steps, warmup, expected):
     text = ""
@@ -158,7 +158,7 @@ def test_a_sum_without_the_tag_of_a_rank_is_said(tmp_path):
     assert reading.rate == 7 and kinds_of(reading) == {Kind.NO_RANKS}
 
 
-@pytest.mark.parametrize(("count", "factor"), [(39, 0.9), (12, 0.7)])
+@pytest.mark.parametrize("count, factor", [(39, 0.9), (12, 0.7)])
 def test_a_warm_up_that_approaches_a_rate_is_no_running_average(
     tmp_path, count, factor
 ):
@@ -180,7 +180,7 @@ LINES_OF_RANKS = [
 ]
 
 
-@pytest.mark.parametrize(("tag", "count"), LINES_OF_RANKS)
+@pytest.mark.parametrize("tag, count", LINES_OF_RANKS)
 def test_tags_of_any_number_of_ranks(tmp_path, tag, count):
     text = "".join(
         f"{tag.format(rank=rank)}step {step} rate {100 + rank}\n"
@@ -210,7 +210,7 @@ def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("training", "evaluation"),
+    "training, evaluation",
     [
         ("Epoch: [0][{}/90] Time 0.2 rate 100", "Test: [{}/20] Time 0.7 rate 40"),
         (
@@ -225,7 +225,7 @@ def test_words_of_evaluations(tmp_path, training, evaluation):
     lines += [evaluation.format(k) for k in range(3)]
     reading = read(tmp_path, "\n".join(lines), RATE)
     assert reading.rate == pytest.approx(100)
-    (finding,) = reading.findings
+    [finding] = reading.findings
     assert (finding.kind, finding.count, finding.total) == (Kind.EVALUATION, 3, 12)
 
 

@@ -100,7 +100,7 @@ def test_a_rank_that_failed_is_named(run, tmp_path):
 
 
 def test_json_has_the_same_numbers(run, run_file):
-    (fields,) = json.loads(run(run_file, "--format=json")[1])["runs"]
+    [fields] = json.loads(run(run_file, "--format=json")[1])["runs"]
     assert fields["step_s"] == pytest.approx({"mean": 0.1, "scatter": 0.01})
     for parts in [*(tower["parts"] for tower in fields["towers"]), fields["all"]]:
         assert sum(part["mean"] for part in parts.values()) == pytest.approx(0.1)

@@ -147,7 +147,7 @@ def test_what_a_table_means_is_said(go, tmp_path, header, rows, facts, values, a
 
 
 @pytest.mark.parametrize(
-    ("header", "unit"),
+    "header, unit",
     [
         ("k img/s", "k img"),
         ("Throughput (M tokens/s)", "M tokens"),
@@ -174,7 +174,7 @@ def rows_of(out):
 
 
 @pytest.mark.parametrize(
-    ("header", "cells", "unit", "printed"),
+    "header, cells, unit, printed",
     [
         ("training time (hours)", ("20", "11"), "h", ["20", "11"]),
         ("time", ("1:02:30", "0:32:10"), "s", ["3,750", "1,930"]),

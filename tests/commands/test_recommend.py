@@ -144,7 +144,7 @@ def test_another_failure_ends_the_search_and_is_named(tmp_path):
         go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64")
         == 1
     )
-    (failed,) = written(tmp_path, "largest_batch")["statements"]
+    [failed] = written(tmp_path, "largest_batch")["statements"]
     assert (failed["kind"], failed["values"]) == (
         "batch-failed",
         {"batch_size": 64, "reason": "no such luck"},

@@ -36,7 +36,7 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
             spread = (noise or {}).get(number, 0.002)
             step_s = (1 + spread * repeat) / rate
             records.append(with_seconds(made, [step_s] * len(made.batches.seconds)))
-    (found,) = dispatch_threads.make_probes(records, {num_devices: default})
+    [found] = dispatch_threads.make_probes(records, {num_devices: default})
     return found
 
 
@@ -157,7 +157,7 @@ def test_that_towers_take_turns_is_said_of_quiet_repeats():
         runs = []
         for repeat, number in itertools.product(range(repeats), (1, 2)):
             runs.append(changed(run_of(number, repeat), environment=load))
-        (found,) = dispatch_threads.make_probes(runs, {2: 2})
+        [found] = dispatch_threads.make_probes(runs, {2: 2})
         return next(kind for kind in statements(found) if kind.startswith("towers-"))
 
     assert towers(3) == "towers-in-turn"
@@ -172,13 +172,13 @@ def test_a_number_whose_runs_failed_is_no_bound():
         failed.append(dataclasses.replace(two, status="failed", throughput=None))
         for number in (1, 3):
             runs.append(with_seconds(run_of(number, repeat), two.batches.seconds))
-    (found,) = dispatch_threads.make_probes([*runs, *failed], OWN)
+    [found] = dispatch_threads.make_probes([*runs, *failed], OWN)
     assert [setting.failed for setting in found.settings] == [0, 3, 0]
     assert found.sufficient == 1
     made = statements(found)
     assert list(made)[0].startswith("threads-fewest")
     assert made["threads-failed"]["threads"] == [2]
-    (none,) = dispatch_threads.make_probes(failed, OWN)
+    [none] = dispatch_threads.make_probes(failed, OWN)
     assert "threads-not-measured" in statements(none)
 
 
@@ -228,7 +228,7 @@ def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(
 )
 def test_flags_that_do_not_belong_together_are_named(words, named, tmp_path, capsys):
     assert recommend.main([f"--out={tmp_path}/out", *words], trainer=TRACER) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert all(word in line for word in named)
     assert not (tmp_path / "out").exists()
 
@@ -241,7 +241,7 @@ def test_shared_cores_and_load_are_said_beside_the_numbers():
     runs = []
     for number in (1, 2):
         runs.append(changed(run_of(number, num_devices=4), **shared))
-    (found,) = dispatch_threads.make_probes(runs, OWN)
+    [found] = dispatch_threads.make_probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2
     assert (made["threads-load"]["load"], made["threads-load"]["loaded"]) == (0.3, 2)

@@ -126,7 +126,7 @@ def test_a_folder_that_takes_no_file_is_named_with_the_way_out(
 
 
 @pytest.mark.parametrize(
-    "name,text",
+    "name, text",
     [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")],
 )
 def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):

@@ -105,7 +105,7 @@ def test_no_reader_calls_a_run_in_progress_failed(place, tmp_path, capsys):
     with sweeping(place):
         words = [f"{before}", f"{place}", "--format=json"]
         assert compare.main(words) == 0
-        (result,) = json.loads(capsys.readouterr().out)["results"]
+        [result] = json.loads(capsys.readouterr().out)["results"]
         assert (result["runs"], result["notes"]) == ([3, 3], [])
         with without_pictures():
             assert report.main([str(place)]) == 0

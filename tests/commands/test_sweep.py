@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 
 
 @pytest.mark.parametrize(
-    "words,line",
+    "words, line",
     [
         (["--result_file=x"], "--result_file is set by this command"),
         (["--repeats=-1"], "--repeats=-1 must be at least 0"),
@@ -97,7 +97,7 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
 def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
     words = [*SMALL, "--num_devices=1", "--model=lm"]
     assert go(tmp_path, *words, cudnn_lstm_independent_1="junk") == 1
-    (result,) = records(tmp_path).values()
+    [result] = records(tmp_path).values()
     assert (result.config["model"], result.unit) == ("lm", "tokens")
 
 
@@ -274,7 +274,7 @@ def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(
 ):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_3="removes_folder") == 1
     lines = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in lines if line.startswith("error: ")]
+    [line] = [line for line in lines if line.startswith("error: ")]
     assert "removed or replaced" in line and "2 of 3 records" in line
     assert list(records(tmp_path)) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
@@ -305,7 +305,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/no/such")):
         assert sweep.main([f"--out={out}", *THREE_RUNS], trainer=["false"]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+        [line] = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: --out={out}: ")
 
 
@@ -376,7 +376,7 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
     ]
     hung = {name.replace("-", "_"): "hang"}
     assert go(tmp_path, *words, "--run_timeout=3600", **hung) == 1
-    (result,) = records(tmp_path).values()
+    [result] = records(tmp_path).values()
     assert result.error and result.error.message.startswith("killed after 3600 s")
     assert result.batches.items == (5, 5)
     assert logged(tmp_path / "faults", "rank1") == [name]

@@ -13,7 +13,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "flag"), WRONG)
+@pytest.mark.parametrize("words, flag", WRONG)
 def test_wrong_use(words, flag, capsys):
     assert inspect.main(words) == 2
     err = capsys.readouterr().err
@@ -32,7 +32,7 @@ def test_times_keep_every_digit():
 
 
 @pytest.mark.parametrize(
-    ("window", "status"), [([f"--to=-{'9' * 19}ns"], 2), (["--from=5"], 1)]
+    "window, status", [([f"--to=-{'9' * 19}ns"], 2), (["--from=5"], 1)]
 )
 def test_windows_without_a_trace(tmp_path, capsys, window, status):
     databases.nsys(tmp_path / "db")
@@ -50,7 +50,7 @@ def test_markdown_tables_have_at_most_top_rows(tmp_path, capsys):
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert "(SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
-    (device,) = (line for line in lines if "GTX 1070" in line)
+    [device] = (line for line in lines if "GTX 1070" in line)
     # Kernels and kernels per second.
     assert cells_of(device)[2:4] == ["3", "75"]
     start = lines.index("## Kernels by time")

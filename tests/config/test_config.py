@@ -68,7 +68,7 @@ def test_the_former_name_of_a_preset_is_its_new_name():
 
 
 @pytest.mark.parametrize(
-    "total,towers,sizes",
+    "total, towers, sizes",
     [(64, 2, (32, 32)), (8, 3, (3, 3, 2)), (5, 5, (1,) * 5), (0, 2, (32, 32))],
 )
 def test_no_sample_of_a_global_batch_is_lost(total, towers, sizes):
@@ -205,7 +205,7 @@ def test_options_that_fit_have_no_conflict(words):
 
 
 @pytest.mark.parametrize(
-    "words,is_refused",
+    "words, is_refused",
     [
         ("--num_devices=2", False),
         ("--num_devices=3", True),
@@ -248,7 +248,7 @@ def test_outputs_that_are_one_file_are_refused(folder_of_links, words):
         user_options = dict.fromkeys(registry.TEXT_FILES, "text")
         user_options["data_source"] = "text"
         (folder_of_links / "text").write_text("a\n")
-    (line,) = problems(**{**user_options, **parse(words)})
+    [line] = problems(**{**user_options, **parse(words)})
     assert line.startswith(f"{first} must differ from ")
     assert second.partition("=")[0] in line
 
@@ -266,7 +266,7 @@ def test_separate_outputs_are_allowed(folder_of_links, words):
 
 
 def test_a_link_to_itself_is_one_line(folder_of_links):
-    (line,) = problems("--result_file=loop/r.json --mlperf_log=d/r.json")
+    [line] = problems("--result_file=loop/r.json --mlperf_log=d/r.json")
     assert line.startswith("--result_file=loop/r.json cannot be written")
 
 
@@ -307,13 +307,13 @@ def test_all_conflicts_are_named_at_once():
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_folders_without_write_permission(tmp_path):
     tmp_path.chmod(0o500)
-    (line,) = problems(f"--log_dir={tmp_path}/logs")
+    [line] = problems(f"--log_dir={tmp_path}/logs")
     assert "cannot be written" in line
 
 
 def test_nccl_adds_no_bfloat16():
     on_gpus = "--variable_update=replicated --num_devices=2 --compress_gradients="
-    (line,) = problems(f"{on_gpus}bfloat16", num_gpus=2)
+    [line] = problems(f"{on_gpus}bfloat16", num_gpus=2)
     assert line.startswith("--compress_gradients=bfloat16 and")
     assert problems(f"{on_gpus}float16", num_gpus=2) == []
     other = f"{on_gpus}bfloat16 --all_reduce_spec=collective"

@@ -50,7 +50,7 @@ def test_every_option_is_a_flag_and_is_explained(name):
 
 def test_num_gpus_is_num_devices():
     assert parse("--num_gpus=3") == {"num_devices": 3}
-    (line,) = errors("--num_gpus=3", "--num_devices=2")
+    [line] = errors("--num_gpus=3", "--num_devices=2")
     assert line.startswith("--num_gpus=3 and --num_devices=2 ")
 
 
@@ -77,7 +77,7 @@ def test_flagfile_is_read_and_later_flags_win(tmp_path):
     path.write_text("# comment\n--num_units=12\n--xla=true\n")
     values = parse(f"--flagfile={path}", "--num_units=13")
     assert values == {"num_units": 13, "xla": True}
-    (line,) = errors("--flagfile=missing.txt")
+    [line] = errors("--flagfile=missing.txt")
     assert line.startswith("--flagfile=missing.txt: No such")
 
 
@@ -90,7 +90,7 @@ def test_a_flagfile_may_contain_another_file_but_not_itself(tmp_path, monkeypatc
     values = parse("--flagfile", "outer", "--xla=true")
     assert values == {"num_units": 2, "src_file_name": "\udcff", "xla": True}
     Path("inner").write_text("--flagfile=./outer")
-    (line,) = errors("--flagfile=outer")
+    [line] = errors("--flagfile=outer")
     assert line.startswith("--flagfile=./outer contains itself")
 
 
@@ -165,7 +165,7 @@ def test_missing_and_unexpected_words_are_errors():
     mode, words = refused(Copy, "a", "b", "c", "--mode")
     assert mode.startswith("--mode needs a value")
     assert words.startswith("expected FROM TO, got a b c")
-    (line,) = refused(Count)
+    [line] = refused(Count)
     assert line.startswith("expected FILE [FILE ...], got nothing; ")
 
 

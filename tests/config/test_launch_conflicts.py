@@ -70,7 +70,7 @@ def test_the_right_number_of_processes_is_accepted(words, size, num_ps):
     ],
 )
 def test_other_numbers_are_refused_with_the_remedy(words, size, num_ps, part):
-    (line,) = started(words, size, num_ps)
+    [line] = started(words, size, num_ps)
     assert line.startswith("--") and part in line
 
 

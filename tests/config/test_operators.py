@@ -23,7 +23,7 @@ def test_instructions_of_the_processor_are_accepted(monkeypatch, value):
 
 
 def test_an_unknown_value_is_refused_with_the_known_ones(monkeypatch):
-    (line,) = problems(monkeypatch, "AVX2")
+    [line] = problems(monkeypatch, "AVX2")
     assert line.startswith(
         "RNN_SCALING_OPERATORS=AVX2 must be off, avx2, avx512, avx512_bf16"
     )
@@ -32,7 +32,7 @@ def test_an_unknown_value_is_refused_with_the_known_ones(monkeypatch):
 def test_instructions_that_the_processor_lacks_are_named(monkeypatch):
     wide = (*NARROW, *switch.NEEDED["avx512"])
     for value in ("avx512", "avx512_bf16"):
-        (line,) = problems(monkeypatch, value)
+        [line] = problems(monkeypatch, value)
         assert line.startswith(f"RNN_SCALING_OPERATORS={value} needs avx512f, ")
         assert "unset" in line
         assert problems(monkeypatch, value, (*wide, "avx512_bf16")) == []

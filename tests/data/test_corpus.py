@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read(data, field, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name,content,start",
+    "name, content, start",
     [
         ("a.src", b"", "a.src: the file is empty;"),
         ("v.tgt", b"", "v.tgt: the file is empty;"),
@@ -121,7 +121,7 @@ def test_blanks_beyond_ascii_belong_to_words(data):
 
 
 @pytest.mark.parametrize(
-    "changes,sizes,start,remedy",
+    "changes, sizes, start, remedy",
     [
         (
             {},

@@ -46,7 +46,7 @@ def build(name, data_dir, devices, data_format="NHWC", **options):
 
 
 @pytest.mark.parametrize(
-    "name,prefetch",
+    "name, prefetch",
     [("device", False), ("host", True), ("cifar10", False), ("tfrecord", True)],
 )
 def test_both_formats_hold_the_same_images_and_the_seed_decides_them(

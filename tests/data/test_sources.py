@@ -41,13 +41,13 @@ SOURCES = [
     ("copy", False),
     ("reverse", False),
 ]
-every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
+every_source = pytest.mark.parametrize("name, prefetch", SOURCES)
 # "reverse" differs from "copy" only in the order of the answer, and the pipeline of "text"
 # without prefetching is that of "host".
 CLASSES = [
     source for source in SOURCES if source not in (("reverse", False), ("text", False))
 ]
-every_class = pytest.mark.parametrize("name,prefetch", CLASSES)
+every_class = pytest.mark.parametrize("name, prefetch", CLASSES)
 PIPELINES = ("host", "text")  # the sources with and without prefetching
 
 
@@ -62,7 +62,7 @@ def every_scaling(sources, batch_sizes):
             cases.append((name, prefetch, ()))
         if name not in PIPELINES or prefetch:
             cases.append((name, prefetch, batch_sizes))
-    return pytest.mark.parametrize("name,prefetch,batch_sizes", cases, ids=str)
+    return pytest.mark.parametrize("name, prefetch, batch_sizes", cases, ids=str)
 
 
 def build(name, devices, prefetch=False, layout=PAIRS, **options):
@@ -118,7 +118,7 @@ def test_batches_are_consistent(batches_of, name, prefetch):
             )
 
 
-@pytest.mark.parametrize("name,prefetch", [("device", False), ("text", True)])
+@pytest.mark.parametrize("name, prefetch", [("device", False), ("text", True)])
 def test_batch_major_is_the_transpose(tf, devices, batches_of, name, prefetch):
     layout = dataclasses.replace(PAIRS, time_major=False)
     batch_major = run_steps(tf, build(name, devices[:2], prefetch, layout=layout), 3)

@@ -169,7 +169,7 @@ def test_a_first_record_with_a_fault_is_refused(
     path = write_after_good(tf, tmp_path, [records[name], records["good"]], records)
     with pytest.raises(DataError) as refused:
         build(tmp_path, devices[:1])
-    (line,) = str(refused.value).splitlines()
+    [line] = str(refused.value).splitlines()
     assert line.startswith(f"{path}: record 0 {words}")
 
 
@@ -179,7 +179,7 @@ def test_a_later_record_with_a_fault_is_found(tf, devices, tmp_path, records, na
     path = write_after_good(tf, tmp_path, [good, good, records[name], good], records)
     with pytest.raises(tfrecord.PARSE_ERRORS) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch=True), 20)
-    (line,) = find_fault(tmp_path, caught.value).splitlines()
+    [line] = find_fault(tmp_path, caught.value).splitlines()
     assert line.startswith(f"{path}: record 2 {FAULTS[name]}")
 
 

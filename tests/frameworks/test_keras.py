@@ -12,7 +12,7 @@ def test_fit_reaches_our_losses_and_ends_with_its_step(devices):
     task = make_task(devices, "replicated")
     step = keras.build(task.as_reference(), 0)
     loop.check(step, task, TOWERS)
-    (fit,) = (t for t in threading.enumerate() if t.name.startswith("fit "))
+    [fit] = (t for t in threading.enumerate() if t.name.startswith("fit "))
     del step
     fit.join(timeout=60)
     assert not fit.is_alive()

@@ -117,9 +117,9 @@ def test_a_host_kernel_is_an_operator_of_the_partitions_but_not_a_marker(tf):
     space.host("tower_0/forward/unknown:Add", 31, 32)
     space.host("tower_0/forward/a:MatMul", 120, 130)  # after the step
     found = space.read(tower_0__forward__a=("MatMul", CPU))
-    (step,) = found.steps
+    [step] = found.steps
     assert (step.start_ns, step.end_ns) == (1_000, 101_000)
-    (kernel,) = step.kernels
+    [kernel] = step.kernels
     assert kernel[:5] == ("tower_0/forward/a", "MatMul", CPU, 0, "forward")
     assert (kernel.start_ns, kernel.end_ns) == (11_000, 31_000)
     assert (kernel.lane, kernel.kind, kernel.is_launch_only) == ("pool", HOST, False)
@@ -428,7 +428,7 @@ def test_iterations_of_loops_are_removed_from_a_kept_trace(tf):
     operators = {"tower_0__forward__a": ("MatMul", CPU)}
     steps = space.read(**operators).steps
     xplane.drop_iterations(space.message)
-    (host,) = space.message.planes
+    [host] = space.message.planes
     names = set()
     for line in host.lines:
         for event in line.events:

@@ -102,7 +102,7 @@ def test_bytes_that_never_arrive_are_named_whatever_an_earlier_copy_left_there(l
 
 
 @pytest.mark.parametrize(
-    ("function", "at"),
+    "function, at",
     [
         ("cudaMalloc", 3),
         ("cudaMemcpyAsync", 30),

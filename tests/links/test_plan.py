@@ -50,12 +50,12 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     assert pools == pool_sizes(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
     made = plan.make(["--passes=1", "--num_devices=8"])
-    (line,) = made.left_out
+    [line] = made.left_out
     assert made.devices == "8 logical GPUs" and line.startswith("nccl")
     monkeypatch.setattr(plan, "read_free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
     assert made.tasks[-1].request["sizes"][-1] == 2**24
-    (line,) = made.left_out
+    [line] = made.left_out
     assert line.startswith("all-reduce of 64 MiB, 256 MiB: ") and "2.02 GiB" in line
     with pytest.raises(plan.flags.FlagErrors, match="multiple"):
         plan.make(["--num_devices=6"])
@@ -69,7 +69,7 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
         "gpu_copies",
         "compute",
     ]
-    (line,) = made.left_out
+    [line] = made.left_out
     assert line.startswith("all-reduce: ") and "--num_devices=2" in line
 
 

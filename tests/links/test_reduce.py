@@ -141,7 +141,7 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
     from rnn_scaling.links import cpu_copies
 
     found = cpu_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
-    (series,) = found
+    [series] = found
     assert series.sizes == [4, 4096, 4_000_000]
     assert series.traffic == 0
     assert "copies nothing" in series.notes[0]

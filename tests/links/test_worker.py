@@ -41,13 +41,13 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
         "shapes": [[4, 8, 16]],
     }
     outcome = answer(tmp_path, **request)
-    (made,) = outcome.products
+    [made] = outcome.products
     assert not outcome.series and (made.dtype, made.num_devices) == ("float32", 2)
     assert "50% of the cores" in made.notes[0] and len(made.products[0].seconds) == 3
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    "error, said",
     [
         (MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"),
         (DeviceError("no GPU"), "no GPU"),

@@ -158,7 +158,7 @@ def trace(tf, stack, case, lengths, run=None):
 
 
 def the_only(graph, op_type):
-    (op,) = (op for op in graph.get_operations() if op.type == op_type)
+    [op] = (op for op in graph.get_operations() if op.type == op_type)
     return op
 
 

@@ -84,7 +84,7 @@ def test_a_damaged_library_is_not_loaded_and_one_line_says_so(file, capsys, dama
         library.identify(file)
     assert operators.instruction_set() is None
     assert operators.instruction_set() is None
-    (line,) = capsys.readouterr().err.splitlines()
+    [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: ") and str(file) in line
     assert operators.choose("avx2")[0] is None
     assert operators.choose("off") == (None, "")

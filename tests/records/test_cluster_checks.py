@@ -65,5 +65,5 @@ def test_a_run_that_failed_or_lost_workers_keeps_its_measurements():
     lost = fields_of(cluster(3, 3000, batches=12))
     lost["workers"]["lost"] = [{"rank": 3, "error": "killed by signal 9"}]
     lost["config"]["num_workers"] = 4
-    (rank,) = record.from_json(json.dumps(lost)).workers.lost
+    [rank] = record.from_json(json.dumps(lost)).workers.lost
     assert rank.error == "killed by signal 9"

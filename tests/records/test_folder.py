@@ -64,7 +64,7 @@ def test_an_edited_record_is_listed_with_a_remedy(tmp_path):
     fields = fields_of(make_record())
     fields["throughput"]["items_per_second"] *= 2
     write(tmp_path / "a.json", fields)
-    (line,) = folder.read(tmp_path).left_out
+    [line] = folder.read(tmp_path).left_out
     path = "throughput.items_per_second is 923.07"
     assert line.startswith(f"{tmp_path}/a.json: {path}")
     assert line.endswith(folder.REPEAT_REMEDY)

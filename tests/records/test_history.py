@@ -14,7 +14,7 @@ from tests.support import histories
 
 
 def one_file(folder):
-    (path,) = folder.glob("*.json")
+    [path] = folder.glob("*.json")
     return path
 
 
@@ -26,7 +26,7 @@ def test_an_entry_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change, reason",
     [
         (lambda text: text.replace("1000.0", "1100.0"), "edited"),
         (lambda text: text.replace("history/1", "history/2"), "newer"),
@@ -40,7 +40,7 @@ def test_a_changed_file_is_left_out_in_one_line(change, reason, tmp_path):
     changed.write_bytes(change(changed.read_text()).encode(errors="surrogateescape"))
     result = history.read(tmp_path)
     assert len(result.entries) == 1
-    (line,) = result.left_out
+    [line] = result.left_out
     assert str(changed) in line and reason in line and "\n" not in line
 
 
@@ -81,7 +81,7 @@ def test_other_json_files_are_counted_in_one_line(tmp_path):
         (tmp_path / f"{name}.json").write_text('{"schema": "rnn_scaling.run/1"}')
     (tmp_path / "history.json").write_text('{"schema": "rnn_scaling.history_report/1"}')
     result = history.read(tmp_path)
-    (line,) = result.left_out
+    [line] = result.left_out
     assert not result.entries and "2 JSON files" in line
 
 
@@ -97,7 +97,7 @@ def test_a_run_in_two_entries_counts_once(tmp_path):
     history.write(second, tmp_path)
     rates = []
     for entry in history.read(tmp_path).entries:
-        (each,) = entry.configurations
+        [each] = entry.configurations
         rates += each.rates
         assert all(len(v) == len(each.rates) for v in each.metrics.values())
     assert sorted(rates) == [1000.0, 1001.0, 1002.0]

@@ -29,7 +29,7 @@ def test_records_fit_the_schema(path):
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    "path, value",
     [
         (("status",), "fine"),
         (("schema",), "rnn_scaling.run/0"),

@@ -65,7 +65,7 @@ def edited(text, **changes):
 )
 def test_a_bad_file_is_one_line_and_hides_no_other(tmp_path, change):
     predictions.write(PREDICTION, tmp_path)
-    (path,) = (tmp_path / predictions.FOLDER).iterdir()
+    [path] = (tmp_path / predictions.FOLDER).iterdir()
     path.with_name("broken.json").write_text(change(path.read_text()))
     stored, [line] = predictions.read(tmp_path)
     assert stored == [PREDICTION] and "broken.json: " in line and "\n" not in line

@@ -217,7 +217,7 @@ def test_impossible_values_are_faults(part, change, fault):
     assert from_fields(fields).phases.measured == 1 / 3
     fields[part] |= change
     fields["throughput"] = throughput(fields["batches"])
-    (line,) = faults_of(fields)
+    [line] = faults_of(fields)
     assert line.startswith(fault)
 
 
@@ -269,7 +269,7 @@ def test_fields_of_newer_versions_are_kept_and_have_possible_numbers():
 )
 def test_a_unit_that_the_workload_does_not_count_is_a_fault(model, unit):
     fields = {**fields_of(make_record(config={"model": model})), "unit": unit}
-    (fault,) = faults_of(fields)
+    [fault] = faults_of(fields)
     assert fault.startswith(f"unit is {unit!r}; expected '")
     assert fault.endswith(f"', which --model={model} counts")
     lines = faults_of({**fields, "config": {**fields["config"], "model": []}})

@@ -25,12 +25,12 @@ def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
         SimpleNamespace(difference=Difference(what, "", "", "", severity))
         for what, severity in unlike
     ]
-    (statement,) = ab_statements(SimpleNamespace(results=(result,), differences=found))
+    [statement] = ab_statements(SimpleNamespace(results=(result,), differences=found))
     return statement
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    "numbers, words",
     [
         ((1.27, 1.24, 1.30), "B is 1.27 ± 0.03 times"),
         ((1 / 1.27, 1 / 1.30, 1 / 1.24), "A is 1.27 ± 0.03 times"),

@@ -117,7 +117,7 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
     assert most.training == pytest.approx(5 + 36_000 / 3400, rel=1e-3)
-    (statement,) = start_up.make_section(of(folder()).series[0].rows, "").notes
+    [statement] = start_up.make_section(of(folder()).series[0].rows, "").notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
     assert values["by_whole"] == pytest.approx(

@@ -57,7 +57,7 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
             for (mode, n), rate in rates.items()
             for k in range(4)
         ]
-        (series,) = [each for each in of(runs).series if "replicated" in each.title]
+        [series] = [each for each in of(runs).series if "replicated" in each.title]
         made = make_statements(series)
         found = [
             value(each, "points") for each in made if each.kind in ("part", *RESTS)
@@ -87,7 +87,7 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
             for k, each in enumerate(runs)
         ]
     )
-    ((file, row),) = conclusions.few_disturbed_runs(one)
+    [(file, row)] = conclusions.few_disturbed_runs(one)
     assert file == "7.json"
     assert runs[7].config["num_devices"] == row.num_devices
     assert file in conclusions.answer_text(one)
@@ -173,18 +173,18 @@ def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
 
 
 def test_what_is_missing_is_said_with_the_command_that_supplies_it():
-    (alone,) = of([timed(2, 140, variable_update="replicated")]).series
+    [alone] = of([timed(2, 140, variable_update="replicated")]).series
     assert "needs-run-on-one-device" in by_kind(make_statements(alone))
     assert [
         "--num_devices=1 " in line for line in conclusions.missing_run_commands(alone)
     ] == [True]
-    (one,) = of([timed(1, 100)]).series
+    [one] = of([timed(1, 100)]).series
     assert list(by_kind(make_statements(one))) == ["rate", "not-run-on-more-devices"]
     assert "--num_devices=2" in conclusions.missing_run_commands(one)[0]
     runs = [
         run for run in attributed() if run.config["variable_update"] == "replicated"
     ]
-    (replicated,) = of(runs).series
+    [replicated] = of(runs).series
     assert by_kind(make_statements(replicated))["parts-need-runs"].values["parts"] == [
         "contention",
         "exchange",

@@ -111,7 +111,7 @@ def exported_numbers(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("slow_batches", "expected"),
+    "slow_batches, expected",
     [
         ([10, 0, 0], [995, 1000, 1005]),  # the quiet batches of the first run count
         ([25, 0, 0], [1000, 1005]),  # the first run does not count

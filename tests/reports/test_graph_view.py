@@ -39,7 +39,7 @@ def traced(tf, places):
     context.context().enable_graph_collection()
     try:
         step()
-        (ran,) = context.context().export_run_metadata().function_graphs
+        [ran] = context.context().export_run_metadata().function_graphs
     finally:
         context.context().disable_graph_collection()
     return step.get_concrete_function().graph, ran.post_optimization_graph
@@ -74,10 +74,10 @@ def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, pl
     inside = {
         name: node for name, node in drawn.items() if name.startswith(f"{loop}/body/")
     }
-    (branch,) = [
+    [branch] = [
         name for name, node in inside.items() if node.op in ("If", "StatelessIf")
     ]
-    (inner,) = [
+    [inner] = [
         name for name, node in inside.items() if node.op in ("While", "StatelessWhile")
     ]
     below = collections.Counter(

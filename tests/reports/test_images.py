@@ -63,7 +63,7 @@ def test_series_are_called_by_their_model_and_counted_in_images(folder):
     for word in ("words", "encoder", "cudnn", "dynamic_rnn", "LSTM"):
         assert word not in text, word
     facts = {fact.name: fact.values for fact in told.facts}
-    ((text, number),) = facts["parameters"]
+    [(text, number)] = facts["parameters"]
     assert number == 16 and re.findall(r"[\d,]+\d", text) == ["1,000", "20", "2,000"]
 
 

@@ -58,7 +58,7 @@ def test_runs_on_one_device_serve_all_modes_of_their_model():
 
 
 @pytest.mark.parametrize(
-    ("one", "four"),
+    "one, four",
     [
         ({"more": "Precision:   fp16\n"}, {"more": "Precision:   fp32\n"}),
         ({"batch": 32}, {}),
@@ -94,7 +94,7 @@ def test_repeats_are_one_row_with_an_interval():
 
 
 @pytest.mark.parametrize(
-    ("rates", "lines"),
+    "rates, lines",
     [
         ([400, 402, 398, 250, 401], [40]),
         # below the others, but not slow
@@ -118,11 +118,11 @@ def test_a_run_far_slower_than_its_repeats_is_reported(rates, lines):
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"), [(403.04, "log-start-up-alike"), (402.0, "log-start-up")]
+    "other, kind", [(403.04, "log-start-up-alike"), (402.0, "log-start-up")]
 )
 def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other, kind):
     finding = LogFinding(kind="start-up", count=2, total=20, taken=403.01, other=other)
-    (found,) = log_findings.log_statements("a.log", [finding], "items")
+    [found] = log_findings.log_statements("a.log", [finding], "items")
     assert found.kind == kind
     assert sentence(found).count("403.0") == (kind == "log-start-up")
 
@@ -130,7 +130,7 @@ def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other,
 def test_without_one_device_the_speedup_is_that_from_the_fewest():
     text = tf_cnn(8, 800) + tf_cnn(16, 1528)
     assert speedups(text) == [None, None]
-    (found,) = imports.make_statements(collect(text))
+    [found] = imports.make_statements(collect(text))
     assert found.kind == "import-from-smallest"
     assert (found.values["first"], found.values["last"]) == (8, 16)
     assert found.values["speedup"] == pytest.approx(1.91)
@@ -142,7 +142,7 @@ def links(n, rate=lambda a, b: 20.0):
 
 
 @pytest.mark.parametrize(
-    ("rates", "named"),
+    "rates, named",
     [
         (links(8), []),
         (

@@ -79,7 +79,7 @@ def told(num_devices, rate, gib=2.0, **parts):
 
 
 def values(records):
-    (row,) = rows.build_rows(records)
+    [row] = rows.build_rows(records)
     return {metric.name: row.metric(metric) for metric in METRICS.values()}
 
 

@@ -68,7 +68,7 @@ def lines_of(section):
 
 
 def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
-    (section,) = series_table.make_sections(of(runs_of(MODELS)))
+    [section] = series_table.make_sections(of(runs_of(MODELS)))
     assert [line[0] for line in section.grids[0].lines] == [
         *reversed(MODELS)
     ]  # most work per exchanged MB first
@@ -82,7 +82,7 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
         "Parameters (million)": "1.75",
         "Runs": "2",
     }
-    (brief,) = series_table.make_sections(of(runs_of(MODELS)), is_brief=True)
+    [brief] = series_table.make_sections(of(runs_of(MODELS)), is_brief=True)
     assert brief.grids[0].head[:2] == ["On 2 devices", "Efficiency (%)"]
     assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 

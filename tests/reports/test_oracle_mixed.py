@@ -254,7 +254,7 @@ def judge_one_model(made, lead):
     """
     if len(made.scalings) != 1:
         return
-    ((_, series),) = made.scalings
+    [(_, series)] = made.scalings
     several = [
         each for each in series if each.largest_row and each.largest_row.num_devices > 1
     ]

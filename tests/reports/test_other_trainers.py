@@ -238,7 +238,7 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert found["rates-from-logs"] == {"logs": 6, "runs": 6}
     assert found["log-formats"] == {"formats": ["seed_trainer"]}
     assert "log-rates-alike" not in found
-    (series,) = made.series
+    [series] = made.series
     assert series.largest_row.efficiency_percent.ends
     assert made.steady_states == {} and made.num_unjudged == 0
     [first, *_] = folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()

@@ -99,7 +99,7 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
     assert [data["runs"][k]["name"] for k in point["runs"]] == [
         made.files[id(run)] for run in made.series[1].row_on(2).records
     ]
-    (failed,) = [each for each in data["runs"] if each["status"] == "failed"]
+    [failed] = [each for each in data["runs"] if each["status"] == "failed"]
     assert not failed["values"] and "out of memory" in failed["log"]
 
 
@@ -134,7 +134,7 @@ def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_h
     }
     assert sum(path.stat().st_size for path in folder.iterdir()) < 600_000
     text = page_of(of(attributed()))
-    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    [script] = re.findall(r"<script>(.*?)</script>", text, re.S)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in text and "default-src 'none'" in text
 

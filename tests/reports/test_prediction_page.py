@@ -132,7 +132,7 @@ def test_bars_of_efficiency_and_losses_add_up_to_all(out):
 
 
 @pytest.mark.parametrize(
-    ("parts", "weights"),
+    "parts, weights",
     [(curves.PARTS, {"model": 1.0}), (simulating.PARTS, {"simulation": 1.0})],
 )
 def test_the_parts_of_a_bar_differ_in_colour(out, parts, weights):
@@ -144,7 +144,7 @@ def test_the_parts_of_a_bar_differ_in_colour(out, parts, weights):
 
 
 @pytest.mark.parametrize(
-    ("counts_machines", "devices", "size"),
+    "counts_machines, devices, size",
     [(False, 1, "1 device"), (True, 1, "1 machine"), (True, 8, "8 machines")],
 )
 def test_gains_are_of_as_many_devices_or_machines(out, counts_machines, devices, size):

@@ -58,7 +58,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
                 make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10)
             )
     key = make_series_key(measured.rows[0])
-    (series,) = (
+    [series] = (
         each for each in of(records).series if make_series_key(each.rows[0]) == key
     )
     assert [each.num_devices for each in series.rows] == [1, 2, 4]
@@ -72,12 +72,12 @@ def test_repeating_a_run_is_one_run_in_a_folder_of_its_own():
     words = shlex.split(repeat_commands.run_command(made.rows[0].records[0].config))
     chosen = {"--repeats=1", "--num_devices=2", "--variable_update=replicated"}
     assert chosen | {"--num_batches=33"} <= set(words)
-    (out,) = [word for word in words if word.startswith("--out=")]
+    [out] = [word for word in words if word.startswith("--out=")]
     assert out != "--out=results/default"
 
 
 def test_a_series_without_a_loss_is_measured_as_it_was():
-    (command,) = repeat_commands.list_commands(
+    [command] = repeat_commands.list_commands(
         of([resolved(100.0), resolved(101.0)]).series[0]
     )
     assert " --num_devices=1 " in command

@@ -79,7 +79,7 @@ def test_names_of_files_keep_their_spelling():
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
-    (statement,) = cautions.hand_made_strong_scaling(of(runs))
+    [statement] = cautions.hand_made_strong_scaling(of(runs))
     assert "--batch_size=16 on 4 devices" in statement.values["sizes"]
     assert statement.values["total"] == 64
     assert statement in cautions.make_statements(of(runs))
@@ -122,7 +122,7 @@ def test_a_title_names_the_kernel_only_if_series_differ_in_it():
         "cudnn_lstm (packed LSTM), independent",
         "cudnn_lstm (BlockLSTM), replicated",
     }
-    (series,) = of(fused).series
+    [series] = of(fused).series
     assert series.title == "cudnn_lstm, independent"
 
 
@@ -157,7 +157,7 @@ def test_a_loss_of_many_times_its_start_is_in_the_brief_text():
     batches = {"warmup": 1, "seconds": [9.0, 1.0, 1.0], "items": [1, 100, 100]}
     grown = altered(run(1, 100.0), batches={**batches, "loss": [9.2, 9.2, 920_000.0]})
     summary = of([grown])
-    (statement,) = cautions.loss_statements(summary)
+    [statement] = cautions.loss_statements(summary)
     assert statement.kind == "loss-grew"
     brief = answer_text.brief_text(summary, Path("out"))
     assert sentence_of(statement) in brief

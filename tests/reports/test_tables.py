@@ -33,7 +33,7 @@ def test_text_is_exact(name, is_golden):
 def test_the_json_has_every_number_of_the_table_with_its_kind():
     made = json_of(of(attributed()))
     assert made["schema"] == "rnn_scaling.report/1"
-    (row,) = [
+    [row] = [
         r
         for s in made["series"]
         if "replicated" in s["title"]
@@ -57,7 +57,7 @@ def test_the_json_has_every_number_of_the_table_with_its_kind():
 
 def test_seconds_times_rate_are_the_words_of_a_run():
     made = of([timed(2, rate) for rate in (90, 110, 170)])
-    ((row,),) = [each.rows for each in made.series]
+    [(row,)] = [each.rows for each in made.series]
     assert summary.mean_seconds(row) * row.rate.value == pytest.approx(30 * 2000)
     header, line = csv_table.render(made).decode().splitlines()
     cells = dict(zip(header.split(","), next(csv.reader([line]))))
@@ -87,7 +87,7 @@ def test_a_training_says_how_many_updates_float16_skipped():
     skipped = make_record(
         config={"compute_dtype": "float16"}, batches={"skipped_updates": 3}
     )
-    (statement,) = environment.make_statements(
+    [statement] = environment.make_statements(
         [skipped, make_record(batches={"skipped_updates": 0}), make_record()]
     )
     assert (statement.kind, statement.values) == (

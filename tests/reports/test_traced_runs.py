@@ -27,7 +27,7 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
     assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
     assert "#010203" not in page  # the figure has only colours of the page
     assert "exchange, exposed" in (tmp_path / "table.md").read_text()
-    (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
+    [row] = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
     assert row["step"]["steps"] == 5
     assert row["step"]["step_s"]["mean"] == pytest.approx(0.1)
     assert row["step"]["straggler"]["tower"] == 1
@@ -48,7 +48,7 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
     with without_pictures():
         assert report.main([str(tmp_path)]) == 0
     assert "<td>1,047 [1,047 / 0]</td>" in (tmp_path / "report.html").read_text()
-    (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
+    [group] = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
     assert [
         (each["encoder"], each["operators"], each["kernels"])
         for each in group["counts"]
@@ -69,9 +69,9 @@ def test_clusters_of_xla_have_no_tower_and_it_is_said():
     assert parts.concurrency is None
     assert kinds[1:3] == ["concurrency-unknown-clusters", "straggler-clusters"]
     assert kinds[-1] == "xla-clusters"
-    (alone,) = dispatch_threads.make_probes([traced(*THREE, xla=True)], {2: 3})
+    [alone] = dispatch_threads.make_probes([traced(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None
-    (alone,) = dispatch_threads.make_probes([traced(*THREE)], {2: 3})
+    [alone] = dispatch_threads.make_probes([traced(*THREE)], {2: 3})
     assert alone.settings[0].concurrency > 1
 
 

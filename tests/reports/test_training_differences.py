@@ -101,7 +101,7 @@ def test_only_what_rounding_cannot_explain_is_stated(tmp_path, update, is_stated
     assert ("other-training-remedy" in kinds) == is_stated
 
 
-@pytest.mark.parametrize(("peak", "is_stated"), [(2.2, True), (9.0, False)])
+@pytest.mark.parametrize("peak, is_stated", [(2.2, True), (9.0, False)])
 def test_training_that_diverges_proves_nothing(tmp_path, peak, is_stated):
     """A divergence amplifies rounding, so later losses may differ without a fault."""
 

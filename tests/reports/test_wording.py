@@ -79,7 +79,7 @@ def check_template(kind, template, count):
 
 
 @pytest.mark.parametrize(
-    ("spec", "value", "expected"),
+    "spec, value, expected",
     [
         ("list", ["A", "B", "C"], "A, B and C"),
         ("list", list("ABCDEFG"), "A, B, C, D, E and 2 more"),

@@ -86,7 +86,7 @@ class UsersFolder:
             cwd=self.folder, env=given, capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert "1,000" in done.stdout, done.stderr
-        (dump,) = self.folder.rglob("environment")
+        [dump] = self.folder.rglob("environment")
         got = dict(line.split("=", 1) for line in dump.read_text().split("\0") if line)
         assert DOCUMENTED - {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} <= got.keys()
         return {

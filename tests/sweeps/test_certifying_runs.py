@@ -108,8 +108,8 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
     for chosen, optimizer, rate in (({}, "sgd", 0.5), (ADAM, "adam", 0.001)):
         options = {**given, **measuring, **chosen}
         lists = {name: [value] for name, value in options.items()}
-        (run,) = plan(lists, num_gpus=0, num_cores=2)
-        (job,) = certifying_runs.plan_jobs([run], tmp_path)
+        [run] = plan(lists, num_gpus=0, num_cores=2)
+        [job] = certifying_runs.plan_jobs([run], tmp_path)
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
         flat = job.run.config.flat()
         assert (flat["optimizer"], flat["learning_rate"]) == (optimizer, rate)

@@ -36,7 +36,7 @@ WORKERS = {
     ],
 )
 def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start, key):
-    (line,) = early_checks.check_cores([resolved(**given)] * 2, num_cores=2)
+    [line] = early_checks.check_cores([resolved(**given)] * 2, num_cores=2)
     assert line.startswith(start) and key in line
 
 

@@ -26,7 +26,7 @@ ONE_KERNEL = {
 
 def options(**given):
     lists = {**ONE_KERNEL, **{name: [value] for name, value in given.items()}}
-    (run,) = plan(lists, num_gpus=0, num_cores=2)
+    [run] = plan(lists, num_gpus=0, num_cores=2)
     return identify(run.config.flat())
 
 
@@ -112,7 +112,7 @@ def test_the_first_finished_run_corrects_the_estimate_of_runs_like_it():
 
 
 @pytest.mark.parametrize(
-    ("took_s", "batch_size", "seconds"),
+    "took_s, batch_size, seconds",
     [
         ([12.0, 14.0], 32, 300.0),
         ([120.0], 32, 1200.0),
@@ -138,7 +138,7 @@ SOFTMAX = 256 * 8000
 
 
 @pytest.mark.parametrize(
-    ("model", "weights"), [("nmt", 2 * CELLS + SOFTMAX), ("lm", CELLS + SOFTMAX)]
+    "model, weights", [("nmt", 2 * CELLS + SOFTMAX), ("lm", CELLS + SOFTMAX)]
 )
 def test_operations_follow_the_work(model, weights):
     flop = 6 * 30 * 32 * 30 * weights

@@ -63,7 +63,7 @@ def jobs(out, repeats=2):
         "variable_update": ["independent"],
         "num_devices": [1],
     }
-    (run,) = plan(lists, num_gpus=0, num_cores=1)
+    [run] = plan(lists, num_gpus=0, num_cores=1)
     return [folder.Job(each, out) for each in interleave([run], repeats)]
 
 
@@ -109,5 +109,5 @@ def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(
         ["cudnn_lstm-independent-1"],
         ["cudnn_lstm-independent-1.r2"],
     )
-    (what,) = aside
+    [what] = aside
     assert what.startswith(f"{tmp_path}/cudnn_lstm-independent-1.r2.json: {reason}")

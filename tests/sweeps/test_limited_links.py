@@ -85,7 +85,7 @@ def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     same = network.Calibration((1.9e8, 1.9e8), 0.0003)
     assert " 190 Mbit/s of payload" in network.describe(LINK, same)
     assert network.find_warnings(LINK, found) == []
-    (slow,) = network.find_warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
+    [slow] = network.find_warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
     assert slow.startswith("--link_mbit=200: a link carries only 120 Mbit/s; ")
 
 
@@ -108,7 +108,7 @@ def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missin
     command = ("sh", "-c", f"echo {said!r} >&2; exit 2")
     with pytest.raises(entry.Refusal) as refused:
         network._require_feature("the token bucket filter (tbf)", "sch_tbf", *command)
-    (line,) = refused.value.lines
+    [line] = refused.value.lines
     assert line.startswith(f"--link_mbit and --link_latency_ms need {missing}")
     assert said in line
 

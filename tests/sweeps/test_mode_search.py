@@ -65,7 +65,7 @@ def test_lists_of_values_are_compared():
 
 
 @pytest.mark.parametrize(
-    ("lists", "words"),
+    "lists, words",
     [
         (
             {"variable_update": ["replicated"], "all_reduce_spec": ["nccl"]},

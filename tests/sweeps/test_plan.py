@@ -74,7 +74,7 @@ def test_workers_are_an_axis_of_modes_that_have_them():
 
 
 @pytest.mark.parametrize(
-    "most,counts",
+    "most, counts",
     [(0, [1]), (3, [1, 2, 3]), (12, [1, 2, 4, 8, 12]), (16, [1, 2, 4, 8, 16])],
 )
 def test_device_counts(most, counts):
@@ -192,7 +192,7 @@ def test_rounds_run_in_a_random_order_and_back_again():
 
 
 def test_identity_is_every_option_but_the_outputs():
-    (run,) = plan(
+    [run] = plan(
         encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1]
     )
     flat = run.config.flat()

@@ -108,7 +108,7 @@ ITEMS = "--items_per_step="
 
 
 @pytest.mark.parametrize(
-    ("case", "pattern", "words", "rate"),
+    "case, pattern, words, rate",
     [
         ("time_ms.log", "time (?P<ms>{number})ms", [f"{ITEMS}1"], 2.4325),
         ("elapsed_ms.log", r"\(ms\): (?P<ms>{number})", [f"{ITEMS}512"], 9.7887),
@@ -122,7 +122,7 @@ def test_the_printed_rate_is_read(measure_case, case, pattern, words, rate):
 
 
 @pytest.mark.parametrize(
-    ("case", "pattern", "remedy"),
+    "case, pattern, remedy",
     [
         ("time_ms.log", "time {number}ms", "(?P<ms>{number})"),
         ("elapsed_ms.log", r"\(ms\): {number}", "(?P<ms>{number})"),
@@ -167,7 +167,7 @@ def test_the_steps_between_lines_count_as_printed_times(measure, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "pattern", "kind", "values"),
+    "line, pattern, kind, values",
     [
         (
             "tokens/s {rate} avg tokens/s {other}",
@@ -192,7 +192,7 @@ def test_implausible_rates_are_flagged(measure, tmp_path, line, pattern, kind, v
 
 
 @pytest.mark.parametrize(
-    ("line", "pattern"),
+    "line, pattern",
     [
         ("{rate} it/s, {other} samples/s", "{number} it/s"),
         ("learning rate {std} rate {rate}", " rate {number}$"),
@@ -249,7 +249,7 @@ def test_a_global_batch_without_a_place_declares_strong_scaling(tmp_path, python
     ]
     assert sweep.main(words) == 0
     report = report_of(tmp_path / "out")
-    (series,) = report["series"]
+    [series] = report["series"]
     assert [row["global_batch_size"] for row in series["rows"]] == [512, 512]
     assert series["rows"][1]["speedup"]["value"] == pytest.approx(2.0)
 

@@ -68,7 +68,7 @@ def go(tmp_path, *words, command=COMMAND):
 
 
 def only(tmp_path):
-    (result,) = records(tmp_path).values()
+    [result] = records(tmp_path).values()
     return result
 
 
@@ -272,7 +272,7 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
 
 def test_options_are_numbers_where_they_read_as_one():
     axes = {"a": ["1"], "b": ["0.5"], "c": ["inf"]}
-    (run,) = planned("true x {a} {b} {c}", axes, given={"num_devices": [1]})
+    [run] = planned("true x {a} {b} {c}", axes, given={"num_devices": [1]})
     assert [run.config[name] for name in "abc"] == [1, 0.5, "inf"]
     words = ["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"]
     axes, rest = split_axes(words)
@@ -303,10 +303,10 @@ def test_options_have_the_values_of_the_program(command, options, expected):
     assert [each.num_devices for each in more_runs] == [2, 3]
 
 
-@pytest.mark.parametrize(("a", "is_same"), [("256", True), ("257", False)])
+@pytest.mark.parametrize("a, is_same", [("256", True), ("257", False)])
 def test_what_a_record_says_may_be_written_otherwise(a, is_same):
     axes = {"a": ["256"], "b": ["true"]}
-    (run,) = planned("true {a} {b}", axes, given={"num_devices": [1]})
+    [run] = planned("true {a} {b}", axes, given={"num_devices": [1]})
     found = program_trainer._find_contradiction(run, {"a": a, "b": True}, "its record")
     assert (found == "") == is_same
 
@@ -324,7 +324,7 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     ended = process.ProcessOutcome(0, False, [])
     complete = ProgramTrainer()._complete(two, written, ended, "")
     assert complete.resolved.device_type == "GPU"
-    (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
+    [on_cpu] = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
     variables = ProgramTrainer().command(on_cpu, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the number of GPUs"):

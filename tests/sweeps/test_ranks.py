@@ -38,7 +38,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     places = [task.environment for task in tasks]
     assert [place["RNN_SCALING_RANK"] for place in places] == [*"0123"]
     assert {place["RNN_SCALING_SIZE"] for place in places} == {"4"}
-    (address,) = {place["RNN_SCALING_MEETING"] for place in places}
+    [address] = {place["RNN_SCALING_MEETING"] for place in places}
     assert address.startswith("127.0.0.1:")
     equal_tasks = ranks.Starter().tasks(resolved(**SEVERAL), [])
     assert not any(task.may_fail for task in equal_tasks)
@@ -46,7 +46,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
 
 def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_their_command_lines():
     def token_of(tasks):
-        (token,) = {task.environment["RNN_SCALING_JOB_TOKEN"] for task in tasks}
+        [token] = {task.environment["RNN_SCALING_JOB_TOKEN"] for task in tasks}
         assert not any(token in word for task in tasks for word in task.command)
         return token
 
@@ -56,7 +56,7 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
 
 
 @pytest.mark.parametrize(
-    ("launch", "given", "shown"),
+    "launch, given, shown",
     [
         ("", {}, "./run.sh train --seed=2"),
         ("", SEVERAL, "./run.sh local-cluster --workers=3 -- --seed=2"),

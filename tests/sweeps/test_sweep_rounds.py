@@ -178,14 +178,14 @@ def test_a_failed_configuration_is_not_repeated_with_a_budget():
 
 
 @pytest.mark.parametrize(
-    ("batch_s", "num_batches"), [(2.0, 10), (0.2, 20), (0.05, 100), (0.0001, 200)]
+    "batch_s, num_batches", [(2.0, 10), (0.2, 20), (0.05, 100), (0.0001, 200)]
 )
 def test_fast_batches_are_measured_more_often(batch_s, num_batches):
     assert choose_num_batches(make_record(seconds=[batch_s] * 3)) == num_batches
 
 
 @pytest.mark.parametrize(
-    ("minutes", "repeats", "is_default", "expected"),
+    "minutes, repeats, is_default, expected",
     [
         (None, 0, True, 3),
         (None, 0, False, math.inf),

@@ -225,7 +225,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
 
 
 @pytest.mark.parametrize(
-    "words,handler",
+    "words, handler",
     [(["-m", "rnn_scaling.train"], "SIG_DFL"), (["a.py"], "default_int_handler")],
 )
 def test_importing_the_package_changes_ctrl_c_only_in_its_own_program(words, handler):

@@ -94,7 +94,7 @@ def test_averages_of_a_tower_follow_each_of_its_micro_batches(tf, devices):
     step()
     weights = make_first_values(workload.variables, 1)
     moving = make_first_values(workload.moving, 1)
-    for (batch,) in batches:
+    for [batch] in batches:
         values = {**weights, **moving}
         moving = workload.forward(values, {}, batch, tf.constant([0, 0])).moving
     for name, variable in step.moving()[0].items():

@@ -74,7 +74,7 @@ def check(tf, devices, name, num_towers, shards):
                 )
 
 
-@pytest.mark.parametrize(("name", "num_towers", "shards"), IN_THIS_PROCESS)
+@pytest.mark.parametrize("name, num_towers, shards", IN_THIS_PROCESS)
 def test_every_tower_gets_the_sum(tf, devices, name, num_towers, shards):
     check(tf, devices, name, num_towers, shards)
 
@@ -171,7 +171,7 @@ def test_pscpu_adds_on_the_host_of_gpus(tf):
 
 
 @pytest.mark.parametrize(
-    ("text", "repacking", "max_bytes", "max_group"),
+    "text, repacking, max_bytes, max_group",
     [
         ("pscpu", 3, 0, 10),
         ("pscpu#2:16:xring#2:400:rechd", 0, 64, 3),

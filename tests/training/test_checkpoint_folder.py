@@ -205,7 +205,7 @@ def test_any_value_is_used_or_refused_in_one_line(tmp_path):
 
 
 def change_column(folder, **columns):
-    (rank,) = json.loads((folder / "run.json").read_text())["ranks"]
+    [rank] = json.loads((folder / "run.json").read_text())["ranks"]
     change_rank(folder, columns={**rank["columns"], **columns})
 
 
@@ -225,7 +225,7 @@ def change(folder, **fields):
 def test_the_columns_of_an_older_checkpoint_are_read(tmp_path):
     saved(tmp_path, 20)
     folder = tmp_path / "batch_00000020"
-    (rank,) = json.loads((folder / "run.json").read_text())["ranks"]
+    [rank] = json.loads((folder / "run.json").read_text())["ranks"]
     rank["told"] = rank.pop("columns")
     change(folder, ranks=[rank])
     assert len(read_newest(str(tmp_path), resolved()).columns["seconds"]) == 20

@@ -89,7 +89,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     ):
         assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
     assert whole.batches.resumed is None and whole.phases.resume is None
-    (again,) = resumed.batches.resumed
+    [again] = resumed.batches.resumed
     assert again.batch == 15 and again.seconds > resumed.phases.resume > 0
     seconds = resumed.batches.seconds
     assert resumed.throughput.seconds == pytest.approx(
@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
     notices = []
     monkeypatch.setattr(checkpoints, "_write_variables", full)
     checkpoints.Saver(state._config, state, (), observer=Notices()).save_step(step)
-    (notice,) = notices
+    [notice] = notices
     assert notice.kind == "warn-first-checkpoint"
     assert (notice.values["problem"], notice.values["batch"]) == (
         "No space left on device",

@@ -7,7 +7,7 @@ from rnn_scaling.training.recording import compute_throughput
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 9])
-@pytest.mark.parametrize("slow_step_s,slow_items", [(1e6, 1), (1e-6, 10**9)])
+@pytest.mark.parametrize("slow_step_s, slow_items", [(1e6, 1), (1e-6, 10**9)])
 def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_items):
     readings = [0.0]
     for step in range(10):

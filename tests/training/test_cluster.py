@@ -94,7 +94,7 @@ def alone(tmp_path_factory):
     @functools.cache
     def run_alone(*words):
         folder = tmp_path_factory.mktemp("alone")
-        (done,) = run(folder, 1, *words)
+        [done] = run(folder, 1, *words)
         assert done.returncode == 0, done.stderr
         return folder
 
@@ -189,7 +189,7 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
         result.batches.tower_items[0]
         == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
     )
-    (one,) = run(
+    [one] = run(
         tmp_path / "one",
         1,
         *words,
@@ -232,7 +232,7 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     ) as started:
         rank_0 = started.trainers[0].end()
         assert started.trainers[1].end().returncode == status
-    (error,) = errors_of(rank_0)
+    [error] = errors_of(rank_0)
     assert error.startswith("error: rank 1 (host 127.0.0.1, process ") and said in error
     result = the_record(tmp_path)
     expected = (130, "interrupted") if fault == "terminated" else (1, "failed")
@@ -285,7 +285,7 @@ def test_a_run_whose_worker_was_killed_goes_on_with_the_same_losses(tmp_path):
         "measured",
     ):
         assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
-    (again,) = resumed.batches.resumed
+    [again] = resumed.batches.resumed
     assert again.batch == 15 and again.seconds > resumed.phases.resume > 0
     assert resumed.workers.window_seconds is None, "checkpoints lie in it"
     assert [len(rank.seconds) for rank in resumed.workers.ranks] == [22, 22]

@@ -43,8 +43,7 @@ def test_repack_then_unpack_is_the_identity(tf, gradients, seed, pieces):
 
 
 @pytest.mark.parametrize(
-    ("seed", "max_bytes", "max_group"),
-    [(0, 0, 10), (1, 64, 3), (2, 400, 1), (3, 10**6, 4)],
+    "seed, max_bytes, max_group", [(0, 0, 10), (1, 64, 3), (2, 400, 1), (3, 10**6, 4)]
 )
 def test_pack_small_then_unpack_is_the_identity(
     tf, gradients, seed, max_bytes, max_group
@@ -138,7 +137,7 @@ def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
 
 
 @pytest.mark.parametrize(
-    ("norm", "scale"),
+    "norm, scale",
     [(0.0, 1.0), (8.0, 0.25), (float("inf"), 0.0), (float("nan"), float("nan"))],
 )
 def test_clip_scale(tf, gradients, norm, scale):

@@ -48,7 +48,7 @@ def test_forward_only_has_the_loss_of_the_first_step_and_does_not_learn(tf, mode
 
 
 @pytest.mark.usefixtures("as_built")
-@pytest.mark.parametrize(("beams", "seed"), [(1, 4), (3, 3)])
+@pytest.mark.parametrize("beams, seed", [(1, 4), (3, 3)])
 def test_a_step_counts_the_words_of_the_best_translations(tf, beams, seed):
     given = {
         "decode": True,
@@ -131,7 +131,7 @@ def test_a_run_that_does_not_train_reads_a_checkpoint_and_leaves_it(tmp_path):
         "--encoder_type=dynamic_rnn",
     )
     assert evaluated.returncode == 0, evaluated.stderr
-    (loss,) = {*record.read(tmp_path / "run.json").batches.loss}
+    [loss] = {*record.read(tmp_path / "run.json").batches.loss}
     decoded = run(
         tmp_path,
         *constant[:2],

@@ -137,7 +137,7 @@ class FailingOutputs(Observer):
 
 
 @pytest.mark.parametrize(
-    ("fails", "flag"),
+    "fails, flag",
     [
         ("trace", "--trace_batches=2"),
         ("logs", "--log_dir="),

@@ -132,7 +132,7 @@ def test_towers_of_all_workers_train_as_one_on_the_global_batch(name, driven):
         key: value for key, value in options.items() if key == "max_gradient_norm"
     }
     weights, losses = _serial(model, steps, towers.stop - towers.start, **clipped)
-    (replica,) = driven[name]["replicas"]
+    [replica] = driven[name]["replicas"]
     assert largest_difference(replica, weights) < TOLERANCE
     np.testing.assert_allclose(driven[name]["losses"], losses, rtol=1e-5)
 
@@ -293,7 +293,7 @@ def test_each_step_is_done_once_also_when_a_worker_dies(coordinated):
     )  # 1: the killed worker had counted a step that another ran again
     batches = make_batches(NUM_BATCHES, 1, LM)
     for step in done:
-        (batch,) = batches[step.number % NUM_BATCHES]
+        [batch] = batches[step.number % NUM_BATCHES]
         assert step.items == batch.target_length.sum()
 
 

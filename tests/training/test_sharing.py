@@ -55,5 +55,5 @@ def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(
     )
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}
     run = dataclasses.replace(changed(make_record(), **crowded), workers=told)
-    (row,) = build_rows([run])
+    [row] = build_rows([run])
     assert disturbance.count_shared_cores(row.good_runs) == num_cores

@@ -23,7 +23,7 @@ def audited(tmp_path, capsys, text):
     """Return the findings of the command, as data."""
     (tmp_path / "x.md").write_text(text)
     status = audit.main([str(tmp_path / "x.md"), "--format=json"])
-    (report,) = json.loads(capsys.readouterr().out)["files"]
+    [report] = json.loads(capsys.readouterr().out)["files"]
     assert status == (1 if report["findings"] else 0), report["error"]
     return report["findings"]
 
@@ -39,7 +39,7 @@ def assert_fits(findings, line, column, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "line", "column", "value"),
+    "name, old, new, line, column, value",
     [
         ("group_cells", "", "", 6, "efficiency", 0.479),
         ("user_time", "3.60", "3.06", 5, "Speedup", 3.60),
@@ -61,7 +61,7 @@ def test_cpu_times_are_ignored(tmp_path, capsys):
     for cpu_time in ("sys", "CPU time (s)"):
         text = text_of("user_time").replace("User Time (s)", cpu_time)
         assert audited(tmp_path, capsys, text) == []
-        (finding,) = audited(tmp_path, capsys, text.replace("3.60", "3.06"))
+        [finding] = audited(tmp_path, capsys, text.replace("3.60", "3.06"))
         columns = {place["column"] for place in finding["places"]}
         assert columns == {"Wall Clock Time (s)", "Speedup"}
 
@@ -84,7 +84,7 @@ SWAPS = (
 def test_swapped_headings(text, tmp_path, capsys):
     titles = [title.strip() for title in text.splitlines()[0].strip("|").split("|")]
     first, second = titles[-2:]
-    (finding,) = audited(tmp_path, capsys, text)
+    [finding] = audited(tmp_path, capsys, text)
     assert finding["kind"] == "swapped-headings"
     assert {place["column"] for place in finding["places"]} == {first, second}
     right = text.replace(first, "#").replace(second, first).replace("#", second)

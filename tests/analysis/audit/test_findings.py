@@ -78,7 +78,7 @@ def test_consistent_tables_have_no_finding(seed):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "blamed"),
+    "old, new, blamed",
     [
         ("3.78", "3.18", (5, "Speedup")),
         ("195.2", "159.2", (4, "img/s")),
@@ -87,15 +87,15 @@ def test_consistent_tables_have_no_finding(seed):
 )
 def test_the_cell_that_the_others_contradict(old, new, blamed):
     assert found(GOOD) == []
-    (finding,) = found(GOOD.replace(old, new))
-    (place,) = finding.places
+    [finding] = found(GOOD.replace(old, new))
+    [place] = finding.places
     assert (place.line, place.column) == blamed
     right = float(old.rstrip("%"))
     assert 0.99 * place.low <= right <= 1.01 * place.high
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "blamed"),
+    "name, old, new, blamed",
     [
         ("two columns", "3.64", "3.04", {(5, "Time (s)"), (5, "Speedup")}),
         ("ratio", "8.12", "6.12", {(5, "old / new")}),
@@ -118,7 +118,7 @@ def test_a_fault_in_tables_of_other_kinds(name, old, new, blamed):
 def test_the_slip_is_named():
     hints = {}
     for new in ("37.8", "3.87"):
-        (finding,) = found(GOOD.replace("3.78", new))
+        [finding] = found(GOOD.replace("3.78", new))
         hints[new] = finding.places[0].hint
     assert hints == {"37.8": "decimal point one place off", "3.87": "digits exchanged"}
 
@@ -140,7 +140,7 @@ def _kinds(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "relation"),
+    "text, relation",
     [
         (
             table(
@@ -166,19 +166,19 @@ def _kinds(text):
     ],
 )
 def test_a_column_that_is_not_what_its_header_says(text, relation):
-    (finding,) = found(text)
+    [finding] = found(text)
     assert (finding.kind, finding.relation) == ("column", relation)
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    "rows, line",
     [
         ("1|100 2|190 3|280 4|640 5|450", 6),  # more than any machine reaches
         ("1|100 2|190 4|37 8|700", 5),  # far below both neighbours
     ],
 )
 def test_numbers_that_no_machine_reaches(rows, line):
-    (finding,) = found(table("n|img/s", *rows.split()))
+    [finding] = found(table("n|img/s", *rows.split()))
     assert (finding.strength, finding.places[0].line) == ("unlikely", line)
 
 

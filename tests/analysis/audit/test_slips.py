@@ -14,7 +14,7 @@ def cheapest(printed, low, high, devices=1.0):
 
 
 @pytest.mark.parametrize(
-    ("printed", "right", "name"),
+    "printed, right, name",
     [
         ("3.18", 3.78, "one digit wrong"),
         ("3.87", 3.78, "digits exchanged"),

@@ -69,7 +69,7 @@ def test_measured_step_times_are_drawn_with_their_mean_and_spread():
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
+    "name, values",
     [
         ("jitter", (0.0, 0.02, 0.1, 0.3)),
         ("stragglers", (0.0, 0.05, 0.3)),

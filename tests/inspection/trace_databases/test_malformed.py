@@ -33,7 +33,7 @@ def write_other_database(file):
 
 
 @pytest.mark.parametrize(
-    ("name", "write", "reason"),
+    "name, write, reason",
     [
         ("empty.sqlite", Path.touch, "not an SQLite database"),
         ("a.nsys-rep", lambda file: file.write_bytes(b"\0\1QD" * 99), "nsys export"),
@@ -111,10 +111,10 @@ def test_a_damaged_table_is_named_and_the_others_are_reported(tmp_path, capsys):
         for i in range(2000):
             databases.kernel(db, i * 100, i * 100 + 50)
         databases.copy(db, 10, 20, 1000)
-        (root,) = db.execute(
+        [root] = db.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
         ).fetchone()
-        (size,) = db.execute("PRAGMA page_size").fetchone()
+        [size] = db.execute("PRAGMA page_size").fetchone()
     content = bytearray((tmp_path / "db").read_bytes())
     content[(root - 1) * size : root * size] = b"\xff" * size
     (tmp_path / "db").write_bytes(content)
@@ -162,7 +162,7 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     (databases.nsys if seed % 2 else databases.nvprof)(file)
     with changing(file) as db:
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        names = [name for (name,) in tables if not name.startswith("sqlite_")]
+        names = [name for [name] in tables if not name.startswith("sqlite_")]
         for _ in range(rng.choice([1, 2, 5])):
             table = rng.choice(names)
             columns = db.execute(f'PRAGMA table_info("{table}")')

@@ -74,7 +74,7 @@ BY_HAND = {
 def test_the_numbers_equal_a_count_by_hand(database):
     found = read(database)
     expected = BY_HAND[database.stem]
-    (device,) = found["devices"]
+    [device] = found["devices"]
     busy = {name: device[f"{name}_ns"] // MS for name in expected["busy"]}
     assert busy == expected["busy"] and device["sum_ns"]["kernel"] == 12 * MS
     assert device["busy_ns"] == 16 * MS and device["model"] == "GeForce GTX 1070"
@@ -107,15 +107,15 @@ def test_a_window_clips_what_straddles_its_edges(database, by):
     if by == "nanoseconds":
         window = [f"--from={first + 4 * MS}ns", f"--to={first + 19 * MS}ns"]
     found = read(database, *window)
-    (device,) = found["devices"]
+    [device] = found["devices"]
     # kernels 4-6, 16-19 and 18-19; copy 5-9
     assert device["sum_ns"]["kernel"] == 6 * MS and device["kernel_busy_ns"] == 5 * MS
     assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 3 * MS
     assert device["idle_ns"] == 7 * MS == device["gap_ns"]
     assert found["window_ns"] == [first + 4 * MS, first + 19 * MS]
-    (copy,) = found["copies"]
+    [copy] = found["copies"]
     assert (copy["bytes"], copy["ns"], copy["gb_per_s"]) == (8_000_000, 4 * MS, 2.0)
-    (cut,) = read(database, "--from=0.005", "--to=0.006")["copies"]
+    [cut] = read(database, "--from=0.005", "--to=0.006")["copies"]
     assert (cut["ns"], cut["whole_ns"], cut["gb_per_s"]) == (MS, 4 * MS, 2.0)
 
 
@@ -184,7 +184,7 @@ def test_columns_of_other_versions(tmp_path):
     found = read(tmp_path / "db")
     names = [row["name"] for row in found["kernels"]]
     assert names == ["(string 99 is missing)", "gemm"]
-    (copy,) = found["copies"]
+    [copy] = found["copies"]
     assert (copy["kind"], copy["source"], copy["gb_per_s"]) == ("PtoP", "", 2.0)
     assert found["devices"][0]["overlap_ns"] == 10
 
@@ -197,7 +197,7 @@ def test_a_table_without_times_is_noted(nsys):
 
 
 @pytest.mark.parametrize(
-    ("mangled", "name"),
+    "mangled, name",
     [
         (
             "_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_",
@@ -214,7 +214,7 @@ def test_short_names_of_mangled_kernels(mangled, name):
 
 def test_a_copy_between_two_devices_is_communication(nsys, tmp_path):
     databases.nvprof(tmp_path / "nvprof.db")
-    (device,) = read(tmp_path / "nvprof.db")["devices"]
+    [device] = read(tmp_path / "nvprof.db")["devices"]
     assert device["communication"]["copies"] == 1
     assert device["communication"]["exposed_ns"] == MS
     with changing(nsys) as db:
@@ -231,7 +231,7 @@ def test_a_copy_between_two_devices_is_communication(nsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "communicates"),
+    "name, communicates",
     [
         ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
         ("void ncclAllReduceKernel<2, 2>(KernelArgs<float>)", True),

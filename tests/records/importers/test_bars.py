@@ -51,7 +51,7 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
     ],
 )
 def test_the_rate_of_a_log(name, text, rate, half):
-    (run,) = parse(name, text).runs
+    [run] = parse(name, text).runs
     assert run.rate.value == pytest.approx(rate)
     assert run.rate.resolution == pytest.approx(2 * half, rel=1e-3)
 
@@ -72,7 +72,7 @@ def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_sh
     format = name.partition("_")[0]
     path = tmp_path / "log.txt"
     shown = read_run(path, format, items_per_step=8.0, arrivals=arrivals)
-    (row,) = parse(format, log_samples.raw(name)).runs
+    [row] = parse(format, log_samples.raw(name)).runs
     assert shown.clock == "" and shown.rate == pytest.approx(8 * row.rate.value)
     assert "bursts" in shown.notes[-1], "and why its own clock did not do"
     evenly = [0.1 * k for k in range(len(lines))]
@@ -124,5 +124,5 @@ def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(
 
 def test_the_loss_of_a_bar_is_kept():
     text = "".join(f"{k}/9 - 1s - loss: {1 / k} - 10ms/step\n" for k in range(1, 9))
-    (run,) = parse("keras", text, arrivals=[float(k) for k in range(8)]).runs
+    [run] = parse("keras", text, arrivals=[float(k) for k in range(8)]).runs
     assert run.record.batches.loss == pytest.approx([1 / k for k in range(2, 9)])

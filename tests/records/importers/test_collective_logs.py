@@ -39,7 +39,7 @@ def slower_than_staging(text):
 
 
 @pytest.mark.parametrize(
-    ("cells", "redop", "root"),
+    "cells, redop, root",
     [("sum -1", "sum", "-1"), ("-1", "", "-1"), ("none", "none", ""), ("", "", "")],
 )
 @pytest.mark.parametrize("places", [1, 2])
@@ -64,10 +64,10 @@ def test_columns_that_rccl_tests_adds_behind_the_halves(values):
 
 def test_errors_of_old_releases_are_not_counts():
     log = parse("nccl_tests", (CASES / "nccl_old_error.txt").read_text())
-    (table,) = log.tables
+    [table] = log.tables
     assert table.column("Wrong") == (None, None)
     assert table.column("Largest error") == (1, 2)
-    (problem,) = log.problems
+    [problem] = log.problems
     assert "largest error 2" in problem.reason and "FAILED" in problem.reason
 
 
@@ -80,7 +80,7 @@ def test_an_error_that_is_not_a_number_keeps_its_row(error):
 
 
 @pytest.mark.parametrize(
-    ("factor", "ranks", "redop", "root", "possible"),
+    "factor, ranks, redop, root, possible",
     [
         (1.75, 8, "sum", "-1", ["all_reduce"]),
         (0.875, 8, "sum", "-1", ["reduce_scatter"]),
@@ -101,7 +101,7 @@ def test_an_operation_follows_from_the_factor_and_the_columns(
     assert not log.problems
     in_table = {possible[0]} if len(possible) == 1 else {None}
     assert set(log.tables[0].column("Operation")) == in_table
-    (note,) = [note for note in log.notes if "does not name the operation" in note]
+    [note] = [note for note in log.notes if "does not name the operation" in note]
     assert [
         name for name in collectives.OPERATIONS if re.search(rf"\b{name}\b", note)
     ] == [name for name in collectives.OPERATIONS if name in possible]
@@ -118,7 +118,7 @@ def test_each_table_of_a_log_has_its_own_operation():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "counts"),
+    "old, new, counts",
     [
         ("  9.97", "  9.97", [(2, 2)]),
         ("  9.97", " 21.30", [(1, 2)]),  # one direction only
@@ -136,7 +136,7 @@ def test_peer_to_peer_is_compared_pair_by_pair(old, new, counts):
 def test_pairs_without_peer_access_are_left_out():
     head = "P2P Connectivity Matrix\n     D\\D     0     1\n     0 1 0\n     1 1 1\n"
     text = head + (CASES / "p2p_slower.txt").read_text()
-    (found,) = slower_than_staging(text)
+    [found] = slower_than_staging(text)
     values = [found[name] for name in ("first", "second", "direct", "staged", "total")]
     assert values == [1, 0, 9.95, 20.91, 1]
 
@@ -147,7 +147,7 @@ def test_latencies_are_compared_by_the_gpus_clock():
     text += matrix.format("GPU", 12.0, 12.0) + matrix.format("CPU", 3.0, 3.0)
     text += "P2P=Enabled Latency (P2P Writes) Matrix (us)\n"
     text += matrix.format("GPU", 24.0, 24.0) + matrix.format("CPU", 9.0, 9.0)
-    (found,) = slower_than_staging(text)
+    [found] = slower_than_staging(text)
     names = ("speed", "direct", "staged", "unit")
     assert [found[name] for name in names] == [0.5, 24, 12, "us"]
 
@@ -165,7 +165,7 @@ def test_rccl_tests_list_of_later_releases_is_the_same():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "faults"),
+    "old, new, faults",
     [
         ('"busBw":24.062523', '"busBw":30.0', 1),
         ('"wrong":"0"', '"wrong":"5"', 2),

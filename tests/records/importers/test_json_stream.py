@@ -22,7 +22,7 @@ def test_lines():
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "line", "between"),
+    "text, count, line, between",
     [
         ("[1, 2", 2, 1, True),
         ("[1,\n2,\n", 2, 3, True),

@@ -24,14 +24,14 @@ def options_of(*paths):
     """Return the options of the run in the only log of these files."""
     logs, errors = importing.read_files(paths, Terms())
     assert not errors
-    (log,) = (log for log in logs if log.format == "mlperf")
+    [log] = (log for log in logs if log.format == "mlperf")
     options = log.runs[0].options
     assert log.tables[0].column("Accelerators") == (options.get("num_devices"),)
     return options
 
 
 def test_mlperfs_devices_and_platform_come_from_the_systems_description(tmp_path):
-    (path,) = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
+    [path] = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
     assert "num_devices" not in options_of(path)
     system = tmp_path / "systems" / "dgx1.json"
     system.parent.mkdir()
@@ -57,7 +57,7 @@ def test_mlperfs_devices_and_platform_come_from_the_systems_description(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    "name, text",
     [
         ("mlperf_system", "{}"),
         ("mlperf_system", '{"number_of_nodes": "2", "accelerators_per_node": "0"}'),
@@ -71,7 +71,7 @@ def test_a_file_without_accelerators_or_without_a_run_is_an_error(name, text):
 
 
 @pytest.mark.parametrize(
-    ("times", "without", "mean"),
+    "times, without, mean",
     [
         ([100, 110, 120, 130, 900], 0, 120),
         ([100, 110, 120, 130], 1, 120),  # the run without a score is the slowest
@@ -92,7 +92,7 @@ def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):
     logs, errors = importing.read_files(submission(tmp_path, texts), Terms())
     assert not errors
     document = json.loads(imports.render_json(imports.collect(logs, is_audited=False)))
-    (row,) = document["scores"]["rows"]
+    [row] = document["scores"]["rows"]
     score = dict(zip(document["scores"]["columns"], row))
     assert (score["Runs"], score["Without a score"], score["Accelerators"]) == (
         6,
@@ -166,7 +166,7 @@ def old_run(*events, stop=SUCCESS):
         lines.append(
             f":::MLPv0.5.0 gnmt {1541778000 + seconds}.5 (train.py:9) {key}{text}"
         )
-    (table,) = parse("mlperf", "\n".join(lines)).tables
+    [table] = parse("mlperf", "\n".join(lines)).tables
     return dict(zip(table.columns, table.rows[0]))
 
 
@@ -184,7 +184,7 @@ def test_epochs_of_release_0_5_count_from_0_and_their_evaluations_are_left_out()
 
 
 @pytest.mark.parametrize(
-    ("sizes", "samples"),
+    "sizes, samples",
     [
         ([("input_size", 900), ("preproc_num_train_examples", 1000)], 900),
         ([("input_size", 224), ("preproc_num_train_examples", 1000)], 1000),
@@ -206,7 +206,7 @@ def test_samples_of_an_epoch_of_release_0_5(sizes, samples):
 
 
 @pytest.mark.parametrize(
-    ("stop", "quality", "status"),
+    "stop, quality, status",
     [
         ({"success": "true"}, 1.0, "success"),
         ({"success": False}, 99.0, "no score (aborted)"),

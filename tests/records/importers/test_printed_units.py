@@ -95,7 +95,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "time_units", "lines"), CASES)
+@pytest.mark.parametrize("kind, time_units, lines", CASES)
 def test_the_kind_and_the_unit_of_a_number_are_recognised(kind, time_units, lines):
     for marked in lines:
         unit = unit_of(marked)
@@ -108,7 +108,7 @@ def test_text_without_a_unit_is_not_read_as_a_unit(marked):
 
 
 @pytest.mark.parametrize(
-    ("marked", "prefix"),
+    "marked, prefix",
     [
         ("<19.0> MB/s", "M"),
         ("<19.0> GiB/s", "Gi"),
@@ -131,7 +131,7 @@ def read(tmp_path, text, pattern, **terms):
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern", "letter"),
+    "text, pattern, letter",
     [
         ("19.0 MB/s", "{number} MB/s", "M"),
         ("58.6 ktok/s", "{number} ktok/s", "k"),
@@ -152,7 +152,7 @@ def test_a_number_whose_factor_is_unclear_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern", "unit", "rate", "unit_of_log"),
+    "text, pattern, unit, rate, unit_of_log",
     [
         ("19.0 MB/s", "{number} MB/s", "", 19.0, "MB"),
         ("19.0 MB/s", "{number}", "MB", 19.0, "MB"),
@@ -172,7 +172,7 @@ def test_a_prefix_of_the_unit_is_not_a_factor(
 
 
 @pytest.mark.parametrize(
-    ("text", "unit"),
+    "text, unit",
     [
         ("loss 3.2 512 samples/sec", "samples"),
         ("speed: 512 img/s", "images"),
@@ -235,7 +235,7 @@ def test_a_rate_of_all_devices_is_recognized(line):
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern"),
+    "text, pattern",
     [
         ("512 tokens/s/GPU", "{number} tokens/s"),
         ("tps: 512", "tps: (?P<device_rate>{number})"),
@@ -276,7 +276,7 @@ def test_the_rates_of_tagged_ranks_are_added_instead(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern"),
+    "text, pattern",
     [
         ("2048 tokens/s, 512 tokens/s/GPU", "{number} tokens/s,"),
         ("loss 2.5 tokens/s per GPU: 512", "GPU: {number}"),

@@ -28,7 +28,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "old", "new", "line", "reason"), FAULTS)
+@pytest.mark.parametrize("name, old, new, line, reason", FAULTS)
 def test_a_fault_is_named_with_its_line(name, old, new, line, reason):
     assert old in log_samples.ALL[name]
     problems = parse(name, log_samples.ALL[name].replace(old, new, 1)).problems
@@ -96,12 +96,12 @@ def test_nccl_tests_json_cut_short_keeps_whole_results():
     ]
     log = parse("nccl_tests_json", cut)
     assert len(log.tables[0].rows) == 2
-    (problem,) = log.problems
+    [problem] = log.problems
     assert "ends within" in problem.reason
 
 
 @pytest.mark.parametrize(
-    ("ngpus", "ranks", "number"),
+    "ngpus, ranks, number",
     [(4, [0], 4), (2, [0, 2], 4), (1, [0, 1, 2], 3), (2, [0, 1], 2)],
 )
 def test_nccl_tests_json_ranks(ngpus, ranks, number):

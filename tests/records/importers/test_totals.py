@@ -23,7 +23,7 @@ def rates(log):
 )
 def test_a_total_that_every_rank_repeats_is_one_total(tag):
     log = parse("tf_cnn_benchmarks", log_samples.tf_cnn_horovod(8, 150.0, tag))
-    (run,) = log.runs
+    [run] = log.runs
     assert (run.options["num_devices"], run.options["batch_size"]) == (8, 64)
     assert run.rate.value == 1200.0
     assert any("8 ranks printed a total" in note for note in log.notes)
@@ -39,7 +39,7 @@ def test_blocks_of_ranks_one_after_the_other_are_one_run():
     text = ""
     for rank in "01":
         text += "".join(f"{line[2:]}\n" for line in lines if line.startswith(rank))
-    (run,) = runs("tf_cnn_benchmarks", text)
+    [run] = runs("tf_cnn_benchmarks", text)
     assert (run.options["num_devices"], run.rate.value) == (2, 300.0)
 
 
@@ -51,7 +51,7 @@ def test_repeats_of_a_run_stay_apart():
 
 
 @pytest.mark.parametrize(
-    ("totals", "expected"),
+    "totals, expected",
     [
         ([300.0, 303.0], [300.0]),
         ([300.0, 309.0], [300.0, 309.0]),
@@ -68,7 +68,7 @@ def test_a_run_cut_short_keeps_its_steps_rate():
     text = log_samples.TF_CNN.partition("-----")[0] + log_samples.TF_CNN
     log = parse("tf_cnn_benchmarks", text)
     assert rates(log) == [404.1, 403.77]
-    (problem,) = log.problems
+    [problem] = log.problems
     assert problem.line == 23 and "steps 1 to 20" in problem.reason
 
 
@@ -82,7 +82,7 @@ def test_a_worker_cut_short_has_no_rate():
 
 def test_a_total_behind_the_tag_of_a_launcher_is_read():
     total = "INFO|2017-12-19T01:12:17|/opt/launcher.py|27| total images/sec: 5.26\n"
-    (run,) = runs("tf_cnn_benchmarks", real_logs.TF_CNN_KUBEFLOW + total)
+    [run] = runs("tf_cnn_benchmarks", real_logs.TF_CNN_KUBEFLOW + total)
     options = {"num_devices": 1, "batch_size": 32, "device": "cpu"}
     assert options.items() <= run.options.items()
 
@@ -102,7 +102,7 @@ BAD_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "old", "new", "reason"), BAD_LINES)
+@pytest.mark.parametrize("name, old, new, reason", BAD_LINES)
 def test_a_bad_line_leaves_the_rest(name, old, new, reason):
     good = log_samples.ALL[name]
     assert old in good
@@ -122,7 +122,7 @@ def header(more):
 
 
 @pytest.mark.parametrize(
-    ("here", "there"),
+    "here, there",
     [
         ("Use NCCL:    True\n", "Use NCCL:    False\n"),
         ("AllReduce:   nccl\n", "AllReduce:   pscpu\n"),
@@ -155,7 +155,7 @@ def test_a_default_that_only_one_release_prints_is_no_option():
 def test_horovod_cut_short_has_the_mean_of_its_iterations():
     text = log_samples.horovod_synthetic(8).partition("Img/sec")[0]
     log = parse("horovod_synthetic", text)
-    (run,) = log.runs
+    [run] = log.runs
     assert run.rate.value == pytest.approx(800.0)
     assert run.rate.low < 799.7  # printed to 0.1, times 8
     assert log.problems[0].line == 7
@@ -168,7 +168,7 @@ def test_horovod_totals_of_several_ranks_are_one():
         f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0)
     )
     log = parse("horovod_synthetic", tagged)
-    (run,) = log.runs
+    [run] = log.runs
     assert (run.rate.value, run.line) == (200.0, 18)  # rank 0's line
     assert any("2 ranks printed a total" in note for note in log.notes)
     # A script whose ranks all print, without tags; and repeats of rank 0.
@@ -200,7 +200,7 @@ def test_mlperf_lines_of_every_rank_are_one_run():
 
 def test_the_rate_of_gnmt_is_the_last_total_that_it_prints():
     earlier = "0: Performance: Epoch: 2\tTraining: 799000 Tok/s\n"
-    (run,) = parse("gnmt", earlier + real_logs.GNMT_MLPERF).runs
+    [run] = parse("gnmt", earlier + real_logs.GNMT_MLPERF).runs
     assert run.rate.value == 800562
 
 
@@ -218,12 +218,12 @@ def gnmt_lines(rates, steps=(0, 60, 70)):
 
 
 def test_gnmt_without_a_total_has_the_ranks_times_the_steps_of_one():
-    (run,) = parse("gnmt", gnmt_lines([5000, 5100])).runs
+    [run] = parse("gnmt", gnmt_lines([5000, 5100])).runs
     assert (run.options["num_devices"], run.rate.value) == (2, 10_000)
     log = parse("gnmt", gnmt_lines([5000]))
     assert log.runs[0].rate is None
     assert "--num_devices" in log.problems[0].reason
-    (run,) = parse("gnmt", gnmt_lines([5000]), num_devices=8).runs
+    [run] = parse("gnmt", gnmt_lines([5000]), num_devices=8).runs
     assert run.rate.value == 40_000
 
 

@@ -23,12 +23,12 @@ def test_every_form_has_the_same_findings(tmp_path, name):
     assert (report.error, report.findings) == ("", [])
     assert report.comparisons >= 2 * (len(ROWS) - 1)
     path.write_text(audit_tables.forms(SPOILED_ROWS)[name], encoding="utf-8")
-    (finding,) = auditing.audit(path).findings
+    [finding] = auditing.audit(path).findings
     assert [place.column for place in finding.places] == ["Speedup"]
 
 
 def test_html_spans_and_two_header_lines():
-    (table,) = tables_of(
+    [table] = tables_of(
         "<table><tr><th rowspan=2>GPUs</th><th colspan=2>img/s</th></tr>"
         "<tr><th>a</th><th>b</th></tr><tr><td>1</td><td>10</td><td>20</td></tr>"
         "<tr><td>2</td><td>19</td><td>39</td></tr></table>"
@@ -39,7 +39,7 @@ def test_html_spans_and_two_header_lines():
 
 def test_nested_json():
     runs = [{"gpus": n, "perf": {"img/s": 100 * n}, "speedup": 1.0} for n in (1, 2, 4)]
-    (table,) = documents.find_json_tables("x", {"runs": runs}, "")
+    [table] = documents.find_json_tables("x", {"runs": runs}, "")
     assert table.header == ("gpus", "perf.img/s", "speedup")
     assert len(table.rows) == 3
 
@@ -72,7 +72,7 @@ def test_the_limit_on_numbers_is_reported_after_waiting_tables_are_checked(tmp_p
     report = auditing.audit(tmp_path / "x.md", max_numbers=100)
     assert report.tables < 9
     assert "--max_numbers" in report.error
-    (finding,) = report.findings
+    [finding] = report.findings
     assert [place.line for place in finding.places] == [9]
 
 
@@ -82,7 +82,7 @@ def test_long_tables_are_checked_to_the_end(tmp_path):
         seconds = k % 90 + 10
         lines.append(f"{k},{2 * seconds},{seconds},{9.0 if k == 30_000 else 2.0}")
     (tmp_path / "x.csv").write_text("\n".join(lines))
-    (finding,) = auditing.audit(tmp_path / "x.csv", max_numbers=10**6).findings
+    [finding] = auditing.audit(tmp_path / "x.csv", max_numbers=10**6).findings
     assert {place.line for place in finding.places} == {30_002}
 
 
@@ -97,19 +97,19 @@ NCCL = """\
 
 
 def test_output_of_nccl_tests():
-    (table,) = tables_of(NCCL)
+    [table] = tables_of(NCCL)
     assert table.header[5:9] == ("time", "algbw", "busbw", "#wrong")
     assert len(table.rows) == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "start"),
+    "name, start",
     [("a.csv", "# Results\n# T1 = 10.2 s\n"), ("a.md", "# Results\n\n```\n")],
 )
 def test_csv_below_comments_and_within_text(name, start, tmp_path):
     rows = "ranks,time,speedup\n1,10.2,1.00\n2,5.4,1.89\n4,3.1,3.29\n"
     (tmp_path / name).write_text(start + rows)
-    (table,) = documents.read_tables(tmp_path / name)
+    [table] = documents.read_tables(tmp_path / name)
     assert table.header == ("ranks", "time", "speedup")
     assert len(table.rows) == 3
 
@@ -117,7 +117,7 @@ def test_csv_below_comments_and_within_text(name, start, tmp_path):
 @pytest.mark.parametrize("gap", ["|", '"|'])
 def test_cells_of_groups_are_filled_downwards(gap):
     """Fill cells that are empty or have a ditto mark."""
-    (table,) = tables_of(
+    [table] = tables_of(
         "|batch|dtype|GPUs|samples/s|\n|-|-|-|-|\n|128|fp32|1|5210.40|\n"
         f"|{gap}{gap}2|8120.10|\n|{gap}fp16|1|7000.20|\n|256|fp32|1|5910.00|"
     )

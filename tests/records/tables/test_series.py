@@ -9,7 +9,7 @@ from tests.support.paths import GOLDEN
 
 
 def first_layout(text):
-    (table,) = text_tables.find_tables("x", enumerate(text.splitlines(), 1))
+    [table] = text_tables.find_tables("x", enumerate(text.splitlines(), 1))
     return measurements.read(table)[0]
 
 
@@ -23,7 +23,7 @@ def series_of(text):
 
 
 @pytest.mark.parametrize(
-    ("cells", "are_devices"),
+    "cells, are_devices",
     [
         (("1", "2.0", "4", "8"), [True, True, True, True]),
         (("1", "2.5", "4", "8"), [True, False, True, True]),
@@ -37,7 +37,7 @@ def test_a_number_of_devices_never_has_decimals(cells, are_devices):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "name, expected",
     [
         ("group_cells", [("samples/s", [1, 2, 4])] * 2),
         ("user_time", [("Wall Clock Time (s)", [1, 2, 4, 8])]),
@@ -53,7 +53,7 @@ def test_the_series_that_a_document_holds(name, expected):
 def test_parts_of_a_step_are_not_series():
     head = "GPUs|compute (ms)|communication (ms)|step time (ms)"
     rows = ("1|200.0|0.0|200.0", "2|200.4|31.0|231.4", "4|200.9|44.5|245.4")
-    ((name, points),) = series_of(table(head, *rows))
+    [(name, points)] = series_of(table(head, *rows))
     assert name == "step time (ms)"
     assert points == pytest.approx({1: 0.2, 2: 0.2314, 4: 0.2454})
     parts = [row.rpartition("|")[0] for row in (head, *rows)]
@@ -63,7 +63,7 @@ def test_parts_of_a_step_are_not_series():
 def test_a_label_that_repeats_the_number_of_devices_separates_nothing():
     rows = ("1x8|1|8|8|800.5", "2x8|2|8|16|1540.2", "4x8|4|8|32|3000.7")
     head = "Config|Nodes|GPUs per node|Total GPUs|img/s"
-    ((_, points),) = series_of(table(head, *rows))
+    [(_, points)] = series_of(table(head, *rows))
     assert list(points) == [8, 16, 32]
 
 

@@ -51,7 +51,7 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    "value, text",
     [
         (None, "n/a"),
         (3, "3"),

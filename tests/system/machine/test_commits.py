@@ -33,7 +33,7 @@ def test_nothing_is_known_without_git(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("remote", "page"),
+    "remote, page",
     [
         ("git@github.com:owner/name.git", "https://github.com/owner/name/commit/"),
         (

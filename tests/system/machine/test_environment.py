@@ -64,7 +64,7 @@ def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "files,limit",
+    "files, limit",
     [
         ({}, None),
         # A parent group is limited, too.
@@ -154,7 +154,7 @@ def four_gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "allowed,ids", [("3,1", ["3", "1"]), ("2, -1,0", ["2"]), ("x,...,x", []), ("", [])]
+    "allowed, ids", [("3,1", ["3", "1"]), ("2, -1,0", ["2"]), ("x,...,x", []), ("", [])]
 )
 def test_visible_gpus_have_the_names_that_the_user_gave(
     four_gpus, monkeypatch, allowed, ids
@@ -165,7 +165,7 @@ def test_visible_gpus_have_the_names_that_the_user_gave(
 
 
 @pytest.mark.parametrize(
-    "allowed,uuids",
+    "allowed, uuids",
     [("3,1", ["GPU-33", "GPU-11"]), ("GPU-2,GPU-00", ["GPU-22", "GPU-00"])],
 )
 def test_gpus_are_the_visible_ones_in_tensorflows_order(
@@ -188,7 +188,7 @@ def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(
         return ", ".join(["0", *query.partition("=")[2].split(",")[1:]]) + "\n"
 
     monkeypatch.setattr(gpus, "run_command", answer)
-    (gpu,) = query_gpus()
+    [gpu] = query_gpus()
     assert list(gpu) == GPU_QUERY.split(",") and gpu["power.limit"] == "power.limit"
     assert gpu["clocks_throttle_reasons.active"] == "clocks_event_reasons.active"
 

@@ -75,7 +75,7 @@ def test_the_place_of_a_run():
 
 
 WHOLE = json.loads(peaks.format_peaks([], [ONE]))
-(ENTRY,) = WHOLE["peaks"]
+[ENTRY] = WHOLE["peaks"]
 
 
 @pytest.mark.parametrize(

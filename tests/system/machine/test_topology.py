@@ -24,7 +24,7 @@ def golden(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "groups"),
+    "name, groups",
     [
         ("7gforce", {"PIX": ((0, 1, 2), (3, 4, 5, 6)), "PHB": (tuple(range(7)),)}),
         ("a6000", {"NV#": ((0, 1), (2,)), "NODE": ((0, 1, 2),)}),
@@ -36,7 +36,7 @@ def test_groups_of_real_machines(name, groups):
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "worst", "equal", "first"),
+    "name, count, worst, equal, first",
     [
         # The seed measured 0,1 and 4,5 within a group and 0,5 across: the first two are among the nine best pairs.
         ("7gforce", 2, "PIX", 9, (0, 1)),
@@ -105,7 +105,7 @@ def test_affinity_columns_with_gaps_and_underlining():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    "old, new, reason",
     [
         (
             "GPU3    PHB     PHB     PHB      X      PIX     PIX     PIX     0-19\n",

@@ -47,7 +47,7 @@ class TensorBoardOptions:
     logdir: str = option(
         "logs",
         "folder to show; every folder in it that contains event files is a "
-        "run; --log_dir is the same",
+        "run; --log_dir is another name of this flag",
         shown="DIR",
     )
     port: int | None = option(

@@ -503,8 +503,8 @@ class MeasureOptions:
     intra_op_parallelism_threads: int = option(
         0,
         "number of threads inside operators on the CPU; 0: one if each device "
-        "has one core, else the number of cores of all devices; all cores "
-        "with GPUs",
+        "has one core, else the number of cores of all devices; on GPUs, "
+        "the number of cores",
         minimum=0,
         maximum=4_096,
     )

@@ -111,7 +111,7 @@ def make_table(prediction: Prediction) -> Grid:
         "Source": source_text,
         _name_quantity(curve): number_text,
         "Efficiency (%)": efficiency_text,
-        "Most lost to": lambda point: _largest_loss(point.parts),
+        "Largest loss": lambda point: _largest_loss(point.parts),
     }
     return make_grid("", columns, list_points(prediction))
 

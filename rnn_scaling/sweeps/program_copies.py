@@ -97,10 +97,12 @@ def add_rates(run: ProgramRun, result_file: Path, read_log: ReadLog) -> RunRecor
             try:
                 measured_record = read_log(copy.log, run.terms).record
             except (OSError, ValueError) as e:
-                raise ValueError(f"copy {copy.number} has no rate: {e}") from None
+                raise ValueError(
+                    f"copy {copy.number} of the program has no rate: {e}"
+                ) from None
         throughput = measured_record.throughput
         if throughput is None or not throughput.items_per_second:
-            raise ValueError(f"copy {copy.number} has no rate")
+            raise ValueError(f"copy {copy.number} of the program has no rate")
         total += throughput.items_per_second
         unit = measured_record.unit or unit
         rounding = max(rounding, measured_record.log_rounding or 0.0)

@@ -146,7 +146,9 @@ def read(path: Path) -> ComparedRuns:
             return ComparedRuns(path, (RunFile(path.name, run),), ())
         content = folder.read(path)
     except OSError as e:
-        raise InputError(f"{path}: {e.strerror or e}") from None
+        raise InputError(
+            f"{path}: {e.strerror or e}; name a folder of run records, or one record"
+        ) from None
     except record.RecordError as e:
         raise InputError(str(e)) from None
     if not content.runs:

@@ -99,7 +99,7 @@ class EventStream:
             if self._position < len(self._text):
                 return self._text[self._position]
             if not self._read_more():
-                raise EOFError("the list of events does not end")
+                raise EOFError("the list of events is cut short")
 
     def _read_value(self) -> Any:
         """Return the next JSON value."""

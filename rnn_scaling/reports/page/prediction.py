@@ -27,7 +27,7 @@ from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 
 # The heading if the tables of several series have different headings.
-_COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Most lost to")
+_COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
 
 
 def render(

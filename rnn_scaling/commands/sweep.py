@@ -60,11 +60,11 @@ Every run is a process. A run that crashes, is killed, runs out of memory or exc
 --run_timeout becomes a failed row with its reason; the others continue. There
 are {MIN_ROUNDS} rounds with every run, in a random order and then in reverse. More
 rounds follow, up to {MAX_ROUNDS} ({MAX_BUDGET_ROUNDS} with a time limit), until each
-efficiency (without a baseline, each rate) is known to ±{PRECISION_GOAL} %; --repeats=N
-makes exactly N rounds. After Ctrl-C the same command continues. More values or repeats
-with the same --out add runs (docs/sweeps.md). --certify first compares each
-configuration with serial training (./run.sh verify --help) and marks a mode whose
-updates are wrong.
+efficiency is known to ±{PRECISION_GOAL} points (without a baseline, each rate to
+±{PRECISION_GOAL} %); --repeats=N makes exactly N rounds. After Ctrl-C the same command
+continues. More values or repeats with the same --out add runs (docs/sweeps.md).
+--certify first compares each configuration with serial training (./run.sh verify
+--help) and marks a mode whose updates are wrong.
 
 A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with
 {{num_devices}} and other values in braces. Its numbers come from the record of a

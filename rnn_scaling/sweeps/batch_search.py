@@ -21,7 +21,7 @@ from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps.command_lines import format_flags, make_suite_command
-from rnn_scaling.sweeps.conduct import Records, Rounds
+from rnn_scaling.sweeps.conduct import Records, SweepProgress
 from rnn_scaling.sweeps.plan import Run, choose_default_preset, run_name
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.gpus import machine_size
@@ -114,15 +114,15 @@ class BatchSearch:
             for record in records.values()
         ]
 
-    def choose(self, rounds: Rounds) -> list[Run]:
+    def choose(self, progress: SweepProgress) -> list[Run]:
         """Return the next run, if there is time for it."""
         batch_size = largest_batch.choose_next_batch(
-            self.start, self.tries(rounds.records)
+            self.start, self.tries(progress.records)
         )
         if batch_size is None:
             return []
         runs = [self.run(batch_size)]
-        return runs if not rounds.records or rounds.has_time_for(runs) else []
+        return runs if not progress.records or progress.has_time_for(runs) else []
 
     def advice(self, records: Records, launch: str) -> Advice:
         """Return the largest batch that fits, with its command and all tries."""

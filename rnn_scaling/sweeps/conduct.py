@@ -104,8 +104,8 @@ def format_failure(result: RunRecord) -> str:
     return result.error.message if result.error else result.status
 
 
-class Rounds(Protocol):
-    """The knowledge with which a search chooses the runs of the next round."""
+class SweepProgress(Protocol):
+    """The finished runs and the remaining time, which decide the next round."""
 
     @property
     def records(self) -> Records:
@@ -208,7 +208,7 @@ class Conductor:
             self.note_nothing_to_run()
         return self.outcome
 
-    def run_rounds(self, choose: "Callable[[Rounds], Sequence[AnyRun]]") -> None:
+    def run_rounds(self, choose: "Callable[[SweepProgress], Sequence[AnyRun]]") -> None:
         """Run the rounds that a search chooses, until it chooses no run.
 
         An interruption keeps the measured runs.

@@ -31,7 +31,7 @@ from rnn_scaling.config.naming import NAMED
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.command_lines import format_flags, make_suite_command
-from rnn_scaling.sweeps.conduct import Records, Rounds
+from rnn_scaling.sweeps.conduct import Records, SweepProgress
 from rnn_scaling.sweeps.plan import (
     Run,
     choose_default_preset,
@@ -130,18 +130,18 @@ class ModeSearch:
         """Return the runs of the rounds that every candidate needs."""
         return repeat_runs(self.runs, MIN_ROUNDS)
 
-    def choose(self, rounds: Rounds) -> list[Run]:
+    def choose(self, progress: SweepProgress) -> list[Run]:
         """Return the runs of the next round; none if no further run helps in time.
 
         The first rounds are completed before a third one may decide.
         """
-        records = rounds.records
+        records = progress.records
         if not self._affordable:
-            self._choose_affordable(rounds)
+            self._choose_affordable(progress)
         for number in range(1, MIN_ROUNDS + 1):
             runs = self._missing_runs(self._affordable, number, records)
             if runs:
-                is_affordable = number == 1 or rounds.has_time_for(runs)
+                is_affordable = number == 1 or progress.has_time_for(runs)
                 return runs if is_affordable else []
         ranking = self.ranking(records)
         if ranking is None or len(self.runs) == 1:
@@ -150,14 +150,14 @@ class ModeSearch:
         titles = {ranking.reference, *unclear} if unclear else set()
         candidates = [run for run in self._affordable if self.title(run) in titles]
         runs = self._missing_runs(candidates, MAX_ROUNDS, records)
-        return runs if rounds.has_time_for(runs) else []
+        return runs if progress.has_time_for(runs) else []
 
-    def _choose_affordable(self, rounds: Rounds) -> None:
+    def _choose_affordable(self, progress: SweepProgress) -> None:
         """Choose the candidates for which there is time, at least two."""
         for run in self.runs:
             longer = [*self._affordable, run]
             is_short = len(longer) <= 2
-            if is_short or rounds.has_time_for(repeat_runs(longer, MIN_ROUNDS)):
+            if is_short or progress.has_time_for(repeat_runs(longer, MIN_ROUNDS)):
                 self._affordable = longer
 
     def title(self, run: Run) -> str:

@@ -414,7 +414,7 @@ class _SweepRun:
                 "makes all runs"
             )
         return (
-            f"rounds are added until each efficiency is known to ±{PRECISION_GOAL} %, "
+            f"rounds are added until each efficiency is known to ±{PRECISION_GOAL} points, "
             f"up to {MAX_ROUNDS} rounds"
         )
 

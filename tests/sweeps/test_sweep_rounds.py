@@ -37,7 +37,7 @@ def replicated_runs():
 
 
 def two_rounds(runs, has_budget=True):
-    return SweepRounds(runs, has_budget=has_budget, rounds=2)
+    return SweepRounds(runs, has_budget=has_budget, num_rounds=2)
 
 
 def labels_of(runs, repeats):
@@ -166,8 +166,24 @@ def test_rounds_end_when_the_answer_is_precise():
 def test_an_efficiency_that_load_hides_is_not_precise():
     corrected = beside_one_busy_process()
     hidden = list(map(without_own_shares, corrected))
-    assert measure_precision(corrected) < math.inf
-    assert measure_precision(hidden) == math.inf
+    assert measure_precision(corrected).half_width < math.inf
+    assert measure_precision(hidden).half_width == math.inf
+
+
+@pytest.mark.parametrize(("devices", "unit"), [([1, 2], "points"), ([2], "%")])
+def test_the_precision_of_efficiencies_is_in_points(devices, unit):
+    runs = default_runs(num_devices=devices, variable_update=["independent"])
+    clock = Minutes(math.inf)
+    rounds = two_rounds(runs, has_budget=False)
+    for run in rounds.choose(clock):
+        seconds = [(1.0 + 0.06 * run.repeat) / run.options["num_devices"]] * 5
+        record = make_record("ok", config=run.options, seconds=seconds)
+        clock.records[run.label] = record
+    precision = measure_precision(clock.records.values())
+    assert precision.unit == unit
+    rounds.choose(clock)
+    assert f"±{precision.half_width:.0f} {unit}, " in rounds.reason
+    assert rounds.reason.endswith(f"±5 {unit}")
 
 
 def test_a_failed_configuration_is_not_repeated_with_a_budget():

@@ -1,11 +1,12 @@
 """Certify workers that do not wait for each other.
 
-The certificate covers that each gradient is applied once, to first order. The weights
-at which a gradient is computed depend on the order of the workers, so no serial run
-must be equal. But with a small learning rate every gradient is nearly the gradient at
-the first weights, and their sum is the change of the variables.
+The certificate shows that each gradient was applied exactly once, as far as a comparison
+to first order can tell. The weights at which a gradient is computed depend on the order
+of the workers, so no serial run has to give equal weights. But with a small learning
+rate, every gradient is close to the gradient at the first weights. So the sum of the
+gradients at the first weights must be the total change of the variables.
 
-`session` chooses it for modes with a coordinator; it has the methods of `Certifier`.
+`session` creates `AsynchronousCertifier` for modes with a coordinator.
 """
 
 import numpy as np
@@ -21,43 +22,52 @@ from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
 from rnn_scaling.verification.replicas import weights_by_tower
-from rnn_scaling.verification.rule import SerialUpdateRule, length
+from rnn_scaling.verification.rule import SerialUpdateRule, total_norm
 
-# Share of the smallest change of a step. A lost or repeated step differs by four times
-# as much.
+# The total change may differ from the sum by this share of the smallest change of a step.
+# A lost or repeated step would differ by four times as much.
 _TOLERANCE = 0.25
 
 
 class AsynchronousCertifier:
-    """Watches the batches and compares the variables once, after the last step.
+    """Compare the variables once, after the last step.
 
-    See `session.Watch`.
+    It implements `session.Watch`.
     """
 
     def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
         self._config = config
-        self._step = step
+        self._train_step = step
         self._gradients = SerialGradients(config, engine)
-        self._first = make_first_values(self._gradients.specs, config.training.seed)
+        self._first_weights = make_first_values(
+            self._gradients.specs, config.training.seed
+        )
         self._losses: list[float] = []
 
-    def batch(self, result: StepResult) -> None:
-        """Keep the loss; the variables change at any time."""
+    def check_batch(self, result: StepResult) -> None:
+        """Only keep the loss.
+
+        The variables change at any time, so `make_certificate` compares them.
+        """
         self._losses.append(result.loss)
         if self._config.output.progress:
             entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
-    def end(self) -> Certificate:
+    def make_certificate(self) -> Certificate:
         """Compare the change of the variables with the sum of all serial updates."""
-        steps = self._step.finished_steps
+        steps = self._train_step.finished_steps
         staleness = [step.staleness for step in steps]
         changes = self._compute_serial_changes({step.number for step in steps})
         expected = sum_gradients(changes)
-        (variables,) = weights_by_tower(self._step).values()
-        change = {name: array - self._first[name] for name, array in variables.items()}
-        errors = {name: array - expected[name] for name, array in change.items()}
-        difference = length(errors) / length(expected)
-        smallest = min(map(length, changes)) / length(expected)
+        # There is one entry, because all towers share the variables.
+        (variables,) = weights_by_tower(self._train_step).values()
+        change = {}
+        deviations = {}
+        for name, array in variables.items():
+            change[name] = array - self._first_weights[name]
+            deviations[name] = change[name] - expected[name]
+        difference = total_norm(deviations) / total_norm(expected)
+        smallest = min(map(total_norm, changes)) / total_norm(expected)
         tolerance = _TOLERANCE * smallest
         holds = difference <= tolerance
         values = {
@@ -94,16 +104,23 @@ class AsynchronousCertifier:
         """Return the update of each step, computed at the first weights."""
         config = self._config
         scales_loss = config.model.compute_dtype == "float16"
-        rule = SerialUpdateRule(config.training, scales_loss, config.num_towers)
+        rule = SerialUpdateRule(
+            config.training,
+            scales_loss=scales_loss,
+            num_towers=config.num_towers,
+        )
         changes = []
-        # A data source gives its batches in order, so unfinished steps draw batches.
+        # Batches must be drawn in order, so batches of unfinished steps are drawn, too.
         for number in range(max(steps) + 1):
             towers = self._gradients.towers(number)
             if number in steps:
-                part = self._gradients.part(
-                    self._first, towers.batches[0], 1 / towers.loss_items[0], number
+                serial = self._gradients.part(
+                    self._first_weights,
+                    towers.batches[0],
+                    1 / towers.loss_items[0],
+                    number,
                 )
-                changes.append(rule.update(part.gradient, self._first))
+                changes.append(rule.update(serial.gradient, self._first_weights))
         return changes
 
     def _make_conclusion(self, holds: bool, values: dict[str, float]) -> Conclusion:

@@ -72,7 +72,7 @@ class Certifier:
         self._batch_check = BatchCheck(config.data.data_source)
         self._check_beginning()
 
-    def batch(self, result: StepResult) -> None:
+    def check_batch(self, result: StepResult) -> None:
         """Compare the batch that has just ended with serial training."""
         number = len(self._batches)
         towers = self._gradients.towers(number)
@@ -101,7 +101,7 @@ class Certifier:
         self._last_replicas = batch.replicas_after
         self._stale_replicas = batch.replicas_before
 
-    def end(self) -> Certificate:
+    def make_certificate(self) -> Certificate:
         """Return the certificate of all batches that were compared."""
         return certificates.certificate(
             self._conclude(),

@@ -34,9 +34,9 @@ class MachineCheck(Certifier):
         super().__init__(config, engine, step)
         self._check_step = check_step
 
-    def end(self) -> Certificate:
+    def make_certificate(self) -> Certificate:
         """Return the certificate with the machine's checks."""
-        certificate = super().end()
+        certificate = super().make_certificate()
         machine_checks = tuple(self._check_machine())
         checks = certificate.checks + machine_checks
         failures = [

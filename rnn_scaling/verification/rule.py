@@ -219,7 +219,7 @@ class SerialUpdateRule:
                 self.loss_scale = max(1.0, self.loss_scale / 2)
             return {name: np.zeros_like(array) for name, array in gradient.items()}
         bound = self._training.max_gradient_norm
-        self.has_clipped |= bool(bound) and length(gradient) > bound
+        self.has_clipped |= bool(bound) and total_norm(gradient) > bound
         resets = self._constants.resets
         if resets is None or self._num_updates in resets:
             self._slots = {}
@@ -344,10 +344,10 @@ def clip_gradient(gradient: Arrays, bound: float) -> dict[str, np.ndarray]:
 
 def clipping_factor(gradient: Arrays, bound: float) -> float:
     """Return the factor that shortens a gradient to the Euclidean norm `bound`."""
-    return bound / max(length(gradient), bound)
+    return bound / max(total_norm(gradient), bound)
 
 
-def length(gradient: Arrays) -> float:
+def total_norm(gradient: Arrays) -> float:
     """Return the Euclidean norm of all variables together."""
     squares = [np.square(array, dtype=np.float64).sum() for array in gradient.values()]
     return float(np.sqrt(sum(squares)))

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class Watch(Protocol):
     """Compares each batch of a run with serial training."""
 
-    def batch(self, result: Any) -> None:
+    def check_batch(self, result: Any) -> None:
         """Compare a batch that has ended, before the next one begins."""
 
-    def end(self) -> Certificate:
+    def make_certificate(self) -> Certificate:
         """Return the certificate, once the last step has ended."""
 
 
@@ -47,13 +47,13 @@ class Verification(Observer):
 
     def batch(self, batch: Batch) -> bool:
         assert self._watch is not None
-        self._watch.batch(batch.result)
+        self._watch.check_batch(batch.result)
         return False
 
     def finish(self) -> None:
         assert self._run is not None
         assert self._watch is not None
-        self._run.state.certificate = self._watch.end()
+        self._run.state.certificate = self._watch.make_certificate()
 
 
 def verify(

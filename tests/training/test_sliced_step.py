@@ -127,8 +127,8 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
     step = benchmark.build(config, engine)
     watch = Certifier(config, engine, step)
     for _ in range(2):
-        watch.batch(step())
-    certificate = watch.end()
+        watch.check_batch(step())
+    certificate = watch.make_certificate()
     verdict = "unequal loss" if takes_first_slice else "equal within 1e-5"
     assert certificate.verdict == verdict, certificate.statements
     assert certificate.holds == (not takes_first_slice)

@@ -1,7 +1,11 @@
-"""Facts of steps that may explain a wrong gradient, from the records alone. Pure.
+"""Test what may explain a wrong gradient, from the records of the steps only.
 
-`gradient_judge` makes the features of signatures of these facts, and `plan` asks for the
-scale of the reference.
+`gradient_judge` and `judge` use the answers as features of signatures
+(`verification.signatures`); `plan` uses `find_reference_scale`. To add a fact, add a
+function here and its feature in `gradient_judge`.
+
+Keys of a step are written by `rnn_scaling.hooks`: "micro" has one entry per backward
+pass, "gradients" and "weights" have sketches of tensors, "before" has digests.
 """
 
 from __future__ import annotations
@@ -16,38 +20,46 @@ from rnn_scaling.verification import numbers, sums
 from rnn_scaling.verification.scripts import accounting, comparison
 from rnn_scaling.verification.scripts.evidence import Record, previous_step
 
-TOLERANCE = 1e-3  # tolerance of losses and of weights of 1
+_TOLERANCE = 1e-3  # relative error of losses, of sums of gradients and of their factors
 
 
-def has_old_gradients(ranks: Sequence[Record], number: int, rank_index: int) -> bool:
-    """Return whether gradients of the step before explain the rest of a gradient.
+def contains_previous_gradients(
+    ranks: Sequence[Record], number: int, rank_index: int
+) -> bool:
+    """Return whether a gradient contains gradients of the previous step.
+
+    They account for the part that the step's own local gradients do not explain.
 
     Args:
       ranks: The ranks of a run.
       number: The step.
       rank_index: The rank that applies the gradient.
     """
-    previous = [previous_step(rank, number) for rank in ranks]
-    old_steps = [step for step in previous if step is not None]
-    if len(old_steps) < len(ranks):
-        return False
-    terms = comparison.local_gradients([rank["steps"][number] for rank in ranks])
-    old = comparison.local_gradients(old_steps)
-    for passes, step, old_passes in zip(terms, old_steps, old):
-        passes += [numbers.sketches(step["gradients"]), *old_passes]
+    previous_steps = []
+    for rank in ranks:
+        previous = previous_step(rank, number)
+        if previous is None:
+            return False
+        previous_steps.append(previous)
+    local = comparison.local_gradients([rank["steps"][number] for rank in ranks])
+    previous_local = comparison.local_gradients(previous_steps)
+    terms = []
+    for passes, previous, previous_passes in zip(local, previous_steps, previous_local):
+        applied = numbers.sketches(previous["gradients"])
+        terms.append([*passes, applied, *previous_passes])
     actual = numbers.sketches(ranks[rank_index]["steps"][number]["gradients"])
     weighting = sums.weigh(actual, terms, {})
     return weighting is not None and weighting.residual < sums.MIN_SHARE
 
 
-def has_other_lengths(steps: Sequence[Record], reference: Record) -> bool:
+def pads_to_different_lengths(steps: Sequence[Record], reference: Record) -> bool:
     """Return whether one process pads the same samples to other lengths."""
     passes = itertools.chain.from_iterable(step["micro"] for step in steps)
     lengths = {micro.get("length") for micro in passes}
     return lengths != {micro.get("length") for micro in reference["micro"]}
 
 
-def has_exchange(steps: Sequence[Record], field: str) -> bool:
+def uses_other_ranks(steps: Sequence[Record], field: str) -> bool:
     """Return whether a forward pass uses values of other ranks.
 
     Args:
@@ -65,29 +77,31 @@ def are_multiples(steps: Sequence[Record]) -> bool:
     for other in others:
         factors.append(numbers.nearest_multiple(other, first))
         distances = numbers.distances(other, numbers.scaled(first, factors[-1]))
-        if math.hypot(*distances.values()) > TOLERANCE * numbers.norm(other):
+        if math.hypot(*distances.values()) > _TOLERANCE * numbers.norm(other):
             return False
-    return not np.allclose(factors, 1.0, rtol=TOLERANCE)
+    return not np.allclose(factors, 1.0, rtol=_TOLERANCE)
 
 
-def begin_equally(ranks: Sequence[Record], number: int, field: str = "before") -> bool:
+def next_step_starts_equally(
+    ranks: Sequence[Record], number: int, field: str = "before"
+) -> bool:
     """Return whether all ranks begin the next step of an optimizer with equal tensors.
 
     Args:
       ranks: The ranks of a run.
-      number: The step before.
+      number: The step before the next one.
       field: The digests of a step: "before" of weights, or "buffers_before".
     """
-    digests = []
+    digests_of_ranks = []
     for rank in ranks:
         optimizer = rank["steps"][number]["optimizer"]
         for step in rank["steps"][number + 1 :]:
             if step["optimizer"] == optimizer:
-                digests.append(step.get(field))
+                digests_of_ranks.append(step.get(field))
                 break
-    if len(digests) < len(ranks) or not digests[0]:
+    if len(digests_of_ranks) < len(ranks) or not digests_of_ranks[0]:
         return False
-    return all(each == digests[0] for each in digests)
+    return all(digests == digests_of_ranks[0] for digests in digests_of_ranks)
 
 
 def first_draw(rank: Record) -> list[int]:
@@ -120,18 +134,19 @@ def averages_weights(ranks: Sequence[Record]) -> bool:
 
     This is local SGD. A rank that gives its weights to the others keeps its own.
     """
-    apart: set[int] = set()
+    apart: set[int] = set()  # optimizers whose ranks have had different weights
     for number, steps in enumerate(zip(*(rank["steps"] for rank in ranks))):
         optimizer = steps[0]["optimizer"]
         weights = [step.get("before") for step in steps]
-        if any(each != weights[0] for each in weights):
+        if any(digests != weights[0] for digests in weights):
             apart.add(optimizer)
         elif optimizer in apart:
-            return all(is_changed_outside(rank, number) for rank in ranks)
+            # The first step with equal weights after steps with different ones.
+            return all(weights_change_between_steps(rank, number) for rank in ranks)
     return False
 
 
-def is_changed_outside(rank: Record, number: int) -> bool:
+def weights_change_between_steps(rank: Record, number: int) -> bool:
     """Return whether weights change after a step and before the next one."""
     if number >= len(rank["steps"]):
         return False
@@ -145,36 +160,70 @@ def is_changed_outside(rank: Record, number: int) -> bool:
     )
 
 
-def scale_of_reference(
+def find_reference_scale(
     runs: Mapping[str, Record], parallel: str, reference: str
 ) -> float:
     """Return the factor by which the gradient of a replay must be multiplied.
 
-    A loss that divides by a constant of the script, such as its batch size, adds the
-    losses of the ranks if one process computes all their samples.
+    A loss that divides by a constant of the script is too large if one process computes
+    the samples of all ranks. For example, each of 4 ranks divides by its batch size of
+    32. One process that computes all samples also divides by 32, so its gradient is four
+    times too large: the factor is 1/4.
+
+    Args:
+      runs: The records of the runs by name.
+      parallel: The name of the run with several ranks.
+      reference: The name of the replay.
     """
     settings = runs[reference]["settings"]
     rank = runs[reference]["ranks"][0]
     if "replay" not in settings or "scale" in settings or not rank["steps"]:
         return 1.0
     step = rank["steps"][0]
-    steps = [rank["steps"][0] for rank in runs[parallel]["ranks"]]
-    usual_step = runs["serial"]["ranks"][0]["steps"][0]
-    found = accounting.account(step)
-    usual_account = accounting.account(usual_step)
-    if found is not None and usual_account is not None:
-        growth = found.weight / usual_account.weight
-        if math.isclose(growth, len(steps), rel_tol=accounting.TOLERANCE):
-            # Ranks may sum a loss that is a sum.
-            is_sum = np.allclose(found.scales, 1.0) and _are_added(steps[0], steps)
-            return 1.0 if is_sum else 1 / len(steps)
+    serial_step = runs["serial"]["ranks"][0]["steps"][0]
+    rank_steps = [rank["steps"][0] for rank in runs[parallel]["ranks"]]
+    scale = _find_scale_by_targets(step, serial_step, rank_steps)
+    if scale is None:
+        scale = _find_scale_by_losses(step, serial_step, rank_steps)
+    return scale
+
+
+def _find_scale_by_targets(
+    step: Record, serial_step: Record, rank_steps: Sequence[Record]
+) -> float | None:
+    """Return the factor, from how the losses depend on the targets.
+
+    Returns:
+      None if the accounts of the losses are unknown, or if the loss of the replay does
+      not have the weight of all ranks together.
+    """
+    account = accounting.account(step)
+    serial_account = accounting.account(serial_step)
+    if account is None or serial_account is None:
+        return None
+    growth = account.weight / serial_account.weight
+    if not math.isclose(growth, len(rank_steps), rel_tol=accounting.TOLERANCE):
+        return None
+    # Ranks may sum a loss that is a sum. Then the first rank's gradient is the sum of
+    # the local gradients, too.
+    is_sum = np.allclose(account.scales, 1.0) and _are_added(rank_steps[0], rank_steps)
+    return 1.0 if is_sum else 1 / len(rank_steps)
+
+
+def _find_scale_by_losses(
+    step: Record, serial_step: Record, rank_steps: Sequence[Record]
+) -> float:
+    """Return the factor, from the values of the losses."""
     loss = _total_loss([step])
-    usual = _total_loss([usual_step])
-    # Ranks that gather values compute the loss of all samples.
-    if not usual or not math.isclose(loss, _total_loss(steps), rel_tol=TOLERANCE):
+    serial_loss = _total_loss([serial_step])
+    # Ranks that gather values compute the loss of all samples, so no loss is the sum.
+    is_sum_of_ranks = math.isclose(loss, _total_loss(rank_steps), rel_tol=_TOLERANCE)
+    if not serial_loss or not is_sum_of_ranks:
         return 1.0
-    if _are_added(step, steps) and loss / usual > math.sqrt(len(steps)):
-        return 1 / len(steps)
+    # The loss is nearer to the sum over the ranks than to the loss of one process.
+    is_too_large = loss / serial_loss > math.sqrt(len(rank_steps))
+    if is_too_large and _are_added(step, rank_steps):
+        return 1 / len(rank_steps)
     return 1.0
 
 
@@ -184,7 +233,7 @@ def _are_added(step: Record, steps: Sequence[Record]) -> bool:
     weighting = sums.weigh(gradient, comparison.local_gradients(steps), {})
     if weighting is None or weighting.residual > sums.MIN_SHARE:
         return False
-    return bool(np.abs(weighting.weights - 1.0).max() < TOLERANCE)
+    return bool(np.abs(weighting.weights - 1.0).max() < _TOLERANCE)
 
 
 def _total_loss(steps: Sequence[Record]) -> float:
@@ -193,7 +242,7 @@ def _total_loss(steps: Sequence[Record]) -> float:
     return float(sum(micro["loss"] for micro in passes))
 
 
-def are_equal(local_gradients: list[list[numbers.Sketches]]) -> bool:
+def have_equal_local_gradients(local_gradients: list[list[numbers.Sketches]]) -> bool:
     """Return whether all ranks have the same nonzero local gradients."""
     if len(local_gradients) < 2 or not local_gradients[0] or not local_gradients[0][0]:
         return False

@@ -113,7 +113,7 @@ class GradientJudge:
         """Return the check of the gradients with noise that all ranks share."""
         steps = [rank["steps"][0] for rank in self._evidence.ranks]
         local_gradients = comparison.local_gradients(steps)
-        if facts.are_equal(local_gradients):
+        if facts.have_equal_local_gradients(local_gradients):
             return self._make_wrong_check(
                 0, GradientFeatures(same_samples=True), {}, None
             )
@@ -387,7 +387,7 @@ class GradientJudge:
     def _expected(self, number: int, parallel: str, reference: str) -> numbers.Sketches:
         """Return the right gradient of a step."""
         step = self._evidence.runs[reference]["ranks"][0]["steps"][number]
-        scale = facts.scale_of_reference(self._evidence.runs, parallel, reference)
+        scale = facts.find_reference_scale(self._evidence.runs, parallel, reference)
         return numbers.scaled(numbers.sketches(step["gradients"]), scale)
 
     def _is_right_elsewhere(self, wrong: _WrongGradient) -> bool:
@@ -445,7 +445,7 @@ class GradientJudge:
         reference_step = reference_rank["steps"][number]
         digests = [numbers.digests(each["gradients"]) for each in steps]
         reduced = step.get("reduced") or {"SUM": 1}
-        is_changed = facts.is_changed_outside(ranks[wrong.rank_index], number)
+        is_changed = facts.weights_change_between_steps(ranks[wrong.rank_index], number)
         return {
             "ranks_agree": all(each == digests[0] for each in digests),
             "buffers_differ": self._buffers_differ(
@@ -453,13 +453,13 @@ class GradientJudge:
             ),
             "padding": accounting.counts_padding(serial["steps"]),
             "changed_outside": is_changed
-            and not facts.is_changed_outside(serial, number),
+            and not facts.weights_change_between_steps(serial, number),
             "loss_differs": accounting.losses_differ(steps, reference_step),
-            "lengths_differ": facts.has_other_lengths(steps, reference_step),
-            "exchanges": facts.has_exchange(steps, "exchanges"),
-            "shares_values": facts.has_exchange(steps, "shares_values"),
+            "lengths_differ": facts.pads_to_different_lengths(steps, reference_step),
+            "exchanges": facts.uses_other_ranks(steps, "exchanges"),
+            "shares_values": facts.uses_other_ranks(steps, "shares_values"),
             "one_is_right": self._is_one_right(number, steps, wrong.expected),
-            "weights_agree": facts.begin_equally(ranks, number),
+            "weights_agree": facts.next_step_starts_equally(ranks, number),
             "are_multiples": facts.are_multiples(steps),
             "passes_differ": len(self._evidence.num_passes(number)) > 1,
             "adds_or_averages": max(reduced, key=reduced.__getitem__) in SUMS,
@@ -480,7 +480,7 @@ class GradientJudge:
         if selected:
             weighting = sums.weigh(selected, local_gradients, weights_before)
         if weighting is None or not weighting.residual < sums.MIN_SHARE:
-            old = facts.has_old_gradients(ranks, wrong.number, rank_index)
+            old = facts.contains_previous_gradients(ranks, wrong.number, rank_index)
             return _WeightFindings(old=old)
         right = sums.weigh(
             _select(wrong.expected, wrong.keys), local_gradients, weights_before

@@ -131,7 +131,7 @@ class _Judge:
         if gradients.kind == "by-parts":
             self._not_covered.append("by-parts")
             first_steps = [rank["steps"][0] for rank in self._evidence.ranks]
-            if facts.has_exchange(first_steps, "exchanges"):
+            if facts.uses_other_ranks(first_steps, "exchanges"):
                 self._not_covered.append("gathered")
         if any("joined" in rank for rank in self._evidence.ranks):
             self._not_covered.append("uneven")
@@ -488,7 +488,7 @@ class _Judge:
         for number in range(self._evidence.num_steps):
             # A script may exchange buffers after the step, which ends the last one.
             shown = max(0, min(number, self._evidence.num_steps - 2))
-            if field == "buffers" and facts.begin_equally(
+            if field == "buffers" and facts.next_step_starts_equally(
                 self._evidence.ranks, shown, "buffers_before"
             ):
                 continue

@@ -98,7 +98,7 @@ class Conductor:
             serial, parallel = self._fix_noise(first, weights)
         reference = self._reference(parallel, weights)
         self._run("reference", 1, reference)
-        scale = facts.scale_of_reference(self.runs, "parallel", "reference")
+        scale = facts.find_reference_scale(self.runs, "parallel", "reference")
         if scale != 1.0:
             reference["scale"] = scale
             self._run("reference", 1, reference)

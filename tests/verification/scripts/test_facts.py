@@ -28,7 +28,7 @@ def test_a_loss_with_a_constant_divisor_grows_with_the_batch(divisor, weight, sc
             criterion = {"count": count, "sum": 1.0, "scale": 1 / divisor}
             # One process does not share the records of the others.
             rank["steps"][0]["micro"] = [{**micro, "criteria": [criterion]}]
-    found = facts.scale_of_reference(runs, "parallel", "reference")
+    found = facts.find_reference_scale(runs, "parallel", "reference")
     assert found == scale
 
 

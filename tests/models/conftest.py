@@ -27,7 +27,7 @@ def library_file(tf, tmp_path_factory):
     from rnn_scaling.models.extension import build, operators
 
     with pytest.MonkeyPatch.context() as patch:
-        if not build._is_whole(operators.find_library_file()):
+        if not build._is_intact(operators.find_library_file()):
             patch.setattr(operators, "FOLDER", tmp_path_factory.mktemp("extension"))
             try:
                 build.build()

@@ -211,9 +211,9 @@ def test_a_killed_build_leaves_no_compiler_and_the_next_build_removes_its_files(
 
 def test_a_build_leaves_the_folder_of_one_that_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path))
-    with build._workplace() as first:
+    with build._make_build_folder() as first:
         (first / "avx2.o").write_text("")
-        with build._workplace() as second:
+        with build._make_build_folder() as second:
             assert first.is_dir() and second != first
     assert not list(tmp_path.iterdir())
 

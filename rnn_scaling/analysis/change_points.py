@@ -3,7 +3,8 @@
 The functions are pure. docs/statistics.md has the sources, and compares candidates.
 y: the series [n], such as log seconds.
 
-Histories find levels of rates with it, and `steady_state` finds levels within a run.
+`find_change_points` finds the levels of rates in histories, and the levels within a run
+for `steady_state`.
 """
 
 import functools

@@ -3,7 +3,7 @@
 All intervals of a ranking hold together (Tukey's range over its candidates), so at most
 5 of 100 rankings contain a wrong conclusion (docs/recommend.md).
 
-`recommend` ranks modes with it, and the headline of a report ranks series.
+`recommend` calls `rank` for modes, and the headline of a report calls it for series.
 """
 
 import dataclasses

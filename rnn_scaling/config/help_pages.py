@@ -1,6 +1,6 @@
 """The output of `--help`: a first screen, a group of flags, one flag, or all flags.
 
-Only `flags` calls it. Pure.
+Only `flags` calls these functions.
 """
 
 import dataclasses

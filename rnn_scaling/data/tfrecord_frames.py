@@ -6,7 +6,8 @@ it checks the size of the file, so a wrong length ends the process.
 
 Source: tensorflow/core/lib/io/record_writer.h.
 
-`tfrecord` looks for the fault with it after TensorFlow has failed to read a file.
+`tfrecord` calls `read_frames` to find the fault after TensorFlow has failed to read a
+file.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Run a user's script in this process, as Python itself would.
 
-All hooks start the user's script with it.
+All hooks call `run` to start the user's script.
 """
 
 import os

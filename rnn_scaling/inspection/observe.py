@@ -2,8 +2,8 @@
 
 docs/record.md describes both.
 
-`step_inspection` calls it after the last batch of a run, so that tracing slows no
-batch.
+`step_inspection` calls these functions after the last batch of a run, so that tracing
+slows no batch.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ traces:
   libtensorflow_framework exports.
 - Only expensive kernels, at little cost, for durations.
 
-`observe` and `step_checks` trace with it. Nothing else starts TensorFlow's profiler.
+`observe` and `step_checks` call `trace`. Nothing else starts TensorFlow's profiler.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """The rate of TensorFlow's MatMul on all devices at once: an upper limit for runs.
 
-`worker` runs it in a separate process.
+`worker` calls `measure` in a separate process.
 """
 
 import time

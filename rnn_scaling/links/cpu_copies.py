@@ -1,6 +1,6 @@
 """Transfers between TensorFlow's logical CPU devices: time, and whether it copies.
 
-`worker` runs it in a separate process; `reduce` uses `find_address` to find
+`worker` calls `measure` in a separate process; `reduce` uses `find_address` to find
 shared buffers.
 """
 

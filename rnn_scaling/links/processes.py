@@ -3,7 +3,7 @@
 worker.py is the other process. The keys of requests (from plan.py), the progress lines
 and the pickled `WorkerOutcome` must be the same in both.
 
-`measuring` runs each task of a plan with it.
+`measuring` calls `run` for each task of a plan.
 """
 
 import dataclasses

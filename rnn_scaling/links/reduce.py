@@ -3,7 +3,7 @@
 Each size is one tf.function. Its time ends when every rank has its sum. Each rank has
 one device.
 
-`worker` runs it in a separate process. The algorithms are those of training
+`worker` calls `measure` in a separate process. The algorithms are those of training
 (`training.all_reduce`).
 """
 

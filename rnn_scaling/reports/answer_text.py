@@ -1,6 +1,6 @@
 """The answer of a report for the terminal: one table and the answer, or everything.
 
-`report_files` prints it. No number is computed here.
+`report_files` prints the text. No number is computed here.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Why a command has no result, and what helps.
 
-Commands that found no usable run print it.
+Commands that found no usable run print the result of `format_message`.
 """
 
 from collections.abc import Collection

@@ -1,6 +1,6 @@
 """All series in one table, each on its most devices.
 
-The output on the terminal, table.md and the page begin with it. Numbers come from
+The output on the terminal, table.md and the page begin with `make_sections`. Numbers come from
 `columns`; this module chooses columns and marks.
 """
 

@@ -1,6 +1,6 @@
 """The beginnings that neighbouring titles of series share, to print them only once.
 
-Pure; the page and the charts use it.
+The page and the charts call `split_titles`.
 """
 
 from collections.abc import Sequence

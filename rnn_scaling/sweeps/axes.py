@@ -3,7 +3,7 @@
 Each has a place, {NAME}, in the command. An axis with the name of an option of this
 suite means the same in reports, so its values follow the same rule.
 
-Sweeps over a user's program call it before a run starts. Pure.
+Sweeps over a user's program call these functions before a run starts.
 """
 
 import itertools

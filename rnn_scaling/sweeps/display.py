@@ -1,6 +1,6 @@
 """The progress of a sweep on stderr: a live bar on a terminal, or else a line per run.
 
-Only `conduct` prints with it.
+Only `conduct` uses `SweepDisplay`.
 """
 
 import math

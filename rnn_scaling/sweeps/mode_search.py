@@ -4,7 +4,7 @@ A third round follows if it could decide.
 
 Programs of users read the JSON, schema "rnn_scaling.recommend/2": never rename a key.
 
-`recommend` runs it; `analysis.ranking` decides which modes are equally fast.
+`recommend` runs a `ModeSearch`; `analysis.ranking` decides which modes are equally fast.
 """
 
 import dataclasses

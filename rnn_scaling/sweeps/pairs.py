@@ -1,6 +1,6 @@
 """Turn two sets of flags into runs in alternating order.
 
-`ab` calls it. The order of the runs is what makes their comparison fair.
+`ab` calls these functions. The order of the runs is what makes their comparison fair.
 """
 
 import dataclasses

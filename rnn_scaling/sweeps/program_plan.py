@@ -3,7 +3,7 @@
 The values that differ between runs are num_devices, other options of this suite, and
 the user's axes. Pure, but the program must exist.
 
-`sweep` and `ab` plan with it if --trainer is given.
+`sweep` and `ab` call `plan` if --trainer is given.
 """
 
 import dataclasses

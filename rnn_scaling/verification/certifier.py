@@ -1,6 +1,6 @@
 """Compare a run with serial training, batch by batch.
 
-`session` calls it after each batch. It reads the step and never changes it. `losses`
+`session` calls `Certifier.check_batch` after each batch. It reads the step and never changes it. `losses`
 and `diagnosis` explain a difference, and `findings` collects all results.
 """
 

@@ -3,7 +3,7 @@
 The batches of all towers are computed one after the other at the same weights, then one
 update is applied.
 
-`certifier` trains with it, and `trials` repeat its updates with one change.
+`certifier` trains with `Serial`, and `trials` repeat its updates with one change.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """A run of the trainer that is verified; it has a certificate instead of a rate.
 
-`verify` calls it like `train` calls `training.run`; a certifier is one of its
+The command `verify` calls `verify`, like `train` calls `training.run`; a certifier is one of its
 observers.
 """
 

@@ -1,6 +1,6 @@
 """A gradient as a weighted sum of local gradients, and what wrong weights look like. Pure.
 
-`diagnosis` uses it for modes of this suite, and the judges for scripts.
+`diagnosis` calls `weigh` for modes of this suite, and the judges call it for scripts.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Read a JSON list value by value, so that values before a fault are kept.
 
-Formats whose files may be cut short read their lists with it.
+Formats whose files may be cut short call `read_items` for their lists.
 """
 
 import json

@@ -2,7 +2,8 @@
 
 measurements -> running averages -> two kinds of lines -> start-up -> rate and rounding
 
-Formats with several rates per run use it; a format with one rate per run does not.
+Formats with several rates per run call these functions; a format with one rate per run
+does not.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """The page and the picture of a history: curves over commits and dates.
 
-The command `history show` writes them.
+The command `history show` writes the results of `render` and `to_png`.
 """
 
 import itertools

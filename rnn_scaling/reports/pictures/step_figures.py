@@ -1,6 +1,6 @@
 """Pictures of a step: the parts of each tower's time, and the timeline of one step.
 
-The page and `inspect --picture` show them.
+The page shows the figures, and `inspect --picture` writes `draw_picture`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Scalars of every batch are written during the run; the graph with its devices and a text
 are written after it.
 
-`commands.run_files` writes with it during a run. This module loads TensorFlow.
+`commands.run_files` writes `Scalars` during a run. This module loads TensorFlow.
 """
 
 from __future__ import annotations  # tf.compat.v1 loads slowly

@@ -1,6 +1,6 @@
 """A run as a page of Markdown for TensorBoard's tab Text.
 
-Only `event_files` uses it.
+Only `event_files` calls `format_markdown`.
 """
 
 import re

@@ -3,7 +3,7 @@
 They are unknown without git or a repository, or if the commit is missing, for example
 after a rebase.
 
-Histories order their entries by it.
+Histories order their entries by the commits that `find` returns.
 """
 
 import dataclasses

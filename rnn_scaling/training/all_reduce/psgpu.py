@@ -1,7 +1,7 @@
 """Additions spread over the towers' GPUs, like parameter servers.
 
 A training step, `links` and `verification` build it by its name in the registry.
-`pscpu` uses it with other devices.
+`pscpu` calls `build` with other devices.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Verify a user's script: run it, judge it, and write the certificate.
 
-The command `verify` calls it; it prints the answer and the progress.
+The command `verify` calls `verify`, which prints the answer and the progress.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
-"""Notes on tensors that the ranks exchange, from which a verdict may follow.
+"""Note when the ranks exchange tensors, from which a verdict may follow.
 
-`observer` replaces torch's collective operations and tells an `Exchanges` about them.
-Needs only torch.
+`passes` creates `Exchanges`; `collectives` calls them. Needs only torch.
 """
 
 import enum
@@ -18,7 +17,7 @@ class Moment(enum.Enum):
 
 
 class Exchanges:
-    """The exchanges of one backward pass and of the forward pass before it."""
+    """Notes the exchanges of one backward pass and of the forward pass before it."""
 
     def __init__(self) -> None:
         self.start()

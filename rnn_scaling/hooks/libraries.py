@@ -8,10 +8,11 @@ optimizers.
 replacement there.
 """
 
-import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from rnn_scaling.hooks.replacing import Replacement, wrap
 
 # By name: the module, and the path of the function in it.
 FUNCTIONS = {
@@ -21,11 +22,9 @@ FUNCTIONS = {
     "clip": ("deepspeed.runtime.engine", "clip_grad_norm_"),
 }
 
-Replacement = Callable[..., Any]
-
 
 class Libraries:
-    """The functions of libraries that are to be replaced."""
+    """Replaces functions of libraries that the script imports later."""
 
     def __init__(self, replacements: Mapping[str, Replacement]) -> None:
         """Store the replacements.
@@ -50,13 +49,5 @@ class Libraries:
             original = getattr(owner, function_name, None)
             if original is None:  # another version, or the import has not ended
                 continue
-            setattr(owner, function_name, _wrapped(original, replacement))
+            setattr(owner, function_name, wrap(original, replacement))
             del self._missing[name]
-
-
-def _wrapped(original: Any, replacement: Replacement) -> Any:
-    @functools.wraps(original)
-    def wrapper(*args: Any, **options: Any) -> Any:
-        return replacement(original, *args, **options)
-
-    return wrapper

@@ -209,30 +209,30 @@ FAULTS = (
     ),
     Fault(
         "divided twice",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
-        LOSS_SUM + " / self.engine.num_towers",
+        LOSS_SUM + " / self._engine.num_towers",
         "averaged|mean",
     ),
     Fault(
         "sum for mean",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
-        LOSS_SUM + " * self.engine.num_towers",
+        LOSS_SUM + " * self._engine.num_towers",
         "sum",
     ),
     Fault(
         "mean a batch not a word",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
         "mean_loss = outcome.loss_sum / 16.0",
         "factor|times|batch",
     ),
     Fault(
         "equal dropout",
-        f"{T}/towers.py",
-        "(self.engine.first_tower + index)\n",
-        "self.engine.first_tower\n",
+        f"{T}/tower.py",
+        "(self._engine.first_tower + index)\n",
+        "self._engine.first_tower\n",
         "drops",
         ("--dropout=0.3",),
     ),
@@ -253,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "step not counted",
-        f"{T}/towers.py",
+        f"{T}/train_step.py",
         "self._step.assign_add(1)",
         "self._step.assign_add(0)",
         "same batch|batch of step",
@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "embedding row lost",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         "tf.IndexedSlices(rows, indices, shape",
         "tf.IndexedSlices(tf.where(indices[:, None] == 7, 0.0, rows), indices, shape",
         "row",
@@ -420,7 +420,7 @@ FAULTS = (
     ),
     Fault(
         "last micro-batch alone",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         "if not summed: return grads",
         "if True:\n        return grads",
         "last micro-batch",
@@ -484,7 +484,7 @@ FAULTS = (
     ),
     Fault(
         "from step 8 on",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
         LOSS_SUM + " * tf.where(step >= 8, 1.5, 1.0)",
         "1.5 times",
@@ -500,12 +500,12 @@ FAULTS = (
     # written before the code that finds them was read
     Fault(
         "each tower clips its own gradient",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         "grads[name] = _divide(gradient, inputs.loss_scale)",
         "grads[name] = _divide(gradient, inputs.loss_scale)\n"
         "            from rnn_scaling.training.gradients import squared_norm\n"
         "            norm = tf.sqrt(tf.add_n([squared_norm(gradient) for gradient in grads.values()]))\n"
-        "            longer = tf.maximum(1.0, norm * self.engine.num_towers / 0.01)\n"
+        "            longer = tf.maximum(1.0, norm * self._engine.num_towers / 0.01)\n"
         "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}",
         "clip",
         CLIP,
@@ -595,7 +595,7 @@ FAULTS = (
     ),
     Fault(
         "mean of micro-batches' means",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
         "mean_loss = outcome.loss_sum / self._workload.loss_items(batch) / 4.0",
         "means of the micro-batches",
@@ -603,7 +603,7 @@ FAULTS = (
     ),
     Fault(
         "each micro-batch clipped",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         "summed = _add_gradients(summed, grads)",
         "from rnn_scaling.training.gradients import squared_norm\n"
         "                    squares = [squared_norm(gradient) for gradient in grads.values()]\n"
@@ -623,7 +623,7 @@ FAULTS = (
     ),
     Fault(
         "every fourth batch not learnt",
-        f"{T}/towers.py",
+        f"{T}/tower.py",
         LOSS_SUM,
         LOSS_SUM + " * tf.where(step % 4 == 3, 0.0, 1.0)",
         "not change",

@@ -54,7 +54,7 @@ class UpdateMode(Choice):
     """
 
     engine: str = "local"  # a name in ENGINES
-    step: str = "towers"  # builds the step that is timed; a name in STEPS
+    step: str = "train_step"  # builds the step that is timed; a name in STEPS
     trains_one_model: bool = True  # False if each tower trains a separate model
     # Whether all towers read the same variables, instead of one copy per device.
     has_one_copy: bool = False
@@ -440,7 +440,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     ),
 }
 STEPS: Table = {
-    "towers": Choice("rnn_scaling.training.towers"),
+    "train_step": Choice("rnn_scaling.training.train_step"),
     "scheduled_step": Choice("rnn_scaling.training.scheduled_step"),
     "sliced_step": Choice("rnn_scaling.training.sliced_step"),
     "inference_step": Choice("rnn_scaling.training.inference_step"),

@@ -24,7 +24,7 @@ from rnn_scaling.training import benchmark, optimizers
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import RunState
-from rnn_scaling.training.towers import StepResult
+from rnn_scaling.training.train_step import StepResult
 
 # The last loss must be greater than this share of the first one.
 _MIN_LAST_LOSS = 0.8

@@ -19,7 +19,7 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import write_bytes
-from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.training.train_step import StepResult, TrainStep
 
 # Steps in the trace that records every kernel: two, to compare them.
 _COUNTED_STEPS = 2

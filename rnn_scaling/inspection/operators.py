@@ -1,7 +1,7 @@
 """Find the tower and phase of operators, and count operators and their executions.
 
 Works on TensorFlow's protocol messages without importing TensorFlow. The name scopes of
-towers.py and the update modes give the tower and the phase of an operator:
+tower.py, train_step.py and the update modes give the tower and the phase of an operator:
 
     input/..  tower_<i>/input|forward|backward/..  exchange/..  update/..
     update/tower_<i>/..

@@ -15,7 +15,7 @@ from rnn_scaling.records.certificate import Check
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 
 _NUM_STEPS = 10  # steps that are timed, and steps that are traced
 # Two clocks may differ by _SLACK_S and this share of a step.

@@ -46,7 +46,7 @@ from rnn_scaling.training.replica import (
     bytes_by_device,
 )
 from rnn_scaling.training.state import RunState
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 
 
 def run(

@@ -32,7 +32,7 @@ from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.cluster import RunMembers, SingleProcess
 from rnn_scaling.training.observers import Batch, Observer, RunView
 from rnn_scaling.training.state import RunState
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 
 # Part of the names of variables that only keep collective operators in their order.
 _ORDER_VARIABLE = "ordering_token"

@@ -46,6 +46,11 @@ def count_bytes(tensor: tf.Tensor | tf.Variable) -> int:
     return int(tensor.shape.num_elements() * tensor.dtype.size)
 
 
+def get_values(gradient: Gradient) -> tf.Tensor:
+    """Return a dense gradient, or the rows of a sparse one."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
 def densify(gradient: Gradient) -> tf.Tensor:
     """Return a dense gradient `[V, ...]`: rows with the same index are added."""
     if not isinstance(gradient, tf.IndexedSlices):

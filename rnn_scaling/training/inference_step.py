@@ -12,7 +12,7 @@ import tensorflow as tf
 from rnn_scaling.models import decoding
 from rnn_scaling.models.decoding import Search
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 
 
 class InferenceStep(TrainStep):
@@ -21,19 +21,20 @@ class InferenceStep(TrainStep):
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             batches = self._source.next_batches(step)
-        tower = self._evaluate if self._config.model.forward_only else self._translate
-        return self._update.run(lambda index: tower(index, batches[index], step)), None
+        compute = self._translate
+        if self._config.model.forward_only:
+            compute = self._evaluate
+        counts = self._update.run(lambda index: compute(index, batches[index], step))
+        return counts, None
 
     def _evaluate(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
         """Return the counts of a tower's batch and its loss."""
-        inputs = self._inputs(index, batch, step)
-        with tf.name_scope(f"tower_{index}/forward/"):
-            weights = {**inputs.weights, **self._read_moving(index)}
-            outcome = self._workload.forward(weights, inputs.rows, batch, inputs.seed)
-        return self._counts(index, outcome, [batch])
+        tower = self.towers[index]
+        inputs = tower.read_inputs(batch, step)
+        return tower.count(tower.run_forward(inputs, batch), [batch])
 
     def _translate(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
-        """Return numbers like `_counts` for a translated batch.
+        """Return numbers like `Tower.count` for a translated batch.
 
         The loss is the negative score, the items are words, and each sentence has one
         position per step.

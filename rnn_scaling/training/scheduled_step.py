@@ -19,7 +19,7 @@ from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import WorkerStep
-from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.training.train_step import StepResult, TrainStep
 from rnn_scaling.training.variable_update.async_parameter_server import (
     AsyncParameterServer,
 )

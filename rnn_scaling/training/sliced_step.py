@@ -23,7 +23,8 @@ from rnn_scaling.models.workload import Outcome, Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.training import gradients, slicing
 from rnn_scaling.training.replica import Gradients
-from rnn_scaling.training.towers import TowerInputs, TrainStep, count_row
+from rnn_scaling.training.tower import TowerInputs, make_count_row
+from rnn_scaling.training.train_step import TrainStep
 
 
 class Slices:
@@ -107,24 +108,19 @@ class SlicedStep(TrainStep):
     """A step that cuts one global batch for all towers and computes one loss."""
 
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-        workload = self._workload
         with tf.device(self.engine.host), tf.name_scope("input/"):
             (batch,) = self._source.next_batches(step)
         slices = self._slice_batch(batch)
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([[batch]])
 
-        def forward(tower: int) -> tuple[TowerInputs, Outputs]:
-            with tf.name_scope(f"tower_{tower}/input/slice/"):
-                tower_batch = slices.tower_slice(tower)
-            inputs = self._inputs(tower, tower_batch, step)
-            with tf.name_scope(f"tower_{tower}/forward/"):
-                weights = {**inputs.weights, **self._read_moving(tower)}
-                return inputs, workload.outputs(
-                    weights, inputs.rows, tower_batch, inputs.seed
-                )
+        def run_forward(index: int) -> tuple[TowerInputs, Outputs]:
+            with tf.name_scope(f"tower_{index}/input/slice/"):
+                tower_batch = slices.tower_slice(index)
+            inputs = self.towers[index].read_inputs(tower_batch, step)
+            return inputs, self.towers[index].compute_outputs(inputs, tower_batch)
 
-        inputs, outputs = zip(*self._update.run(forward))
+        inputs, outputs = zip(*self._update.run(run_forward))
         sums, d_logits = self._compute_loss(
             batch,
             [output.logits for output in outputs],
@@ -132,17 +128,18 @@ class SlicedStep(TrainStep):
             inputs[0].loss_scale,
         )
 
-        def backward(tower: int) -> Gradients:
-            return self._differentiate(
-                tower, inputs[tower], outputs[tower].logits, d_logits[tower]
+        def run_backward(index: int) -> Gradients:
+            return self.towers[index].differentiate(
+                inputs[index], outputs[index].logits, d_logits[index]
             )
 
-        self.tower_gradients = tuple(self._update.run(backward))
+        self.tower_gradients = tuple(self._update.run(run_backward))
         self._update.apply(self.tower_gradients)
-        self._assign_moving([output.moving for output in outputs])
+        for tower, output in zip(self.towers, outputs):
+            tower.assign_moving(output.moving)
         counts = []
-        for tower, (outcome, tower_batch) in enumerate(zip(sums, slices.host_slices)):
-            counts.append(self._count_on_host(tower, outcome, tower_batch))
+        for index, (outcome, tower_batch) in enumerate(zip(sums, slices.host_slices)):
+            counts.append(self._count_on_host(index, outcome, tower_batch))
         return counts, None
 
     def _slice_batch(self, batch: Any) -> Slices:
@@ -212,13 +209,13 @@ class SlicedStep(TrainStep):
     def _count_on_host(
         self, index: int, outcome: Outcome, tower_batch: Any
     ) -> tf.Tensor:
-        """Return the same numbers as `_counts`, computed on the host.
+        """Return the same numbers as `Tower.count`, computed on the host.
 
         So no part of the batch is copied for them.
         """
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
-                row = count_row(outcome, self._workload.counts(tower_batch))
+                row = make_count_row(outcome, self._workload.counts(tower_batch))
             with tf.device(self.engine.devices[index]):
                 return tf.stack(row)
 

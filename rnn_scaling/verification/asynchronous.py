@@ -17,7 +17,7 @@ from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.training.train_step import StepResult, TrainStep
 from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.gradients import SerialGradients, sum_gradients

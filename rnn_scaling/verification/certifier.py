@@ -18,7 +18,7 @@ from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.training.train_step import StepResult, TrainStep
 from rnn_scaling.verification import certificates, diagnosis, network_check, trials
 from rnn_scaling.verification.certificates import Conclusion, finite_or_none
 from rnn_scaling.verification.diagnosis import (

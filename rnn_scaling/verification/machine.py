@@ -11,7 +11,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.records.certificate import Certificate, Check
 from rnn_scaling.system import entry
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.certifier import Certifier
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.train_step import TrainStep
 from rnn_scaling.verification.gradients import Towers
 from rnn_scaling.verification.rule import Arrays
 

@@ -101,7 +101,7 @@ def test_writing_between_two_batches_is_in_neithers_seconds(
     from rnn_scaling.commands.run_files import EventFiles
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import SingleProcess
-    from rnn_scaling.training.towers import StepResult, TrainStep
+    from rnn_scaling.training.train_step import StepResult, TrainStep
 
     given = {
         "log_dir": str(tmp_path),

@@ -356,7 +356,7 @@ def test_two_steps_have_equal_counts_and_parts_sum_to_the_step(step):
 
 def test_items_are_counted_in_the_last_counted_step(step, monkeypatch):
     from rnn_scaling.inspection import observe
-    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.training.train_step import TrainStep
 
     built, *_ = step
     items = iter(range(100, 200))

@@ -170,7 +170,7 @@ def signal_others(*signals: tuple[int, int, int]) -> None:
 
 def _before_each_step(do: Callable[[int], Any]) -> None:
     from rnn_scaling.training.scheduled_step import ScheduledStep
-    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.training.train_step import TrainStep
 
     numbers = iter(range(1 << 30))
 

@@ -157,7 +157,7 @@ def run_fake_batches(on_batch, state=None, saver=None):
     from rnn_scaling.training.checkpoints import Saver
     from rnn_scaling.training.cluster import SingleProcess
     from rnn_scaling.training.state import RunState
-    from rnn_scaling.training.towers import StepResult, TrainStep
+    from rnn_scaling.training.train_step import StepResult, TrainStep
 
     class FakeStep(TrainStep):
         __init__ = object.__init__

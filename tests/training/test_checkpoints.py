@@ -211,7 +211,7 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
 
 
 def one_item():
-    from rnn_scaling.training.towers import StepResult
+    from rnn_scaling.training.train_step import StepResult
 
     return StepResult(*np.ones((4, 1)))
 

@@ -132,7 +132,7 @@ class Dealt:
 def planted(tf, devices):
     """Return a function that certifies a step on three towers with planted faults."""
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.training.train_step import TrainStep
     from rnn_scaling.verification.gradients import SerialGradients
 
     config = resolve()
@@ -325,7 +325,7 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
     options, word, values, devices
 ):
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.training.train_step import TrainStep
 
     config = resolve(**options)
     engine = engine_of(devices[:TOWERS])

@@ -204,7 +204,7 @@ def run_worker(task: Task) -> None:
 def build_step(task: Task) -> Step:
     """Return the step of a process."""
     from rnn_scaling.training import benchmark
-    from rnn_scaling.training.cluster import Place
+    from rnn_scaling.training.cluster import RankPosition
     from rnn_scaling.training.engines.local import Request
 
     config = configs.resolve(
@@ -217,17 +217,17 @@ def build_step(task: Task) -> Step:
         num_gpus=0,
         num_cores=len(task.cores),
     )
-    place = None
+    position = None
     if task.addresses:
         hosts = {"worker": task.addresses}
-        place = Place("worker", task.index, hosts, timeout_s=START_LIMIT_S)
+        position = RankPosition("worker", task.index, hosts, timeout_s=START_LIMIT_S)
     engine_name = registry.VARIABLE_UPDATES[task.mode].engine
     engine = registry.load(registry.ENGINES, engine_name).start(
         Request(
             "cpu",
             task.num_devices,
             *pool_sizes(config, len(task.cores)),
-            place=place,
+            position=position,
         )
     )
     if task.gradients == "small":

@@ -105,8 +105,8 @@ def _train(
     """Run all batches and save checkpoints."""
     for statement in announce_choices(config, state.resolved, engine.transport):
         observer.notice(statement)
-    state.worker_steps = step.finished_steps
-    step.count_lost = lambda: len(cluster.lost_ranks)
+    state.worker_steps.steps = step.finished_steps
+    step.count_lost = lambda: cluster.num_lost_ranks
     saver_cluster = cluster if state.clients > 1 else None
     saver = Saver(
         config, state=state, files=state.files, cluster=saver_cluster, observer=observer
@@ -149,7 +149,7 @@ def _start(config: RunConfig, state: RunState, cluster: RunMembers) -> Engine:
             inter_op_threads=state.resolved["inter_op_parallelism_threads"],
             intra_op_threads=state.resolved["intra_op_parallelism_threads"],
             xla=config.model.xla,
-            place=cluster.place(),
+            position=cluster.wait_for_others(),
         )
     )
 

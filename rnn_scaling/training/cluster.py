@@ -1,8 +1,9 @@
-"""This process among the processes of its run.
+"""Connect this process with the other processes of its run.
 
-It joins them, meets them at barriers, reports its measurements to rank 0, and ends with
-them. TensorFlow communicates separately. `SingleProcess` has the same methods for a run
-of one process, so that callers do not ask how many there are.
+`training.run` and `benchmark` use the methods of `RunMembers`: join the others, meet
+them at barriers, report measurements to rank 0, leave. `Cluster` has them for several
+processes. `SingleProcess` does nothing in them, so that callers do not ask how many
+processes there are. TensorFlow has its own connections between the processes.
 """
 
 import abc
@@ -33,37 +34,43 @@ from rnn_scaling.training.rank_report import RankReport, decode_reports, make_ra
 if TYPE_CHECKING:
     from rnn_scaling.training.state import RunState
 
-# Barriers in the order of a run.
-BUILT = "built"
-WARM = "warm"
-MEASURED = "measured"
-REPORTED = "reported"
-TRACED = "traced"
+# The barriers in the order of a run. Every process must pass each of them, even if it
+# has no towers.
+BUILT = "built"  # all steps are built
+WARM = "warm"  # the warm-up is over, and the measured batches begin
+MEASURED = "measured"  # the last batch has ended
+REPORTED = "reported"  # rank 0 has all reports
+TRACED = "traced"  # the traced steps have ended, if the run is traced
 _ONE_CLOCK = (
     "from a barrier after the warm-up to the end of the last batch, by the clock of "
     "rank 0, which drives all"
 )
-# Seconds between two reports, so that a killed rank loses no more than these.
+# Seconds between two reports. A killed rank loses at most this much of its
+# measurements.
 REPORT_S = 1.0
-# Seconds from the end of the heartbeat until every rank knows the failure: rank 0 must
-# notice the silence and send the others a message.
+# Seconds from a missed heartbeat until every rank knows the failure: rank 0 must notice
+# the silence and send the others a message.
 _FAILURE_DELAY_S = 2.0
 # Options that may differ between ranks. The options of the output may also differ,
-# except _COMPARED_OUTPUT, which concern all ranks.
-_MAY_DIFFER = ("coordinator_address",)
-_COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")
+# except _COMPARED_OUTPUT_OPTIONS, which concern all ranks.
+_OPTIONS_THAT_MAY_DIFFER = ("coordinator_address",)
+_COMPARED_OUTPUT_OPTIONS = ("trace_batches", "checkpoint_dir", "save_every")
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """This process and the addresses of all processes, for an engine."""
+class RankPosition:
+    """The position of this process among all processes, and their addresses.
+
+    TensorFlow's engines start with it (`training.engines`).
+    """
 
     role: str  # coordinator, worker or ps
     index: int  # number of the process among those of its role
     addresses: Mapping[str, tuple[str, ...]]  # HOST:PORT of each engine, by role
     local_rank: int = 0  # number of the process among those on this host
     local_size: int = 1  # number of processes on this host
-    timeout_s: float = 60.0  # time within which a fault must end the run
+    # Seconds without an answer after which the engine must give up.
+    timeout_s: float = 60.0
 
     @property
     def num_workers(self) -> int:
@@ -105,20 +112,20 @@ class RunMembers(abc.ABC):
     @property
     @abc.abstractmethod
     def failure(self) -> Failure | None:
-        """The failure that ends the run, unless this process has left the others."""
+        """The failure that ends the run, or None after this process has left."""
 
     @property
     @abc.abstractmethod
-    def lost_ranks(self) -> Sequence[str]:
-        """A line for each lost rank without which the run continued."""
+    def num_lost_ranks(self) -> int:
+        """Number of lost ranks without which the run continued."""
 
     @abc.abstractmethod
     def start(self) -> None:
         """Begin to join the other processes."""
 
     @abc.abstractmethod
-    def place(self) -> Place | None:
-        """Wait until all processes have joined; return this process's place.
+    def wait_for_others(self) -> RankPosition | None:
+        """Wait until all processes have joined; return this process's position.
 
         Returns:
           None for a single process.
@@ -130,11 +137,16 @@ class RunMembers(abc.ABC):
 
     @abc.abstractmethod
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        """Return all ranks' values at rank 0, None elsewhere (`RankConnection.gather`)."""
+        """Return the values of all ranks at rank 0, and None at other ranks.
+
+        See `RankConnection.gather`.
+        """
 
     @abc.abstractmethod
     def report(self, state: "RunState", *, finished: bool = False) -> None:
         """Send new batches to rank 0 if a report is due.
+
+        The main thread calls this all the time, and the working thread at the end.
 
         Args:
           state: The measurements of this process.
@@ -142,12 +154,20 @@ class RunMembers(abc.ABC):
         """
 
     @abc.abstractmethod
-    def cut_off_lost_ranks(self) -> None:
-        """Close TensorFlow's connections to lost ranks, which may be frozen."""
+    def cut_off_lost_ranks(self) -> list[str]:
+        """Close TensorFlow's connections to lost ranks, which may be frozen.
+
+        Returns:
+          A line for each rank that was lost since the last call.
+        """
 
     @abc.abstractmethod
     def wait_for_failure(self) -> bool:
-        """Return whether the failure of another rank explains an error of this rank."""
+        """Wait for the failure of another rank, which may explain an error here.
+
+        Returns:
+          Whether there was one. If not, this takes as long as a lost rank is noticed.
+        """
 
     @abc.abstractmethod
     def abort(self, message: str, kind: FailureKind = FailureKind.ERROR) -> None:
@@ -158,7 +178,7 @@ class RunMembers(abc.ABC):
         """Leave the other processes."""
 
     @abc.abstractmethod
-    def workers(self, state: "RunState") -> Workers | None:
+    def make_workers(self, state: "RunState") -> Workers | None:
         """Return the record of all ranks, or None for a single process."""
 
 
@@ -169,12 +189,12 @@ class SingleProcess(RunMembers):
     size = 1
     role = "worker"
     failure: Failure | None = None
-    lost_ranks: Sequence[str] = ()
+    num_lost_ranks = 0
 
     def start(self) -> None:
         pass
 
-    def place(self) -> None:
+    def wait_for_others(self) -> None:
         return None
 
     def barrier(self, name: str) -> None:
@@ -186,8 +206,8 @@ class SingleProcess(RunMembers):
     def report(self, state: "RunState", *, finished: bool = False) -> None:
         pass
 
-    def cut_off_lost_ranks(self) -> None:
-        pass
+    def cut_off_lost_ranks(self) -> list[str]:
+        return []
 
     def wait_for_failure(self) -> bool:
         return False
@@ -198,7 +218,7 @@ class SingleProcess(RunMembers):
     def leave(self) -> None:
         pass
 
-    def workers(self, state: "RunState") -> None:
+    def make_workers(self, state: "RunState") -> None:
         return None
 
 
@@ -279,7 +299,7 @@ class _BatchReporter:
 
 
 class Cluster(RunMembers):
-    """A run of several processes. `join_run` creates it, and `training.run` calls it."""
+    """A run of several processes, which `join_run` creates."""
 
     def __init__(self, launch: Launch, config: RunConfig) -> None:
         roles = config.roles()
@@ -297,7 +317,7 @@ class Cluster(RunMembers):
         )
         # If a worker dies, the coordinator gives its steps to other workers.
         survives = ("worker",) if config.mode.has_coordinator else ()
-        # Time within which a fault ends the run.
+        # Seconds of silence after which a rank counts as lost.
         self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
         self._connection = RankConnection(
             launch,
@@ -321,13 +341,13 @@ class Cluster(RunMembers):
     def start(self) -> None:
         self._joining.start()
 
-    def place(self) -> Place:
+    def wait_for_others(self) -> RankPosition:
         peers = self._joining.wait()
         addresses: dict[str, tuple[str, ...]] = {}
         for peer in peers:
             addresses[peer.role] = (*addresses.get(peer.role, ()), peer.address)
         roles = [peer.role for peer in peers]
-        return Place(
+        return RankPosition(
             self.role,
             index=roles[: self.rank].count(self.role),
             addresses=addresses,
@@ -344,6 +364,7 @@ class Cluster(RunMembers):
         return self._connection.gather(name, value)
 
     def report(self, state: "RunState", *, finished: bool = False) -> None:
+        # Rank 0 has its own measurements.
         if self._joining.ended.is_set() and self.rank:
             self._reporter.report(state, finished)
 
@@ -360,16 +381,18 @@ class Cluster(RunMembers):
         self._has_left = True
         self._connection.leave()
 
-    def workers(self, state: "RunState") -> Workers:
+    def make_workers(self, state: "RunState") -> Workers:
         peers = self._joining.peers
         reports = decode_reports(self._connection.reports())
         reports[self.rank] = [
             RankReport(state.collect_batches(0), state.collect_details())
         ]
-        if state.count_staleness():
+        staleness = state.worker_steps.count_staleness()
+        if staleness:
+            # A coordinator has the measurements of the workers.
             worker_ranks = [peer.rank for peer in peers if peer.role == "worker"]
             for index, rank in enumerate(worker_ranks):
-                report = RankReport(state.collect_worker_batches(index))
+                report = RankReport(state.worker_steps.collect_batches(index))
                 reports.setdefault(rank, []).append(report)
         failure = self._joining.refusal or self._connection.failure
         lost = [
@@ -386,7 +409,7 @@ class Cluster(RunMembers):
                 make_rank(peer, reports.get(peer.rank, []), failure) for peer in peers
             ),
             lost=tuple(lost),
-            staleness=state.count_staleness(),
+            staleness=staleness,
         )
         return drop_load_of_each_other(workers)
 
@@ -403,15 +426,18 @@ class Cluster(RunMembers):
         return self._barrier_times[MEASURED] - self._barrier_times[WARM]
 
     @property
-    def lost_ranks(self) -> Sequence[str]:
-        return [line for _, line in self._connection.lost]
+    def num_lost_ranks(self) -> int:
+        return len(self._connection.lost)
 
-    def cut_off_lost_ranks(self) -> None:
-        for rank, _ in self._connection.lost:
+    def cut_off_lost_ranks(self) -> list[str]:
+        lines = []
+        for rank, line in self._connection.lost:
             if rank not in self._cut_off_ranks:
                 self._cut_off_ranks.add(rank)
                 # TensorFlow would wait for a frozen rank.
                 connections.cut_connections(self._joining.peers[rank].address)
+                lines.append(line)
+        return lines
 
 
 def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:
@@ -443,8 +469,8 @@ def _compared_options(config: RunConfig) -> dict[str, Any]:
     return {
         name: value
         for name, value in config.flat().items()
-        if name in _COMPARED_OUTPUT
-        or (GROUP_OF[name] != "output" and name not in _MAY_DIFFER)
+        if name in _COMPARED_OUTPUT_OPTIONS
+        or (GROUP_OF[name] != "output" and name not in _OPTIONS_THAT_MAY_DIFFER)
     }
 
 

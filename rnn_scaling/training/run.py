@@ -11,60 +11,39 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.failure import ClusterError, Failure, FailureKind
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.config.conditions import is_read
-from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES, join_with_or
+from rnn_scaling.config.registry import DATA_SOURCES, TEXT_FILES
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data import corpus
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import find_ranks_sharing_cores
 from rnn_scaling.system import entry
-from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.system.processes import early_start
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
-from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.observers import Observer, OutputError
 from rnn_scaling.training.preparation import prepare_process, speed_up_loading
+from rnn_scaling.training.record_keeper import RecordKeeper
 from rnn_scaling.training.recording import make_killed_error
+from rnn_scaling.training.run_errors import describe_error, may_come_from_another_rank
 from rnn_scaling.training.state import RunState
 
 # How often the main thread checks for an interruption or a failed rank.
 TICK_S = 0.1
-# TensorFlow's error for CPU operators without an NCHW kernel; oneDNN has such kernels.
-_NHWC_ONLY_ERROR = re.compile("only supports (the )?NHWC")
-# Errors of TensorFlow and Horovod at a rank that has lost another one.
-_PEER_ERROR_TYPES = (
-    "ClusterError",
-    "UnavailableError",
-    "AbortedError",
-    "CancelledError",
-    "DeadlineExceededError",
-)
-_PEER_ERROR_TEXTS = ("Collective ops is aborted", "Horovod has been shut down")
-# Errors that their own message explains completely.
-_EXPECTED_ERRORS = (
-    NotFiniteError,
-    DeviceError,
-    OSError,
-    ClusterError,
-    CheckpointError,
-    corpus.DataError,
-)
 
 
 class NotStartedError(Exception):
@@ -120,6 +99,28 @@ def run(
     return Run(config, launch, observer, started).run()
 
 
+class _Interruption:
+    """The signals that end this process: Ctrl-C, and the signals of launchers.
+
+    Attributes:
+      happened: Set by the first signal.
+      message: "interrupted by" and the name of the signal.
+    """
+
+    def __init__(self) -> None:
+        self.happened = threading.Event()
+        self.message = ""
+
+    def watch(self) -> None:
+        """Handle the signals from now on, instead of ending the process."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        self.message = f"interrupted by {signal.Signals(number).name}"
+        self.happened.set()
+
+
 class Run:
     """One run, shared by the main thread and the working thread.
 
@@ -127,10 +128,9 @@ class Run:
     `_end_with`, which end the run early. `measure` and `fail` belong to the working
     thread.
 
-    Both threads save records. Only `_save_finished` and `_save_unless_finished` may do
-    so while both run; they decide under `_record_lock` whose record is kept. `_failure`
-    is written by the thread that ends the run. The main thread reads what the working
-    thread wrote only after `_finished` is set.
+    Both threads save records with `_keeper`. `_failure` is written by the thread that
+    ends the run. The main thread reads what the working thread wrote only after
+    `_finished` is set.
     """
 
     def __init__(
@@ -151,19 +151,10 @@ class Run:
         self._stamps = {path: corpus.read_stamp(path) for path in self.state.files}
         # Locks that the process holds until it ends.
         self._locks = contextlib.ExitStack()
-        # Guards `_record`, `_is_recorded` and `_ended_early`, and all writing of
-        # records.
-        self._record_lock = threading.Lock()
-        self._record: RunRecord | None = None
-        # Whether the record of the finished run is saved. No failure replaces it.
-        self._is_recorded = False
-        # Whether the run was recorded as failed or interrupted. It cannot finish then.
-        self._ended_early = False
+        self._keeper = RecordKeeper(observer)
         self._failure: Failure | None = None
         self._another_rank_failed = False
-        self._num_lost_ranks_reported = 0
-        self._signal_name = ""
-        self._interrupted = threading.Event()
+        self._interruption = _Interruption()
         self._finished = threading.Event()
 
     def run(self) -> RunResult:
@@ -171,15 +162,13 @@ class Run:
         was_early = early_start.is_early()
         if was_early:
             self._load_early()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._handle_signal)
+        self._interruption.watch()
         if self._cluster.rank:
             entry.be_quiet()
         try:
             self._find_checkpoint()
             # This record is kept if the process is killed.
-            self._record = self._make_record("failed", make_killed_error())
-            self._observer.save(self._record)
+            self._keeper.save_first(self._make_record("failed", make_killed_error()))
         except CheckpointError as e:
             raise NotStartedError(str(e)) from e
         except OutputError as e:
@@ -190,9 +179,9 @@ class Run:
         self._cluster.start()
         threading.Thread(target=self._measure_and_finish, daemon=True).start()
         self._wait()
-        assert self._record is not None
+        record = self._keeper.record
         return RunResult(
-            self._record, self._failure, self._is_recorded, self._list_cautions()
+            record, self._failure, self._keeper.is_finished, self._list_cautions(record)
         )
 
     def measure(self) -> None:
@@ -208,7 +197,7 @@ class Run:
             return
         if change := corpus.describe_changes(self._stamps):
             self._send_notice("warn-changed-data", text=change)
-        self._save_finished(self._measured_record())
+        self._keeper.save_finished(self._measured_record())
         if not self._inspect(step):
             return
         if step is not None:
@@ -221,7 +210,7 @@ class Run:
 
     def fail(self, error: Exception) -> None:
         """End the run at all ranks because of an error at this rank."""
-        kind, message, is_expected = describe(error, self.config)
+        kind, message, is_expected = describe_error(error, self.config)
         if not is_expected:
             traceback.print_exception(error)
             if self._native_log is not None:
@@ -231,7 +220,7 @@ class Run:
         self._cluster.abort(message)
         self._failure = self._make_own_failure(message)
         error_fields = RunError(type=kind, message=message)
-        self._save_unless_finished(self._make_record("failed", error_fields))
+        self._keeper.save_unless_finished(self._make_record("failed", error_fields))
 
     def _send_notice(self, kind: str, **values: Any) -> None:
         self._observer.notice(Statement(kind, values=values))
@@ -262,7 +251,7 @@ class Run:
             if failure := self._cluster.failure:
                 self._end_with(failure)
                 return
-            if self._interrupted.is_set():
+            if self._interruption.happened.is_set():
                 self._interrupt()
                 return
             self._cluster.report(self.state)
@@ -275,18 +264,14 @@ class Run:
 
     def _drop_lost_ranks(self) -> None:
         """Cut off the lost ranks, and warn about each of them once."""
-        self._cluster.cut_off_lost_ranks()
-        lines = self._cluster.lost_ranks
-        for line in lines[self._num_lost_ranks_reported :]:
+        for line in self._cluster.cut_off_lost_ranks():
             self._send_notice("warn-lost-rank", text=line)
-        self._num_lost_ranks_reported = len(lines)
 
-    def _list_cautions(self) -> list[str]:
+    def _list_cautions(self, record: RunRecord) -> list[str]:
         """Return the reasons why this machine was slower than usual."""
-        assert self._record is not None
-        cautions = [self.state.machine.describe_disturbance(self._record)]
-        if self._record.workers:
-            cautions.append(clusters.shared_cores_warning(self._record.workers))
+        cautions = [self.state.machine.describe_disturbance(record)]
+        if record.workers:
+            cautions.append(clusters.shared_cores_warning(record.workers))
         return [caution for caution in cautions if caution]
 
     def _find_checkpoint(self) -> None:
@@ -343,7 +328,7 @@ class Run:
         Returns:
           Whether another rank failed.
         """
-        if _is_peer_error(error) and self._cluster.wait_for_failure():
+        if may_come_from_another_rank(error) and self._cluster.wait_for_failure():
             self._another_rank_failed = True
         return self._another_rank_failed
 
@@ -380,7 +365,7 @@ class Run:
             # Processes without towers also serve the traced steps.
             self._cluster.barrier(clusters.TRACED)
             if step is not None:
-                self._save_finished(self._make_record("ok"))
+                self._keeper.save_finished(self._make_record("ok"))
         except Exception as e:
             if self._wait_for_failed_rank(e):
                 return False
@@ -391,11 +376,11 @@ class Run:
 
     def _conclude(self) -> None:
         """Let observers write their last outputs."""
-        assert self._record is not None
+        record = self._keeper.record
         try:
-            self._observer.conclude(self._record)
+            self._observer.conclude(record)
         except OutputError as e:
-            self._record_missing_output(self._record, str(e))
+            self._record_missing_output(record, str(e))
 
     def _record_missing_output(self, record: RunRecord, line: str) -> None:
         """Save the record again with one more reason for a missing output."""
@@ -403,11 +388,15 @@ class Run:
         lines = [record.missing_output] if record.missing_output else []
         lines.append(line)
         missing_output = entry.make_plain("; ".join(lines))
-        self._save_finished(dataclasses.replace(record, missing_output=missing_output))
+        self._keeper.save_finished(
+            dataclasses.replace(record, missing_output=missing_output)
+        )
 
     def _end_with(self, failure: Failure) -> None:
         """End together with the other ranks after one of them has failed."""
-        lacks_only_trace = self._is_recorded and failure.kind is FailureKind.TRACE
+        lacks_only_trace = (
+            self._keeper.is_finished and failure.kind is FailureKind.TRACE
+        )
         if lacks_only_trace:
             if self._cluster.rank == 0:
                 record = self._make_record("ok")
@@ -417,7 +406,7 @@ class Run:
         self._cluster.report(self.state, finished=True)
         # Rank 0 waits a moment for the reports of the other ranks.
         self._cluster.leave()
-        self._save_unless_finished(self._failed_record(failure))
+        self._keeper.save_unless_finished(self._failed_record(failure))
         if not lacks_only_trace:
             self._failure = failure
 
@@ -447,7 +436,7 @@ class Run:
 
     def _make_record(self, status: str, error: RunError | None = None) -> RunRecord:
         """Return the record as of now."""
-        workers = self._cluster.workers(self.state)
+        workers = self._cluster.make_workers(self.state)
         ranks_that_share = find_ranks_sharing_cores(workers) if workers else set()
         if ranks_that_share:
             self.state.resolved["oversubscribed"] = True
@@ -456,54 +445,15 @@ class Run:
             self.state.machine.load = None
         return self.state.make_record(status, error, workers)
 
-    def _handle_signal(self, number: int, _frame: object) -> None:
-        self._signal_name = signal.Signals(number).name
-        self._interrupted.set()
-
     def _interrupt(self) -> None:
         """End the run; the caller must exit, because the thread cannot be stopped."""
-        message = f"interrupted by {self._signal_name}"
+        message = self._interruption.message
         entry.note(f"\n{message}")
         error = RunError(type="Interrupted", message=message)
-        self._save_unless_finished(self._make_record("interrupted", error))
+        self._keeper.save_unless_finished(self._make_record("interrupted", error))
         self._cluster.abort(message, FailureKind.INTERRUPTED)
         self._failure = Failure(FailureKind.INTERRUPTED, self._cluster.rank, message)
         sys.stderr.flush()
-
-    def _save_finished(self, record: RunRecord) -> None:
-        """Save the record of a run whose batches have all been measured.
-
-        From now on, no failure and no interruption replaces it. If the run has already
-        been recorded as ended early, that record stays, because the end was reported.
-        """
-        with self._record_lock:
-            if not self._ended_early:
-                is_saved = self._save(record)
-                # If a later addition cannot be saved, the first record is still there.
-                self._is_recorded = self._is_recorded or is_saved
-
-    def _save_unless_finished(self, record: RunRecord) -> None:
-        """Save the record of a run that ended early, unless it is recorded already."""
-        with self._record_lock:
-            if not self._is_recorded and not self._ended_early:
-                self._ended_early = True
-                self._save(record)
-
-    def _save(self, record: RunRecord) -> bool:
-        """Let the observers save a record; report an error of one of them.
-
-        The caller must hold `_record_lock`.
-        """
-        self._record = record
-        try:
-            self._observer.save(record)
-        except OutputError as e:
-            if self._is_recorded:
-                self._send_notice("warn-older-output", text=str(e), content=e.content)
-            else:
-                entry.fail(e.message_of_new_output)
-            return False
-        return True
 
 
 def make_rank_config(config: RunConfig, launch: Launch | None) -> RunConfig:
@@ -527,70 +477,3 @@ def _list_data_files(config: RunConfig) -> list[str]:
         folder = Path(config.data.data_dir)
         return [str(path) for path in folder.glob(config.data.file_pattern)]
     return [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
-
-
-def _is_peer_error(error: Exception) -> bool:
-    """Return whether a rank may have this error because another rank has ended."""
-    if type(error).__name__ in _PEER_ERROR_TYPES:
-        return True
-    return any(text in str(error) for text in _PEER_ERROR_TEXTS)
-
-
-class DescribedError(NamedTuple):
-    """An error that ended a run.
-
-    Attributes:
-      kind: The name of its type, which the record contains.
-      message: One line for a person.
-      is_expected: Whether errors of this kind happen to users, so that no traceback is
-        needed.
-    """
-
-    kind: str
-    message: str
-    is_expected: bool
-
-
-def describe(error: Exception, config: RunConfig) -> DescribedError:
-    """Describe the error that ended a run."""
-    kind = type(error).__name__
-    first_line = entry.first_line(error)
-    if isinstance(error, ImportError) and (
-        line := entry.explain_missing_package(error)
-    ):
-        return DescribedError(kind, line, is_expected=True)
-    is_memory = kind in ("ResourceExhaustedError", "MemoryError")
-    if is_memory and "No space left" not in str(error):
-        line = f"out of memory: {_find_memory_remedy(config)} ({first_line[:200]})"
-        return DescribedError(kind, line, is_expected=True)
-    if line := _explain_data_format(error, config.model.data_format):
-        return DescribedError(kind, line, is_expected=True)
-    if isinstance(error, _EXPECTED_ERRORS):
-        return DescribedError(kind, first_line, is_expected=True)
-    message = f"{kind}: {first_line[:500]}"
-    return DescribedError(kind, message, is_expected=False)
-
-
-def _explain_data_format(error: Exception, data_format: str) -> str:
-    """Return a line about an operator without a kernel for `data_format`, or ""."""
-    if data_format == "NHWC":
-        return ""
-    for line in str(error).splitlines():
-        if _NHWC_ONLY_ERROR.search(line):
-            cause = line.strip()[:200].rstrip(".")
-            return (
-                f"--data_format={data_format} is not supported here ({cause}); use "
-                "--data_format=NHWC, or float32 with oneDNN on "
-                "(TF_ENABLE_ONEDNN_OPTS=1)"
-            )
-    return ""
-
-
-def _find_memory_remedy(config: RunConfig) -> str:
-    choices = [f"--batch_size={config.training.batch_size}"]
-    for name in ("src_max_len", "tgt_max_len", "num_units"):
-        if is_read(config, name):
-            choices.append(f"--{name}")
-    if is_read(config, "tgt_vocab_size"):
-        choices.append("the vocabularies")
-    return f"lower {join_with_or(choices)}, or use --compute_dtype=bfloat16"

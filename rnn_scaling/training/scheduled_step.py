@@ -1,13 +1,14 @@
 """Steps that a coordinator assigns to free workers.
 
-`benchmark` builds the step for the asynchronous mode. Each lane is a thread that waits
-for one scheduled step at a time; `_lock` protects the number of the next step.
+`benchmark` builds the step for the asynchronous mode. Steps begin independently of the
+calls, so that no worker waits for another. `_Lanes` schedules them, and `ScheduledStep`
+counts the steps that have ended.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.state import WorkerStep
 from rnn_scaling.training.train_step import StepResult, TrainStep
 from rnn_scaling.training.variable_update.async_parameter_server import (
     AsyncParameterServer,
 )
+from rnn_scaling.training.worker_steps import WorkerStep
 
 # Steps per worker that run or wait. A worker that has finished one finds the next one
 # in the coordinator's queue.
@@ -42,15 +43,107 @@ _MOVING_ERRORS = (
 )
 
 
+class _Lanes:
+    """Threads that schedule one step after another and wait for the end of each.
+
+    `ScheduledStep` starts them with the first step of a run. They hand their results,
+    and their errors, to the working thread of the run, which calls all public methods.
+    """
+
+    def __init__(self, schedule: Callable[[int], Any], timeout_s: float) -> None:
+        """Create lanes without threads.
+
+        Args:
+          schedule: Schedules the step with a number, and returns its future.
+          timeout_s: How long a step may be without a worker.
+        """
+        self._schedule = schedule
+        self._timeout_s = timeout_s
+        self._results: queue.SimpleQueue[WorkerStep | BaseException] = (
+            queue.SimpleQueue()
+        )
+        self._threads: list[threading.Thread] = []
+        # Guards `_next_number` and `_is_ending`, and makes sure that steps are scheduled
+        # in the order of their numbers.
+        self._lock = threading.Lock()
+        self._next_number = 0
+        self._is_ending = False
+
+    def start(self, num_lanes: int) -> None:
+        """Start the threads, unless they have been started before."""
+        if self._threads:
+            return
+        for number in range(num_lanes):
+            thread = threading.Thread(
+                target=self._run_lane, name=f"lane {number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def wait_for_step(self, seconds: float) -> WorkerStep | None:
+        """Return the next step that ends, or None if none ends within some seconds.
+
+        Raises:
+          BaseException: The error of a lane.
+        """
+        try:
+            result = self._results.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def end(self, has_lost_workers: Callable[[], bool]) -> list[WorkerStep]:
+        """Begin no further step and wait for the running ones.
+
+        Args:
+          has_lost_workers: Whether a worker was lost. If so, a step may hang, and this
+            does not wait for it.
+
+        Returns:
+          The steps that `wait_for_step` has not returned.
+        """
+        with self._lock:
+            self._is_ending = True
+        start = time.monotonic()
+        while any(thread.is_alive() for thread in self._threads):
+            limit_s = _HANGING_S if has_lost_workers() else self._timeout_s
+            if time.monotonic() - start > limit_s:
+                break
+            time.sleep(_END_CHECK_S)
+        steps = []
+        while not self._results.empty():
+            result = self._results.get()
+            if isinstance(result, WorkerStep):
+                steps.append(result)
+        return steps
+
+    def _run_lane(self) -> None:
+        """Schedule one step after another and wait for the end of each."""
+        try:
+            while scheduled := self._schedule_next():
+                number, step = scheduled
+                row = _fetch(step, self._timeout_s)
+                self._results.put(_make_worker_step(number, row))
+        except BaseException as e:
+            # `wait_for_step` raises it in the thread that calls the step.
+            self._results.put(e)
+
+    def _schedule_next(self) -> tuple[int, Any] | None:
+        """Return the number and the future of the next step; None after `end`."""
+        with self._lock:
+            if self._is_ending:
+                return None
+            number = self._next_number
+            self._next_number += 1
+            return number, self._schedule(number)
+
+
 class ScheduledStep(TrainStep):
     """Waits per call until as many steps have ended as there are workers.
 
-    A worker may have run several of these steps, or none. Steps begin independently of
-    the calls, so that no worker waits for another. Threads named lanes schedule the
-    steps and wait for them; the working thread of the run calls the step and `end`.
-    Lanes hand their results, and their errors, to it through `_results`. `_lock` guards
-    `_next_number` and `_is_ending`, and makes sure that steps are scheduled in the
-    order of their numbers. Only the working thread writes `finished_steps`.
+    A worker may have run several of these steps, or none.
 
     Attributes:
       finished_steps: The steps, in the order in which they ended.
@@ -70,26 +163,18 @@ class ScheduledStep(TrainStep):
         self.finished_steps: list[WorkerStep] = []
         self._async_update = update
         self._num_workers = config.cluster.num_workers
-        # How long a step may be without a worker.
-        self._timeout_s = config.cluster.cluster_timeout
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(engine.strategy)
-        self._schedule = coordinator.schedule
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            engine.strategy
+        )
         self._function = tf.function(
             self._build_scheduled,
             input_signature=[tf.TensorSpec([], tf.int64)],
             autograph=False,
         )
-        self._results: queue.SimpleQueue[WorkerStep | BaseException] = (
-            queue.SimpleQueue()
-        )
-        self._lanes: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._next_number = 0
-        self._is_ending = False
+        self._lanes = _Lanes(self._schedule, config.cluster.cluster_timeout)
 
     def __call__(self) -> StepResult:
-        if not self._lanes:
-            self._start_lanes()
+        self._lanes.start(_LANES_PER_WORKER * self._num_workers)
         steps = [self._wait_for_step() for _ in range(self._num_workers)]
         self.finished_steps += steps
         correct = [step.correct for step in steps if step.correct is not None]
@@ -111,48 +196,12 @@ class ScheduledStep(TrainStep):
           The number of updates by workers that died in a step which another worker ran
           again.
         """
-        with self._lock:
-            self._is_ending = True
-        start = time.monotonic()
-        while any(lane.is_alive() for lane in self._lanes):
-            limit_s = _HANGING_S if self.count_lost() else self._timeout_s
-            if time.monotonic() - start > limit_s:
-                break
-            time.sleep(_END_CHECK_S)
-        while not self._results.empty():
-            result = self._results.get()
-            if isinstance(result, WorkerStep):
-                self.finished_steps.append(result)
+        self.finished_steps += self._lanes.end(lambda: self.count_lost() > 0)
         return self._async_update.num_updates - len(self.finished_steps)
 
-    def _start_lanes(self) -> None:
-        for number in range(_LANES_PER_WORKER * self._num_workers):
-            lane = threading.Thread(
-                target=self._run_lane, name=f"lane {number}", daemon=True
-            )
-            self._lanes.append(lane)
-            lane.start()
-
-    def _run_lane(self) -> None:
-        """Schedule one step after another and wait for the end of each."""
-        try:
-            while scheduled := self._schedule_next():
-                number, step = scheduled
-                row = _fetch(step, self._timeout_s)
-                self._results.put(_make_worker_step(number, row))
-        except BaseException as e:
-            # `_wait_for_step` raises it in the thread that calls the step.
-            self._results.put(e)
-
-    def _schedule_next(self) -> tuple[int, Any] | None:
-        """Return the number and the future of the next step; None after `end`."""
-        with self._lock:
-            if self._is_ending:
-                return None
-            number = self._next_number
-            self._next_number += 1
-            argument = tf.constant(number, tf.int64)
-            return number, self._schedule(self._function, args=(argument,))
+    def _schedule(self, number: int) -> Any:
+        argument = tf.constant(number, tf.int64)
+        return self._coordinator.schedule(self._function, args=(argument,))
 
     def _wait_for_step(self) -> WorkerStep:
         """Wait for the next step that ends.
@@ -162,15 +211,11 @@ class ScheduledStep(TrainStep):
           BaseException: The error of a lane.
         """
         while True:
-            try:
-                result = self._results.get(timeout=_CHECK_S)
-            except queue.Empty:
-                if self.count_lost() == self._num_workers:
-                    raise ClusterError("all workers were lost") from None
-                continue
-            if isinstance(result, BaseException):
-                raise result
-            return result
+            step = self._lanes.wait_for_step(_CHECK_S)
+            if step is not None:
+                return step
+            if self.count_lost() == self._num_workers:
+                raise ClusterError("all workers were lost")
 
     def _build_scheduled(self, number: tf.Tensor) -> tf.Tensor:
         """Trace a step.

@@ -4,7 +4,6 @@ The training loop writes a `RunState`; observers, checkpoints and the other rank
 reports read it. Only `RunState` knows which thread may do what.
 """
 
-import collections
 import dataclasses
 import math
 import time
@@ -25,34 +24,10 @@ from rnn_scaling.records.workers import Workers
 from rnn_scaling.system.processes import early_start
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
+from rnn_scaling.training.worker_steps import WorkerSteps
 
 # Values of each batch that its `StepResult` contains.
 COLUMNS = ("loss_items", "tower_items", "tower_positions", "ready", "correct")
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerStep:
-    """A step that a coordinator assigned to one worker.
-
-    Attributes:
-      number: Number of the step.
-      worker: Number of the worker among the workers.
-      staleness: Updates by other steps since the step began to read the variables.
-      loss_sum: Sum of the loss over `loss_items`.
-      loss_items: Predictions that the loss is a mean over.
-      items: Items without padding.
-      positions: Computed positions, with padding.
-      correct: Correct predictions, or None if not counted.
-    """
-
-    number: int
-    worker: int
-    staleness: int
-    loss_sum: float
-    loss_items: float
-    items: int
-    positions: int
-    correct: int | None = None
 
 
 class RunState(Recording):
@@ -74,8 +49,7 @@ class RunState(Recording):
       weights: The checkpoint whose network is used by a run that does not train.
       resumed: The earlier resumptions of the run: the batch and the seconds of each.
       files: The files that the run reads its data from.
-      worker_steps: The steps that a coordinator assigned, in the order of their ends.
-        Every batch has one per worker.
+      worker_steps: The steps that a coordinator assigned, if the run has one.
       ended_by: The option that ended the batches, or "".
       skipped_updates: Updates that were skipped because of loss scaling; known at the
         end.
@@ -108,7 +82,7 @@ class RunState(Recording):
         self.weights: Path | None = None
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()
-        self.worker_steps: Sequence[WorkerStep] = ()
+        self.worker_steps = WorkerSteps(config.cluster.num_workers, self.timer)
         self.ended_by = ""
         self.skipped_updates: int | None = None
 
@@ -201,43 +175,6 @@ class RunState(Recording):
             if values or name != "correct":
                 batches[name] = values[first:stop]
         return batches
-
-    def collect_worker_batches(self, index: int) -> dict[str, Any]:
-        """Return the steps that a coordinator assigned to one worker.
-
-        They are fields of a `records.workers.Rank`.
-        """
-        steps = [step for step in self._find_worker_steps(0) if step.worker == index]
-        losses = [step.loss_sum / step.loss_items for step in steps]
-        batches = {
-            "items": [step.items for step in steps],
-            "loss": [loss if math.isfinite(loss) else None for loss in losses],
-            "loss_items": [int(step.loss_items) for step in steps],
-        }
-        if self._columns["correct"]:
-            batches["correct"] = [step.correct for step in steps]
-        return batches
-
-    def count_staleness(self) -> dict[str, int] | None:
-        """Return the number of measured steps with each staleness, in ascending order.
-
-        Returns:
-          None if no coordinator assigned steps.
-        """
-        steps = self._find_worker_steps(self.timer.warmup_steps)
-        counts = collections.Counter(step.staleness for step in steps)
-        return {
-            str(staleness): counts[staleness] for staleness in sorted(counts)
-        } or None
-
-    def _find_worker_steps(self, first: int) -> Sequence[WorkerStep]:
-        """Return the workers' steps of the batches from number `first`.
-
-        Steps that ended after the last batch belong to no batch, and are left out.
-        """
-        num_workers = self._config.cluster.num_workers
-        start = num_workers * first
-        return self.worker_steps[start : num_workers * len(self.timer.step_s)]
 
     def collect_details(self) -> dict[str, Any]:
         """Return the details like `Recording`, with the certificate."""

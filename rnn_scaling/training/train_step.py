@@ -30,8 +30,8 @@ from rnn_scaling.training.replica import (
     create_variables,
 )
 from rnn_scaling.training.slicing import Cut
-from rnn_scaling.training.state import WorkerStep
 from rnn_scaling.training.tower import Tower
+from rnn_scaling.training.worker_steps import WorkerStep
 
 
 @dataclasses.dataclass(frozen=True)

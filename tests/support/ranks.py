@@ -153,14 +153,14 @@ def signal_others(*signals: tuple[int, int, int]) -> None:
     """
     from rnn_scaling.training.cluster import Cluster
 
-    place, pids = Cluster.place, {}
+    wait_for_others, pids = Cluster.wait_for_others, {}
 
     def keep(self: Cluster) -> Any:
-        found = place(self)
+        position = wait_for_others(self)
         pids.update({peer.rank: peer.pid for peer in self._joining.peers})
-        return found
+        return position
 
-    Cluster.place = keep  # type: ignore[method-assign]
+    Cluster.wait_for_others = keep  # type: ignore[method-assign]
     _before_each_step(
         lambda at: [
             os.kill(pids[rank], number) for step, rank, number in signals if step == at

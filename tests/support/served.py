@@ -56,11 +56,13 @@ def servers(
 
 def request(addresses: Addresses, role: str, index: int, num_devices: int):
     """Return the request to an engine for one process of such a cluster."""
-    from rnn_scaling.training.cluster import Place
+    from rnn_scaling.training.cluster import RankPosition
     from rnn_scaling.training.engines.local import Request
 
-    place = Place(role, index, addresses)
-    return Request("cpu", num_devices if role == "worker" else 1, 2, 1, place=place)
+    position = RankPosition(role, index, addresses)
+    return Request(
+        "cpu", num_devices if role == "worker" else 1, 2, 1, position=position
+    )
 
 
 @contextlib.contextmanager

@@ -57,19 +57,21 @@ def test_workers_are_numbered_among_those_of_their_host_and_across_hosts(tf):
 def test_a_worker_waits_for_the_table_by_which_gloo_finds_the_others(tf, monkeypatch):
     """Horovod ends a process that asks for the table before worker 0 serves it."""
     from rnn_scaling.system.machine.gpus import DeviceError
-    from rnn_scaling.training.cluster import Place
+    from rnn_scaling.training.cluster import RankPosition
     from rnn_scaling.training.engines import horovod
 
     monkeypatch.setattr(os, "environ", {"HOROVOD_GLOO_IFACE": "lo"})
     with socket.socket() as late:
         late.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{late.getsockname()[1]}"
-        place = Place("worker", 1, {"worker": (address, "127.0.0.1:1")}, timeout_s=0.3)
+        position = RankPosition(
+            "worker", 1, {"worker": (address, "127.0.0.1:1")}, timeout_s=0.3
+        )
         with pytest.raises(DeviceError, match=rf"{address} .*--cluster_timeout"):
-            horovod._prepare_gloo(place)
+            horovod._prepare_gloo(position)
         waiting = threading.Thread(
             target=horovod._prepare_gloo,
-            args=(dataclasses.replace(place, timeout_s=60.0),),
+            args=(dataclasses.replace(position, timeout_s=60.0),),
         )
         waiting.start()
         waiting.join(0.3)

@@ -22,6 +22,7 @@ from rnn_scaling.training import benchmark, machine_watch
 from rnn_scaling.training import run as runs
 from rnn_scaling.training.cluster import Cluster, SingleProcess
 from rnn_scaling.training.observers import Observer, Observers, OutputError
+from rnn_scaling.training.run_errors import describe_error
 from rnn_scaling.training.state import RunState
 from tests.support.configs import resolve
 from tests.support.records import make_record
@@ -64,7 +65,7 @@ def test_the_rank_that_failed_is_named_if_the_launcher_then_ends_the_others(
     monkeypatch, capsys
 ):
     run = run_of(monkeypatch, Others(LOST), measure=lambda self: wait_for_ever())
-    run._handle_signal(runs.signal.SIGTERM, None)
+    run._interruption._handle(runs.signal.SIGTERM, None)
     result = run.run()
     assert (result.failure, result.exit_status) == (LOST, 1)
     assert capsys.readouterr().err == f"error: {LOST.message}\n"
@@ -74,8 +75,7 @@ def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys
     others = Others()
     run = run_of(monkeypatch, others)
     lost = "rank 1 (host b, process 7) has ended: killed or crashed"
-    lines = property(lambda self: [lost] if run._finished.is_set() else [])
-    monkeypatch.setattr(Others, "lost_ranks", lines)
+    others.cut_off_lost_ranks = lambda: [lost] if run._finished.is_set() else []
     run.run()
     assert capsys.readouterr().err.startswith(f"warning: {lost};")
 
@@ -108,7 +108,7 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(
     run.measure()
     line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
     assert others.aborted == ([] if has_failed else [(FailureKind.TRACE, line)])
-    missing = run._record.missing_output
+    missing = run._keeper.record.missing_output
     assert missing.startswith("--trace_batches=2: ") and (missing == line) != has_failed
     assert capsys.readouterr().err.startswith("" if has_failed else f"warning: {line};")
 
@@ -176,9 +176,9 @@ def test_a_rank_whose_trace_fails_ends_the_others_without_an_error(monkeypatch, 
     others = Others()
 
     def measure(self):
-        self._is_recorded = True
+        self._keeper.is_finished = True
         others.failure = failure
-        self._interrupted.wait()  # as a thread that traces
+        self._interruption.happened.wait()  # as a thread that traces
 
     run = run_of(monkeypatch, others, measure)
     trains(monkeypatch)
@@ -194,8 +194,8 @@ def test_an_interrupted_run_keeps_the_record_that_it_has(is_recorded, monkeypatc
 
     def measure(self):
         if is_recorded:
-            self._save_finished(make_record())
-        self._handle_signal(runs.signal.SIGINT, None)
+            self._keeper.save_finished(make_record())
+        self._interruption._handle(runs.signal.SIGINT, None)
         wait_for_ever()
 
     others = Others()
@@ -218,13 +218,13 @@ def test_an_interruption_while_the_finished_record_is_saved_does_not_replace_it(
             if record.status == "interrupted":
                 interruption_is_saved.set()
             if record.status == "ok":
-                run._handle_signal(runs.signal.SIGINT, None)
+                run._interruption._handle(runs.signal.SIGINT, None)
                 # The main thread must not save meanwhile, so this wait times out.
                 interruption_is_saved.wait(3 * runs.TICK_S)
             saved_statuses.append(record.status)
 
     def measure(self):
-        self._save_finished(make_record())
+        self._keeper.save_finished(make_record())
         wait_for_ever()
 
     run = run_of(monkeypatch, Others(), measure, SlowOutput())
@@ -239,10 +239,10 @@ def test_a_run_that_was_recorded_as_interrupted_cannot_finish(monkeypatch):
     has_tried_to_finish = threading.Event()
 
     def measure(self):
-        self._handle_signal(runs.signal.SIGINT, None)
+        self._interruption._handle(runs.signal.SIGINT, None)
         while outputs.saved[-1].status != "interrupted":
             time.sleep(0.01)
-        self._save_finished(make_record())
+        self._keeper.save_finished(make_record())
         has_tried_to_finish.set()
 
     run = run_of(monkeypatch, Others(), measure, outputs)
@@ -280,9 +280,9 @@ def test_lost_ranks_are_counted_without_a_cut_and_cut_off_once(monkeypatch):
     cluster = cluster_of_two()
     cluster._joining.peers = [RankInfo(k, "worker", "a", k, f"a:{k}") for k in range(2)]
     cluster._connection._events.lost = ((0, "rank 0 has ended"),)
-    assert (len(cluster.lost_ranks), addresses) == (1, [])
-    cluster.cut_off_lost_ranks()
-    cluster.cut_off_lost_ranks()
+    assert (cluster.num_lost_ranks, addresses) == (1, [])
+    assert cluster.cut_off_lost_ranks() == ["rank 0 has ended"]
+    assert cluster.cut_off_lost_ranks() == []
     assert addresses == ["a:0"]
 
 
@@ -303,7 +303,7 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
         config = resolve({"model": "resnet20", **model})
         several = f"2 root error(s) found.\n  {rule}.\nmore"
         told = [
-            runs.describe(InvalidArgumentError(text), config)
+            describe_error(InvalidArgumentError(text), config)
             for text in (f"{rule}.\nmore", several)
         ]
         assert told[0][2] == told[1][2] and (told[0] == told[1] or not told[0][2])

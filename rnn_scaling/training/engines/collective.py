@@ -20,29 +20,33 @@ _LEADER = local.task_name(_JOB, 0)  # numbers the members of each group
 
 def start(request: Request) -> Engine:
     """Set up this worker's devices and a server for the other workers."""
-    if request.place is None:
+    if request.position is None:
         return local.start(request)
     local.configure(request)
-    place = request.place
-    place.require_free_port()
+    position = request.position
+    position.require_free_port()
     context.context().configure_collective_ops(
-        collective_leader=_LEADER, device_filters=(f"/job:{_JOB}/task:{place.index}",)
+        collective_leader=_LEADER,
+        device_filters=(f"/job:{_JOB}/task:{position.index}",),
     )
     context.context().enable_collective_ops(
         tensorflow_server_pb2.ServerDef(
             cluster=cluster_pb2.ClusterDef(
                 job=[
                     cluster_pb2.JobDef(
-                        name=_JOB, tasks=dict(enumerate(place.addresses[_JOB]))
+                        name=_JOB, tasks=dict(enumerate(position.addresses[_JOB]))
                     )
                 ]
             ),
             job_name=_JOB,
-            task_index=place.index,
+            task_index=position.index,
             protocol="grpc",
             default_session_config=context.context().config,
         )
     )
     return local.describe(
-        request, local.task_name(_JOB, place.index), place.index, place.num_workers
+        request,
+        local.task_name(_JOB, position.index),
+        position.index,
+        position.num_workers,
     )

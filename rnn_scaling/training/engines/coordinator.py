@@ -27,17 +27,17 @@ def start(request: Request) -> Engine:
 
     Only the coordinator gets a device, which is on the worker that runs a step.
     """
-    place = request.place
-    if place is None:
+    position = request.position
+    if position is None:
         return local.start(request)
-    if place.role != COORDINATOR:
-        return serve(request, place)
+    if position.role != COORDINATOR:
+        return serve(request, position)
     local.configure(dataclasses.replace(request, device="cpu", num_devices=1))
     # TensorFlow prints pages about a worker that dies; the rendezvous reports one line.
     tf.get_logger().setLevel("CRITICAL")
     jobs = {
         _CHIEF if role == COORDINATOR else role: list(addresses)
-        for role, addresses in place.addresses.items()
+        for role, addresses in position.addresses.items()
     }
     strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -51,10 +51,10 @@ def start(request: Request) -> Engine:
         host=_UNPLACED,
         device_type=request.device.upper(),
         num_physical=1,
-        servers=server_devices(place),
+        servers=server_devices(position),
         strategy=strategy,
         tower_devices=tuple(
             f"{task_name('worker', worker)}/device:{request.device.upper()}:0"
-            for worker in range(place.num_workers)
+            for worker in range(position.num_workers)
         ),
     )

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from rnn_scaling.system.machine.gpus import DeviceError
-from rnn_scaling.training.cluster import Place
+from rnn_scaling.training.cluster import RankPosition
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request, task_name
 
@@ -32,47 +32,47 @@ def start(request: Request) -> Engine:
       DeviceError: For the reasons of `local.start`, or if this process cannot listen.
       OpError: If another process cannot be reached.
     """
-    place = request.place
-    if place is None:
+    position = request.position
+    if position is None:
         return local.start(request)
-    if (place.role, place.index) != ("worker", 0):
-        return serve(request, place)
+    if (position.role, position.index) != ("worker", 0):
+        return serve(request, position)
     local.configure(request)
     # The cluster contains its address, because TensorFlow would otherwise advertise a
     # loopback address.
     tf.config.experimental_connect_to_cluster(
-        tf.train.ClusterSpec(dict(place.addresses)), "worker", 0, protocol="grpc"
+        tf.train.ClusterSpec(dict(position.addresses)), "worker", 0, protocol="grpc"
     )
     engine = local.describe(request, task_name("worker", 0), 0, 1)
     devices = []
-    for worker in range(place.num_workers):
+    for worker in range(position.num_workers):
         task = task_name("worker", worker)
         for index in range(request.num_devices):
             devices.append(f"{task}/device:{engine.device_type}:{index}")
     return dataclasses.replace(
-        engine, devices=tuple(devices), servers=server_devices(place)
+        engine, devices=tuple(devices), servers=server_devices(position)
     )
 
 
-def serve(request: Request, place: Place) -> Engine:
+def serve(request: Request, position: RankPosition) -> Engine:
     """Start this process's server, which runs until the process ends; see `start`."""
     local.configure(
         dataclasses.replace(request, device="cpu", num_devices=1)
-        if place.role == "ps"
+        if position.role == "ps"
         else request
     )
     try:
         _running.append(
             tf.distribute.Server(
-                dict(place.addresses),
-                place.role,
-                place.index,
+                dict(position.addresses),
+                position.role,
+                position.index,
                 protocol="grpc",
                 config=context.context().config,
             )
         )
     except tf.errors.OpError as e:
-        address = place.addresses[place.role][place.index]
+        address = position.addresses[position.role][position.index]
         raise DeviceError(
             f"TensorFlow cannot listen at {address}: {e.message}; end the program "
             "that uses this port, or give this rank another port"
@@ -87,9 +87,9 @@ def serve(request: Request, place: Place) -> Engine:
     )
 
 
-def server_devices(place: Place) -> tuple[str, ...]:
+def server_devices(position: RankPosition) -> tuple[str, ...]:
     """Return the CPUs of the processes that only store variables."""
     return tuple(
         f"{task_name('ps', index)}/device:CPU:0"
-        for index in range(len(place.addresses.get("ps", ())))
+        for index in range(len(position.addresses.get("ps", ())))
     )

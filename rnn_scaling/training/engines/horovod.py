@@ -15,7 +15,7 @@ from types import ModuleType
 from rnn_scaling.cluster import connections, ports
 from rnn_scaling.system import entry
 from rnn_scaling.system.machine.gpus import DeviceError
-from rnn_scaling.training.cluster import Place
+from rnn_scaling.training.cluster import RankPosition
 from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
@@ -25,11 +25,11 @@ _JOB = "worker"
 def start(request: Request) -> Engine:
     """Join Horovod's ranks; raises like `local.start`."""
     engine = local.start(request)
-    place = request.place
+    position = request.position
     hvd = load()
     hosts = (
-        [ports.split(address)[0] for address in place.addresses[_JOB]]
-        if place
+        [ports.split(address)[0] for address in position.addresses[_JOB]]
+        if position
         else [ports.LOOPBACK]
     )
     os.environ.update(make_slot_variables(hosts, engine.rank))
@@ -37,8 +37,8 @@ def start(request: Request) -> Engine:
     # after MPI was initialised and not finalised.
     transport = os.environ.setdefault("HOROVOD_CONTROLLER", "gloo")
     os.environ.setdefault("HOROVOD_CPU_OPERATIONS", transport)
-    if transport == "gloo" and place:
-        _prepare_gloo(place)
+    if transport == "gloo" and position:
+        _prepare_gloo(position)
     try:
         hvd.init()
     except ValueError as e:
@@ -110,26 +110,26 @@ def _find_network_interface(host: str) -> str:
     )
 
 
-def _prepare_gloo(place: Place) -> None:
+def _prepare_gloo(position: RankPosition) -> None:
     """Prepare Gloo's rendezvous at the address of worker 0's engine.
 
     Worker 0 serves the table in which Gloo's workers find each other.
     """
-    host, port = ports.split(place.addresses[_JOB][0])
+    host, port = ports.split(position.addresses[_JOB][0])
     os.environ.update(
         HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=str(port)
     )
     os.environ.setdefault(
-        "HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s))
+        "HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(position.timeout_s))
     )
     if "HOROVOD_GLOO_IFACE" not in os.environ:
         os.environ["HOROVOD_GLOO_IFACE"] = _find_network_interface(
-            ports.split(place.addresses[_JOB][place.index])[0]
+            ports.split(position.addresses[_JOB][position.index])[0]
         )
-    if place.index:
+    if position.index:
         # Horovod ends a process that does not find the table.
         try:
-            connections.wait_for_server(place.addresses[_JOB][0], place.timeout_s)
+            connections.wait_for_server(position.addresses[_JOB][0], position.timeout_s)
         except OSError as e:
             rule = f"Horovod's table of workers on rank 0: {e} (--cluster_timeout)"
             raise DeviceError(

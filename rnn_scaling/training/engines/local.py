@@ -19,7 +19,7 @@ from rnn_scaling.system.machine.gpus import (
     explain_uneven_towers,
     free_gpu_memory_mib,
 )
-from rnn_scaling.training.cluster import Place
+from rnn_scaling.training.cluster import RankPosition
 
 # Share of a GPU's free memory that its logical devices divide. cuDNN and the driver
 # need the remaining memory.
@@ -77,7 +77,7 @@ class Request:
     intra_op_threads: int = 0  # threads inside one operator on the CPU
     xla: bool = False  # whether XLA clusters the step's operators
     # This process among the processes of the run; None for a single process.
-    place: Place | None = None
+    position: RankPosition | None = None
 
 
 def start(request: Request) -> Engine:
@@ -88,10 +88,10 @@ def start(request: Request) -> Engine:
         spread unevenly over the GPUs, or if nvidia-smi does not report the free memory.
     """
     configure(request)
-    # A worker with a place exchanges nothing with the others, or not by TensorFlow.
-    place = request.place
-    rank = place.index if place else 0
-    size = place.num_workers if place else 1
+    # A worker with a position exchanges nothing with the others, or not by TensorFlow.
+    position = request.position
+    rank = position.index if position else 0
+    size = position.num_workers if position else 1
     return describe(request, task_name("localhost", 0), rank, size)
 
 
@@ -104,7 +104,7 @@ def configure(request: Request) -> None:
     if request.device == "cpu":
         _configure_cpus(request.num_devices)
     else:
-        _configure_gpus(request.num_devices, request.place)
+        _configure_gpus(request.num_devices, request.position)
 
 
 def describe(request: Request, task: str, rank: int, size: int) -> Engine:
@@ -171,12 +171,12 @@ def _configure_cpus(count: int) -> None:
         )
 
 
-def _configure_gpus(count: int, place: Place | None) -> None:
+def _configure_gpus(count: int, position: RankPosition | None) -> None:
     """Choose the GPUs of this process and divide them if there are too few."""
     gpus = tf.config.list_physical_devices("GPU")
     # With fewer GPUs, each process sees only its own GPUs, or the processes share them.
-    if place is not None and len(gpus) >= place.local_size * count:
-        gpus = gpus[place.local_rank * count :]
+    if position is not None and len(gpus) >= position.local_size * count:
+        gpus = gpus[position.local_rank * count :]
     if not gpus:
         raise DeviceError(
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; "

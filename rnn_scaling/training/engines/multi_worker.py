@@ -19,15 +19,15 @@ _BYTES_PER_PACK = 8 << 20
 
 def start(request: Request) -> Engine:
     """Create this worker's strategy, which also starts TensorFlow and its server."""
-    if request.place is None:
+    if request.position is None:
         return local.start(request)
     local.configure(request)
-    place = request.place
-    place.require_free_port()
+    position = request.position
+    position.require_free_port()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({_JOB: list(place.addresses[_JOB])}),
+        tf.train.ClusterSpec({_JOB: list(position.addresses[_JOB])}),
         task_type=_JOB,
-        task_id=place.index,
+        task_id=position.index,
         rpc_layer="grpc",
     )
     options = tf.distribute.experimental.CommunicationOptions(
@@ -37,6 +37,9 @@ def start(request: Request) -> Engine:
         cluster_resolver=resolver, communication_options=options
     )
     engine = local.describe(
-        request, local.task_name(_JOB, place.index), place.index, place.num_workers
+        request,
+        local.task_name(_JOB, position.index),
+        position.index,
+        position.num_workers,
     )
     return dataclasses.replace(engine, strategy=strategy)

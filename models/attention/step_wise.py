@@ -68,22 +68,55 @@ class _DecoderInputs(NamedTuple):
     dropout_masks: Sequence[Tensor]  # see `StepWise._dropout_masks`
 
 
+class _Encoder:
+    """The encoder of `nmt`, whose outputs are the memory of the attention.
+
+    Attributes:
+      kernel_name: The name of its implementation.
+      variables: Its variables.
+      memory_dim: Width D of its outputs.
+    """
+
+    def __init__(self, config: ModelConfig, device_type: str) -> None:
+        self._config = config
+        self._stack = seq2seq.make_encoder_stack(config)
+        self._cell_names = seq2seq.encoder_cells(config)
+        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        self._encode = kernel.build(self._stack)
+        self.kernel_name = kernel.kernel_name(self._stack)
+        self.variables = layers.variables(self._stack, self._cell_names, config)
+        self.memory_dim = self._stack.num_units * self._stack.num_directions
+
+    def run(
+        self, weights: Tensors, source: Tensor, batch: Batch, seed: Tensor
+    ) -> tuple[Tensor, stacks.State]:
+        """Return the memory [B, S, D] and the encoder's last state."""
+        if self._config.dropout:
+            seed = stacks.fold_in(seed, _ENCODER_STREAM)
+        cells = layers.select_weights(self._stack, self._cell_names, weights)
+        memory, state = self._encode(cells, source, batch.source_length, None, seed)
+        if self._config.time_major:
+            memory = stacks.swap_time_and_batch(memory)
+        return memory, state
+
+
 class StepWise:
-    """The network below the projection; see `rnn_scaling.models.nmt_attention`."""
+    """The network below the projection, except the embeddings.
+
+    `rnn_scaling.models.nmt_attention` makes one and calls it while a step is traced.
+    """
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
         self._dtype = tf.as_dtype(config.compute_dtype)
-        self._encoder = seq2seq.make_encoder_stack(config)
-        self._memory_dim = self._encoder.num_units * self._encoder.num_directions
+        self._encoder = _Encoder(config, device_type)
+        self._memory_dim = self._encoder.memory_dim
         self._feeds_output = config.attention == "luong"
         self._fed_dim = config.num_units if self._feeds_output else self._memory_dim
         self._decoder = dataclasses.replace(
             seq2seq.make_decoder_stack(config),
             input_dim=config.embedding_dim + self._fed_dim,
         )
-        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
-        self._encode = kernel.build(self._encoder)
         decoder_type = config.decoder_type or config.encoder_type
         self._is_fused = decoder_type != "dynamic_rnn" and config.unit_type == "lstm"
         self._is_packed = self._is_fused and operators.is_usable(self._dtype)
@@ -93,11 +126,11 @@ class StepWise:
         elif self._is_fused:
             decoder_kernel = "MatMul loop + LSTMBlockCellGrad"
         self.kernels: Mapping[str, str] = {
-            "encoder_kernel": kernel.kernel_name(self._encoder),
+            "encoder_kernel": self._encoder.kernel_name,
             "decoder_kernel": decoder_kernel,
         }
         self.variables = (
-            *layers.variables(self._encoder, seq2seq.encoder_cells(config), config),
+            *self._encoder.variables,
             *scores.variable_specs(config, self._memory_dim),
             *layers.variables(self._decoder, seq2seq.decoder_cells(config), config),
             VariableSpec(
@@ -126,7 +159,7 @@ class StepWise:
           [T, B, U] or [B, T, U], in the dtype of products.
         """
         with tf.name_scope("encoder"):
-            memory, state = self._run_encoder(weights, source, batch, seed)
+            memory, state = self._encoder.run(weights, source, batch, seed)
         with tf.name_scope("decoder"):
             if not self._config.time_major:
                 target = stacks.swap_time_and_batch(target)
@@ -150,25 +183,13 @@ class StepWise:
         names = seq2seq.decoder_cells(self._config)
         return layers.select_weights(self._decoder, names, weights)
 
-    def _run_encoder(
-        self, weights: Tensors, source: Tensor, batch: Batch, seed: Tensor
-    ) -> tuple[Tensor, stacks.State]:
-        """Return the memory [B, S, D] and the encoder's last state."""
-        if self._config.dropout:
-            seed = stacks.fold_in(seed, _ENCODER_STREAM)
-        names = seq2seq.encoder_cells(self._config)
-        cells = layers.select_weights(self._encoder, names, weights)
-        memory, state = self._encode(cells, source, batch.source_length, None, seed)
-        if self._config.time_major:
-            memory = stacks.swap_time_and_batch(memory)
-        return memory, state
-
     def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
         """Return the state and step of a `decoding.Decoder`, up to the projection.
 
         The step reads embedded words; the arguments are described in `last_layer`.
         """
-        memory, state = self._run_encoder(weights, source, batch, tf.constant([0, 0]))
+        no_seed = tf.constant([0, 0])
+        memory, state = self._encoder.run(weights, source, batch, no_seed)
         rounded = cast_weights(weights, self._dtype)
         cells = self._decoder_cells(rounded)
         attend = Attention(

@@ -64,20 +64,48 @@ class Gap:
     after: str = dataclasses.field(compare=False)
 
 
+class _Gaps:
+    """The gaps of one device: their sum, and a list of the largest.
+
+    Attributes:
+      count: Number of all gaps.
+      sum_ns: Their length.
+    """
+
+    def __init__(self, max_listed: int) -> None:
+        self.count = 0
+        self.sum_ns = 0
+        self._largest: list[Gap] = []
+        self._max_listed = max_listed
+
+    def add(self, gap: Gap) -> None:
+        self.count += 1
+        self.sum_ns += gap.ns
+        heapq.heappush(self._largest, gap)
+        if len(self._largest) > self._max_listed:
+            heapq.heappop(self._largest)
+
+    def list_largest(self) -> list[dict[str, Any]]:
+        """Return the largest gaps as JSON objects, the largest first."""
+        return [vars(gap) for gap in sorted(self._largest, reverse=True)]
+
+
 class DeviceSweep:
-    """The events of one device, added in the order of their starts."""
+    """Adds up the events of one device, which it gets in the order of their starts."""
 
     def __init__(self, largest_gaps: int = 10) -> None:
+        """Create a sweep without events.
+
+        Args:
+          largest_gaps: Number of gaps that are listed.
+        """
         names = set().union(*_UNIONS.values())
         self._unions = {name: Union() for name in names}
         self._count: Counter[str] = Counter()
         self._sum_ns: Counter[str] = Counter()
         self._communication: Counter[str] = Counter()
         self._communication_ns = 0
-        self._num_gaps = 0
-        self._gap_ns = 0
-        self._largest: list[Gap] = []
-        self._max_listed = largest_gaps
+        self._gaps = _Gaps(largest_gaps)
         self._last = ""  # the event with the latest end
 
     def add(
@@ -99,7 +127,7 @@ class DeviceSweep:
         """
         last_end = self._unions["any"].end
         if last_end is not None and start > last_end:
-            self._add_gap(Gap(start - last_end, last_end, self._last, label))
+            self._gaps.add(Gap(start - last_end, last_end, self._last, label))
         if last_end is None or end >= last_end:
             self._last = label
         self._count[kind] += 1
@@ -109,13 +137,6 @@ class DeviceSweep:
             self._communication_ns += end - start
         for name in _UNIONS[kind, communicates]:
             self._unions[name].add(start, end)
-
-    def _add_gap(self, gap: Gap) -> None:
-        self._num_gaps += 1
-        self._gap_ns += gap.ns
-        heapq.heappush(self._largest, gap)
-        if len(self._largest) > self._max_listed:
-            heapq.heappop(self._largest)
 
     def sums(self, window_ns: int) -> dict[str, Any]:
         """Return all sums in ns.
@@ -144,7 +165,7 @@ class DeviceSweep:
             },
             "busy_ns": ns["any"],
             "idle_ns": window_ns - ns["any"],
-            "gaps": self._num_gaps,
-            "gap_ns": self._gap_ns,
-            "largest_gaps": [vars(gap) for gap in sorted(self._largest, reverse=True)],
+            "gaps": self._gaps.count,
+            "gap_ns": self._gaps.sum_ns,
+            "largest_gaps": self._gaps.list_largest(),
         }

@@ -1,11 +1,9 @@
-"""Clocks during a run, sampled by a thread and kept in the record.
+"""Sample the clocks of the devices during a run, in a thread.
 
-docs/links.md lists the fields of a record's `environment.clocks`.
-
-The keys of `ClockSampler.read`, and of samples and devices in it, are fields of
-`records.environment.Clocks` and its parts.
-
-`training.recording` starts it and keeps what it reads.
+`training.machine_watch` starts a `ClockSampler`, and the record keeps what it reads as
+`environment.clocks`. docs/links.md lists these fields. The keys of `ClockSampler.read`,
+and of the samples and devices in it, are fields of `records.environment.Clocks` and its
+parts, so they never change.
 """
 
 import dataclasses
@@ -101,6 +99,46 @@ def open_cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None
     return None
 
 
+class _SampleBuffer:
+    """The samples of a run of any length, evenly spaced and in bounded memory.
+
+    When it is full, it drops every second sample and keeps only every second later one.
+    `ClockSampler` guards it by a lock.
+
+    Attributes:
+      samples: The kept samples, each with its time.
+      num_added: Number of all samples.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[dict[str, Any]] = []
+        self.num_added = 0
+        self._spacing = 1
+
+    def add(self, at_s: float, devices: Sample) -> None:
+        """Add a sample.
+
+        Args:
+          at_s: Seconds since the start.
+          devices: The values of each device.
+        """
+        if self.num_added % self._spacing == 0:
+            self.samples.append({"at_s": at_s, "devices": devices})
+        self.num_added += 1
+        if len(self.samples) >= 2 * MAX_SAMPLES:
+            del self.samples[1::2]
+            self._spacing *= 2
+
+    def is_constant(self) -> bool:
+        """Return whether CONSTANT samples of a CPU's clock are all equal."""
+        first = self.samples[0]["devices"]
+        return (
+            self.num_added == CONSTANT
+            and "mhz" in first[0]
+            and all(sample["devices"] == first for sample in self.samples)
+        )
+
+
 class ClockSampler:
     """Samples clocks in a thread until `stop`. Its errors are recorded and end no run."""
 
@@ -122,9 +160,7 @@ class ClockSampler:
         self._clock = clock
         self._started = clock()
         self._source: ClockSource | None = None
-        self._samples: list[dict[str, Any]] = []
-        self._count = 0
-        self._every = 1
+        self._buffer = _SampleBuffer()
         self._cpu_s = 0.0
         self._error = ""
         self._lock = threading.Lock()
@@ -143,9 +179,9 @@ class ClockSampler:
         None if nothing was sampled, or the clock of the CPU is a constant.
         """
         with self._lock:
-            samples = list(self._samples)
+            samples = list(self._buffer.samples)
+            num_samples = self._buffer.num_added
             source = self._source
-            count = self._count
         if source is None or not samples:
             return {"error": self._error} if self._error else None
         if "core" in source.devices[0] and _is_constant(samples):
@@ -154,7 +190,7 @@ class ClockSampler:
         clocks = {
             "source": source.name,
             "interval_s": self._interval_s,
-            "taken": count,
+            "taken": num_samples,
             "cpu_s": self._cpu_s,
             "devices": source.devices,
             "samples": thin(samples, limit),
@@ -186,17 +222,8 @@ class ClockSampler:
         """Keep a sample in bounded memory; return whether the clock is a constant."""
         at_s = round(self._clock() - self._started, 3)
         with self._lock:
-            if self._count % self._every == 0:
-                self._samples.append({"at_s": at_s, "devices": sample})
-            self._count += 1
-            if len(self._samples) >= 2 * MAX_SAMPLES:
-                del self._samples[1::2]
-                self._every *= 2
-            first = self._samples[0]["devices"]
-            constant = "mhz" in first[0] and all(
-                s["devices"] == first for s in self._samples
-            )
-            return constant and self._count == CONSTANT
+            self._buffer.add(at_s, sample)
+            return self._buffer.is_constant()
 
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
